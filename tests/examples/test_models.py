@@ -1,0 +1,122 @@
+"""The example networks are the published ones, and both frameworks' exporters take them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from examples.models import MODELS  # noqa: E402  (needs torch)
+
+#: float32 networks of a few layers, two implementations that sum in different orders
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+
+names = pytest.mark.parametrize("name", sorted(MODELS))
+
+
+def outputs_of(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def dynamic_batch(name: str) -> tuple[dict[int, Any], ...]:
+    batch = torch.export.Dim("batch", min=1, max=64)
+    return tuple({0: batch} for _ in MODELS[name].inputs)
+
+
+def small(name: str, batch: int, seed: int = 0) -> tuple[Any, tuple[Any, ...]]:
+    model = MODELS[name]
+    return model.build(small=True), model.example_inputs(batch, seed, small=True)
+
+
+@names
+def test_the_number_of_parameters_is_the_published_one(name: str) -> None:
+    with torch.device("meta"):
+        module = MODELS[name].network()
+    assert sum(p.numel() for p in module.parameters()) == MODELS[name].parameters
+
+
+@names
+def test_weights_depend_on_the_seed_alone_and_leave_the_global_state(name: str) -> None:
+    before = torch.get_rng_state()
+    first, second, other = (MODELS[name].build(seed, small=True) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert not first.training
+    a, b, c = first.state_dict(), second.state_dict(), other.state_dict()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    floats = [key for key in a if a[key].is_floating_point()]
+    assert all(torch.isfinite(a[key]).all() and a[key].std() > 0 for key in floats)
+    assert not any(torch.equal(a[key], c[key]) for key in floats)
+
+
+@names
+def test_outputs_keep_their_scale_and_tell_samples_apart(name: str) -> None:
+    module, inputs = small(name, 3)
+    for output in outputs_of(module(*inputs)):
+        assert output.shape[0] == 3
+        assert 0.01 < output.abs().mean() < 10
+        assert not torch.allclose(output[0], output[2], rtol=1e-2, atol=1e-3)
+
+
+def test_an_override_replaces_a_size_and_an_unknown_one_is_an_error() -> None:
+    module = MODELS["resnet50"].build(small=True, classes=7)
+    assert module(*MODELS["resnet50"].example_inputs(small=True)).shape == (1, 7)
+    with pytest.raises(TypeError, match="depth"):
+        MODELS["resnet50"].build(small=True, depth=7)
+
+
+@names
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_torch_export(name: str, dynamic: bool) -> None:
+    module, inputs = small(name, 2)
+    shapes = dynamic_batch(name) if dynamic else None
+    program = torch.export.export(module, inputs, dynamic_shapes=shapes)
+    if dynamic:
+        inputs = small(name, 3, seed=1)[1]
+    for got, want in zip(
+        outputs_of(program.module()(*inputs)), outputs_of(module(*inputs)), strict=True
+    ):
+        torch.testing.assert_close(got, want, **TOLERANCE)
+
+
+def export_onnx(name: str, exporter: str, dynamic: bool) -> bytes:
+    module, inputs = small(name, 2)
+    model = MODELS[name]
+    target = io.BytesIO()
+    common: dict[str, Any] = {
+        "input_names": list(model.inputs),
+        "output_names": list(model.outputs),
+        "opset_version": 18,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters warn about their own deprecations
+        if exporter == "dynamo":
+            shapes = dynamic_batch(name) if dynamic else None
+            program = torch.onnx.export(
+                module, inputs, dynamo=True, dynamic_shapes=shapes, verbose=False, **common
+            )
+            assert program is not None
+            return program.model_proto.SerializeToString()
+        axes = {n: {0: "batch"} for n in model.inputs + model.outputs} if dynamic else None
+        torch.onnx.export(module, inputs, target, dynamo=False, dynamic_axes=axes, **common)
+    return target.getvalue()
+
+
+@names
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_onnx_export_agrees_in_onnxruntime(name: str, exporter: str, dynamic: bool) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(export_onnx(name, exporter, dynamic))
+    module, inputs = small(name, 3 if dynamic else 2, seed=1)
+    feed = {n: x.numpy() for n, x in zip(MODELS[name].inputs, inputs, strict=True)}
+    got = session.run(list(MODELS[name].outputs), feed)
+    with torch.no_grad():
+        want = outputs_of(module(*inputs))
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w.numpy(), **TOLERANCE)
