@@ -1,0 +1,52 @@
+# Every target does its own set-up: it needs Python 3.11 or later, and make, and nothing else.
+# The environment is .venv; it is brought up to date when the packaging files change.
+
+# The first Python that is new enough; say PYTHON=/path/to/python for another one.
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { echo $$p; break; }; done)
+# Parallel test processes, and more options for pytest: make test PYTEST_ARGS="-k softmax -x".
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.relax2xla-installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## List the targets
+	@echo "Targets (each sets up .venv first, which takes minutes the first time):"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s%s\n", $$1, $$2}'
+
+demo: $(STAMP) ## Train a digit classifier, import it by three routes, run all on XLA, show the times
+	$(BIN)/python -m examples.demo
+
+test: $(STAMP) ## Run the tests
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Check style (ruff) and types (pyright)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP) ## Rewrite the files in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Print the benchmark tables
+	$(BIN)/python -m benchmarks dispatch
+	$(BIN)/python -m benchmarks models
+
+clean: ## Remove the environment, caches and build products
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# torch goes first and alone: the resolver then keeps the pinned build for everything after it.
+$(STAMP): pyproject.toml setup.py constraints.txt
+	@$(or $(PYTHON),python3) -c '$(NEW_ENOUGH)' || { echo "make: no Python 3.11 or later with venv was found; say make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Creating .venv"; $(PYTHON) -m venv .venv; }
+	@echo "Installing relax2xla and its development packages into .venv"
+	@$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) install -c constraints.txt -e '.[torch,onnx,dev,demo]'
+	@touch $@

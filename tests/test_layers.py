@@ -1,0 +1,210 @@
+"""The layers of docs/architecture.md, checked by reading the imports of every source file.
+
+A module may import its own layer and the layers below it. An import inside a function counts as
+well, unless DEFERRED names it; one under ``if TYPE_CHECKING:`` is free, except that FRAMEWORKS and
+PRIVATE hold everywhere. Rooms that do not exist yet need no entry removed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# From the bottom to the top. The longest name that fits decides: `stablehlo.read` is not in the
+# layer of `stablehlo`. The empty name is the package's own __init__, which shows all below it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("dtypes",),
+    ("tir",),
+    ("ir",),
+    ("stablehlo",),
+    ("op", "te"),
+    ("builder",),
+    ("script", "dpl", "stablehlo.emit", "stablehlo.read"),
+    ("analysis",),
+    ("transform", "expr_functor"),
+    ("runtime", "nd", "target"),
+    ("vm",),
+    ("frontend.nn",),
+    ("", "error", "testing"),
+    ("importers",),
+    ("frontend", "relay", "interop"),
+    ("cli", "__main__"),
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+# Imports at call time that go up, each with its reason: (importing room, imported room).
+DEFERRED = {
+    ("ir", "script"): "IRModule.script(), .show() and repr() print TVMScript",
+}
+
+# Who may import what, at any depth. An empty tuple: nobody.
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "jax._src": (),
+    "jaxlib": ("stablehlo", "vm.xla"),
+    "jax.extend": ("stablehlo", "vm.xla"),
+    "jax.interpreters": ("stablehlo", "vm.xla"),
+    "torch": ("importers", "cli"),
+    "onnx": ("importers", "cli"),
+    "onnxruntime": ("cli",),
+}
+# Importers use public names only, whatever the layer.
+PRIVATE = ("importers",)
+
+
+class Import(NamedTuple):
+    """One imported name: ``kind`` is 'module', 'function' or 'typing' (under TYPE_CHECKING)."""
+
+    target: str
+    line: int
+    kind: str
+
+
+def within(name: str, rooms: tuple[str, ...]) -> bool:
+    """Is the dotted ``name`` one of ``rooms``, or inside one of them?"""
+    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def room_of(name: str) -> str | None:
+    """The entry of LAYERS that the dotted name (without ``relax2xla.``) belongs to."""
+    parts = name.split(".") if name else []
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((p for p in prefixes if p in RANK), None if name else "")
+
+
+def sources(root: Path) -> dict[str, Path]:
+    """Dotted module name below ``relax2xla`` ('' is its __init__) to file."""
+    found = {}
+    for folder, prefix in ((root / "relax2xla", ()), (root / "importers", ("importers",))):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if prefix or parts[0] != "importers":  # the symlink shows importers/ again
+                parts = parts[:-1] if parts[-1] == "__init__" else parts
+                found[".".join((*prefix, *parts))] = path
+    return found
+
+
+def imports(name: str, path: Path) -> Iterator[Import]:
+    """Every import of one file; ``from a import b`` gives ``a.b``. Relative ones are resolved."""
+    module = ["relax2xla", *name.split(".")] if name else ["relax2xla"]
+    package = module if path.name == "__init__.py" else module[:-1]
+    todo: list[tuple[ast.AST, str]] = [(ast.parse(path.read_text("utf-8")), "module")]
+    while todo:
+        node, kind = todo.pop()
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, kind) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            base = [*base, node.module] if node.module else base
+            yield from (Import(".".join([*base, a.name]), node.lineno, kind) for a in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += [(child, "typing") for child in node.body]
+            todo += [(child, kind) for child in node.orelse]
+        else:
+            inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            new = "function" if inner and kind == "module" else kind
+            todo += [(child, new) for child in ast.iter_child_nodes(node)]
+
+
+def violations(root: Path) -> list[str]:
+    """Every import in ``root`` that breaks a rule, as ``file:line: reason``."""
+    files = sources(root)
+    found = []
+    for name, path in files.items():
+        here = room_of(name)
+        where = path.relative_to(root)
+        if here is None:
+            found.append(f"{where}:1: {name} is in no layer; give it one in LAYERS")
+            continue
+        for target, line, kind in sorted(imports(name, path), key=lambda found: found.line):
+            for framework, allowed in FRAMEWORKS.items():
+                if within(target, (framework,)) and not within(name, allowed):
+                    found.append(f"{where}:{line}: {framework} is not to be imported here")
+            if not within(target, ("relax2xla",)):
+                continue
+            tail = target.removeprefix("relax2xla").removeprefix(".")
+            if within(name, PRIVATE) and not within(tail, PRIVATE) and "._" in f".{tail}":
+                found.append(f"{where}:{line}: {target} is a private name")
+            # `from relax2xla import x`: x is a module, or a name that the __init__ shows.
+            is_module = tail in files or tail in RANK
+            there = room_of(tail if is_module else tail.rpartition(".")[0])
+            if there is None:
+                found.append(f"{where}:{line}: {target} is in no layer")
+            elif kind == "typing" or (kind == "function" and (here, there) in DEFERRED):
+                continue
+            elif RANK[there] > RANK[here]:
+                found.append(f"{where}:{line}: {here or 'relax2xla'} must not import {target}")
+    return found
+
+
+def test_the_tree_keeps_its_layers() -> None:
+    assert violations(ROOT) == []
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    """A fake tree: path to content."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, "utf-8")
+
+
+def test_what_is_allowed(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "relax2xla/__init__.py": "from .errors import E as E",
+            "relax2xla/errors.py": "",
+            "relax2xla/ir/__init__.py": "from .expr import Var",
+            "relax2xla/ir/expr.py": "from .. import errors\nfrom ..errors import E\nimport numpy",
+            "relax2xla/ir/module.py": "def f():\n    from relax2xla.script import show",
+            "relax2xla/script/__init__.py": "from relax2xla import ir",
+            "relax2xla/op/unary.py": "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    from relax2xla.builder import BlockBuilder\n",
+            "relax2xla/builder.py": "",
+            "relax2xla/stablehlo/emit.py": "def f():\n    from jaxlib.mlir import ir\nimport jax",
+            "relax2xla/vm/xla.py": "import jax.extend.core",
+            "importers/torch/__init__.py": "import torch\nfrom relax2xla import Var, op\n"
+            "from relax2xla.importers._names import Names\nfrom .._names import Names",
+            "importers/_names.py": "",
+        },
+    )
+    assert violations(tmp_path) == []
+
+
+def test_what_is_found(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "relax2xla/errors.py": "import relax2xla.dtypes",
+            "relax2xla/dtypes.py": "import torch.nn",
+            "relax2xla/ir/expr.py": "def f():\n    from ..transform import legalize",
+            "relax2xla/ir/module.py": "from ..script import show",
+            "relax2xla/transform/legalize.py": "from jaxlib.mlir import ir\nfrom jax import extend",
+            "relax2xla/script/__init__.py": "from relax2xla import Var",
+            "relax2xla/vm/xla.py": "from jax._src import core",
+            "relax2xla/vm/machine.py": "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import jaxlib\nelse:\n    import relax2xla.cli",
+            "relax2xla/cli/__init__.py": "",
+            "relax2xla/garage.py": "",
+            "importers/onnx.py": "from relax2xla.ir._core import Var\nfrom relax2xla.op import _u",
+        },
+    )
+    assert violations(tmp_path) == [
+        "relax2xla/dtypes.py:1: torch is not to be imported here",
+        "relax2xla/errors.py:1: errors must not import relax2xla.dtypes",
+        "relax2xla/garage.py:1: garage is in no layer; give it one in LAYERS",
+        "relax2xla/ir/expr.py:2: ir must not import relax2xla.transform.legalize",
+        "relax2xla/ir/module.py:1: ir must not import relax2xla.script.show",
+        "relax2xla/script/__init__.py:1: script must not import relax2xla.Var",
+        "relax2xla/transform/legalize.py:1: jaxlib is not to be imported here",
+        "relax2xla/transform/legalize.py:2: jax.extend is not to be imported here",
+        "relax2xla/vm/machine.py:3: jaxlib is not to be imported here",
+        "relax2xla/vm/machine.py:5: vm must not import relax2xla.cli",
+        "relax2xla/vm/xla.py:1: jax._src is not to be imported here",
+        "importers/onnx.py:1: relax2xla.ir._core.Var is a private name",
+        "importers/onnx.py:2: relax2xla.op._u is a private name",
+    ]
