@@ -1,0 +1,1 @@
+"""relax2xla: Relax IR lowered to StableHLO and compiled by XLA."""

@@ -1,0 +1,119 @@
+"""Every exception class of relax2xla: cause, example, fix.
+
+User mistakes derive from :class:`TVMError` (the name that programs written for TVM catch) or, where
+Python programmers expect it, from ``ValueError``/``TypeError`` as well. ``NotImplementedError`` and
+``AttributeError`` are never covered by :class:`TVMError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+class TVMError(Exception):
+    """Root of the errors that relax2xla raises for a user's mistake."""
+
+
+class OpError(TVMError, ValueError):
+    """A call of an operator that cannot be right.
+
+    Cause: a wrong rank, dtype, axis or shape. Example: ``R.nn.softmax(x, axis=5)`` on a matrix.
+    Fix: the message names the argument, what it got and what it accepts.
+    """
+
+
+class StructInfoError(TVMError, ValueError):
+    """Struct info that contradicts itself or the value it is given to.
+
+    Example: ``TensorStructInfo(shape=(2, 3), ndim=3)``. Fix: give one of the two.
+    """
+
+
+class WellFormedError(TVMError, ValueError):
+    """An IRModule breaks a rule of Relax: scoping, A-normal form, purity or symbolic variables."""
+
+
+class StructuralEqualError(TVMError, ValueError):
+    """Two IR trees differ; the message holds the path of the first difference and both sides."""
+
+
+class BuilderError(TVMError):
+    """``BlockBuilder`` used out of order, such as ``emit_output`` outside a dataflow block."""
+
+
+class DiagnosticError(TVMError):
+    """TVMScript text that cannot be parsed; the message shows file, line and carets."""
+
+
+class TransformError(TVMError):
+    """A pass that cannot run on this module; the message names the pass and the function."""
+
+
+class LegalizeError(TransformError):
+    """An operator that cannot be lowered to StableHLO as it stands (an unknown shape, for example).
+
+    Fix: bind the symbolic dimension, or run the function through the virtual machine, which
+    specialises it for the shapes of each call.
+    """
+
+
+class StableHLOParseError(TVMError, ValueError):
+    """Text or bytes that are no valid StableHLO program."""
+
+
+class EmitError(TVMError, ValueError):
+    """A Relax program that cannot be written as StableHLO; the message names the binding."""
+
+
+class CallError(TVMError, ValueError):
+    """Arguments that do not fit a compiled function: function, parameter, expected and given."""
+
+
+class DeviceError(TVMError):
+    """A device that this process cannot use; the message lists the ones it can."""
+
+
+class FileFormatError(TVMError, ValueError):
+    """A file that is not what its name says, is truncated, or breaks a rule of its format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One thing that an importer cannot convert.
+
+    ``op``: the source's operator, ``reason``: what of it is not supported, ``nodes``: names of the
+    nodes in the source, ``hint``: a workaround if there is one.
+    """
+
+    op: str
+    reason: str
+    nodes: tuple[str, ...] = ()
+    hint: str = ""
+
+
+class OpNotImplemented(TVMError, NotImplementedError):
+    """A model uses operators or attributes that have no converter.
+
+    Importers collect *all* gaps before they fail. ``error.gaps`` is the list, and
+    ``error.report()`` the same as plain data (for ``json.dumps``).
+    """
+
+    def __init__(self, message: str, gaps: Iterable[Gap] = ()) -> None:
+        self.gaps = tuple(gaps)
+        lines = [message]
+        for gap in self.gaps:
+            where = ", ".join(gap.nodes[:4]) + (", ..." if len(gap.nodes) > 4 else "")
+            line = f"  {gap.op} x{max(1, len(gap.nodes))}: {gap.reason}"
+            lines.append(line + (f" (at {where})" if where else ""))
+            if gap.hint:
+                lines.append(f"    hint: {gap.hint}")
+        super().__init__("\n".join(lines))
+
+    def report(self) -> list[dict[str, object]]:
+        """The gaps as a list of dictionaries with keys op, reason, nodes and hint."""
+        return [asdict(gap) for gap in self.gaps]
+
+
+class UnsupportedError(TVMError, ValueError):
+    """One construct of a source program that has no counterpart here; the message names it."""

@@ -1,0 +1,115 @@
+"""The small value types that the IR is made of: Span, Attrs, VDevice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where in the user's source an expression comes from (design decision D10).
+
+    ``name``: the source's own name of the thing (ONNX node, torch module path, MLIR NameLoc);
+    ``file``, ``line``, ``column``, ``end_line``, ``end_column``: a place in text, 1-based
+    (0: unknown);
+    ``kind`` says how an MLIR location is spelt: a *named* place (its child, if any, is the place),
+    a *file* place, a *fused* list of children, a *callsite* with children (callee, caller), or
+    *opaque*, whose ``name`` is the text of an MLIR location of another kind.
+    ``metadata``: text of the MLIR attribute of a fused location.
+    """
+
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    end_line: int = 0
+    end_column: int = 0
+    kind: Literal["name", "file", "fused", "callsite", "opaque"] = "name"
+    children: tuple[Span, ...] = ()
+    metadata: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.file else ""
+        if self.kind == "callsite":
+            return " called from ".join(map(str, self.children))
+        own = f"{self.name} ({place})" if self.name and place else self.name or place
+        inner = ", ".join(str(c) for c in self.children)
+        return f"{own} [{inner}]" if own and inner else own or inner or "unknown location"
+
+
+class Attrs(Mapping[str, Any]):
+    """An immutable mapping of attributes; ``attrs.axis`` is ``attrs["axis"]``.
+
+    Values are plain Python values: bool, int, float, str, None, tuples, nested :class:`Attrs`,
+    symbolic integers, struct infos, numpy arrays. Lists become tuples, dictionaries become Attrs.
+    Equality is by value and order of keys does not count.
+    """
+
+    __slots__ = ("_items",)
+    _items: dict[str, Any]
+
+    def __init__(self, items: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        merged = {**(items or {}), **more}
+        object.__setattr__(self, "_items", {k: freeze(v) for k, v in merged.items()})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self._items[key]
+        except KeyError:
+            names = ", ".join(self._items) or "none"
+            raise AttributeError(f"no attribute {key!r}; present: {names}") from None
+
+    def __setattr__(self, key: str, value: object) -> None:
+        raise AttributeError(f"attributes are immutable; build a new Attrs to change {key!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Attrs, (self._items,))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._items == dict(other)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def keys_list(self) -> list[str]:
+        """Names in order, as TVM's ``Attrs.keys()`` gives them."""
+        return list(self._items)
+
+
+DictAttrs = Attrs
+EMPTY_ATTRS = Attrs()
+
+
+def freeze(value: Any) -> Any:
+    """``value`` with lists as tuples and dictionaries as Attrs, all the way down."""
+    if isinstance(value, list | tuple):
+        return tuple(freeze(v) for v in value)
+    if isinstance(value, dict):
+        return Attrs(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class VDevice:
+    """A virtual device: target kind, index and memory scope, as ``I.vdevice`` in TVMScript."""
+
+    target: str = "cpu"
+    vdevice_id: int = 0
+    memory_scope: str = "global"

@@ -1,0 +1,89 @@
+"""Substitution: symbolic variables and variables of Relax functions replaced in whole functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.errors import TVMError
+from relax2xla.ir import lattice
+from relax2xla.ir.expr import Expr, Function, Var, const, convert_to_expr
+from relax2xla.ir.rewrite import rewrite_function
+from relax2xla.ir.struct_info import show
+from relax2xla.tir import Dim
+
+
+def _resolve(key: Any, known: Mapping[str, list[Any]], what: str) -> Any:
+    if not isinstance(key, str):
+        return key
+    found = known.get(key, [])
+    if len(found) != 1:
+        count = f"{len(found)} times" if found else "not at all"
+        names = ", ".join(known) or "none"
+        raise TVMError(
+            f"{what} {key!r} must occur exactly once, but occurs {count}; there are {names}"
+        )
+    return found[0]
+
+
+def _by_name(items: list[tuple[str, Any]]) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = {}
+    for name, item in items:
+        table.setdefault(name, []).append(item)
+    return table
+
+
+def bind_symbolic_vars(func: Function, binding_map: Mapping[tir.Var | str, Dim]) -> Function:
+    """``func`` with symbolic variables replaced; see ``Function.bind_symbolic_vars``."""
+    variables: dict[tir.Var, None] = {}
+    for p in func.params:
+        variables.update(dict.fromkeys(lattice.free_symbolic_vars(p.struct_info)))
+    variables.update(dict.fromkeys(lattice.free_symbolic_vars(func.ret_struct_info)))
+    known = _by_name([(v.name, v) for v in variables])
+    env: lattice.SymMap = {}
+    for key, value in binding_map.items():
+        var = _resolve(key, known, "the symbolic variable")
+        if var not in variables:
+            raise TVMError(
+                f"the function has no symbolic variable {var}; it has {', '.join(known)}"
+            )
+        env[var] = tir.as_dim(value)
+    return rewrite_function(func, symbolic=env)
+
+
+def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Function:
+    """``func`` with parameters replaced by values; see ``Function.bind_params``."""
+    known = _by_name([(p.name_hint, p) for p in func.params])
+    values: dict[Var, Expr] = {}
+    env: lattice.SymMap = {}
+    for key, value in binding_map.items():
+        var = _resolve(key, known, "the parameter")
+        if var not in func.params:
+            raise TVMError(f"the function has no parameter {var!r}; it has {', '.join(known)}")
+        expr = as_value(value)
+        try:
+            lattice.unify(var.struct_info, expr.struct_info, env)
+        except lattice.Mismatch as e:
+            raise TVMError(
+                f"the parameter {var.name_hint} is {show(var.struct_info)}; its value has {e}"
+            ) from None
+        values[var] = expr
+    params = [p for p in func.params if p not in values]
+    return rewrite_function(func.replace(params=params), symbolic=env, values=values)
+
+
+def as_value(value: Any) -> Expr:
+    """An expression of a user's value: numbers and arrays (numpy, torch, jax) become constants."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, tir.PrimExpr | str | tuple | list):
+        return convert_to_expr(
+            [as_value(v) for v in value] if isinstance(value, tuple | list) else value
+        )
+    if isinstance(value, bool | int | float):
+        return const(value)
+    detach = getattr(value, "detach", None)
+    return const(np.asarray(value if detach is None else detach().cpu().numpy()))

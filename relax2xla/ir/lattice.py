@@ -1,0 +1,284 @@
+"""The lattice of struct infos: base checks, least common ancestors, and results of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import tir
+from relax2xla.errors import OpError, StructInfoError
+from relax2xla.ir.expr import Call
+from relax2xla.ir.op import Op
+from relax2xla.ir.struct_info import (
+    Dims,
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    show,
+)
+from relax2xla.tir import Dim
+
+SymMap = dict[tir.Var, Dim]
+
+
+def dims_equal(a: Dims | None, b: Dims | None) -> bool:
+    """Whether two shapes are provably equal."""
+    if a is None or b is None or len(a) != len(b):
+        return False
+    return all(x == y or tir.can_prove_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
+    """Whether every value that ``derived`` describes is described by ``base``, provably."""
+    match base, derived:
+        case ObjectStructInfo(), _:
+            return True
+        case TensorStructInfo(), TensorStructInfo():
+            if base.dtype and base.dtype != derived.dtype:
+                return False
+            if base.vdevice is not None and base.vdevice != derived.vdevice:
+                return False
+            if base.dims is not None:
+                return dims_equal(base.dims, derived.dims)
+            if base.shape is not None:
+                return base.shape is derived.shape
+            return base.ndim in (-1, derived.ndim)
+        case ShapeStructInfo(), ShapeStructInfo():
+            if base.values is not None:
+                return dims_equal(base.values, derived.values)
+            return base.ndim in (-1, derived.ndim)
+        case PrimStructInfo(), PrimStructInfo():
+            if base.value is None:
+                return base.dtype == derived.dtype
+            return derived.value is not None and tir.can_prove_equal(base.value, derived.value)
+        case TupleStructInfo(), TupleStructInfo():
+            return len(base.fields) == len(derived.fields) and all(
+                map(is_base_of, base.fields, derived.fields)
+            )
+        case FuncStructInfo(), FuncStructInfo():
+            if base.purity and not derived.purity:
+                return False
+            if base.params is None:
+                return is_base_of(base.ret, derived.ret)
+            if derived.params is None or len(base.params) != len(derived.params):
+                return False
+            # Parameters are invariant, as in TVM.
+            return all(
+                is_base_of(b, d) and is_base_of(d, b)
+                for b, d in zip(base.params, derived.params, strict=True)
+            ) and is_base_of(base.ret, derived.ret)
+        case _:
+            return False
+
+
+def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
+    """The most specific struct info that describes the values of both."""
+    if is_base_of(a, b):
+        return a
+    if is_base_of(b, a):
+        return b
+    match a, b:
+        case TensorStructInfo(), TensorStructInfo():
+            dtype = a.dtype if a.dtype == b.dtype else ""
+            device = a.vdevice if a.vdevice == b.vdevice else None
+            if a.dims is not None and dims_equal(a.dims, b.dims):
+                return TensorStructInfo(a.dims, dtype, device)
+            return TensorStructInfo(None, dtype, device, a.ndim if a.ndim == b.ndim else -1)
+        case ShapeStructInfo(), ShapeStructInfo():
+            return ShapeStructInfo(ndim=a.ndim if a.ndim == b.ndim else -1)
+        case PrimStructInfo(), PrimStructInfo() if a.dtype == b.dtype:
+            return PrimStructInfo(a.dtype)
+        case TupleStructInfo(), TupleStructInfo() if len(a.fields) == len(b.fields):
+            return TupleStructInfo(list(map(struct_info_lca, a.fields, b.fields)))
+        case FuncStructInfo(), FuncStructInfo():
+            purity = a.purity and b.purity
+            ret = struct_info_lca(a.ret, b.ret)
+            if a.params is not None and a.params == b.params:
+                return FuncStructInfo(a.params, ret, purity)
+            return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+        case _:
+            return ObjectStructInfo()
+
+
+def map_dims(info: StructInfo, fn: Callable[[Dim], Dim | None]) -> StructInfo:
+    """``info`` with every dimension and known scalar replaced by ``fn`` of it.
+
+    Where ``fn`` gives None for any dimension, the shape is forgotten and its rank kept.
+    """
+
+    def dims(values: Dims) -> Dims | None:
+        new = [fn(d) for d in values]
+        known = [d for d in new if d is not None]
+        return tuple(known) if len(known) == len(new) else None
+
+    match info:
+        case TensorStructInfo() if info.dims is not None:
+            new = dims(info.dims)
+            if new is None:
+                return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+            return info if new == info.dims else TensorStructInfo(new, info.dtype, info.vdevice)
+        case ShapeStructInfo() if info.values is not None:
+            new = dims(info.values)
+            return ShapeStructInfo(ndim=info.ndim) if new is None else ShapeStructInfo(new)
+        case PrimStructInfo() if info.value is not None:
+            value = fn(tir.as_dim(info.value)) if info.dtype == "int64" else info.value
+            return (
+                PrimStructInfo(info.dtype) if value is None else PrimStructInfo(info.dtype, value)
+            )
+        case TupleStructInfo():
+            return TupleStructInfo([map_dims(f, fn) for f in info.fields])
+        case FuncStructInfo() if info.params is not None:
+            return FuncStructInfo(
+                [map_dims(p, fn) for p in info.params], map_dims(info.ret, fn), info.purity
+            )
+        case _:
+            return info
+
+
+def substitute(info: StructInfo, env: SymMap) -> StructInfo:
+    """``info`` with symbolic variables replaced, dimensions simplified."""
+    if not env:
+        return info
+
+    def one(d: Dim) -> Dim:
+        return d if isinstance(d, int) else tir.as_dim(tir.simplify(tir.substitute(d, env)))
+
+    return map_dims(info, one)
+
+
+def free_symbolic_vars(info: StructInfo | None) -> list[tir.Var]:
+    """Symbolic variables of ``info`` in order of appearance."""
+    found: dict[tir.Var, None] = {}
+
+    def note(d: Dim) -> Dim:
+        if not isinstance(d, int):
+            found.update(dict.fromkeys(tir.free_vars(d)))
+        return d
+
+    if info is not None:
+        map_dims(info, note)
+    return list(found)
+
+
+def definable_vars(info: StructInfo) -> list[tir.Var]:
+    """Symbolic variables that a parameter of this struct info defines (a dimension by itself)."""
+    found: dict[tir.Var, None] = {}
+
+    def note(d: Dim) -> Dim:
+        if isinstance(d, tir.Var):
+            found[d] = None
+        return d
+
+    map_dims(info, note)
+    return list(found)
+
+
+class Mismatch(Exception):
+    """Why a value does not fit a parameter (internal to the unifier)."""
+
+
+def unify(param: StructInfo, value: StructInfo, env: SymMap) -> None:
+    """Bind the symbolic variables of ``param`` so that ``value`` fits it; raise Mismatch if never.
+
+    What cannot be decided at compile time (an unknown rank, an unprovable equality of symbolic
+    dimensions) passes; the machine checks it when the call runs.
+    """
+    match param, value:
+        case (ObjectStructInfo(), _) | (_, ObjectStructInfo()):
+            return
+        case TensorStructInfo(), TensorStructInfo():
+            if param.dtype and value.dtype and param.dtype != value.dtype:
+                raise Mismatch(f"dtype {value.dtype}, expected {param.dtype}")
+            if param.ndim != -1 and value.ndim != -1 and param.ndim != value.ndim:
+                raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")
+            if param.dims is not None and value.dims is not None:
+                unify_dims(param.dims, value.dims, env)
+        case ShapeStructInfo(), ShapeStructInfo():
+            if param.ndim != -1 and value.ndim != -1 and param.ndim != value.ndim:
+                raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")
+            if param.values is not None and value.values is not None:
+                unify_dims(param.values, value.values, env)
+        case PrimStructInfo(), PrimStructInfo():
+            if param.dtype != value.dtype:
+                raise Mismatch(f"dtype {value.dtype}, expected {param.dtype}")
+            if param.value is not None and value.value is not None and param.dtype == "int64":
+                unify_dims((tir.as_dim(param.value),), (tir.as_dim(value.value),), env)
+        case TupleStructInfo(), TupleStructInfo():
+            if len(param.fields) != len(value.fields):
+                raise Mismatch(f"{len(value.fields)} fields, expected {len(param.fields)}")
+            for i, (p, v) in enumerate(zip(param.fields, value.fields, strict=True)):
+                try:
+                    unify(p, v, env)
+                except Mismatch as e:
+                    raise Mismatch(f"field {i}: {e}") from None
+        case FuncStructInfo(), FuncStructInfo():
+            if not is_base_of(param, value) and param.params is not None:
+                raise Mismatch(f"{show(value)}, expected {show(param)}")
+        case _:
+            raise Mismatch(f"{show(value)}, expected {show(param)}")
+
+
+def unify_dims(params: Dims, values: Dims, env: SymMap) -> None:
+    """Bind dimensions of a parameter to those of a value, one by one."""
+    for i, (p, v) in enumerate(zip(params, values, strict=True)):
+        if isinstance(p, tir.Var):
+            if p not in env:
+                env[p] = v
+                continue
+            expected: Dim = env[p]
+        elif isinstance(p, int):
+            expected = p
+        else:
+            expected = tir.as_dim(tir.simplify(tir.substitute(p, env)))
+        if isinstance(expected, int) and isinstance(v, int) and expected != v:
+            name = "" if isinstance(p, int) else f" ({p})"
+            raise Mismatch(f"dimension {i} is {v}, expected {expected}{name}")
+
+
+def derive_call(func: FuncStructInfo, args: Sequence[StructInfo], what: str) -> StructInfo:
+    """Struct info of calling a function value: bind its symbolic parameters, rewrite its result."""
+    if func.params is None:
+        return func.ret
+    if len(func.params) != len(args):
+        raise OpError(f"{what} takes {len(func.params)} arguments; got {len(args)}")
+    env: SymMap = {}
+    for i, (p, a) in enumerate(zip(func.params, args, strict=True)):
+        try:
+            unify(p, a, env)
+        except Mismatch as e:
+            raise OpError(f"{what}: argument {i} has {e}") from None
+    bound = {v: d for p in func.params for v in definable_vars(p) if (d := env.get(v)) is not None}
+
+    def result(d: Dim) -> Dim | None:
+        if isinstance(d, int):
+            return d
+        if any(v not in bound for v in tir.free_vars(d)):
+            return None
+        return tir.as_dim(tir.simplify(tir.substitute(d, bound)))
+
+    params_vars = {v for p in func.params for v in free_symbolic_vars(p)}
+    if params_vars <= bound.keys() and not bound:
+        return func.ret
+    return map_dims(func.ret, result)
+
+
+def infer_call(call: Call) -> StructInfo | None:
+    """Struct info of a call that was just built; None if the callee's is not known yet."""
+    if isinstance(call.op, Op):
+        return call.op.infer_call(call)
+    info: Any = call.op.struct_info_
+    if call.sinfo_args:
+        return call.sinfo_args[0] if len(call.sinfo_args) == 1 else TupleStructInfo(call.sinfo_args)
+    if info is None:
+        return None
+    if isinstance(info, ObjectStructInfo):
+        return ObjectStructInfo()
+    if not isinstance(info, FuncStructInfo):
+        raise StructInfoError(f"{call.op!r} is called, but it is no function: {show(info)}")
+    args = [a.struct_info_ for a in call.args]
+    known = [a for a in args if a is not None]
+    return derive_call(info, known, repr(call.op)) if len(known) == len(args) else None

@@ -1,0 +1,396 @@
+"""One operator, one unit (design decision D1).
+
+A decorated function is an operator: its signature is the operator's signature, its body the struct-
+info rule, its docstring the documentation; calling the result builds the Call. ``.legalize`` beside
+it states the lowering::
+
+    @op("relax.nn.softmax")
+    def softmax(data: Expr, axis: int = -1) -> StructInfo:
+        '''Softmax along one axis ...'''
+        x = want_tensor(data, "data", dtypes=FLOAT)
+        norm_axis(axis, x.ndim)
+        return x
+
+
+    @softmax.legalize
+    def _(data: Expr, axis: int = -1) -> Expr: ...
+
+Annotations say what a parameter is. Operands: ``Expr`` (a number becomes a constant of the other
+operand's dtype), ``Expr | None``, ``TupleLike``, ``ShapeLike``, ``PrimLike``, and ``*args: Expr``.
+Everything else is an attribute; ``DTypeLike``, ``IntsLike``, ``AxesLike`` convert what users write.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import operator
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, ParamSpec
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.dtypes import dtype_name, is_float
+from relax2xla.errors import OpError, TVMError
+from relax2xla.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    const,
+)
+from relax2xla.ir.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    show,
+)
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a parameter is: an operand or an attribute, and how user values are converted."""
+
+    operand: bool
+    convert: Callable[[Any], Any]
+
+
+def as_tuple_operand(value: Any) -> Expr:
+    """A sequence of expressions as a Tuple."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, tuple | list):
+        return Tuple([v if isinstance(v, Expr) else const(v) for v in value])  # type: ignore[arg-type]
+    raise TypeError(f"expected a tuple of tensors; got {type(value).__name__}")
+
+
+def as_shape_operand(value: Any) -> Expr:
+    """A dimension, a sequence of dimensions or an expression, as a shape operand."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, int | np.integer | tir.PrimExpr):
+        return ShapeExpr((value,))
+    if isinstance(value, Iterable):
+        return ShapeExpr(value)  # type: ignore[arg-type]
+    raise TypeError(f"expected a shape; got {type(value).__name__} {value!r}")
+
+
+def as_prim_operand(value: Any) -> Expr:
+    """A number or symbolic integer as a PrimValue."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, Expr) else PrimValue(value)
+
+
+def as_ints(value: Any) -> tuple[int, ...]:
+    """One integer or a sequence of integers, as a tuple."""
+    if isinstance(value, Iterable):
+        return tuple(operator.index(v) for v in value)  # type: ignore[arg-type]
+    return (operator.index(value),)
+
+
+def as_axes(value: Any) -> tuple[int, ...] | None:
+    """None (all axes), one axis or several."""
+    return None if value is None else as_ints(value)
+
+
+def as_dtype(value: Any) -> str | None:
+    """A dtype name; None and "" (unknown or default) stay None."""
+    return None if value is None or value == "" else dtype_name(value)
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+EXPR = Kind(True, _keep)
+OPTIONAL_EXPR = Kind(True, _keep)
+ATTR = Kind(False, _keep)
+TupleLike = Annotated[Any, Kind(True, as_tuple_operand)]
+ShapeLike = Annotated[Any, Kind(True, as_shape_operand)]
+PrimLike = Annotated[Any, Kind(True, as_prim_operand)]
+DTypeLike = Annotated[Any, Kind(False, as_dtype)]
+IntsLike = Annotated[Any, Kind(False, as_ints)]
+AxesLike = Annotated[Any, Kind(False, as_axes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of an operator."""
+
+    name: str
+    kind: Kind
+    default: Any
+    variadic: bool
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is inspect.Parameter.empty and not self.variadic
+
+
+def _param(name: str, parameter: inspect.Parameter, hint: Any) -> Param:
+    variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    kind = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Kind)), None)
+    if kind is None:
+        if hint is Expr:
+            kind = EXPR
+        elif set(typing.get_args(hint)) == {Expr, type(None)}:
+            kind = OPTIONAL_EXPR
+        else:
+            kind = ATTR
+    return Param(name, kind, parameter.default, variadic)
+
+
+class Op(Expr, Generic[P]):
+    """One operator: everything the compiler knows about it.
+
+    ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
+    ``lowering``: the legalisation, same signature, or None; ``pure``: no side effects.
+    """
+
+    registry: typing.ClassVar[dict[str, Op[...]]] = {}
+
+    def __init__(
+        self,
+        name: str,
+        infer: Callable[P, StructInfo] | None,
+        params: Sequence[Param],
+        signature: inspect.Signature,
+        doc: str,
+        pure: bool = True,
+    ) -> None:
+        self.name = name
+        self.infer = infer
+        self.params = tuple(params)
+        self.operands = tuple(p for p in params if p.kind.operand)
+        self.signature = signature
+        self.lowering: Callable[P, Expr] | None = None
+        self.pure = pure
+        self.__doc__ = doc
+        self.span = None
+        self.struct_info_ = None
+
+    @staticmethod
+    def get(name: str) -> Op[...]:
+        """The operator ``name``, such as "relax.add"; TVMError if there is none."""
+        found = Op.registry.get(name)
+        if found is None:
+            for prefix, module in PROVIDERS:
+                if name.startswith(prefix):
+                    importlib.import_module(module)
+                    found = Op.registry.get(name)
+                    break
+        if found is None:
+            raise TVMError(f"there is no operator {name!r}; see relax2xla.op for the names")
+        return found
+
+    @staticmethod
+    def list_op_names() -> list[str]:
+        """Names of all operators, sorted."""
+        for _, module in PROVIDERS:
+            importlib.import_module(module)
+        return sorted(Op.registry)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call:  # type: ignore[override]
+        """Build a call; converts what users write to operands and attributes, and infers."""
+        sinfo_args: Any = kwargs.pop("sinfo_args", ())
+        span: Any = kwargs.pop("span", None)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{self.name}{self.signature}: {e}") from None
+        bound.apply_defaults()
+        operands: list[Expr] = []
+        attrs: dict[str, Any] = {}
+        missing = None
+        for p in self.params:
+            value = bound.arguments[p.name]
+            if not p.kind.operand:
+                attrs[p.name] = self._convert(p, value)
+            elif p.variadic:
+                operands.extend(self._convert(p, v) for v in value)
+            elif value is None and not p.required:
+                missing = p.name
+            elif missing is not None:
+                raise OpError(f"{self.name}: `{p.name}` needs `{missing}` to be given too")
+            else:
+                operands.append(self._convert(p, value))
+        if any(not isinstance(o, Expr) for o in operands):
+            operands = self._scalars(operands)
+        if isinstance(sinfo_args, StructInfo):
+            sinfo_args = (sinfo_args,)
+        return Call(self, operands, attrs, sinfo_args, span)
+
+    def _convert(self, p: Param, value: Any) -> Any:
+        try:
+            return p.kind.convert(value)
+        except (TypeError, ValueError) as e:
+            raise OpError(f"{self.name}: parameter `{p.name}`: {e}") from None
+
+    def _scalars(self, operands: Sequence[Any]) -> list[Expr]:
+        """Python numbers and arrays among the operands as constants of the tensors' dtype."""
+        infos = [o.struct_info_ for o in operands if isinstance(o, Expr)]
+        dtype = next((i.dtype for i in infos if isinstance(i, TensorStructInfo) and i.dtype), None)
+        made: list[Expr] = []
+        for p, o in zip(self._operand_names(len(operands)), operands, strict=True):
+            if isinstance(o, Expr):
+                made.append(o)
+            elif isinstance(o, bool | int | float | np.generic | np.ndarray):
+                if isinstance(o, float) and dtype is not None and not is_float(dtype):
+                    raise OpError(
+                        f"{self.name}: `{p}` is the float {o}, but the tensor it meets is {dtype}; "
+                        f"cast the tensor or write R.const({o}, ...)"
+                    )
+                made.append(const(o, None if isinstance(o, np.ndarray) else dtype))
+            elif isinstance(o, tir.PrimExpr):
+                made.append(PrimValue(o))
+            elif isinstance(o, str):
+                made.append(StringImm(o))
+            else:
+                raise OpError(
+                    f"{self.name}: `{p}` must be a Relax expression or a number; "
+                    f"got {type(o).__name__}"
+                )
+        return made
+
+    def _operand_names(self, count: int) -> list[str]:
+        names = [p.name for p in self.operands]
+        return names + names[-1:] * (count - len(names)) if names else []
+
+    def bind(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments with which ``call`` calls a rule of this operator."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        rest = list(call.args)
+        positional = True
+        for p in self.params:
+            if p.variadic:
+                args.extend(rest)
+                rest, positional = [], False
+                continue
+            if p.kind.operand:
+                if rest:
+                    value: Any = rest.pop(0)
+                elif p.required:
+                    raise OpError(f"{self.name}: the operand `{p.name}` is missing")
+                else:
+                    value = p.default
+            elif p.name in call.attrs:
+                value = call.attrs[p.name]
+            elif p.required:
+                raise OpError(f"{self.name}: the attribute `{p.name}` is missing")
+            else:
+                value = self._convert(p, p.default)
+            if positional:
+                args.append(value)
+            else:
+                kwargs[p.name] = value
+        if rest:
+            raise OpError(f"{self.name} takes {len(self.operands)} operands; got {len(call.args)}")
+        unknown = [k for k in call.attrs if all(p.name != k for p in self.params)]
+        if unknown:
+            known = ", ".join(p.name for p in self.params if not p.kind.operand) or "none"
+            raise OpError(f"{self.name} has no attribute {', '.join(unknown)}; it has {known}")
+        return args, kwargs
+
+    def infer_call(self, call: Call) -> StructInfo:
+        """Struct info of ``call``; an OpError gets a note that shows the whole call."""
+        if call.sinfo_args:
+            return (
+                call.sinfo_args[0]
+                if len(call.sinfo_args) == 1
+                else TupleStructInfo(call.sinfo_args)
+            )
+        if self.infer is None:
+            return TupleStructInfo(())
+        try:
+            args, kwargs = self.bind(call)
+            return self.infer(*args, **kwargs)
+        except TVMError as e:
+            e.add_note(f"  in {self.describe(call)}")
+            raise
+
+    def legalize(self, rule: Callable[P, Expr]) -> Callable[P, Expr]:
+        """Register the lowering of this operator; decorates a function of the same signature."""
+        if self.lowering is not None:
+            raise RuntimeError(f"{self.name} already has a legalisation")
+        self.lowering = rule
+        return rule
+
+    def describe(self, call: Call) -> str:
+        """``call`` with the struct info of each operand, for messages."""
+        names = self._operand_names(len(call.args))
+        shown = [f"{n}: {show(a.struct_info_)}" for n, a in zip(names, call.args, strict=False)]
+        shown += [f"{k}={v!r}" for k, v in call.attrs.items()]
+        return f"{self.name}({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Op.get, (self.name,))
+
+    def __deepcopy__(self, memo: object) -> Op[P]:
+        return self
+
+
+# Where operators live, longest prefix first: looking one up loads its room.
+PROVIDERS: list[tuple[str, str]] = [
+    ("relax.stablehlo.", "relax2xla.stablehlo.rows"),
+    ("relax.chlo.", "relax2xla.stablehlo.rows"),
+    ("relax.", "relax2xla.op"),
+]
+
+
+def register(made: Op[P]) -> Op[P]:
+    """Put an operator in the registry; its name must be new."""
+    if made.name in Op.registry:
+        raise RuntimeError(f"the operator {made.name} is defined twice")
+    Op.registry[made.name] = made
+    return made
+
+
+def op(
+    name: str, *, pure: bool = True, doc: str | None = None
+) -> Callable[[Callable[P, StructInfo]], Op[P]]:
+    """Make an operator of a struct-info rule (see the module's docstring).
+
+    ``pure=False``: calls have side effects. ``doc`` replaces the rule's docstring (families).
+    """
+
+    def wrap(rule: Callable[P, StructInfo]) -> Op[P]:
+        signature = inspect.signature(rule)
+        hints = typing.get_type_hints(rule, include_extras=True)
+        params = [_param(n, p, hints[n]) for n, p in signature.parameters.items()]
+        made = Op(name, rule, params, signature, inspect.cleandoc(doc or rule.__doc__ or ""), pure)
+        return register(made)
+
+    return wrap
+
+
+def is_op(expr: Expr, name: str) -> bool:
+    """Whether ``expr`` is a call of the operator ``name``."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+def call_attrs(call: Call) -> Mapping[str, Any]:
+    """Attributes of ``call`` with the operator's defaults filled in."""
+    if not isinstance(call.op, Op):
+        return call.attrs
+    defaults = {p.name: p.default for p in call.op.params if not p.kind.operand and not p.required}
+    return {**defaults, **call.attrs}
+
+
+def constant_value(expr: Expr) -> Any:
+    """numpy value of a Constant or PrimValue literal, else None."""
+    if isinstance(expr, Constant):
+        return expr.data
+    if isinstance(expr, PrimValue) and isinstance(expr.value, tir.IntImm | tir.FloatImm):
+        return expr.value.value
+    return None

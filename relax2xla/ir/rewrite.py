@@ -1,0 +1,241 @@
+"""Rebuilding expressions: one iterative rebuild that every substitution and pass shares.
+
+The cost is linear in the number of nodes and independent of how deeply plain expressions nest;
+only nested functions and branches recurse (one Python frame a level).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from relax2xla import tir
+from relax2xla.ir import lattice
+from relax2xla.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.op import Op
+from relax2xla.ir.struct_info import StructInfo
+
+Rule = Callable[[Expr], Expr | None]
+
+
+def children(node: Expr) -> Sequence[Expr]:
+    """Sub-expressions of a plain expression, in order of evaluation.
+
+    Operators are not children. The insides of functions and of branches are not, either: they
+    hold bindings, and whoever walks them decides how.
+    """
+    if isinstance(node, Call):
+        return node.args if isinstance(node.op, Op) else (node.op, *node.args)
+    if isinstance(node, Tuple):
+        return node.fields
+    if isinstance(node, TupleGetItem):
+        return (node.tuple_value,)
+    if isinstance(node, If):
+        return (node.cond,)
+    return ()
+
+
+def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
+    """``node`` with other children; itself where they are the same objects."""
+    old = children(node)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return node
+    if isinstance(node, Call):
+        op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
+        return Call(op, args, node.attrs, node.sinfo_args, node.span)
+    if isinstance(node, Tuple):
+        return Tuple(new, node.span)
+    if isinstance(node, TupleGetItem):
+        value = new[0]
+        return (
+            value.fields[node.index]
+            if isinstance(value, Tuple)
+            else TupleGetItem(value, node.index, node.span)
+        )
+    if isinstance(node, If):
+        return If(new[0], node.true_branch, node.false_branch, node.span)
+    return node
+
+
+def post_order(root: Expr, seen: set[int] | None = None) -> Iterator[Expr]:
+    """Plain sub-expressions of ``root``, children first, each object once; iterative."""
+    done: set[int] = set() if seen is None else seen
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        kids = () if ready else children(node)
+        if kids:
+            stack.append((node, True))
+            stack.extend((k, False) for k in reversed(kids) if id(k) not in done)
+        else:
+            done.add(id(node))
+            yield node
+
+
+def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
+    """All bindings of a sequence, block after block."""
+    for block in seq.blocks:
+        yield from block.bindings
+
+
+class Rewriter:
+    """Rebuild functions under a substitution and an optional rule.
+
+    ``values`` maps variables to expressions, ``symbolic`` symbolic variables to dimensions;
+    ``rule`` sees every rebuilt plain expression and may give another in its place. Variables whose
+    struct info changes are replaced by new ones of the same name.
+    """
+
+    def __init__(
+        self,
+        symbolic: Mapping[tir.Var, tir.Dim] | None = None,
+        values: Mapping[Var, Expr] | None = None,
+        rule: Rule | None = None,
+    ) -> None:
+        self.symbolic = dict(symbolic or {})
+        self.env: dict[Expr, Expr] = dict(values or {})
+        self.rule = rule
+
+    def info(self, info: StructInfo) -> StructInfo:
+        """Struct info under the substitution."""
+        return lattice.substitute(info, self.symbolic)
+
+    def dim(self, d: tir.Dim) -> tir.Dim:
+        """A dimension under the substitution."""
+        if isinstance(d, int) or not self.symbolic:
+            return d
+        return tir.as_dim(tir.simplify(tir.substitute(d, self.symbolic)))
+
+    def var(self, var: Var, info: StructInfo | None) -> Var:
+        """The variable that takes the place of ``var`` at its definition."""
+        if info is None or var.struct_info_ == info:
+            return var
+        new = type(var)(var.name_hint, info, var.span)
+        self.env[var] = new
+        return new
+
+    def leaf(self, node: Expr) -> Expr:
+        """A node without children."""
+        if isinstance(node, Var):
+            return self.env.get(node, node)
+        if isinstance(node, ShapeExpr):
+            return ShapeExpr([self.dim(d) for d in node.values]) if self.symbolic else node
+        if isinstance(node, PrimValue):
+            if not self.symbolic:
+                return node
+            return PrimValue(tir.simplify(tir.substitute(node.value, self.symbolic)), node.span)
+        if isinstance(node, Function):
+            return self.function(node)
+        return self.seq(node) if isinstance(node, SeqExpr) else node
+
+    def expr(self, root: Expr) -> Expr:
+        """A plain expression under the substitution and the rule; iterative."""
+        done: dict[int, Expr] = {}
+        for node in post_order(root):
+            kids = children(node)
+            if not kids and not isinstance(node, Call | Tuple):
+                new = self.leaf(node)
+            else:
+                new = rebuild(node, [done[id(k)] for k in kids])
+            if isinstance(new, If):
+                a, b = self.seq(new.true_branch), self.seq(new.false_branch)
+                if a is not new.true_branch or b is not new.false_branch:
+                    new = If(new.cond, a, b, new.span)
+            elif isinstance(new, Call) and new.sinfo_args and self.symbolic:
+                infos = [self.info(i) for i in new.sinfo_args]
+                new = Call(new.op, new.args, new.attrs, infos, new.span)
+            elif isinstance(new, Call) and self.symbolic and new is node:
+                # Operands may be literals whose attributes alone are symbolic: infer again.
+                new = Call(new.op, new.args, new.attrs, new.sinfo_args, new.span)
+            if self.rule is not None and not isinstance(new, Function | SeqExpr):
+                new = self.rule(new) or new
+            done[id(node)] = new
+        return done[id(root)]
+
+    def binding(self, b: Binding) -> Binding:
+        """One binding; later uses see the new variable."""
+        if isinstance(b, MatchCast):
+            info = self.info(b.struct_info)
+            value = self.expr(b.value)
+            var = self.var(b.var, info)
+            if value is b.value and var is b.var and info == b.struct_info:
+                return b
+            return MatchCast(var, value, info, b.span)
+        if not isinstance(b, VarBinding):
+            raise TypeError(f"unknown binding {type(b).__name__}")
+        value = self.expr(b.value)
+        declared = b.var.struct_info_
+        info = value.struct_info_ if value is not b.value else declared
+        if info is not None and declared is not None and not self.symbolic:
+            # A weaker declaration is the user's choice and stays.
+            info = declared if lattice.is_base_of(declared, info) else info
+        elif info is None and declared is not None:
+            info = self.info(declared)
+        var = self.var(b.var, info)
+        return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
+
+    def block(self, block: BindingBlock) -> BindingBlock:
+        """All bindings of a block, in order."""
+        new = [self.binding(b) for b in block.bindings]
+        if all(a is b for a, b in zip(new, block.bindings, strict=True)):
+            return block
+        return type(block)(new, block.span)
+
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        """A sequence: its blocks, then its body."""
+        blocks = [self.block(b) for b in seq.blocks]
+        body = self.expr(seq.body)
+        if body is seq.body and all(a is b for a, b in zip(blocks, seq.blocks, strict=True)):
+            return seq
+        return SeqExpr(blocks, body, seq.span)
+
+    def function(self, func: Function) -> Function:
+        """A function: parameters, body, result."""
+        params = [
+            p if p.struct_info_ is None else self.var(p, self.info(p.struct_info_))
+            for p in func.params
+        ]
+        body = self.seq(func.body)
+        ret = self.info(func.ret_struct_info)
+        same = all(a is b for a, b in zip(params, func.params, strict=True))
+        if same and body is func.body and ret == func.ret_struct_info:
+            return func
+        return Function(params, body, ret, func.is_pure, func.attrs, func.span)
+
+
+def rewrite_function(
+    func: Function,
+    symbolic: Mapping[tir.Var, tir.Dim] | None = None,
+    values: Mapping[Var, Expr] | None = None,
+    rule: Rule | None = None,
+) -> Function:
+    """``func`` under a substitution of symbolic variables and of variables; see Rewriter."""
+    return Rewriter(symbolic, values, rule).function(func)
+
+
+def as_plain_var(var: Var) -> Var:
+    """A DataflowVar as a Var of the same name, for use outside its block."""
+    return Var(var.name_hint, var.struct_info_, var.span) if isinstance(var, DataflowVar) else var
+
+
+def is_dataflow(block: BindingBlock) -> bool:
+    """Whether ``block`` is a dataflow block."""
+    return isinstance(block, DataflowBlock)
