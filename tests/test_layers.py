@@ -40,6 +40,7 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # Imports at call time that go up, each with its reason: (importing room, imported room).
 DEFERRED = {
     ("ir", "script"): "IRModule.script(), .show() and repr() print TVMScript",
+    ("", "importers"): "relax2xla.load() takes a file of any supported kind",
 }
 
 # Who may import what, at any depth. An empty tuple: nobody.
