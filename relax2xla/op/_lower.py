@@ -1,0 +1,265 @@
+"""What legalisations share: StableHLO rows with numpy's conveniences.
+
+Everything here builds calls of rows (``relax.stablehlo.*``) over static shapes; an operand whose
+shape is not static raises :class:`LegalizeError` (the machine specialises functions per call, so
+this is seen only by those who export with symbolic dimensions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla.dtypes import dtype_info, limits, numpy_dtype
+from relax2xla.errors import LegalizeError
+from relax2xla.ir.expr import Call, Constant, Expr, Function, Tuple, Var
+from relax2xla.ir.op import Op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
+
+Shape = tuple[int, ...]
+
+
+def hlo(
+    name: str, *operands: Expr, out: StructInfo | Sequence[StructInfo] = (), **attrs: Any
+) -> Call:
+    """A call of the row ``relax.stablehlo.NAME``; ``out`` states its result where it cannot infer."""
+    return Op.get(f"relax.stablehlo.{name}")(*operands, sinfo_args=out, **attrs)
+
+
+def chlo(name: str, *operands: Expr, **attrs: Any) -> Call:
+    """A call of the row ``relax.chlo.NAME``."""
+    return Op.get(f"relax.chlo.{name}")(*operands, **attrs)
+
+
+def relax(name: str, *operands: Any, **attrs: Any) -> Call:
+    """A call of the high-level operator ``relax.NAME``, to be legalised in turn."""
+    return Op.get(f"relax.{name}")(*operands, **attrs)
+
+
+def info_of(x: Expr) -> TensorStructInfo:
+    """Struct info of a tensor."""
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise LegalizeError(f"expected a tensor; {x!r} is {show(info)}")
+    return info
+
+
+def static(dims: Sequence[Any] | None, what: str = "the shape") -> Shape:
+    """``dims`` as integers; LegalizeError where one is symbolic or all are unknown."""
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        text = "unknown" if dims is None else f"({', '.join(map(str, dims))})"
+        raise LegalizeError(
+            f"{what} must be static to lower this operator; it is {text}. Bind the symbolic "
+            "dimensions (Function.bind_symbolic_vars), or run it on the virtual machine"
+        )
+    return tuple(dims)
+
+
+def shape_of(x: Expr) -> Shape:
+    """Static shape of a tensor."""
+    return static(info_of(x).dims, f"the shape of {x!r}")
+
+
+def dtype_of(x: Expr) -> str:
+    """dtype of a tensor."""
+    return info_of(x).dtype
+
+
+def tensor_info(shape: Sequence[int], dtype: str) -> TensorStructInfo:
+    """Struct info of a tensor of static shape."""
+    return TensorStructInfo.make(tuple(shape), dtype)
+
+
+def full(shape: Sequence[int], value: Any, dtype: str) -> Constant:
+    """A constant that holds one value everywhere (it costs one value of memory)."""
+    scalar = np.asarray(value, dtype=numpy_dtype(dtype))
+    return Constant(np.broadcast_to(scalar, tuple(shape)))
+
+
+def scalar(value: Any, dtype: str) -> Constant:
+    """A 0-dimensional constant."""
+    return full((), value, dtype)
+
+
+def full_like(x: Expr, value: Any) -> Constant:
+    """A constant of the shape and dtype of ``x``."""
+    return full(shape_of(x), value, dtype_of(x))
+
+
+def index_constant(values: Any, dtype: str = "int32") -> Constant:
+    """A small constant array of integers."""
+    return Constant(np.asarray(values, dtype=numpy_dtype(dtype)))
+
+
+def reshape(x: Expr, shape: Sequence[int]) -> Expr:
+    """``x`` in another shape of as many elements."""
+    return (
+        x if shape_of(x) == tuple(shape) else hlo("reshape", x, out=tensor_info(shape, dtype_of(x)))
+    )
+
+
+def transpose(x: Expr, permutation: Sequence[int]) -> Expr:
+    """``x`` with its axes permuted."""
+    order = tuple(permutation)
+    return x if order == tuple(range(len(order))) else hlo("transpose", x, permutation=order)
+
+
+def convert(x: Expr, dtype: str) -> Expr:
+    """``x`` converted by StableHLO's rules (floats to integers truncate towards zero)."""
+    return x if dtype_of(x) == dtype else hlo("convert", x, out=tensor_info(shape_of(x), dtype))
+
+
+def broadcast_in_dim(x: Expr, shape: Sequence[int], dims: Sequence[int]) -> Expr:
+    """``x`` with its axis i at axis ``dims[i]`` of ``shape``; size-1 axes and new axes expand."""
+    if shape_of(x) == tuple(shape) and tuple(dims) == tuple(range(len(shape))):
+        return x
+    info = tensor_info(shape, dtype_of(x))
+    return hlo("broadcast_in_dim", x, out=info, broadcast_dimensions=tuple(dims))
+
+
+def broadcast_to(x: Expr, shape: Sequence[int]) -> Expr:
+    """numpy's ``broadcast_to``: axes align at the end."""
+    offset = len(shape) - len(shape_of(x))
+    return broadcast_in_dim(x, shape, [offset + i for i in range(len(shape_of(x)))])
+
+
+def broadcast_together(*xs: Expr) -> list[Expr]:
+    """numpy's broadcasting of static shapes."""
+    shape = np.broadcast_shapes(*(shape_of(x) for x in xs))
+    return [broadcast_to(x, shape) for x in xs]
+
+
+def binary(name: str, a: Expr, b: Expr) -> Expr:
+    """An element-wise row of two operands after numpy broadcasting."""
+    return hlo(name, *broadcast_together(a, b))
+
+
+def compare(a: Expr, b: Expr, direction: str) -> Expr:
+    """``a`` DIRECTION ``b`` after broadcasting; EQ, NE, LT, LE, GT, GE. NaN is unordered."""
+    a, b = broadcast_together(a, b)
+    kind = dtype_info(dtype_of(a)).kind
+    order = "FLOAT" if kind in ("float", "complex") else "SIGNED" if kind == "int" else "UNSIGNED"
+    return hlo("compare", a, b, comparison_direction=direction, compare_type=order)
+
+
+def select(pred: Expr, a: Expr, b: Expr) -> Expr:
+    """``where(pred, a, b)`` after broadcasting."""
+    return hlo("select", *broadcast_together(pred, a, b))
+
+
+def iota(shape: Sequence[int], axis: int, dtype: str) -> Expr:
+    """0, 1, 2, ... along one axis."""
+    return hlo("iota", out=tensor_info(shape, dtype), iota_dimension=axis)
+
+
+def region(
+    params: Sequence[tuple[str, StructInfo]], body: Callable[..., Expr | Sequence[Expr]]
+) -> Function:
+    """A local function for an op with a region: ``body`` is called with its variables."""
+    made = [Var(name, info) for name, info in params]
+    result = body(*made)
+    return Function(made, Tuple(result) if isinstance(result, tuple | list) else result)
+
+
+def scalar_region(name: str, dtype: str) -> Function:
+    """``(a, b) -> NAME(a, b)`` on scalars, the region of a reduction."""
+    info = tensor_info((), dtype)
+    return region([("a", info), ("b", info)], lambda a, b: hlo(name, a, b))
+
+
+def identity_of(name: str, dtype: str) -> Any:
+    """Identity element of a reduction row: add, multiply, maximum, minimum, and, or."""
+    kind = dtype_info(dtype).kind
+    if name in ("maximum", "minimum"):
+        low, high = (-np.inf, np.inf) if kind == "float" else limits(dtype)
+        return low if name == "maximum" else high
+    if name == "and":
+        return True if kind == "bool" else limits(dtype)[1] if kind == "uint" else -1
+    return 1 if name == "multiply" else 0
+
+
+def reduce(x: Expr, name: str, axes: Sequence[int], keepdims: bool = False) -> Expr:
+    """Reduction of ``x`` over axes (counted from the front) with the row ``name``."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    init = scalar(identity_of(name, dtype), dtype)
+    result: Expr = hlo(
+        "reduce", x, init, scalar_region(name, dtype), dimensions=tuple(sorted(axes))
+    )
+    if keepdims:
+        result = reshape(result, [1 if i in axes else d for i, d in enumerate(shape)])
+    return result
+
+
+def take_slice(
+    x: Expr, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
+) -> Expr:
+    """``x[start:limit:strides]`` on every axis."""
+    shape = shape_of(x)
+    steps = tuple(strides) if strides is not None else (1,) * len(shape)
+    if all(s == 0 for s in start) and tuple(limit) == shape and all(s == 1 for s in steps):
+        return x
+    return hlo("slice", x, start_indices=tuple(start), limit_indices=tuple(limit), strides=steps)
+
+
+def slice_axis(x: Expr, axis: int, start: int, limit: int, stride: int = 1) -> Expr:
+    """``x[..., start:limit:stride, ...]`` on one axis."""
+    starts, limits_, steps = [0] * len(shape_of(x)), list(shape_of(x)), [1] * len(shape_of(x))
+    starts[axis], limits_[axis], steps[axis] = start, limit, stride
+    return take_slice(x, starts, limits_, steps)
+
+
+def concatenate(xs: Sequence[Expr], axis: int) -> Expr:
+    """Several tensors one after the other along an axis."""
+    return xs[0] if len(xs) == 1 else hlo("concatenate", *xs, dimension=axis)
+
+
+def pad(
+    x: Expr,
+    low: Sequence[int],
+    high: Sequence[int],
+    value: Expr,
+    interior: Sequence[int] | None = None,
+) -> Expr:
+    """``x`` with ``value`` around it, and ``interior`` of it between elements; negative crops."""
+    inner = tuple(interior) if interior is not None else (0,) * len(low)
+    if not any(low) and not any(high) and not any(inner):
+        return x
+    return hlo(
+        "pad",
+        x,
+        value,
+        edge_padding_low=tuple(low),
+        edge_padding_high=tuple(high),
+        interior_padding=inner,
+    )
+
+
+def dot_general(
+    a: Expr,
+    b: Expr,
+    contract: tuple[Sequence[int], Sequence[int]],
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    out_dtype: str | None = None,
+) -> Expr:
+    """Contraction: batch axes first, then free axes of ``a``, then those of ``b``."""
+    dims = {
+        "lhs_batching_dimensions": tuple(batch[0]),
+        "rhs_batching_dimensions": tuple(batch[1]),
+        "lhs_contracting_dimensions": tuple(contract[0]),
+        "rhs_contracting_dimensions": tuple(contract[1]),
+    }
+    call = hlo("dot_general", a, b, dot_dimension_numbers=dims)
+    if out_dtype is None or out_dtype == dtype_of(call):
+        return call
+    info = tensor_info(shape_of(call), out_dtype)
+    return hlo("dot_general", a, b, dot_dimension_numbers=dims, out=info)
+
+
+def outputs(call: Call) -> list[Expr]:
+    """The results of a row that has several."""
+    info = call.struct_info
+    return (
+        [call[i] for i in range(len(info.fields))] if isinstance(info, TupleStructInfo) else [call]
+    )
