@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 def hlo(
     name: str, *operands: Expr, out: StructInfo | Sequence[StructInfo] = (), **attrs: Any
 ) -> Call:
-    """A call of the row ``relax.stablehlo.NAME``; ``out`` states its result where it cannot infer."""
+    """A call of the row ``relax.stablehlo.NAME``; ``out``: the result, if it cannot be inferred."""
     return Op.get(f"relax.stablehlo.{name}")(*operands, sinfo_args=out, **attrs)
 
 
