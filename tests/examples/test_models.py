@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import warnings
 from typing import Any
@@ -120,3 +121,20 @@ def test_onnx_export_agrees_in_onnxruntime(name: str, exporter: str, dynamic: bo
         want = outputs_of(module(*inputs))
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w.numpy(), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"), [("resnet50", "resnet50_jax"), ("bert_base", "bert_jax")]
+)
+def test_the_jax_peer_agrees_with_torch_at_full_size(name: str, peer: str) -> None:
+    """Deep sums of float32 in another order: 2e-4 of outputs whose size is about one."""
+    jax = pytest.importorskip("jax")
+    module = importlib.import_module(f"benchmarks.peers.{peer}")
+    network = MODELS[name].build()
+    inputs = MODELS[name].example_inputs(2)
+    arguments = [x.numpy() if x.is_floating_point() else x.int().numpy() for x in inputs]
+    got = jax.jit(module.apply)(module.from_torch(network), *arguments)
+    with torch.no_grad():
+        want = outputs_of(network(*inputs))
+    for g, w in zip(outputs_of(got), want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), w.numpy(), rtol=2e-4, atol=2e-4)

@@ -1,0 +1,1 @@
+"""The benchmarks' networks written by hand in plain JAX: what the compiler has to match."""
