@@ -38,9 +38,7 @@ class PrimFunc:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"PrimFunc.{name} cannot be set: it is immutable, use with_attr"
-        )
+        raise AttributeError(f"PrimFunc.{name} cannot be set: it is immutable, use with_attr")
 
     def with_attr(self, key: str, value: object) -> PrimFunc:
         """A copy with one attribute set."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 
-from .expr import Add, Mul, PrimExpr, Sub, const
+from .expr import Mul, PrimExpr
 
 
 class Term:
@@ -83,36 +83,31 @@ class Linear:
         """Whether there are no terms."""
         return not self.terms
 
+    def equals(self, other: Linear) -> bool:
+        """Whether both are the same sum, in whatever order."""
+        return (
+            self.const == other.const
+            and len(self.terms) == len(other.terms)
+            and all(
+                (t := other.terms.get(key)) is not None and t.coefficient == mine.coefficient
+                for key, mine in self.terms.items()
+            )
+        )
+
+    def minus(self, other: Linear) -> Linear:
+        """``self - other`` as a new form."""
+        result = self.scaled(1)
+        result.add_scaled(-1, other)
+        return result
+
     def single(self) -> Term | None:
         """The only term of a form without constant, otherwise None."""
         if self.const or len(self.terms) != 1:
             return None
         return next(iter(self.terms.values()))
 
-    def to_expr(self, dtype: str) -> PrimExpr:
-        """As an expression: positive terms by falling coefficient, a positive constant, then what
-        is subtracted."""
-        ordered = sorted(self.terms.values(), key=lambda t: -t.coefficient)
-        only = self.single()
-        if only is not None:
-            return Mul.make(_product(only.factors), const(only.coefficient, dtype))
-        result: PrimExpr = const(0, dtype)
-        for term in ordered:
-            if term.coefficient > 0:
-                scale = const(term.coefficient, dtype)
-                result = Add.make(result, Mul.make(_product(term.factors), scale))
-        if self.const > 0:
-            result = Add.make(result, const(self.const, dtype))
-        for term in ordered:
-            if term.coefficient < 0:
-                scale = const(-term.coefficient, dtype)
-                result = Sub.make(result, Mul.make(_product(term.factors), scale))
-        if self.const < 0:
-            result = Sub.make(result, const(-self.const, dtype))
-        return result
 
-
-def _product(factors: Iterable[PrimExpr]) -> PrimExpr:
+def product(factors: Iterable[PrimExpr]) -> PrimExpr:
     result: PrimExpr | None = None
     for factor in factors:
         result = factor if result is None else Mul.make(result, factor)
