@@ -1,0 +1,3 @@
+"""TVMScript: printer, parser, and the namespaces R, I and T."""
+
+from __future__ import annotations

@@ -1,0 +1,116 @@
+"""The metadata section of a text: arrays that have no literal, as JSON with base64.
+
+``metadata = I.metadata(\"\"\"{...}\"\"\")`` ends a text printed with ``show_meta=True``. Each entry
+holds dtype, shape and little-endian bytes in C order; sizes are checked before anything is
+allocated, and nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.dtypes import DTYPES
+from relax2xla.ir import Constant, TensorStructInfo
+from relax2xla.ir.struct_info import StructInfo
+
+CONSTANT: Final = "relax.expr.Constant"
+ARRAY: Final = "numpy.ndarray"
+MAX_BYTES: Final = 1 << 40  # A shape beyond it is a damaged text, not an array.
+
+
+def encode(tables: Mapping[str, Sequence[Any]]) -> str:
+    """The JSON text of tables of Constants and arrays, one entry a line."""
+    sections: list[str] = []
+    for key, items in tables.items():
+        rows = ",\n    ".join(json.dumps(_encode(item)) for item in items)
+        sections.append(f'  "{key}": [\n    {rows}\n  ]')
+    return "{\n" + ",\n".join(sections) + "\n}"
+
+
+def _encode(item: Constant | npt.NDArray[Any]) -> dict[str, Any]:
+    data = item.data if isinstance(item, Constant) else item
+    name = _name_of(data.dtype)
+    splat = data.size > 1 and not any(data.strides)
+    held = data.reshape(-1)[:1] if splat else np.ascontiguousarray(data)
+    if sys.byteorder == "big" and held.dtype.itemsize > 1:
+        held = held.byteswap()
+    entry: dict[str, Any] = {"dtype": name, "shape": list(data.shape)}
+    if splat:
+        entry["splat"] = True
+    if isinstance(item, Constant):
+        info = item.struct_info_
+        if not isinstance(info, TensorStructInfo) or info.dims != data.shape:
+            raise TypeError(f"a constant of shape {data.shape} has the struct info {info}")
+        if info.dtype != name:
+            entry["type"] = info.dtype
+    return {**entry, "data": base64.b64encode(held.tobytes()).decode("ascii")}
+
+
+def _name_of(dtype: np.dtype[Any]) -> str:
+    if dtype.name not in DTYPES:
+        raise TypeError(f"an array of dtype {dtype} cannot be written as metadata")
+    return dtype.name
+
+
+def decode(text: str) -> dict[str, list[Any]]:
+    """Tables of Constants and arrays from the JSON text; ValueError says what is wrong."""
+    made: dict[str, list[Any]] = {}
+    try:
+        tables = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"the metadata is no valid JSON: {e}") from None
+    if not isinstance(tables, dict):
+        raise ValueError("the metadata must be a JSON object of lists")
+    for key, items in tables.items():
+        make = _MAKERS.get(key)
+        if make is None or not isinstance(items, list):
+            known = ", ".join(_MAKERS)
+            raise ValueError(f"metadata section {key!r}: expected a list under one of {known}")
+        made[key] = [_decode(item, f"metadata[{key!r}][{i}]", make) for i, item in enumerate(items)]
+    return made
+
+
+def _decode(item: Any, where: str, make: Callable[[Any, StructInfo], Any]) -> Any:
+    if not isinstance(item, dict):
+        raise ValueError(f"{where} must be a JSON object")
+    row = DTYPES.get(str(item.get("dtype")))
+    shape = item.get("shape")
+    if row is None:
+        raise ValueError(f"{where} has an unknown dtype {item.get('dtype')!r}")
+    if not isinstance(shape, list) or any(type(d) is not int or d < 0 for d in shape):
+        raise ValueError(f"{where} has no valid shape: {shape!r}")
+    count = 1 if item.get("splat") else math.prod(shape)
+    size = count * row.nbytes
+    if size > MAX_BYTES:
+        raise ValueError(f"{where} would take {size} bytes")
+    text = item.get("data")
+    # Base64 writes 4 characters for each 3 bytes begun.
+    if not isinstance(text, str) or len(text) != (size + 2) // 3 * 4:
+        raise ValueError(f"{where}: the data do not hold {size} bytes for {row.name} {shape}")
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise ValueError(f"{where}: the data are no base64: {e}") from None
+    if len(raw) != size:
+        raise ValueError(f"{where}: {len(raw)} bytes, expected {size}")
+    array = np.frombuffer(raw, row.numpy)
+    if sys.byteorder == "big" and row.nbytes > 1:
+        array = array.byteswap()
+    array = np.broadcast_to(array[0], shape) if item.get("splat") else array.reshape(shape)
+    kind = item.get("type", row.name)
+    return make(array, TensorStructInfo.make(tuple(shape), kind))
+
+
+_MAKERS: Final[dict[str, Callable[[Any, StructInfo], Any]]] = {
+    CONSTANT: lambda array, info: Constant(array, info),
+    ARRAY: lambda array, info: array,
+}

@@ -1,0 +1,631 @@
+"""TVMScript text of Relax programs, in TVM's layout.
+
+One pass writes lines. Symbolic variables and the module's alias are defined at the top of the
+outermost function, where TVM puts them, so these lines are kept apart (``_head``) until the
+function ends. Expressions are written with an explicit stack; a function or branch *inside* an
+expression (which A-normal form never has) is written before the statement that uses it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from relax2xla import ir, tir
+from relax2xla.ir.base import VDevice
+from relax2xla.ir.op import as_dtype
+from relax2xla.script.literals import number, quote, scalar_text
+from relax2xla.script.metadata import ARRAY, CONSTANT, encode
+from relax2xla.script.names import Names
+
+# Calls that state their result as ``out_sinfo`` and whose callee may be a packed function's name.
+OUT_SINFO = frozenset({"relax.call_tir", "relax.call_dps_packed"})
+# Operators whose first operand, a packed function, is written as its name alone.
+CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
+OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
+
+Piece = str | ir.Expr
+
+
+def script(node: Any, **options: Any) -> str:
+    """TVMScript text of a module, function, expression or struct info.
+
+    ``name``: of a module or function that has none (Module, main); ``show_meta``: end with the
+    arrays that have no literal, so that the text alone parses; ``ir_prefix``, ``tir_prefix``,
+    ``relax_prefix``: names of the namespaces; ``module_alias``: how a module's functions name it
+    ("" : by its own name); ``indent_spaces``; ``syntax_sugar``: calls that give nothing are
+    statements; ``show_all_struct_info``: annotate also what the parser can infer.
+    """
+    return _Printer(**options).text(node)
+
+
+def show(node: Any, style: str | None = None, **options: Any) -> None:
+    """Print :func:`script` of ``node``; coloured where standard output is a terminal.
+
+    ``style``: "light", "dark", "ansi" or the name of a Pygments style.
+    """
+    if options.pop("black_format", None):
+        raise ValueError("black_format=True is not supported; the text has TVM's own layout")
+    text = script(node, **options)
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{text}\n")
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    themes = {None: "ansi_dark", "ansi": "ansi_dark", "light": "xcode", "dark": "monokai"}
+    theme = themes.get(style, style) or "ansi_dark"
+    Console().print(Syntax(text, "python", theme=theme, background_color="default"))
+
+
+class _Printer:
+    """State of one text."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        show_meta: bool = False,
+        ir_prefix: str = "I",
+        tir_prefix: str = "T",
+        relax_prefix: str = "R",
+        module_alias: str = "cls",
+        indent_spaces: int = 4,
+        syntax_sugar: bool = True,
+        show_all_struct_info: bool = True,
+    ) -> None:
+        self.name = name
+        self.show_meta = show_meta
+        self.prefixes = {"ir": ir_prefix, "tir": tir_prefix, "relax": relax_prefix}
+        self.alias = module_alias
+        self.step = " " * indent_spaces
+        self.sugar = syntax_sugar
+        self.all_info = show_all_struct_info
+        self.names = Names([ir_prefix, tir_prefix, relax_prefix, "metadata", module_alias])
+        self.used: set[str] = set()
+        self.lines: list[str] = []
+        self.indent = ""
+        # Definitions at the top of the outermost function, and how far they are indented.
+        self.head: list[str] = []
+        self.head_indent = ""
+        # True while a signature is written: there symbolic dimensions are strings.
+        self.quoted = False
+        self.dims_text: dict[tuple[bool, tuple[tir.Dim, ...]], str] = {}
+        self.tables: dict[str, list[Any]] = {}
+        self.table_index: dict[int, str] = {}
+        self.module: ir.IRModule | None = None
+        self.module_name = ""
+        self.alias_defined = False
+        self.use_counted: set[int] = set()
+        self.in_use: set[int] = set()
+
+    # -- the whole text --------------------------------------------------------------------------
+    def text(self, node: Any) -> str:
+        """The text of ``node`` with header and metadata."""
+        if isinstance(node, ir.IRModule):
+            self.print_module(node)
+        elif isinstance(node, ir.Function):
+            self.print_public(node, self.name or ir.expr.global_symbol(node) or "main")
+        elif isinstance(node, tir.PrimFunc):
+            self.print_prim_func(node, str(node.attrs.get("global_symbol", self.name or "main")))
+        elif isinstance(node, ir.StructInfo | ir.Expr):
+            body = self.info(node) if isinstance(node, ir.StructInfo) else self.expr(node)
+            self.lines = [*self.head, *self.lines, body]
+        elif isinstance(node, ir.BindingBlock):
+            self.block(node)
+            self.lines = [*self.head, *self.lines]
+        elif isinstance(node, ir.Binding):
+            self.binding(node)
+            self.lines = [*self.head, *self.lines]
+        else:
+            raise TypeError(f"script() has no text for a {type(node).__name__}")
+        tail: list[str] = []
+        if self.tables and self.show_meta:
+            tail = ["", f'metadata = {self.prefix("ir")}.metadata("""{encode(self.tables)}""")']
+        elif self.tables:
+            tail = ["", OMITTED]
+        header = [
+            f"# from relax2xla.script import {room} as {prefix}"
+            if room != prefix
+            else f"# from relax2xla.script import {room}"
+            for room, prefix in self.prefixes.items()
+            if room in self.used
+        ]
+        return "\n".join([*header, *([""] if header else []), *self.lines, *tail])
+
+    def prefix(self, room: str) -> str:
+        """The name of a namespace, which the header then imports."""
+        self.used.add(room)
+        return self.prefixes[room]
+
+    def relax(self, name: str) -> str:
+        """``R.name``."""
+        self.used.add("relax")
+        return f"{self.prefixes['relax']}.{name}"
+
+    def line(self, text: str) -> None:
+        """One statement at the current depth."""
+        self.lines.append(self.indent + text if text else "")
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """Statements inside are one step deeper."""
+        outer = self.indent
+        self.indent += self.step
+        yield
+        self.indent = outer
+
+    # -- modules and functions -------------------------------------------------------------------
+    def print_module(self, mod: ir.IRModule) -> None:
+        """A class; functions in TVM's order: loop-level ones first, then by name."""
+        self.module = mod
+        self.module_name = self.names.fresh(self.name or "Module")
+        self.line(f"@{self.prefix('ir')}.ir_module")
+        self.line(f"class {self.module_name}:")
+        with self.indented():
+            start = len(self.lines)
+            if mod.attrs:
+                self.line(f"{self.prefix('ir')}.module_attrs({self.sorted_dict(mod.attrs)})")
+            if mod.global_infos:
+                infos = self.sorted_dict(mod.global_infos)
+                self.line(f"{self.prefix('ir')}.module_global_infos({infos})")
+            items = sorted(mod.items(), key=lambda kv: (_priority(kv[1]), kv[0].name_hint))
+            for i, (gvar, func) in enumerate(items):
+                if i:
+                    self.line("")
+                if isinstance(func, ir.Function):
+                    self.print_public(func, gvar.name_hint)
+                elif isinstance(func, tir.PrimFunc):
+                    self.print_prim_func(func, gvar.name_hint)
+                else:
+                    text = f"{self.relax('ExternFunc')}({quote(func.global_symbol)})"
+                    self.line(f"{gvar.name_hint} = {text}")
+            if len(self.lines) == start:
+                self.line("pass")
+
+    def print_public(self, func: ir.Function, name: str) -> None:
+        """An outermost function."""
+        attrs = dict(func.attrs)
+        flags: list[str] = [] if func.is_pure else ["pure=False"]
+        if attrs.get("global_symbol") == name:
+            del attrs["global_symbol"]
+        elif "global_symbol" not in attrs:
+            flags.append("private=True")
+        outer, self.lines = self.lines, []
+        self.head, self.head_indent = [], self.indent + self.step
+        self.dims_text.clear()
+        self.alias_defined = False
+        with self.names.scope():
+            shown = self.names.fresh(name) if self.module is None else name
+            self.quoted = True
+            signature = self.signature(func, shown)
+            self.quoted = False
+            with self.indented():
+                if attrs:
+                    text = f"{self.relax('func_attr')}({self.sorted_dict(attrs)})"
+                    self.head.append(self.indent + text)
+                self.body(func.body)
+        body, self.lines = self.lines, outer
+        self.decorate(flags)
+        self.line(signature)
+        self.lines += self.head
+        self.lines += body
+        self.head = []
+
+    def print_local(self, func: ir.Function, name: str) -> None:
+        """A function bound inside another one."""
+        self.decorate([] if func.is_pure else ["pure=False"])
+        with self.names.scope():
+            self.line(self.signature(func, name))
+            with self.indented():
+                if func.attrs:
+                    self.line(f"{self.relax('func_attr')}({self.sorted_dict(func.attrs)})")
+                self.body(func.body)
+        self.line("")
+
+    def decorate(self, flags: Sequence[str]) -> None:
+        """``@R.function`` with its flags."""
+        arguments = f"({', '.join(flags)})" if flags else ""
+        self.line(f"@{self.relax('function')}{arguments}")
+
+    def signature(self, func: ir.Function, name: str) -> str:
+        """The line of ``def``. Like TVM, the result names symbolic variables before parameters."""
+        ret = self.info(func.ret_struct_info)
+        params = [
+            f"{self.names.define(p, p.name_hint)}: {self.info(p.struct_info)}" for p in func.params
+        ]
+        return f"def {name}({', '.join(params)}) -> {ret}:"
+
+    def print_prim_func(self, func: tir.PrimFunc, name: str) -> None:
+        """A loop-level function: its signature around the text that it is."""
+        prefix = self.prefix("tir")
+        attrs = dict(func.attrs)
+        public = attrs.pop("global_symbol", None) == name
+        self.line(f"@{prefix}.prim_func" + ("" if public else "(private=True)"))
+        params = ", ".join(f"{p.name}: {prefix}.{p.dtype}" for p in func.params)
+        ret = "" if func.ret_type is None else f" -> {prefix}.{func.ret_type}"
+        self.line(f"def {name}({params}){ret}:")
+        with self.indented():
+            if attrs:
+                self.line(f"{prefix}.func_attr({self.sorted_dict(attrs)})")
+            for line in func.body.split("\n"):
+                self.line(line)
+
+    def body(self, seq: ir.SeqExpr) -> None:
+        """The statements of a function."""
+        for block in seq.blocks:
+            self.block(block)
+        self.line(f"return {self.expr(seq.body)}")
+
+    # -- statements ------------------------------------------------------------------------------
+    def block(self, block: ir.BindingBlock) -> None:
+        """Bindings, under ``with R.dataflow():`` if they are one."""
+        if not isinstance(block, ir.DataflowBlock):
+            for b in block.bindings:
+                self.binding(b)
+            return
+        self.line(f"with {self.relax('dataflow')}():")
+        with self.indented():
+            for b in block.bindings:
+                self.binding(b)
+            # A statement whose result nothing names has no name to output.
+            outputs = [
+                self.names.of[id(b.var)]
+                for b in block.bindings
+                if not isinstance(b.var, ir.DataflowVar) and id(b.var) in self.names.of
+            ]
+            self.line(f"{self.relax('output')}({', '.join(outputs)})")
+
+    def binding(self, b: ir.Binding) -> None:
+        """One binding; the variable is named after its value is written, so that ``x = f(x)``
+        refers to the older x.
+        """
+        if isinstance(b, ir.MatchCast):
+            value = self.expr(b.value)
+            text = f"{self.relax('match_cast')}({value}, {self.info(b.struct_info)})"
+            note = self.annotation(b.var) if self.all_info else ""
+            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}")
+            return
+        if not isinstance(b, ir.VarBinding):
+            raise TypeError(f"script() has no text for a {type(b).__name__}")
+        value = b.value
+        if isinstance(value, ir.If):
+            note = self.annotation(b.var)
+            self.branches(value, self.names.define(b.var, b.var.name_hint) + note)
+        elif isinstance(value, ir.Function):
+            self.print_local(value, self.names.define(b.var, b.var.name_hint))
+        elif self.is_statement(b):
+            self.line(self.expr(value))
+        else:
+            text = self.expr(value)
+            if isinstance(value, ir.Tuple) and len(value) > 1:
+                text = text[1:-1]
+            note = self.annotation(b.var, value)
+            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}")
+
+    def is_statement(self, b: ir.VarBinding) -> bool:
+        """Whether a call is written without a variable: it gives nothing and nothing uses it."""
+        if not self.sugar or not isinstance(b.value, ir.Call):
+            return False
+        void = ir.TupleStructInfo(())
+        if b.var.struct_info_ != void or b.value.struct_info_ != void:
+            return False
+        return id(b.var) not in self.in_use
+
+    def branches(self, value: ir.If, target: str) -> None:
+        """``if`` and ``else``, both ending in ``target = result``."""
+        cond = self.expr(value.cond)
+        for header, seq in ((f"if {cond}:", value.true_branch), ("else:", value.false_branch)):
+            self.line(header)
+            with self.indented(), self.names.scope():
+                for block in seq.blocks:
+                    self.block(block)
+                text = self.expr(seq.body)
+                if isinstance(seq.body, ir.Tuple) and len(seq.body) > 1:
+                    text = text[1:-1]
+                self.line(f"{target} = {text}")
+
+    def annotation(self, var: ir.Var, value: ir.Expr | None = None) -> str:
+        """``: struct info``; left out where the text of the value states it already."""
+        info = var.struct_info_
+        if info is None:
+            return ""
+        if isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
+            hide = not self.all_info or value.op.name in OUT_SINFO
+            if hide and value.struct_info_ == info:
+                return ""
+        return f": {self.info(info)}"
+
+    # -- expressions -----------------------------------------------------------------------------
+    def expr(self, root: ir.Expr) -> str:
+        """The text of an expression."""
+        out: list[str] = []
+        stack: list[Piece] = [root]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                out.append(item)
+                continue
+            known = self.names.of.get(id(item))
+            if known is not None:
+                out.append(known)
+            else:
+                stack.extend(reversed(self.pieces(item)))
+        return "".join(out)
+
+    def pieces(self, node: ir.Expr) -> list[Piece]:
+        """``node`` as text with its operands still to be written."""
+        match node:
+            case ir.Call():
+                return self.call(node)
+            case ir.Var():
+                return [self.free_var(node)]
+            case ir.Constant():
+                return [self.constant(node)]
+            case ir.Tuple():
+                if not node.fields:
+                    return [f"{self.relax('tuple')}()"]
+                return ["(", *_joined(node.fields), ",)" if len(node.fields) == 1 else ")"]
+            case ir.TupleGetItem():
+                return [node.tuple_value, f"[{node.index}]"]
+            case ir.ShapeExpr():
+                return [f"{self.relax('shape')}([{self.dims(node.values)}])"]
+            case ir.PrimValue():
+                return [f"{self.relax('prim_value')}({self.prim(node.value)})"]
+            case ir.StringImm():
+                return [f"{self.relax('str')}({quote(node.value)})"]
+            case ir.DataTypeImm():
+                return [f"{self.relax('dtype')}({quote(node.value)})"]
+            case ir.GlobalVar():
+                return [self.global_var(node)]
+            case ir.ExternFunc():
+                return [f"{self.relax('ExternFunc')}({quote(node.global_symbol)})"]
+            case ir.Op():
+                return [self.relax(node.name.removeprefix("relax."))]
+            case ir.Function():
+                name = self.names.define(node, "func")
+                self.print_local(node, name)
+                return [name]
+            case ir.If():
+                name = self.names.define(node, "branch")
+                self.branches(node, name)
+                return [name]
+            case ir.SeqExpr():
+                for block in node.blocks:
+                    self.block(block)
+                return [node.body]
+            case _:
+                raise TypeError(f"script() has no text for a {type(node).__name__}")
+
+    def call(self, node: ir.Call) -> list[Piece]:
+        """A call: operands by position, attributes by keyword in the order of the signature."""
+        op = node.op
+        args: list[list[Piece]] = [[a] for a in node.args]
+        attrs = dict(node.attrs)
+        if isinstance(op, ir.Op):
+            start: list[Piece] = [self.relax(op.name.removeprefix("relax."))]
+            if op.name in CALLEE_FIRST and node.args and isinstance(node.args[0], ir.ExternFunc):
+                args[0] = [quote(node.args[0].global_symbol)]
+            seen_attr = False
+            for i, p in enumerate(op.params):
+                if not p.kind.operand:
+                    seen_attr = True
+                elif seen_attr and not p.variadic:
+                    # After an attribute, only the operand's name says which parameter it is.
+                    at = sum(q.kind.operand for q in op.params[:i])
+                    if at < len(args):
+                        args[at] = [f"{p.name}=", *args[at]]
+            for p in op.params:
+                if p.name in attrs:
+                    value = attrs.pop(p.name)
+                    void = value is None and p.kind.convert is as_dtype
+                    args.append([f"{p.name}={quote('void') if void else self.value(value)}"])
+            if node.sinfo_args and op.name in OUT_SINFO:
+                args.append([f"out_sinfo={self.out_sinfo(node.sinfo_args)}"])
+        elif isinstance(op, ir.ExternFunc):
+            start = [self.relax("call_packed")]
+            args.insert(0, [quote(op.global_symbol)])
+        else:
+            start = [op]
+        args += [[f"{k}={self.value(v)}"] for k, v in sorted(attrs.items())]
+        if node.sinfo_args and not (isinstance(op, ir.Op) and op.name in OUT_SINFO):
+            infos = ", ".join(map(self.info, node.sinfo_args))
+            args.append([f"sinfo_args=({infos}{',' if len(node.sinfo_args) == 1 else ''})"])
+        pieces: list[Piece] = [*start, "("]
+        for i, a in enumerate(args):
+            pieces += [", ", *a] if i else a
+        return [*pieces, ")"]
+
+    def out_sinfo(self, infos: Sequence[ir.StructInfo]) -> str:
+        """The result of a call in destination-passing style; several as a list."""
+        only = infos[0] if len(infos) == 1 else ir.TupleStructInfo(infos)
+        if isinstance(only, ir.TupleStructInfo):
+            return f"[{', '.join(map(self.info, only.fields))}]"
+        return self.info(only)
+
+    def free_var(self, var: ir.Var) -> str:
+        """A variable that the printed part does not bind: declared above it."""
+        note = self.annotation(var)
+        name = self.names.define(var, var.name_hint, hoist=True)
+        self.head.append(f"{self.head_indent}{name}{note}")
+        return name
+
+    def global_var(self, gvar: ir.GlobalVar) -> str:
+        """``cls.f`` inside the module that has it, else ``I.GlobalVar("f")``."""
+        if self.module is None or gvar not in self.module:
+            return f"{self.prefix('ir')}.GlobalVar({quote(gvar.name_hint)})"
+        if not self.alias:
+            return f"{self.module_name}.{gvar.name_hint}"
+        if not self.alias_defined:
+            self.alias_defined = True
+            self.head.append(f"{self.head_indent}{self.alias} = {self.module_name}")
+        return f"{self.alias}.{gvar.name_hint}"
+
+    def constant(self, node: ir.Constant) -> str:
+        """``R.const(1.0, "float32")``, or a reference to the metadata section."""
+        info = node.struct_info_
+        if isinstance(info, ir.TensorStructInfo) and info.vdevice is None:
+            text = scalar_text(node.data, info.dtype)
+            if text is not None:
+                return f"{self.relax('const')}({text}, {quote(info.dtype)})"
+        return self.in_table(CONSTANT, node)
+
+    def in_table(self, key: str, item: Any) -> str:
+        """A reference to ``item`` in the metadata; the same object has one entry."""
+        known = self.table_index.get(id(item))
+        if known is None:
+            table = self.tables.setdefault(key, [])
+            known = self.table_index[id(item)] = f'metadata["{key}"][{len(table)}]'
+            table.append(item)
+        return known
+
+    # -- attributes ------------------------------------------------------------------------------
+    def value(self, value: Any) -> str:
+        """A value of an attribute."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        match value:
+            case None | bool():
+                return str(value)
+            case int():
+                return str(int(value))
+            case float():
+                return number(value)
+            case str():
+                return quote(value)
+            case tuple() | list():
+                return f"[{', '.join(map(self.value, value))}]"
+            case Mapping():
+                return f"{{{', '.join(f'{quote(k)}: {self.value(v)}' for k, v in value.items())}}}"
+            case ir.StructInfo():
+                return self.info(value)
+            case tir.PrimExpr():
+                return self.prim(value)
+            case ir.Expr():
+                return self.expr(value)
+            case np.ndarray():
+                return self.in_table(ARRAY, value)
+            case VDevice():
+                place = f"{value.vdevice_id}, {quote(value.memory_scope)}"
+                return f"{self.prefix('ir')}.vdevice({quote(value.target)}, {place})"
+            case _:
+                raise TypeError(
+                    f"an attribute of type {type(value).__name__} has no text: {value!r}"
+                )
+
+    def sorted_dict(self, attrs: Mapping[str, Any]) -> str:
+        """A dictionary literal, keys in TVM's order."""
+        items = (f"{quote(k)}: {self.value(v)}" for k, v in sorted(attrs.items()))
+        return f"{{{', '.join(items)}}}"
+
+    # -- struct info -----------------------------------------------------------------------------
+    def info(self, info: ir.StructInfo) -> str:
+        """An annotation."""
+        match info:
+            case ir.TensorStructInfo():
+                return self.tensor(info)
+            case ir.ShapeStructInfo():
+                if info.values is None:
+                    return f"{self.relax('Shape')}(ndim={info.ndim})"
+                return f"{self.relax('Shape')}([{self.dims(info.values)}])"
+            case ir.PrimStructInfo():
+                if info.value is None:
+                    return f"{self.relax('Prim')}({quote(info.dtype)})"
+                return f"{self.relax('Prim')}(value={self.prim(info.value)})"
+            case ir.TupleStructInfo():
+                if not info.fields:
+                    return self.relax("Tuple")
+                return f"{self.relax('Tuple')}({', '.join(map(self.info, info.fields))})"
+            case ir.FuncStructInfo():
+                return self.callable(info)
+            case ir.ObjectStructInfo():
+                return self.relax("Object")
+            case _:
+                raise TypeError(f"script() has no text for a {type(info).__name__}")
+
+    def tensor(self, info: ir.TensorStructInfo) -> str:
+        """``R.Tensor((n, 4), dtype="float32")``; nothing known is ``R.Tensor``."""
+        args: list[str] = []
+        if info.dims is not None:
+            comma = "," if len(info.dims) == 1 else ""
+            args.append(f"({self.dims(info.dims)}{comma})")
+        elif info.shape is not None:
+            args.append(self.expr(info.shape))
+        if info.dtype:
+            args.append(f"dtype={quote(info.dtype)}")
+        if info.dims is None and info.shape is None and info.ndim != -1:
+            args.append(f"ndim={info.ndim}")
+        if info.vdevice is not None:
+            args.append(f"vdevice={quote(self.device(info.vdevice))}")
+        name = self.relax("Tensor")
+        return f"{name}({', '.join(args)})" if args else name
+
+    def device(self, device: VDevice) -> str:
+        """``kind:index:scope``, the index among the module's devices of that kind if it has any."""
+        index = device.vdevice_id
+        if self.module is not None:
+            alike = [
+                d for d in self.module.global_infos.get("vdevice", ()) if isinstance(d, VDevice)
+            ]
+            alike = [d for d in alike if d.target == device.target]
+            index = alike.index(device) if device in alike else index
+        return f"{device.target}:{index}:{device.memory_scope}"
+
+    def callable(self, info: ir.FuncStructInfo) -> str:
+        """``R.Callable((R.Tensor,), R.Object, True)``; of an opaque function what is known."""
+        name = self.relax("Callable")
+        if info.params is not None:
+            params = ", ".join(map(self.info, info.params))
+            comma = "," if len(info.params) == 1 else ""
+            return f"{name}(({params}{comma}), {self.info(info.ret)}, {info.purity})"
+        args: list[str] = []
+        if not isinstance(info.ret, ir.ObjectStructInfo):
+            args.append(f"ret={self.info(info.ret)}")
+        if info.purity:
+            args.append("purity=True")
+        if info.derive_func is not None:
+            args.append(f"derive_func={quote(info.derive_func)}")
+        return f"{name}({', '.join(args)})" if args else name
+
+    def dims(self, dims: tuple[tir.Dim, ...]) -> str:
+        """Dimensions, comma-separated."""
+        key = (self.quoted, dims)
+        text = self.dims_text.get(key)
+        if text is None:
+            text = self.dims_text[key] = ", ".join(map(self.dim, dims))
+        return text
+
+    def dim(self, dim: tir.Dim) -> str:
+        """One dimension; a string in a signature if it is symbolic."""
+        if isinstance(dim, int):
+            return str(dim)
+        return self.prim(dim)
+
+    def prim(self, expr: tir.PrimExpr) -> str:
+        """A scalar expression, its variables defined at the top of the outermost function."""
+        free = tir.free_vars(expr)
+        for var in free:
+            if id(var) not in self.names.of:
+                name = self.names.define(var, var.name, hoist=True)
+                self.head.append(f"{self.head_indent}{name} = {self.prefix('tir')}.{var.dtype}()")
+        text = tir.to_text(
+            expr, name_of=lambda v: self.names.of[id(v)], prefix=self.prefixes["tir"]
+        )
+        if f"{self.prefixes['tir']}." in text:
+            self.used.add("tir")
+        return quote(text) if self.quoted and free else text
+
+
+def _priority(func: Any) -> int:
+    return 3 if isinstance(func, ir.Function) else 1 if isinstance(func, tir.PrimFunc) else 2
+
+
+def _joined(nodes: Sequence[ir.Expr]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for i, node in enumerate(nodes):
+        pieces += [", ", node] if i else [node]
+    return pieces
