@@ -395,16 +395,19 @@ class If(Expr):
 class Binding:
     """Base class of bindings."""
 
-    __slots__ = ("span", "var")
+    __slots__ = ("span", "value", "var")
     var: Var
+    value: Expr
     span: Span | None
+
+    def __repr__(self) -> str:
+        return f"{self.var!r} = {self.value!r}"
 
 
 class VarBinding(Binding):
     """``var = value``."""
 
-    __slots__ = ("value",)
-    value: Expr
+    __slots__ = ()
 
     def __init__(self, var: Var, value: Expr, span: Span | None = None) -> None:
         self.var, self.value, self.span = var, value, span
@@ -417,14 +420,16 @@ class MatchCast(Binding):
     occurrence is an equality that the run-time check enforces.
     """
 
-    __slots__ = ("struct_info", "value")
-    value: Expr
+    __slots__ = ("struct_info",)
     struct_info: StructInfo
 
     def __init__(
         self, var: Var, value: Expr, struct_info: StructInfo, span: Span | None = None
     ) -> None:
         self.var, self.value, self.struct_info, self.span = var, value, struct_info, span
+
+    def __repr__(self) -> str:
+        return f"{self.var!r} = match_cast({self.value!r}, {self.struct_info})"
 
 
 class BindingBlock:

@@ -177,6 +177,18 @@ def definable_vars(info: StructInfo) -> list[tir.Var]:
     return list(found)
 
 
+def erase(info: StructInfo, known: Callable[[tir.Var], bool]) -> StructInfo:
+    """``info`` without the dimensions that use a symbolic variable which is not ``known``.
+
+    A shape with such a dimension becomes its rank, a scalar its dtype.
+    """
+
+    def one(d: Dim) -> Dim | None:
+        return d if isinstance(d, int) or all(map(known, tir.free_vars(d))) else None
+
+    return map_dims(info, one)
+
+
 class Mismatch(Exception):
     """Why a value does not fit a parameter (internal to the unifier)."""
 

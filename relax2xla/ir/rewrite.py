@@ -73,21 +73,49 @@ def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
     return node
 
 
-def post_order(root: Expr, seen: set[int] | None = None) -> Iterator[Expr]:
-    """Plain sub-expressions of ``root``, children first, each object once; iterative."""
+def post_order(
+    root: Expr,
+    seen: set[int] | None = None,
+    below: Callable[[Expr], Sequence[Expr]] = children,
+) -> Iterator[Expr]:
+    """Plain sub-expressions of ``root``, children first, each object once; iterative.
+
+    ``seen`` holds the ids of nodes to leave out and gets those that were given; ``below`` says
+    what the children of a node are.
+    """
     done: set[int] = set() if seen is None else seen
     stack: list[tuple[Expr, bool]] = [(root, False)]
     while stack:
         node, ready = stack.pop()
         if id(node) in done:
             continue
-        kids = () if ready else children(node)
+        kids = () if ready else below(node)
         if kids:
             stack.append((node, True))
             stack.extend((k, False) for k in reversed(kids) if id(k) not in done)
         else:
             done.add(id(node))
             yield node
+
+
+def deep_children(node: Expr) -> Sequence[Expr]:
+    """Sub-expressions of ``node``, those inside functions, branches and sequences included.
+
+    Of a function its body, of a sequence the bound values and the result, in order. Variables at
+    their definitions are not among them.
+    """
+    if isinstance(node, If):
+        return (node.cond, node.true_branch, node.false_branch)
+    if isinstance(node, SeqExpr):
+        return [*(b.value for block in node.blocks for b in block.bindings), node.body]
+    if isinstance(node, Function):
+        return (node.body,)
+    return children(node)
+
+
+def post_order_deep(root: Expr) -> Iterator[Expr]:
+    """All expressions in ``root``, insides included, children first, each object once."""
+    return post_order(root, below=deep_children)
 
 
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
@@ -181,8 +209,13 @@ class Rewriter:
             return MatchCast(var, value, info, b.span)
         if not isinstance(b, VarBinding):
             raise TypeError(f"unknown binding {type(b).__name__}")
-        value = self.expr(b.value)
         declared = b.var.struct_info_
+        if isinstance(b.value, Function) and declared is not None:
+            # The variable first: a recursive local function refers to it.
+            var = self.var(b.var, self.info(declared))
+            value = self.expr(b.value)
+            return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
+        value = self.expr(b.value)
         info = value.struct_info_ if value is not b.value else declared
         if info is not None and declared is not None and not self.symbolic:
             # A weaker declaration is the user's choice and stays.

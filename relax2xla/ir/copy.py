@@ -1,0 +1,51 @@
+"""Copies of functions and expressions with variables of their own."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from relax2xla import tir
+from relax2xla.ir import lattice
+from relax2xla.ir.expr import Expr, Function, MatchCast, SeqExpr, Var
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.struct_info import StructInfo
+
+E = TypeVar("E", Function, SeqExpr)
+
+
+class _Copier(Rewriter):
+    """A Rewriter that makes every variable anew at its definition."""
+
+    def var(self, var: Var, info: StructInfo | None) -> Var:
+        new = type(var)(var.name_hint, var.struct_info_ if info is None else info, var.span)
+        self.env[var] = new
+        return new
+
+
+def copy_function(func: Function) -> Function:
+    """``func`` with new variables; symbolic variables are shared with the original."""
+    return _Copier().function(func)
+
+
+def copy_expr(expr: Expr) -> Expr:
+    """``expr`` with new variables wherever it binds any."""
+    return _Copier().expr(expr)
+
+
+def copy_with_new_vars(node: E, symbolic: bool = True) -> E:
+    """A copy of a function or sequence that shares no bound variable with it.
+
+    ``symbolic``: also new symbolic variables in place of those that parameters and match-casts
+    define; wrong for a function inside another one, whose symbolic variables it may share.
+    """
+    fresh: dict[tir.Var, tir.Dim] = {}
+    for inner in post_order_deep(node) if symbolic else ():
+        infos: list[StructInfo] = []
+        if isinstance(inner, Function):
+            infos = [p.struct_info for p in inner.params]
+        elif isinstance(inner, SeqExpr):
+            infos = [b.struct_info for b in bindings_of(inner) if isinstance(b, MatchCast)]
+        for var in (v for info in infos for v in lattice.definable_vars(info)):
+            fresh.setdefault(var, type(var)(var.name, var.dtype))
+    copier = _Copier(fresh)
+    return copier.function(node) if isinstance(node, Function) else copier.seq(node)
