@@ -103,8 +103,8 @@ def as_axes(value: Any) -> tuple[int, ...] | None:
 
 
 def as_dtype(value: Any) -> str | None:
-    """A dtype name; None and "" (unknown or default) stay None."""
-    return None if value is None or value == "" else dtype_name(value)
+    """A dtype name; None, "" and TVM's "void" (unknown or default) are None."""
+    return None if value is None or value in ("", "void") else dtype_name(value)
 
 
 def _keep(value: Any) -> Any:
@@ -154,7 +154,8 @@ class Op(Expr, Generic[P]):
     """One operator: everything the compiler knows about it.
 
     ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
-    ``lowering``: the legalisation, same signature, or None; ``pure``: no side effects.
+    ``lowering``: the legalisation, same signature, or None; ``sugar``: rewrites what users write
+    (see :meth:`shorthand`); ``pure``: no side effects.
     """
 
     registry: typing.ClassVar[dict[str, Op[...]]] = {}
@@ -167,6 +168,7 @@ class Op(Expr, Generic[P]):
         signature: inspect.Signature,
         doc: str,
         pure: bool = True,
+        follows: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.infer = infer
@@ -174,7 +176,9 @@ class Op(Expr, Generic[P]):
         self.operands = tuple(p for p in params if p.kind.operand)
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
+        self.sugar: Callable[P, Mapping[str, Any]] | None = None
         self.pure = pure
+        self.follows = dict(follows or {})
         self.__doc__ = doc
         self.span = None
         self.struct_info_ = None
@@ -209,6 +213,8 @@ class Op(Expr, Generic[P]):
         except TypeError as e:
             raise TypeError(f"{self.name}{self.signature}: {e}") from None
         bound.apply_defaults()
+        if self.sugar is not None:
+            bound.arguments.update(self.sugar(*bound.args, **bound.kwargs))
         operands: list[Expr] = []
         attrs: dict[str, Any] = {}
         missing = None
@@ -224,6 +230,8 @@ class Op(Expr, Generic[P]):
                 raise OpError(f"{self.name}: `{p.name}` needs `{missing}` to be given too")
             else:
                 operands.append(self._convert(p, value))
+        for name, source in self.follows.items():
+            attrs[name] = attrs[name] or attrs[source]
         if any(not isinstance(o, Expr) for o in operands):
             operands = self._scalars(operands)
         if isinstance(sinfo_args, StructInfo):
@@ -326,6 +334,13 @@ class Op(Expr, Generic[P]):
         self.lowering = rule
         return rule
 
+    def shorthand(self, rule: Callable[P, Mapping[str, Any]]) -> Callable[P, Mapping[str, Any]]:
+        """Register what users may write shorter: a function of the same signature that returns
+        the arguments to replace before the call is built (``arange(5)``, ``reshape(x, -1)``).
+        """
+        self.sugar = rule
+        return rule
+
     def describe(self, call: Call) -> str:
         """``call`` with the struct info of each operand, for messages."""
         names = self._operand_names(len(call.args))
@@ -357,19 +372,24 @@ def register(made: Op[P]) -> Op[P]:
 
 
 def op(
-    name: str, *, pure: bool = True, doc: str | None = None
+    name: str,
+    *,
+    pure: bool = True,
+    doc: str | None = None,
+    follows: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, StructInfo]], Op[P]]:
     """Make an operator of a struct-info rule (see the module's docstring).
 
     ``pure=False``: calls have side effects. ``doc`` replaces the rule's docstring (families).
+    ``follows={"out_layout": "layout"}``: an attribute left out takes the value of another.
     """
 
     def wrap(rule: Callable[P, StructInfo]) -> Op[P]:
         signature = inspect.signature(rule)
         hints = typing.get_type_hints(rule, include_extras=True)
         params = [_param(n, p, hints[n]) for n, p in signature.parameters.items()]
-        made = Op(name, rule, params, signature, inspect.cleandoc(doc or rule.__doc__ or ""), pure)
-        return register(made)
+        text = inspect.cleandoc(doc or rule.__doc__ or "")
+        return register(Op(name, rule, params, signature, text, pure, follows))
 
     return wrap
 

@@ -7,6 +7,7 @@ this is seen only by those who export with symbolic dimensions).
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ def hlo(
     name: str, *operands: Expr, out: StructInfo | Sequence[StructInfo] = (), **attrs: Any
 ) -> Call:
     """A call of the row ``relax.stablehlo.NAME``; ``out``: the result, if it cannot be inferred."""
-    return Op.get(f"relax.stablehlo.{name}")(*operands, sinfo_args=out, **attrs)
+    suffix = "_" if keyword.iskeyword(name) else ""
+    return Op.get(f"relax.stablehlo.{name}{suffix}")(*operands, sinfo_args=out, **attrs)
 
 
 def chlo(name: str, *operands: Expr, **attrs: Any) -> Call:
@@ -255,6 +257,38 @@ def dot_general(
         return call
     info = tensor_info(shape_of(call), out_dtype)
     return hlo("dot_general", a, b, dot_dimension_numbers=dims, out=info)
+
+
+def sum_dtype(dtype: str) -> str:
+    """The dtype in which values of a float ``dtype`` are summed: at least float32."""
+    info = dtype_info(dtype)
+    return "float32" if info.kind == "float" and info.bits < 32 else dtype
+
+
+def in_float32(rule: Callable[[Expr], Expr], x: Expr) -> Expr:
+    """``rule(x)``, computed in float32 where the dtype of ``x`` is a narrower float."""
+    dtype = dtype_of(x)
+    return convert(rule(convert(x, sum_dtype(dtype))), dtype)
+
+
+def contraction_dtype(a: str, b: str, out: str) -> tuple[str, str]:
+    """dtypes in which operands of dtypes ``a`` and ``b`` are contracted, and of the row's result.
+
+    StableHLO wants operands of one dtype and a result no narrower; XLA:CPU sums in the result's
+    dtype, so float16 and bfloat16 give a float32 result (to be converted to ``out`` by the caller).
+    """
+    operand = a
+    if a != b:
+        operand = str(np.promote_types(numpy_dtype(a), numpy_dtype(b)))
+    kind, bits = dtype_info(operand).kind, dtype_info(operand).bits
+    result = operand
+    if dtype_info(out).kind == kind and dtype_info(out).bits > bits:
+        result = out
+    elif kind != dtype_info(out).kind:
+        operand = result = out
+    if kind == "float" and dtype_info(result).bits < 32:
+        result = "float32"
+    return operand, result
 
 
 def outputs(call: Call) -> list[Expr]:

@@ -1,0 +1,396 @@
+"""Operators that make tensors: full, ones, zeros, arange, eye, tril, triu.
+
+Sources: TVM Relax v0.20 for names and inference (its docs say "ones: all zeros", a slip), numpy
+for values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.dtypes import is_float, is_kind
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Constant, Expr, const
+from relax2xla.ir.op import DTypeLike, PrimLike, ShapeLike, op
+from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.op._lower import (
+    broadcast_to,
+    compare,
+    convert,
+    dtype_of,
+    hlo,
+    iota,
+    scalar,
+    select,
+    shape_of,
+    static,
+)
+from relax2xla.op._lower import full as constant
+from relax2xla.op._lower import (
+    full_like as constant_like,
+)
+from relax2xla.op._prims import dim_of, integer, number, prim_of
+from relax2xla.op._rules import (
+    fold,
+    literal_dims,
+    tensor,
+    want_shape,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.unary import cast
+from relax2xla.tir import Dim
+
+
+def _of_shape(shape: Expr, dtype: str) -> TensorStructInfo:
+    """A tensor whose shape is the value of a shape operand."""
+    want_shape(shape, "shape")
+    return TensorStructInfo(shape, dtype)
+
+
+def _target(shape: Expr) -> tuple[int, ...]:
+    return static(literal_dims(shape, "shape"), "`shape`")
+
+
+def _want_scalar(x: Expr, name: str) -> str:
+    """dtype of an operand that must be a tensor of rank 0 or a PrimValue."""
+    info = x.struct_info
+    if isinstance(info, PrimStructInfo):
+        return info.dtype
+    return want_tensor(x, name, ndim=0).dtype
+
+
+def _fill(shape: tuple[int, ...], value: Expr, dtype: str) -> Expr:
+    if isinstance(value.struct_info, PrimStructInfo):
+        return constant(shape, number(value, "fill_value"), dtype)
+    if isinstance(value, Constant):
+        return constant(shape, value.data.astype(constant((), 0, dtype).data.dtype), dtype)
+    return broadcast_to(cast(value, dtype), shape)
+
+
+def _exact(value: Any, dtype: Any) -> dict[str, Any]:
+    """A Python number as a constant of the dtype that is asked for, so that nothing is rounded."""
+    if isinstance(value, bool | int | float) and dtype:
+        return {"fill_value": const(value, dtype)}
+    return {}
+
+
+@op("relax.full")
+def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> StructInfo:
+    """A tensor that holds one value everywhere.
+
+    shape: a shape; fill_value: a tensor of rank 0 or a number
+    result: ``shape``, ``dtype`` or else the dtype of ``fill_value``
+    """
+    return _of_shape(shape, dtype or _want_scalar(fill_value, "fill_value"))
+
+
+@full.shorthand
+def _(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[str, Any]:
+    return _exact(fill_value, dtype)
+
+
+@full.legalize
+def _(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Expr:
+    return _fill(_target(shape), fill_value, dtype or _want_scalar(fill_value, "fill_value"))
+
+
+@op("relax.full_like")
+def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> StructInfo:
+    """A tensor of the shape of ``x`` that holds one value everywhere.
+
+    x: (*s), any dtype; fill_value: a tensor of rank 0 or a number
+    result: (*s), ``dtype`` or else the dtype of ``x``
+    """
+    info = want_tensor(x, "x")
+    _want_scalar(fill_value, "fill_value")
+    return with_dtype(info, dtype or info.dtype)
+
+
+@full_like.shorthand
+def _(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[str, Any]:
+    info = x.struct_info_
+    known = info.dtype if isinstance(info, TensorStructInfo) else None
+    return _exact(fill_value, dtype or known)
+
+
+@full_like.legalize
+def _(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Expr:
+    return _fill(shape_of(x), fill_value, dtype or dtype_of(x))
+
+
+@op("relax.ones")
+def ones(shape: ShapeLike, dtype: DTypeLike) -> StructInfo:
+    """A tensor of ones.
+
+    result: ``shape``, ``dtype``
+    """
+    return _of_shape(shape, _given(dtype))
+
+
+@ones.legalize
+def _(shape: ShapeLike, dtype: DTypeLike) -> Expr:
+    return constant(_target(shape), 1, dtype)
+
+
+@op("relax.zeros")
+def zeros(shape: ShapeLike, dtype: DTypeLike) -> StructInfo:
+    """A tensor of zeros.
+
+    result: ``shape``, ``dtype``
+    """
+    return _of_shape(shape, _given(dtype))
+
+
+@zeros.legalize
+def _(shape: ShapeLike, dtype: DTypeLike) -> Expr:
+    return constant(_target(shape), 0, dtype)
+
+
+def _given(dtype: str | None) -> str:
+    if not dtype:
+        raise OpError("`dtype` must be given, for example 'float32'")
+    return dtype
+
+
+@op("relax.ones_like")
+def ones_like(x: Expr, dtype: DTypeLike = None) -> StructInfo:
+    """Ones in the shape of ``x``.
+
+    x: (*s), any dtype
+    result: (*s), ``dtype`` or else the dtype of ``x``
+    """
+    info = want_tensor(x, "x")
+    return with_dtype(info, dtype or info.dtype)
+
+
+@ones_like.legalize
+def _(x: Expr, dtype: DTypeLike = None) -> Expr:
+    return constant(shape_of(x), 1, dtype or dtype_of(x))
+
+
+@op("relax.zeros_like")
+def zeros_like(x: Expr, dtype: DTypeLike = None) -> StructInfo:
+    """Zeros in the shape of ``x``.
+
+    x: (*s), any dtype
+    result: (*s), ``dtype`` or else the dtype of ``x``
+    """
+    info = want_tensor(x, "x")
+    return with_dtype(info, dtype or info.dtype)
+
+
+@zeros_like.legalize
+def _(x: Expr, dtype: DTypeLike = None) -> Expr:
+    return constant(shape_of(x), 0, dtype or dtype_of(x))
+
+
+# ---- ranges
+def _arange_dtype(dtype: str | None, *values: Any) -> str:
+    if dtype:
+        return dtype
+    known = [x.struct_info for x in values if isinstance(x, Expr)]
+    floats = any(isinstance(i, PrimStructInfo) and is_float(i.dtype) for i in known)
+    return "float32" if floats or any(isinstance(x, float) for x in values) else "int64"
+
+
+def _count(start: int | float, end: int | float, step: int | float) -> int:
+    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+        return len(range(start, end, step))
+    return max(0, math.ceil((end - start) / step))
+
+
+@op("relax.arange")
+def arange(
+    start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None
+) -> StructInfo:
+    """``start, start + step, ...`` up to and without ``end``; ``arange(n)`` counts from 0.
+
+    start, end, step: numbers or symbolic integers; ``step`` is not 0
+    result: (n,), ``dtype`` or else float32 if one of the three is a float, int64 if none is
+    """
+    values = [prim_of(v, n) for v, n in ((start, "start"), (end, "end"), (step, "step"))]
+    dtype = _arange_dtype(dtype, start, end, step)
+    if isinstance(values[2], tir.IntImm | tir.FloatImm) and values[2].value == 0:
+        raise OpError("`step` must not be 0")
+    numbers = [v.value for v in values if isinstance(v, tir.IntImm | tir.FloatImm)]
+    if len(numbers) == 3:
+        return tensor((_count(*numbers),), dtype)
+    if any(v is None or isinstance(v, tir.FloatImm) for v in values):
+        return tensor(None, dtype, 1)
+    low, high, by = (dim_of(v, n) for v, n in ((start, "start"), (end, "end"), (step, "step")))
+    if low is None or high is None or by is None:
+        return tensor(None, dtype, 1)
+    down = isinstance(by, int) and by < 0
+    length: Dim = (low - high - by - 1) // (-by) if down else (high - low + by - 1) // by
+    return tensor((fold(length),), dtype)
+
+
+@arange.shorthand
+def _(
+    start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None
+) -> Mapping[str, Any]:
+    return {"start": 0, "end": start} if end is None else {}
+
+
+@arange.legalize
+def _(start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None) -> Expr:
+    first, last, by = number(start, "start"), number(end, "end"), number(step, "step")
+    dtype = _arange_dtype(dtype, start, end, step)
+    shape = (_count(first, last, by),)
+    # One rounding at the end: integers count in int64, all else in float64.
+    whole = not isinstance(first, float) and not isinstance(by, float)
+    work = "int64" if whole else "float64"
+    steps = iota(shape, 0, work)
+    if by != 1:
+        steps = hlo("multiply", steps, constant_like(steps, by))
+    if first != 0:
+        steps = hlo("add", steps, constant_like(steps, first))
+    return convert(steps, dtype)
+
+
+# ---- triangles and diagonals
+def _diagonal(rows: int, columns: int, k: int, direction: str) -> Expr:
+    """A (rows, columns) mask: ``column - row`` DIRECTION ``k``."""
+    row, column = iota((rows, columns), 0, "int32"), iota((rows, columns), 1, "int32")
+    limit = max(-(2**31) + rows, min(2**31 - 1 - rows, k))
+    if limit:
+        row = hlo("add", row, constant_like(row, limit))
+    return compare(column, row, direction)
+
+
+@op("relax.eye")
+def eye(
+    n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "float32"
+) -> StructInfo:
+    """Ones on diagonal ``k`` (positive: above the main one), zeros elsewhere.
+
+    n, m: rows and columns (``m`` None: as many); k: an integer
+    result: (n, m), ``dtype``
+    """
+    rows, columns = dim_of(n, "n"), dim_of(m, "m")
+    dim_of(k, "k")
+    if rows is None or columns is None:
+        return tensor(None, dtype or "float32", 2)
+    for name, size in (("n", rows), ("m", columns)):
+        if isinstance(size, int) and size < 0:
+            raise OpError(f"`{name}` must not be negative; got {size}")
+    return tensor((rows, columns), dtype or "float32")
+
+
+@eye.shorthand
+def _(
+    n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "float32"
+) -> Mapping[str, Any]:
+    return {"m": n} if m is None else {}
+
+
+@eye.legalize
+def _(n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "float32") -> Expr:
+    mask = _diagonal(integer(n, "n"), integer(m, "m"), integer(k, "k"), "EQ")
+    return convert(mask, dtype or "float32")
+
+
+@op("relax.eye_like")
+def eye_like(x: Expr, k: PrimLike = 0, dtype: DTypeLike = None) -> StructInfo:
+    """:func:`eye` in the shape of a matrix.
+
+    x: (n, m), any dtype; k: an integer
+    result: (n, m), ``dtype`` or else the dtype of ``x``
+    """
+    info = want_tensor(x, "x", ndim=2)
+    dim_of(k, "k")
+    return with_dtype(info, dtype or info.dtype)
+
+
+@eye_like.legalize
+def _(x: Expr, k: PrimLike = 0, dtype: DTypeLike = None) -> Expr:
+    rows, columns = shape_of(x)
+    return convert(_diagonal(rows, columns, integer(k, "k"), "EQ"), dtype or dtype_of(x))
+
+
+def _matrices(x: Expr, k: Expr) -> TensorStructInfo:
+    info = want_tensor(x, "x")
+    dim_of(k, "k")
+    if info.ndim in (0, 1):
+        raise OpError(f"`x` must have rank 2 or more; got {show(info)}")
+    return info
+
+
+def _masked(x: Expr, k: Expr, direction: str) -> Expr:
+    shape, dtype = shape_of(x), dtype_of(x)
+    mask = _diagonal(shape[-2], shape[-1], integer(k, "k"), direction)
+    return select(broadcast_to(mask, shape), x, scalar(0, dtype))
+
+
+@op("relax.tril")
+def tril(x: Expr, k: PrimLike = 0) -> StructInfo:
+    """The lower triangles of matrices: zero above diagonal ``k``.
+
+    x: (..., n, m), any dtype; k: an integer
+    result: (..., n, m), dtype of ``x``
+    """
+    return _matrices(x, k)
+
+
+@tril.legalize
+def _(x: Expr, k: PrimLike = 0) -> Expr:
+    return _masked(x, k, "LE")
+
+
+@op("relax.triu")
+def triu(x: Expr, k: PrimLike = 0) -> StructInfo:
+    """The upper triangles of matrices: zero below diagonal ``k``.
+
+    x: (..., n, m), any dtype; k: an integer
+    result: (..., n, m), dtype of ``x``
+    """
+    return _matrices(x, k)
+
+
+@triu.legalize
+def _(x: Expr, k: PrimLike = 0) -> Expr:
+    return _masked(x, k, "GE")
+
+
+def hamming_window_values(
+    size: int, periodic: bool, alpha: float, beta: float
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The window of :func:`hamming_window` in float64."""
+    span = size if periodic else size - 1
+    return alpha - beta * np.cos(2 * np.pi * np.arange(size) / max(span, 1))
+
+
+@op("relax.hamming_window")
+def hamming_window(
+    window_size: PrimLike, periodic: PrimLike, alpha: PrimLike, beta: PrimLike, dtype: DTypeLike
+) -> StructInfo:
+    """``alpha - beta * cos(2 pi i / n)`` with ``n = window_size`` if ``periodic``, one less if not.
+
+    window_size: a positive integer; periodic: 0 or 1; alpha, beta: numbers
+    result: (window_size,), ``dtype`` (a floating-point one)
+    """
+    if not is_kind(_given(dtype), "float"):
+        raise OpError(f"`dtype` must be floating point; got {dtype}")
+    size = dim_of(window_size, "window_size")
+    if isinstance(size, int) and size < 1:
+        raise OpError(f"`window_size` must be positive; got {size}")
+    return tensor(None if size is None else (size,), dtype, 1)
+
+
+@hamming_window.legalize
+def _(
+    window_size: PrimLike, periodic: PrimLike, alpha: PrimLike, beta: PrimLike, dtype: DTypeLike
+) -> Expr:
+    values = hamming_window_values(
+        integer(window_size, "window_size"),
+        bool(number(periodic, "periodic")),
+        float(number(alpha, "alpha")),
+        float(number(beta, "beta")),
+    )
+    return Constant(values.astype(constant((), 0, dtype).data.dtype))
