@@ -1,0 +1,67 @@
+"""Users' values as host arrays: numpy, torch and Python numbers, without copies where possible.
+
+jax arrays pass through untouched; nothing here imports jax or torch (a value's class says whose it
+is). No dtype ever changes: what does not fit a parameter is an error of the caller's to see.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import CallError
+
+
+def is_torch(value: Any) -> bool:
+    """Whether ``value`` is a torch tensor."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def torch_to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """A torch tensor as numpy: the same memory for dense CPU tensors, else one copy."""
+    value = value.detach()
+    if value.device.type != "cpu":
+        value = value.cpu()
+    value = value.resolve_conj().resolve_neg() if value.is_complex() else value
+    name = str(value.dtype).removeprefix("torch.")
+    if name == "bfloat16" or name.startswith("float8"):
+        torch_int = {1: "uint8", 2: "int16"}[value.element_size()]
+        raw = value.contiguous().view(getattr(__import__("torch"), torch_int)).numpy()
+        return raw.view(np.dtype(getattr(ml_dtypes, name)))
+    return value.numpy()
+
+
+def to_host(value: Any, dtype: str = "") -> np.ndarray[Any, Any]:
+    """``value`` as a numpy array; Python numbers and lists take ``dtype`` if they fit it exactly.
+
+    Raises CallError for what is no array.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if is_torch(value):
+        return torch_to_numpy(value)
+    if isinstance(value, bool | int | float | complex | list | tuple) and dtype:
+        return _literal(value, dtype)
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    raise CallError(
+        f"expected an array (numpy, jax or torch) or a number; got {type(value).__name__}"
+    )
+
+
+def _literal(value: Any, dtype: str) -> np.ndarray[Any, Any]:
+    target = numpy_dtype(dtype)
+    try:
+        plain = np.asarray(value)
+        made = np.asarray(value, dtype=target)
+    except (ValueError, TypeError, OverflowError) as e:
+        raise CallError(f"{value!r} does not fit {dtype}: {e}") from None
+    floats_to_integers = plain.dtype.kind in "fc" and target.kind in "iub"
+    if floats_to_integers or (plain.dtype.kind in "iu" and not np.array_equal(made, plain)):
+        raise CallError(f"{value!r} does not fit {dtype} exactly")
+    return made

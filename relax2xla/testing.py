@@ -1,0 +1,45 @@
+"""Helpers for tests: run an expression or a function on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla.builder import BlockBuilder
+from relax2xla.ir import Expr, Function, IRModule, Var
+
+
+def evaluate(target: Expr | Function | IRModule, inputs: Mapping[Var, Any] | Sequence[Any]) -> Any:
+    """The value of ``target`` as numpy, lowered to StableHLO and run by XLA without optimisation.
+
+    target: a function or a module with a function ``main`` (``inputs``: one for each parameter), or
+    an expression (``inputs``: by variable).
+    """
+    from relax2xla.vm.build import build
+    from relax2xla.vm.machine import VirtualMachine
+
+    if isinstance(target, IRModule | Function):
+        values = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
+        mod = target
+    else:
+        if not isinstance(inputs, Mapping):
+            raise TypeError("inputs of an expression are given by variable")
+        values = list(inputs.values())
+        builder = BlockBuilder()
+        with builder.function("main", list(inputs)):
+            with builder.dataflow():
+                output = builder.emit_output(target)
+            builder.emit_func_output(output)
+        mod = builder.get()
+    symbol = "main" if isinstance(mod, IRModule) else mod.attrs.get("global_symbol", "main")
+    vm = VirtualMachine(build(mod, "cpu", relax_pipeline="zero"))
+    return to_numpy(vm[symbol](*values))
+
+
+def to_numpy(value: Any) -> Any:
+    """Arrays as numpy, in the same nested tuples."""
+    if isinstance(value, tuple | list):
+        return tuple(to_numpy(v) for v in value)
+    return np.asarray(value)

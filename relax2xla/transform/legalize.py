@@ -1,0 +1,288 @@
+"""LegalizeOps: high-level operators become StableHLO rows (design decision D3).
+
+The pass is a short interpreter: it walks the bindings in order, asks each operator for its
+lowering, and binds what comes back in A-normal form. The last row of a lowering takes the variable
+of the operator that it replaces, so that names, struct info and spans survive. A lowering whose
+result is not what the operator's struct-info rule promised is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from relax2xla.errors import LegalizeError, TVMError
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    MatchCast,
+    Op,
+    SeqExpr,
+    Span,
+    StructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
+from relax2xla.ir.rewrite import children, post_order, rebuild
+from relax2xla.ir.struct_info import show
+from relax2xla.transform._pass import Pass, PassContext, PassInfo
+
+Lowering = Callable[..., Expr]
+ROW_PREFIXES = ("relax.stablehlo.", "relax.chlo.")
+
+
+def is_row(op: Expr) -> bool:
+    """Whether ``op`` is a StableHLO or CHLO row."""
+    return isinstance(op, Op) and op.name.startswith(ROW_PREFIXES)
+
+
+class _Legalizer:
+    """Legalises one function body; ``env`` maps variables to the leaves that took their place."""
+
+    def __init__(self, custom: Mapping[str, Lowering]) -> None:
+        self.custom = custom
+        self.env: dict[Expr, Expr] = {}
+        self.local_functions: dict[Expr, Function] = {}
+        self.out: list[Binding] = []
+        self.span: Span | None = None
+
+    # -- functions and sequences
+
+    def function(self, func: Function) -> Function:
+        """``func`` with a legal body."""
+        return func.replace(body=self.seq(func.body))
+
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        """A sequence as one block of rows, and its result."""
+        outer, self.out = self.out, []
+        for block in seq.blocks:
+            for binding in block.bindings:
+                self.binding(binding)
+        body = self.value(seq.body, None)
+        blocks = [BindingBlock(self.out)] if self.out else []
+        self.out = outer
+        return SeqExpr(blocks, body, seq.span)
+
+    def binding(self, b: Binding) -> None:
+        """One binding; its variable is bound to a row, or stands for a leaf from now on."""
+        self.span = b.span or b.var.span
+        if isinstance(b, MatchCast):
+            value = self.value(b.value, None)
+            self._check_cast(b, value)
+            self.env[b.var] = value
+        elif isinstance(b, VarBinding) and isinstance(b.value, Function):
+            func = self.function(b.value)
+            self.local_functions[b.var] = func
+            self.out.append(VarBinding(b.var, func, b.span))
+        elif isinstance(b, VarBinding):
+            leaf = self.value(b.value, b.var)
+            if leaf is not b.var:
+                self.env[b.var] = leaf
+        else:
+            raise LegalizeError(f"unknown binding {type(b).__name__}")
+
+    def _check_cast(self, b: MatchCast, value: Expr) -> None:
+        env: SymMap = {}
+        try:
+            unify(b.struct_info, value.struct_info, env)
+        except Mismatch as e:
+            raise LegalizeError(f"R.match_cast of {b.var.name_hint}: the value has {e}") from None
+
+    # -- expressions
+
+    def bind(self, value: Expr, var: Var | None) -> Expr:
+        """Bind ``value`` to ``var``, or to a new variable."""
+        if var is None:
+            name = value.op.name.rpartition(".")[2] if _op_call(value) else "lv"
+            var = Var(name, value.struct_info, self.span)
+        self.out.append(VarBinding(var, value, self.span))
+        return var
+
+    def value(self, root: Expr, var: Var | None) -> Expr:
+        """Bind what ``root`` computes; gives the leaf that holds it (``var`` where it is bound)."""
+        done: dict[int, Expr] = {}
+        for node in post_order(root):
+            target = var if node is root else None
+            kids = children(node)
+            if not kids and not isinstance(node, Call | Tuple | SeqExpr | Function):
+                done[id(node)] = self.env.get(node, node)
+                continue
+            new = rebuild(node, [done[id(k)] for k in kids])
+            done[id(node)] = self._node(new, target)
+        leaf = done[id(root)]
+        if var is not None and leaf is not var and not isinstance(leaf, Tuple):
+            self._keep_promise(leaf, var.struct_info_, "the value")
+        return leaf
+
+    def _node(self, node: Expr, var: Var | None) -> Expr:
+        if isinstance(node, TupleGetItem):
+            value = node.tuple_value
+            return value.fields[node.index] if isinstance(value, Tuple) else self.bind(node, var)
+        if isinstance(node, If):
+            return self._if(node, var)
+        if isinstance(node, Function):
+            return self.function(node)
+        if isinstance(node, SeqExpr):
+            return self._inline(node)
+        if isinstance(node, Call):
+            return self._call(node, var)
+        return node
+
+    def _call(self, call: Call, var: Var | None) -> Expr:
+        if isinstance(call.op, Op):
+            rule = self.custom.get(call.op.name) or call.op.lowering
+            if rule is None:
+                if is_row(call.op):
+                    return self.bind(call, var)
+                raise LegalizeError(
+                    f"{call.op.name} has no lowering to StableHLO"
+                    + (f" (at {self.span})" if self.span else "")
+                )
+            return self._lower(call, rule, var)
+        if isinstance(call.op, GlobalVar):
+            return self.bind(call, var)
+        func = self.local_functions.get(call.op)
+        if func is None and isinstance(call.op, Function):
+            func = self.function(call.op)
+        if func is None:
+            raise LegalizeError(
+                f"a call of {call.op!r} cannot be part of an XLA program; only operators, "
+                "functions of the module and local functions can"
+            )
+        # A fresh copy of the body: variables are bound once.
+        renamed = _rename(func)
+        self.env.update(zip(renamed.params, call.args, strict=True))
+        return self._inline(renamed.body)
+
+    def _lower(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
+        assert isinstance(call.op, Op)
+        try:
+            args, kwargs = call.op.bind(call)
+            lowered = rule(*args, **kwargs)
+        except TVMError as e:
+            e.add_note(f"  while lowering {call.op.describe(call)}")
+            if self.span:
+                e.add_note(f"  at {self.span}")
+            raise
+        self._keep_promise(lowered, call.struct_info_, call.op.describe(call))
+        return self.value(lowered, var)
+
+    def _keep_promise(self, value: Expr, promised: StructInfo | None, what: str) -> None:
+        if promised is not None and not is_base_of(promised, value.struct_info):
+            raise LegalizeError(
+                f"{what} was inferred as {show(promised)}, but its lowering gives "
+                f"{show(value.struct_info)}; please report this"
+            )
+
+    def _inline(self, seq: SeqExpr) -> Expr:
+        for block in seq.blocks:
+            for binding in block.bindings:
+                self.binding(binding)
+        return self.value(seq.body, None)
+
+    def _if(self, node: If, var: Var | None) -> Expr:
+        info = node.struct_info
+        flat = flatten_info(info)
+        branches = [
+            Function((), self._branch(b, info)) for b in (node.true_branch, node.false_branch)
+        ]
+        call = Call(
+            Op.get("relax.stablehlo.if_"),
+            [node.cond, *branches],
+            None,
+            flat,
+            node.span,
+        )
+        if not isinstance(info, TupleStructInfo):
+            return self.bind(call, var)
+        results = self.bind(call, None)
+        if len(flat) == 1:
+            return pack([results], info)
+        return pack([self.bind(results[i], None) for i in range(len(flat))], info)
+
+    def _branch(self, branch: SeqExpr, info: StructInfo) -> SeqExpr:
+        seq = self.seq(branch)
+        if not isinstance(info, TupleStructInfo):
+            return seq
+        outer, self.out = self.out, [b for block in seq.blocks for b in block.bindings]
+        leaves = [self.value(leaf, None) for leaf in unpack(seq.body, info)]
+        bindings, self.out = self.out, outer
+        blocks = [BindingBlock(bindings)] if bindings else []
+        return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _op_call(value: Expr) -> Any:
+    return isinstance(value, Call) and isinstance(value.op, Op)
+
+
+def flatten_info(info: StructInfo) -> list[StructInfo]:
+    """Struct infos of the leaves of a nested tuple, in order."""
+    if not isinstance(info, TupleStructInfo):
+        return [info]
+    return [leaf for f in info.fields for leaf in flatten_info(f)]
+
+
+def unpack(value: Expr, info: StructInfo) -> list[Expr]:
+    """The leaves of a nested tuple value, in order."""
+    if not isinstance(info, TupleStructInfo):
+        return [value]
+    return [leaf for i, f in enumerate(info.fields) for leaf in unpack(value[i], f)]
+
+
+def pack(leaves: Sequence[Expr], info: StructInfo) -> Expr:
+    """The nested tuple of ``info`` from its leaves; inverse of :func:`unpack`."""
+    rest = iter(leaves)
+
+    def build(part: StructInfo) -> Expr:
+        if not isinstance(part, TupleStructInfo):
+            return next(rest)
+        return Tuple([build(f) for f in part.fields])
+
+    return build(info)
+
+
+def _rename(func: Function) -> Function:
+    """A copy of ``func`` with new variables."""
+    from relax2xla.ir.copy import copy_function
+
+    return copy_function(func)
+
+
+def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = None) -> Function:
+    """``func`` made of StableHLO rows only; see :class:`LegalizeOps`."""
+    return _Legalizer(custom or {}).function(func)
+
+
+class LegalizeOps(Pass):
+    """Lower every high-level operator to StableHLO rows.
+
+    ``customize_legalize_map``: lowerings by operator name that take precedence; each is called with
+    the operator's operands and attributes and gives an expression. Operators without a lowering,
+    and shapes that are not static, raise :class:`LegalizeError`.
+    """
+
+    def __init__(self, customize_legalize_map: Mapping[str, Lowering] | None = None) -> None:
+        self.custom = dict(customize_legalize_map or {})
+        super().__init__(PassInfo("LegalizeOps"), self._run)
+
+    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+        new: dict[GlobalVar, Any] = {}
+        for gvar, func in mod.items():
+            if isinstance(func, Function):
+                try:
+                    func = legalize_function(func, self.custom)
+                except TVMError as e:
+                    e.add_note(f"  in the function {gvar.name_hint}")
+                    raise
+            new[gvar] = func
+        return mod.replace(new)

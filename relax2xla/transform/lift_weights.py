@@ -1,0 +1,220 @@
+"""Weights become arguments, and what depends on weights alone runs once (design decision D6).
+
+Constants inlined into a program cost XLA up to minutes of constant folding; weights as plain
+arguments cost run time where their layout is changed at every call. So a function is split in two:
+``transform`` computes, from the raw weights, everything that depends on nothing else; ``main``
+takes the results as further parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    MatchCast,
+    Op,
+    SeqExpr,
+    TensorStructInfo,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.rewrite import Rewriter, children, post_order
+from relax2xla.ir.struct_info import StructInfo, dims_of
+from relax2xla.transform.dead_code import remove_unused
+
+# Constants of at most this many bytes stay in the program, where XLA can fold them.
+SMALL_BYTES = 256
+# A lifted result has at most so many times the elements of what it is computed from (two: unpacking
+# of four-bit weights).
+MAX_GROWTH = 2
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A function split by :func:`lift_weights`.
+
+    ``main``: parameters are ``num_input`` arguments, then one for each of ``weights``;
+    ``transform``: from the arrays ``raw`` to a tuple, or None; a weight is an array that is passed
+    as it is, or the index of a field of the transform's result.
+    """
+
+    main: Function
+    num_input: int
+    weights: tuple[Array | int, ...]
+    transform: Function | None
+    raw: tuple[Array, ...]
+
+    def raw_size(self) -> tuple[int, int]:
+        """Number and bytes of the distinct arrays that the weights are made of."""
+        arrays = {id(a): a for a in self.raw}
+        arrays.update({id(w): w for w in self.weights if not isinstance(w, int)})
+        return len(arrays), sum(a.nbytes for a in arrays.values())
+
+
+def is_weight(node: Expr) -> bool:
+    """Whether a constant is large enough to be an argument; splats stay in the program."""
+    if not isinstance(node, Constant):
+        return False
+    return node.data.nbytes > SMALL_BYTES and any(node.data.strides)
+
+
+def lift_weights(func: Function) -> Lifted:
+    """Split ``func``; see :class:`Lifted`."""
+    heavy, light = _classify(func)
+    constant_bindings: list[Binding] = []
+    main_blocks: list[BindingBlock] = []
+    for block in func.body.blocks:
+        constant_bindings += [b for b in block.bindings if b.var in heavy or b.var in light]
+        rest = [b for b in block.bindings if b.var not in heavy]
+        if rest:
+            main_blocks.append(type(block)(rest, block.span))
+    raw = _Numbering("w")
+    outputs: dict[Var, Var] = {}
+    weights: list[Array | int] = []
+    weight_params: list[Var] = []
+    direct: dict[int, Var] = {}
+
+    def as_argument(node: Expr) -> Expr | None:
+        """The parameter of ``main`` that takes the place of a weight or a lifted variable."""
+        if is_weight(node):
+            assert isinstance(node, Constant)
+            key = id(node.data)
+            if key not in direct:
+                direct[key] = Var(f"w{len(weights)}", node.struct_info)
+                weights.append(node.data)
+                weight_params.append(direct[key])
+            return direct[key]
+        if isinstance(node, Var) and node in heavy:
+            if node not in outputs:
+                outputs[node] = Var(f"w{len(weights)}_{node.name_hint}", node.struct_info)
+                weights.append(len(outputs) - 1)
+                weight_params.append(outputs[node])
+            return outputs[node]
+        return None
+
+    body = _Replace(as_argument).seq(SeqExpr(main_blocks, func.body.body))
+    params = [*func.params, *weight_params]
+    main = remove_unused(
+        Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+    )
+    if not outputs:
+        return Lifted(main, len(func.params), tuple(weights), None, ())
+    result = Tuple(list(outputs))
+    replaced = _Replace(raw.parameter).seq(
+        SeqExpr([BindingBlock(_needed(constant_bindings, list(outputs)))], result)
+    )
+    transform = Function(raw.params, replaced)
+    return Lifted(main, len(func.params), tuple(weights), transform, tuple(raw.arrays))
+
+
+def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
+    """The bindings that ``roots`` depend on."""
+    live: set[Expr] = set(roots)
+    kept: list[Binding] = []
+    for b in reversed(bindings):
+        if b.var in live:
+            kept.append(b)
+            live.update(n for n in post_order(_value(b)) if isinstance(n, Var))
+    return kept[::-1]
+
+
+class _Numbering:
+    """Parameters for weights in order of first use."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.params: list[Var] = []
+        self.arrays: list[Array] = []
+        self.known: dict[int, Var] = {}
+
+    def parameter(self, node: Expr) -> Expr | None:
+        """The parameter for a weight; None for any other node."""
+        if not is_weight(node):
+            return None
+        assert isinstance(node, Constant)
+        if id(node.data) not in self.known:
+            var = Var(f"{self.prefix}{len(self.params)}", node.struct_info)
+            self.known[id(node.data)] = var
+            self.params.append(var)
+            self.arrays.append(node.data)
+        return self.known[id(node.data)]
+
+
+class _Replace(Rewriter):
+    """A Rewriter that asks ``find`` for each leaf."""
+
+    def __init__(self, find: Any) -> None:
+        super().__init__()
+        self.find = find
+
+    def leaf(self, node: Expr) -> Expr:
+        return self.find(node) or super().leaf(node)
+
+
+def _value(b: Binding) -> Expr:
+    assert isinstance(b, VarBinding | MatchCast)
+    return b.value
+
+
+def _classify(func: Function) -> tuple[set[Var], set[Var]]:
+    """Variables whose value depends on constants only: on weights among them, and on small ones.
+
+    What depends on weights is lifted. What depends on small constants alone stays where it is, and
+    is repeated in ``transform`` if that needs it.
+    """
+    heavy: set[Var] = set()
+    light: set[Var] = set()
+    for block in func.body.blocks:
+        for b in block.bindings:
+            if isinstance(b, VarBinding):
+                kind = _kind(b.value, heavy, light)
+                if kind is not None:
+                    kind.add(b.var)
+    return heavy, light
+
+
+def _kind(value: Expr, heavy: set[Var], light: set[Var]) -> set[Var] | None:
+    """Where the variable of ``value`` belongs: ``heavy``, ``light``, or neither."""
+    info = value.struct_info_
+    if not isinstance(value, Call) or not isinstance(value.op, Op) or not value.op.pure:
+        return None
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        return None
+    found = False
+    elements = 0
+    for node in post_order(value):
+        if isinstance(node, Var):
+            if node not in heavy and node not in light:
+                return None
+            found = found or node in heavy
+            elements += _elements(node.struct_info)
+        elif isinstance(node, Constant):
+            found = found or is_weight(node)
+            elements += node.data.size
+        elif isinstance(node, Function) or (
+            not children(node) and free_symbolic_vars(node.struct_info_)
+        ):
+            return None
+    if not found:
+        return light
+    # A small array blown up (a broadcast, say) is cheaper made where it is used.
+    return heavy if _elements(info) <= MAX_GROWTH * elements else None
+
+
+def _elements(info: StructInfo) -> int:
+    dims = dims_of(info) or ()
+    return math.prod(d for d in dims if isinstance(d, int))

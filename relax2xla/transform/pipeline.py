@@ -1,0 +1,42 @@
+"""Pipelines by name: what ``build`` runs before functions are specialised and lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relax2xla.transform._pass import Pass, Sequential
+from relax2xla.transform.convert_layout import ConvertLayout
+from relax2xla.transform.dead_code import DeadCodeElimination
+from relax2xla.transform.fold_batch_norm import FoldBatchNorm
+from relax2xla.transform.inline import InlineSymbolicFunctions
+
+
+def zero() -> Pass:
+    """Only what must happen: functions with symbolic shapes become part of their callers."""
+    return Sequential([InlineSymbolicFunctions(), DeadCodeElimination()], name="zero")
+
+
+def default(layout: str = "NHWC") -> Pass:
+    """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
+
+    ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
+    """
+    passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm()]
+    if layout:
+        passes.append(ConvertLayout({"relax.nn.conv2d": [layout, "HWIO"]}))
+    return Sequential([*passes, DeadCodeElimination()], name="default")
+
+
+PIPELINES: dict[str, Callable[..., Pass]] = {
+    "zero": zero,
+    "default": default,
+    "default_build": default,
+}
+
+
+def get_pipeline(name: str = "zero", **kwargs: Any) -> Pass:
+    """The pipeline ``name``, configured by ``kwargs``; ValueError with the names there are."""
+    if name not in PIPELINES:
+        raise ValueError(f"unknown pipeline {name!r}; known: {', '.join(PIPELINES)}")
+    return PIPELINES[name](**kwargs)

@@ -1,0 +1,7 @@
+"""Build executables and run them on XLA."""
+
+from __future__ import annotations
+
+from relax2xla.vm.build import build as build
+from relax2xla.vm.build import compile as compile
+from relax2xla.vm.executable import VMExecutable as VMExecutable

@@ -1,0 +1,99 @@
+"""``relax2xla.build``: from a module to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relax2xla.errors import TVMError
+from relax2xla.ir import Function, IRModule
+from relax2xla.ir.expr import global_symbol
+from relax2xla.runtime.device import Device, device
+from relax2xla.transform._pass import Pass
+from relax2xla.transform.lift_weights import lift_weights
+from relax2xla.transform.pipeline import get_pipeline
+from relax2xla.vm.executable import Entry, VMExecutable
+
+
+def build(
+    mod: IRModule | Function,
+    target: Any = None,
+    params: Mapping[str, Any] | None = None,
+    relax_pipeline: str | Pass | None = "default",
+    tir_pipeline: str | Pass | None = "default",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+) -> VMExecutable:
+    """Build an executable for the :class:`VirtualMachine`.
+
+    mod: the module; every public Relax function (one with ``global_symbol``) can be called.
+    target: None (JAX's default device), "llvm" or "cpu", "cuda", a Device or a Target.
+    params: weights to bind. By function name (as ``detach_params`` gives them) a list that fills
+        the last parameters; or by parameter name for the function ``main``.
+    relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
+    tir_pipeline: accepted for programs written for TVM; there is no TIR stage.
+    exec_mode: "bytecode" or "compiled".
+
+    Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
+    function with given shapes; ``VirtualMachine.warm`` does it ahead.
+    """
+    if exec_mode not in ("bytecode", "compiled"):
+        raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if isinstance(mod, Function):
+        mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    if params:
+        mod = _bind(mod, params)
+    if relax_pipeline is not None:
+        pipeline = (
+            get_pipeline(relax_pipeline) if isinstance(relax_pipeline, str) else relax_pipeline
+        )
+        mod = pipeline(mod)
+    entries = {
+        symbol: Entry(symbol, lift_weights(func))
+        for func in mod.relax_functions().values()
+        if (symbol := global_symbol(func)) is not None
+    }
+    if not entries:
+        raise TVMError(
+            "the module has no public function to build; give one the attribute global_symbol "
+            "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
+        )
+    return VMExecutable(mod, entries, target_device(target))
+
+
+def compile(
+    mod: IRModule | Function,
+    target: Any = None,
+    relax_pipeline: str | Pass | None = "default",
+    tir_pipeline: str | Pass | None = "default",
+) -> VMExecutable:
+    """``build`` under the name of ``tvm.compile``."""
+    return build(mod, target, None, relax_pipeline, tir_pipeline)
+
+
+def target_device(target: Any) -> Device | None:
+    """The device that a target names; None leaves the choice to JAX."""
+    if target is None or isinstance(target, Device):
+        return target
+    kind = getattr(target, "kind", target)
+    return device(str(getattr(kind, "name", kind)))
+
+
+def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
+    """``params`` bound to the functions of the module."""
+    by_function = all(isinstance(v, Sequence) and name in mod for name, v in params.items())
+    work = params if by_function else {"main": params}
+    new = dict(mod.functions)
+    for name, values in work.items():
+        gvar = mod.get_global_var(name)
+        func = mod[gvar]
+        if by_function:
+            names = func.params[len(func.params) - len(values) :]
+            if len(values) > len(func.params):
+                raise TVMError(
+                    f"{name} has {len(func.params)} parameters; got {len(values)} values to bind"
+                )
+            values = dict(zip(names, values, strict=True))
+        new[gvar] = func.bind_params(values).without_attr("params")
+    return mod.replace(new)

@@ -1,0 +1,346 @@
+"""The virtual machine: a thin dispatcher over XLA programs.
+
+A call goes one of two roads (decision D5): functions of few arguments and weights run as one
+``jax.jit`` function, whose C++ dispatch also checks the arguments; functions with many weights run
+straight on PJRT, where an argument costs least. Each call shape of a function is specialised,
+compiled and cached once (decision D7).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla.dtypes import DTYPES, dtype_name
+from relax2xla.errors import CallError
+from relax2xla.ir import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    Var,
+)
+from relax2xla.ir.struct_info import show
+from relax2xla.runtime.convert import to_host
+from relax2xla.runtime.device import Device
+from relax2xla.stablehlo.emit import emit
+from relax2xla.transform.legalize import flatten_info
+from relax2xla.vm import xla
+from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.specialise import Program, match, specialise
+
+log = logging.getLogger("relax2xla.vm")
+
+# Up to this many arguments and weights the jitted road is the faster one (benchmarks/dispatch.py).
+JIT_ARGUMENTS = 8
+# Programs kept for one function; the least recently used one goes first.
+CACHE_SIZE = 64
+
+Key = tuple[Any, ...]
+
+
+class VirtualMachine:
+    """Runs the functions of an executable: ``vm["main"](x)``.
+
+    rt_mod: what ``build`` made. device: a Device, a list of them (the first is used), or None (what
+    the target named, else JAX's default). Arguments are numpy, torch or jax arrays, and numbers
+    where a parameter is 0-dimensional; results are jax arrays, in tuples as the function says.
+    """
+
+    def __init__(
+        self,
+        rt_mod: VMExecutable,
+        device: Device | Sequence[Device] | None = None,
+        memory_cfg: str | Mapping[Device, str] | None = None,
+        profile: bool = False,
+    ) -> None:
+        if not isinstance(rt_mod, VMExecutable):
+            raise TypeError(
+                f"VirtualMachine takes what relax2xla.build(mod) gives; got {type(rt_mod).__name__}"
+            )
+        if device is not None and not isinstance(device, Device):
+            device = device[0] if device else None
+        self.executable = rt_mod
+        self.device = device if device is not None else rt_mod.device
+        xla.jax_device(self.device)
+        self._functions: dict[str, BoundFunction] = {}
+
+    def __getitem__(self, name: str) -> BoundFunction:
+        """The function ``name``, ready to be called."""
+        if name not in self._functions:
+            self._functions[name] = BoundFunction(self.executable, name, self.device)
+        return self._functions[name]
+
+    def warm(self, name: str, *infos: StructInfo) -> None:
+        """Compile ``name`` for arguments of these struct infos (none: a static function's own)."""
+        self[name].warm(infos)
+
+    def module(self) -> VMExecutable:
+        """The executable that this machine runs."""
+        return self.executable
+
+
+class BoundFunction:
+    """One function of an executable on one device."""
+
+    def __init__(self, executable: VMExecutable, name: str, device: Device | None) -> None:
+        self.name = name
+        self.entry: Entry = executable[name]
+        self.device = device
+        self.params: tuple[Var, ...] = self.entry.params
+        self._executable = executable
+        self._cache: OrderedDict[Key, tuple[xla.Loaded, Program]] = OrderedDict()
+        self._lock = threading.RLock()
+        self._weights: list[Any] | None = None
+        self._flat = [leaf for p in self.params for leaf in flatten_info(p.struct_info)]
+        self._only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in self.params)
+        self._dtypes = [p.dtype for p in self._flat if isinstance(p, TensorStructInfo)]
+        self._wanted = [np.dtype(DTYPES[d].numpy) if d in DTYPES else None for d in self._dtypes]
+        self._jit = self._make_jit() if self._jit_serves() else None
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(p.name_hint, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                for p in self.params
+                if p.name_hint.isidentifier()
+            ]
+        )
+
+    # -- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run; see :class:`VirtualMachine` for what arguments may be."""
+        if kwargs:
+            args = self._positional(args, kwargs)
+        if self._jit is not None and len(args) == len(self._wanted):
+            for a, dtype in zip(args, self._wanted, strict=True):
+                if not xla.is_array(a) and not (isinstance(a, np.ndarray) and a.dtype == dtype):
+                    break
+            else:
+                return self._jit(*args, *self.weights())
+        return self._run(args)
+
+    def _positional(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments in order of the parameters, from positions and names."""
+        names = [p.name_hint for p in self.params]
+        unknown = [k for k in kwargs if k not in names]
+        if unknown:
+            raise CallError(
+                f"{self.name} has no parameter {', '.join(map(repr, unknown))}; "
+                f"it has {', '.join(names)}"
+            )
+        rest = names[len(args) :]
+        missing = [n for n in rest if n not in kwargs]
+        if missing or len(kwargs) != len(rest):
+            twice = [k for k in kwargs if k not in rest]
+            what = f"missing {', '.join(missing)}" if missing else f"{', '.join(twice)} given twice"
+            raise CallError(f"{self.name}({', '.join(names)}): {what}")
+        return (*args, *(kwargs[n] for n in rest))
+
+    def _run(self, args: Sequence[Any]) -> Any:
+        """The road over PJRT."""
+        leaves = args if self._only_tensors else self._leaves(args)
+        if len(leaves) != len(self._flat):
+            match(self.name, self.params, [ObjectStructInfo()] * len(args))
+        buffers: list[Any] = []
+        key: list[Any] = []
+        for i, (value, info) in enumerate(zip(leaves, self._flat, strict=True)):
+            if isinstance(info, TensorStructInfo):
+                buffer = self._buffer(value, info, i)
+                buffers.append(buffer)
+                key.append((buffer.shape, buffer.dtype))
+            else:
+                key.append(value)
+        found = self._cache.get(tuple(key))
+        if found is None:
+            if any(map(xla.is_tracer, buffers)):
+                return self._traced(buffers)
+            found = self._compile(tuple(key), self._infos(key))
+        loaded, program = found
+        return program.pack(loaded.run(buffers + self.weights()))
+
+    def _leaves(self, args: Sequence[Any]) -> list[Any]:
+        """Arguments flattened as the parameters' tuples are."""
+        if len(args) != len(self.params):
+            match(self.name, self.params, [ObjectStructInfo()] * len(args))
+        out: list[Any] = []
+
+        def flatten(value: Any, info: StructInfo, where: str) -> None:
+            if isinstance(info, TupleStructInfo):
+                if not isinstance(value, tuple | list) or len(value) != len(info.fields):
+                    got = f"{len(value)} items" if isinstance(value, tuple | list) else type(value)
+                    raise CallError(
+                        f"{self.name}: {where} must be a tuple of {len(info.fields)}; got {got}"
+                    )
+                for i, (v, f) in enumerate(zip(value, info.fields, strict=True)):
+                    flatten(v, f, f"{where}[{i}]")
+            elif isinstance(info, ShapeStructInfo):
+                out.append(tuple(int(d) for d in value))
+            elif isinstance(info, PrimStructInfo):
+                out.append(value.item() if isinstance(value, np.generic) else value)
+            else:
+                out.append(value)
+
+        for p, a in zip(self.params, args, strict=True):
+            flatten(a, p.struct_info, f"`{p.name_hint}`")
+        return out
+
+    def _buffer(self, value: Any, info: TensorStructInfo, index: int) -> Any:
+        """``value`` as an array on the device; the dtype is checked by the specialisation."""
+        if xla.is_array(value):
+            return xla.on_device(value, self.device)
+        if xla.is_tracer(value):
+            return value
+        try:
+            host = to_host(value, info.dtype if info.ndim in (0, -1) else "")
+        except CallError as e:
+            raise CallError(f"{self.name}: argument {index} ({show(info)}): {e}") from None
+        if dtype_known(host) is None:
+            raise CallError(
+                f"{self.name}: argument {index} has the dtype {host.dtype}; expected {show(info)}"
+            )
+        # A copy: the caller may write to its array as soon as this call returns.
+        return xla.device_put(host, self.device)
+
+    # -- specialising
+
+    def _infos(self, key: Sequence[Any]) -> list[StructInfo]:
+        """Struct infos of the arguments of a call, from its key."""
+        rest = iter(key)
+
+        def build(info: StructInfo) -> StructInfo:
+            if isinstance(info, TupleStructInfo):
+                return TupleStructInfo([build(f) for f in info.fields])
+            item = next(rest)
+            if isinstance(info, TensorStructInfo):
+                return TensorStructInfo.make(tuple(item[0]), dtype_name(item[1]))
+            if isinstance(info, ShapeStructInfo):
+                return ShapeStructInfo(item)
+            if isinstance(info, PrimStructInfo):
+                return PrimStructInfo(info.dtype, item)
+            return ObjectStructInfo()
+
+        return [build(p.struct_info) for p in self.params]
+
+    def program(self, infos: Sequence[StructInfo]) -> Program:
+        """The static program for arguments of these struct infos."""
+        env = match(self.name, self.params, infos)
+        return specialise(self._executable.mod, self.name, self.entry.func, env)
+
+    def _compile(self, key: Key, infos: Sequence[StructInfo]) -> tuple[xla.Loaded, Program]:
+        with self._lock:
+            if key in self._cache:
+                return self._cache[key]
+            program = self.program(infos)
+            if self._cache:
+                log.info("%s: compiling for %s", self.name, ", ".join(map(show, infos)))
+            module = emit(program.module)
+            loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], self.device)
+            self._cache[key] = (loaded, program)
+            if len(self._cache) > CACHE_SIZE:
+                self._cache.popitem(last=False)
+            return self._cache[key]
+
+    def warm(self, infos: Sequence[StructInfo] = ()) -> None:
+        """Compile for arguments of these struct infos; none: those of a static function."""
+        infos = infos or [p.struct_info for p in self.params]
+        self.weights()
+        if self._jit is not None:
+            zeros = [np.zeros(i.dims, DTYPES[i.dtype].numpy) for i in infos]  # type: ignore[attr-defined]
+            xla.block([self._jit(*zeros, *self.weights())])
+            return
+        leaves = [leaf for i in infos for leaf in flatten_info(i)]
+        key = tuple(_key_of(leaf) for leaf in leaves)
+        self._compile(key, self._infos(key))
+
+    # -- weights
+
+    def weights(self) -> list[Any]:
+        """The weights on the device; the first call places them and computes what is lifted."""
+        if self._weights is None:
+            with self._lock:
+                if self._weights is None:
+                    self._weights = self._place_weights()
+        return self._weights
+
+    def _place_weights(self) -> list[Any]:
+        lifted = self.entry.lifted
+        computed: Sequence[Any] = ()
+        if lifted.transform is not None:
+            program = specialise(self._executable.mod, self.name, lifted.transform, {})
+            module = emit(program.module)
+            loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], self.device)
+            raw = [xla.device_put(a, self.device, copy=False) for a in lifted.raw]
+            computed = program.pack(loaded.run(raw))
+            # The raw copies on the device are not needed once this has run.
+            xla.block(list(computed))
+        return [
+            computed[w] if isinstance(w, int) else xla.device_put(w, self.device, copy=False)
+            for w in lifted.weights
+        ]
+
+    # -- the jitted road
+
+    def _jit_serves(self) -> bool:
+        """Whether the jitted road can run this function, exactly as the other one would."""
+        infos = [*self._flat, *flatten_info(self.entry.func.ret_struct_info)]
+        small = len(self.entry.func.params) <= JIT_ARGUMENTS
+        return (
+            small
+            and bool(self.params)
+            and self._only_tensors
+            and all(isinstance(i, TensorStructInfo) and _fits_jit(i.dtype) for i in infos)
+        )
+
+    def _make_jit(self) -> Any:
+        count = len(self.params)
+
+        def call(*values: Any) -> Any:
+            return self._traced(values[:count], values[count:])
+
+        call.__name__ = self.name
+        return xla.jitted(call)
+
+    def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
+        """The function on values that JAX traces: its program, inlined."""
+        program = self.program([xla.value_info(a) for a in args])
+        text = str(emit(program.module))
+        values = [*args, *(self.weights() if weights is None else weights)]
+        outputs = [xla.aval(o) for o in program.outputs]
+        return program.pack(xla.inline_program(values, text, outputs))
+
+
+def _fits_jit(dtype: str) -> bool:
+    """Whether JAX without its x64 flag keeps values of ``dtype`` as they are."""
+    row = DTYPES.get(dtype)
+    if row is None:
+        return False
+    return row.bits <= (64 if row.kind == "complex" else 32)
+
+
+def _key_of(info: StructInfo) -> Any:
+    if isinstance(info, TensorStructInfo):
+        if info.dims is None or not all(isinstance(d, int) for d in info.dims):
+            raise CallError(
+                f"{show(info)} is not static; give the shapes to compile for, such as "
+                'vm.warm("main", TensorStructInfo((1, 3), "float32"))'
+            )
+        return (tuple(info.dims), np.dtype(DTYPES[info.dtype].numpy))
+    if isinstance(info, ShapeStructInfo):
+        return info.values
+    return info.value if isinstance(info, PrimStructInfo) else None
+
+
+def dtype_known(array: np.ndarray[Any, Any]) -> str | None:
+    """The Relax dtype of an array, None where there is none."""
+    try:
+        return dtype_name(array.dtype)
+    except TypeError:
+        return None

@@ -1,0 +1,181 @@
+"""One call shape, one program: bind symbolic dimensions, lower, write StableHLO (decision D7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relax2xla import tir
+from relax2xla.errors import CallError, LegalizeError
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    PrimStructInfo,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import Mismatch, SymMap, unify
+from relax2xla.ir.rewrite import post_order, rewrite_function
+from relax2xla.ir.struct_info import show
+from relax2xla.transform.legalize import flatten_info, legalize_function
+
+
+@dataclass(frozen=True, slots=True)
+class HostValue:
+    """A result that is known without running anything: a shape or a number."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A static program: its module (one function ``main`` over flat tensors), and its results.
+
+    ``outputs``: struct infos of the arrays it returns; ``pack``: makes the function's result of
+    the list of arrays.
+    """
+
+    module: IRModule
+    outputs: tuple[TensorStructInfo, ...]
+    pack: Callable[[Sequence[Any]], Any]
+
+
+def match(name: str, params: Sequence[Var], infos: Sequence[StructInfo]) -> SymMap:
+    """Symbolic dimensions by the arguments' struct infos; CallError names what does not fit."""
+    if len(params) != len(infos):
+        names = ", ".join(p.name_hint for p in params)
+        raise CallError(f"{name} takes {len(params)} arguments ({names}); got {len(infos)}")
+    env: SymMap = {}
+    # The second round sees every variable bound, and so checks dimensions such as n + 1 too.
+    for _ in range(2):
+        for p, info in zip(params, infos, strict=True):
+            try:
+                unify(p.struct_info, info, env)
+            except Mismatch as e:
+                raise CallError(
+                    f"{name}: the argument for parameter `{p.name_hint}` has {e}; "
+                    f"expected {show(p.struct_info)}, given {show(info)}"
+                ) from None
+    return env
+
+
+def specialise(mod: IRModule, name: str, func: Function, env: SymMap) -> Program:
+    """The static StableHLO-row program of ``func`` under bound symbolic dimensions."""
+    func = rewrite_function(func, symbolic=env) if env else func
+    legal = legalize_function(func)
+    legal, outputs, pack = _flatten_results(legal)
+    params = [p for p in legal.params if _is_device(p)]
+    legal = Function(params, legal.body, attrs={"global_symbol": "main"})
+    functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
+    for gvar in _callees(mod, legal):
+        callee = mod[gvar]
+        if not isinstance(callee, Function):
+            raise LegalizeError(f"{name} calls {gvar.name_hint}, which is no Relax function")
+        functions[gvar] = legalize_function(callee.without_attr("global_symbol"))
+    return Program(_unique_names(functions), outputs, pack)
+
+
+def _is_device(p: Var) -> bool:
+    info = p.struct_info
+    if isinstance(info, TensorStructInfo):
+        return True
+    if isinstance(info, ShapeStructInfo | PrimStructInfo):
+        return False
+    raise LegalizeError(
+        f"the parameter `{p.name_hint}` is {show(info)}; only tensors, shapes and "
+        "numbers (and tuples of them) can be passed to a compiled function"
+    )
+
+
+def _callees(mod: IRModule, func: Function) -> list[GlobalVar]:
+    """Functions that ``func`` calls, directly or not."""
+    found: dict[GlobalVar, None] = {}
+    work = [func]
+    while work:
+        seqs = [work.pop().body]
+        while seqs:
+            seq = seqs.pop()
+            for block in seq.blocks:
+                for b in block.bindings:
+                    for node in post_order(b.value):  # type: ignore[attr-defined]
+                        if isinstance(node, Function):
+                            seqs.append(node.body)
+                        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+                            gvar = mod.get_global_var(node.op.name_hint)
+                            if gvar not in found:
+                                found[gvar] = None
+                                if isinstance(mod[gvar], Function):
+                                    work.append(mod[gvar])
+    return list(found)
+
+
+def _unique_names(functions: dict[GlobalVar, Any]) -> IRModule:
+    """The functions as a module; another one called main gets another name."""
+    return IRModule(functions)
+
+
+def _flatten_results(
+    func: Function,
+) -> tuple[Function, tuple[TensorStructInfo, ...], Callable[[Sequence[Any]], Any]]:
+    """``func`` returning its arrays as one flat tuple, their struct infos, and the way back."""
+    bindings: list[Binding] = [b for block in func.body.blocks for b in block.bindings]
+    arrays: list[Expr] = []
+
+    def plan(value: Expr) -> Any:
+        info = value.struct_info
+        if isinstance(value, Tuple):
+            return [plan(f) for f in value.fields]
+        if isinstance(info, TupleStructInfo):
+            parts: list[Any] = []
+            for i, field in enumerate(info.fields):
+                var = Var(f"{getattr(value, 'name_hint', 'result')}_{i}", field)
+                bindings.append(VarBinding(var, TupleGetItem(value, i)))
+                parts.append(plan(var))
+            return parts
+        if isinstance(value, ShapeExpr):
+            return HostValue(tuple(tir.as_dim(d) for d in value.values))
+        if isinstance(value, PrimValue):
+            literal = tir.simplify(value.value)
+            return HostValue(literal.value if hasattr(literal, "value") else literal)
+        if not isinstance(info, TensorStructInfo):
+            raise LegalizeError(
+                f"a result is {show(info)}; only tensors, shapes and numbers can be "
+                "returned from a compiled function"
+            )
+        arrays.append(value)
+        return len(arrays) - 1
+
+    tree = plan(func.body.body)
+    body = SeqExpr([BindingBlock(bindings)] if bindings else [], Tuple(arrays))
+    if len(arrays) == 1:
+        body = SeqExpr(body.blocks, arrays[0])
+    infos = tuple(i for i in flatten_info(Tuple(arrays).struct_info))
+    tensors = tuple(i for i in infos if isinstance(i, TensorStructInfo))
+    return Function(func.params, body, attrs=func.attrs), tensors, _packer(tree)
+
+
+def _packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
+    """A function from the flat list of arrays to nested tuples as ``tree`` says."""
+    if isinstance(tree, int):
+        return lambda arrays: arrays[tree]
+    if isinstance(tree, HostValue):
+        return lambda arrays: tree.value
+    if all(isinstance(t, int) for t in tree) and tree == list(range(len(tree))):
+        return tuple
+    parts = [_packer(t) for t in tree]
+    return lambda arrays: tuple(p(arrays) for p in parts)
