@@ -1,0 +1,93 @@
+"""Constant tensors: numpy arrays <-> dense MLIR attributes, exact to the bit, splats for free.
+
+A splat is an array of strides 0, however large its shape, and is written as a splat again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from relax2xla.dtypes import Array, DType, dtype_info
+from relax2xla.errors import UnsupportedError
+from relax2xla.ir.struct_info import TensorStructInfo
+from relax2xla.stablehlo.mlir import ir
+
+_TOKEN = re.compile(r"[-+.\w]+")
+# What jaxlib's bindings expose through Python's buffer protocol; the other kinds go through text.
+_BUFFERED = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+)
+
+
+def read_elements(op: Any, info: TensorStructInfo) -> Array:
+    """The value of a ``constant`` operation whose result is ``info``."""
+    dtype, shape = dtype_info(info.dtype), info.dims
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        raise UnsupportedError(f"a constant needs a static shape; this one is {info}")
+    try:
+        attribute = op.attributes["value"]
+    except TypeError:  # jaxlib cannot wrap complex elements; they are read from the text.
+        return _from_text(str(op), dtype, shape)
+    if isinstance(attribute, ir.DenseResourceElementsAttr) or not hasattr(attribute, "is_splat"):
+        text = str(attribute)
+        if not text.startswith("dense<"):
+            raise UnsupportedError(f"a constant's value is {text[:60]}; only dense<...> works")
+        return _from_text(text, dtype, shape)
+    if dtype.name in _BUFFERED and not attribute.is_splat:
+        return np.array(attribute, dtype.numpy).reshape(shape)
+    return _from_text(str(attribute), dtype, shape)
+
+
+def _from_text(text: str, dtype: DType, shape: Any) -> Array:
+    """Values of the last ``dense<...>`` in ``text``."""
+    start = text.rfind("dense<")
+    end = text.rfind("> : ")
+    if start < 0 or end < start:
+        raise UnsupportedError(f"a constant's value is {text[:60]}; only dense<...> works")
+    inner = text[start + 6 : end]
+    if inner.startswith('"0x'):
+        values = np.frombuffer(bytes.fromhex(inner[3:-1]), dtype.numpy)
+    else:
+        values = _parse_values(_TOKEN.findall(inner), dtype)
+    if values.size == 1:
+        return np.broadcast_to(values.reshape(()), shape)
+    return values.reshape(shape)
+
+
+def _parse_values(tokens: list[str], dtype: DType) -> Array:
+    if dtype.kind == "complex":
+        half = dtype_info("float32" if dtype.bits == 64 else "float64")
+        return _parse_values(tokens, half).view(dtype.numpy)
+    if dtype.kind == "bool":
+        return np.array([t == "true" for t in tokens], np.bool_)
+    if dtype.kind in ("int", "uint"):
+        return np.array([int(t) for t in tokens], np.int64 if dtype.bits < 64 else object).astype(
+            dtype.numpy
+        )
+    # MLIR prints a float in decimal where that is exact, else as the hexadecimal of its bits.
+    values = np.array([0.0 if t.startswith("0x") else float(t) for t in tokens]).astype(dtype.numpy)
+    bits = values.view(f"u{dtype.nbytes}")
+    for i, t in enumerate(tokens):
+        if t.startswith("0x"):
+            bits[i] = int(t, 16)
+    return values
+
+
+def is_splat(data: Array) -> bool:
+    """Whether ``data`` is one element repeated by strides of 0."""
+    return data.size > 1 and all(s == 0 for s, n in zip(data.strides, data.shape, strict=True) if n > 1)
+
+
+def write_elements(data: Array, t: ir.Type) -> ir.Attribute:
+    """The dense attribute of ``data`` with the tensor type ``t``."""
+    if data.size == 0:
+        return ir.DenseElementsAttr.get(np.zeros(0, np.uint8), type=t)
+    if is_splat(data):
+        data = data[(slice(0, 1),) * data.ndim]
+        if data.dtype == np.bool_:
+            return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(data.item())))
+    flat = np.ascontiguousarray(data).reshape(-1)
+    return ir.DenseElementsAttr.get(flat if flat.dtype == np.bool_ else flat.view(np.uint8), type=t)

@@ -1,0 +1,81 @@
+"""MLIR locations <-> Span (design decision D10). All functions need a current MLIR context."""
+
+from __future__ import annotations
+
+from relax2xla.ir.base import Span
+from relax2xla.stablehlo.mlir import ir
+
+
+def read_location(loc: ir.Location) -> Span | None:
+    """The Span of a location; None for the unknown location."""
+    match loc:
+        case ir.UnknownLoc():
+            return None
+        case ir.NameLoc():
+            child = read_location(loc.child_loc)
+            return Span(name=loc.name_str, children=() if child is None else (child,))
+        case ir.FileLineColLoc():
+            return Span(
+                file=loc.filename,
+                line=loc.start_line,
+                column=loc.start_col,
+                end_line=loc.end_line,
+                end_column=loc.end_col,
+                kind="file",
+            )
+        case ir.CallSiteLoc():
+            pair = (loc.callee, loc.caller)
+            return Span(kind="callsite", children=tuple(read_location(c) or _UNKNOWN for c in pair))
+        case ir.FusedLoc():
+            metadata = loc.metadata
+            return Span(
+                kind="fused",
+                children=tuple(read_location(_cast(c)) or _UNKNOWN for c in loc.locations),
+                metadata="" if metadata is None else str(metadata),
+            )
+        case _:
+            return Span(name=str(loc), kind="opaque")
+
+
+_UNKNOWN = Span()
+
+
+def _cast(loc: object) -> ir.Location:
+    if not isinstance(loc, ir.Location):
+        raise TypeError(f"expected an MLIR location; got {type(loc).__name__}")
+    return loc
+
+
+def write_location(span: Span | None) -> ir.Location:
+    """The location of a Span; None is the unknown location."""
+    if span is None or span == _UNKNOWN:
+        return ir.Location.unknown()
+    match span.kind:
+        case "name":
+            child = write_location(span.children[0]) if span.children else _place(span)
+            return ir.Location.name(span.name, child) if span.name else child or _unknown()
+        case "file":
+            return _place(span) or _unknown()
+        case "callsite":
+            callee, caller = map(write_location, span.children)
+            return ir.Location.callsite(callee, [caller])
+        case "fused":
+            metadata = ir.Attribute.parse(span.metadata) if span.metadata else None
+            children = [write_location(c) for c in span.children]
+            return ir.Location.fused(children, metadata)
+        case "opaque":
+            return ir.Location.from_attr(ir.Attribute.parse(span.name))
+
+
+def _unknown() -> ir.Location:
+    return ir.Location.unknown()
+
+
+def _place(span: Span) -> ir.Location | None:
+    if not span.file:
+        return None
+    if (span.end_line, span.end_column) in ((0, 0), (span.line, span.column)):
+        return ir.Location.file(span.file, span.line, span.column)
+    return ir.Location.file(
+        span.file, span.line, span.column, span.end_line, span.end_column
+    )

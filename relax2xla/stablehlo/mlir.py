@@ -1,0 +1,37 @@
+"""The one door to jaxlib's MLIR bindings: dialects, contexts, diagnostics.
+
+All other modules of this room import ``ir`` and the dialects from here, so that a jaxlib that moves
+something is met in one file (design decision D13).
+"""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as ir
+from jaxlib.mlir._mlir_libs import _chlo as chlo
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir._mlir_libs import _mlirHlo as mhlo
+from jaxlib.mlir._mlir_libs import _sdy as sdy
+from jaxlib.mlir._mlir_libs import _stablehlo as stablehlo
+
+
+def context() -> ir.Context:
+    """A new MLIR context that knows every dialect a StableHLO program may use."""
+    made = ir.Context()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    made.append_dialect_registry(registry)
+    made.load_all_available_dialects()
+    mhlo.register_mhlo_dialect(made)
+    sdy.register_dialect(made)
+    chlo.register_dialect(made)
+    stablehlo.register_dialect(made)
+    # One thread parses and prints as fast for our sizes, and starts none.
+    made.enable_multithreading(False)
+    return made
+
+
+def first_line(error: Exception) -> str:
+    """An MLIR diagnostic without its Python prefix and location noise, on one line."""
+    text = str(error)
+    _, _, rest = text.partition("error: ")
+    return " ".join((rest or text).split())

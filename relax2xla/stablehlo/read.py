@@ -1,0 +1,448 @@
+"""StableHLO -> Relax: one generic reader for every row of table.py (design decision D2).
+
+MLIR's own result types are taken as they are; no inference runs unless dimensions are dynamic.
+Each operation becomes one binding, whose Span is the operation's location. Regions become local
+functions, bound just before the call that takes them. The walk is iterative, so neither long nor
+deeply nested programs meet the recursion limit.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from relax2xla import tir
+from relax2xla.errors import Gap, OpNotImplemented, TVMError, UnsupportedError
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
+from relax2xla.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import map_dims
+from relax2xla.ir.module import IRModule
+from relax2xla.ir.struct_info import (
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from relax2xla.stablehlo.codecs import (
+    read_any,
+    read_attr,
+    sinfo_to_type,
+    type_to_sinfo,
+)
+from relax2xla.stablehlo.constants import read_elements
+from relax2xla.stablehlo.infer import RULES, results
+from relax2xla.stablehlo.locations import read_location
+from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.rows import DISCARDABLE, OPS
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, TERMINATORS, Row
+
+_FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
+# Symbols of the module that are no functions; their text is kept in the module's attributes.
+_SYMBOL_OPS = {"sdy.mesh"}
+
+
+def read(module: ir.Module) -> IRModule:
+    """The Relax module of an MLIR module of StableHLO, CHLO, func and Shardy operations.
+
+    Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
+    have no counterpart.
+    """
+    with module.context, ir.Location.unknown():
+        reader = _Reader()
+        made = reader.module(module)
+    if reader.gaps:
+        raise OpNotImplemented(
+            "this StableHLO module uses what relax2xla cannot read:",
+            [Gap(op, reason, tuple(where)) for (op, reason), where in reader.gaps.items()],
+        )
+    return made
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A block that is being read: its operations to come and the bindings so far."""
+
+    ops: Iterator[Any]
+    params: list[Var]
+    span: Span | None
+    bindings: list[Binding] = field(default_factory=list)
+    # The operation whose regions are being read, and the functions made of them so far.
+    waiting: Any = None
+    regions: list[Expr] = field(default_factory=list)
+
+
+class _Reader:
+    """The state of one :func:`read`."""
+
+    def __init__(self) -> None:
+        self.gaps: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self.types: dict[ir.Type, StructInfo] = {}
+        self.attrs: dict[tuple[str, ir.Attribute], Any] = {}
+        self.spans: dict[ir.Attribute, Span | None] = {}
+        self.symbols: dict[str, GlobalVar] = {}
+        # Whether a type has been met whose result the rules may not reproduce.
+        self.loose_types = False
+        self.env: dict[Any, Var] = {}
+        self.count = 0
+
+    # ---- module and functions
+    def module(self, module: ir.Module) -> IRModule:
+        functions: list[Any] = []
+        prelude: list[str] = []
+        for view in module.body.operations:
+            op = view.operation
+            if op.name == "func.func":
+                functions.append(op)
+            elif op.name in _SYMBOL_OPS:
+                prelude.append(str(op))
+            else:
+                self.gap(op.name, "not supported at the top of a module", op)
+        # A mangled name must not hide a function that has this name by itself.
+        taken = {op.attributes["sym_name"].value for op in functions}
+        for op in functions:
+            symbol = op.attributes["sym_name"].value
+            self.symbols[symbol] = GlobalVar(_identifier(symbol, taken))
+        attrs: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for name, value in self.attributes(module.operation):
+            if name == "sym_name":
+                attrs[name] = value.value
+            else:
+                rest[name] = read_any(value)
+        if rest:
+            attrs[DISCARDABLE] = rest
+        if prelude:
+            attrs["prelude"] = prelude
+        made = IRModule(attrs=attrs)
+        for op in functions:
+            made[self.symbols[op.attributes["sym_name"].value]] = self.function(op)
+        return made
+
+    def attributes(self, op: Any) -> list[tuple[str, Any]]:
+        """Names and values of the attributes of ``op``, in MLIR's order."""
+        held = op.attributes
+        return [(name, held[name]) for name in held]
+
+    def function(self, op: Any) -> Function:
+        self.env, self.count = {}, 0
+        attrs: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        inherent = dict(self.attributes(op))
+        symbol = inherent["sym_name"].value
+        visibility = inherent.get("sym_visibility")
+        if visibility is None or visibility.value != "private":
+            attrs["global_symbol"] = symbol
+            if visibility is not None:
+                attrs["sym_visibility"] = visibility.value
+        if self.symbols[symbol].name_hint != symbol:
+            attrs["sym_name"] = symbol
+        for name, value in inherent.items():
+            if name not in _FUNC_ATTRS:
+                rest[name] = read_any(value)
+        if rest:
+            attrs[DISCARDABLE] = rest
+        region = op.regions[0]
+        blocks = list(region.blocks)
+        if len(blocks) != 1:
+            self.gap("func.func", f"a function of {len(blocks)} blocks", op)
+            return Function([], Tuple(()))
+        params = [
+            Var(f"arg{i}", self.sinfo(a.type, op), self.span(a.location))
+            for i, a in enumerate(blocks[0].arguments)
+        ]
+        arguments = inherent.get("arg_attrs")
+        if arguments is not None:
+            held = {p.name_hint: read_any(a) for p, a in zip(params, arguments, strict=True)}
+            attrs["arg_attrs"] = {name: value for name, value in held.items() if value}
+        if "res_attrs" in inherent:
+            attrs["res_attrs"] = [read_any(a) for a in inherent["res_attrs"]]
+        made = self.block(blocks[0], params, self.span(op.location))
+        return made.replace(attrs=attrs) if attrs else made
+
+    def block(self, block: Any, params: list[Var], span: Span | None) -> Function:
+        """The function that a block is, with all regions nested in it."""
+        self.env.update(zip(block.arguments, params, strict=True))
+        stack = [_Frame(_operations(block), params, span)]
+        while True:
+            frame = stack[-1]
+            made: Function | None = None
+            for view in frame.ops:
+                op = view.operation
+                name = op.name
+                if name in TERMINATORS:
+                    made = self.finish(frame, op)
+                    break
+                row = BY_MLIR_NAME.get(name)
+                if row is None:
+                    self.other(frame, op, name)
+                elif name == CONSTANT or name == "chlo.constant":
+                    self.constant(frame, op, row)
+                elif row.regions and len(op.regions):
+                    frame.waiting, frame.regions = op, []
+                    stack.append(self.region(op, 0))
+                    break
+                else:
+                    self.row(frame, op, row, [])
+            else:
+                self.gap("a block without a terminator", "malformed", None)
+                made = Function(frame.params, SeqExpr([BindingBlock(frame.bindings)], Tuple(())))
+            while made is not None:
+                stack.pop()
+                if not stack:
+                    return made
+                frame = stack[-1]
+                op = frame.waiting
+                var = Var(self.fresh("region"), made.struct_info_, made.span)
+                frame.bindings.append(VarBinding(var, made))
+                frame.regions.append(var)
+                made = None
+                if len(frame.regions) < len(op.regions):
+                    stack.append(self.region(op, len(frame.regions)))
+                else:
+                    self.row(frame, op, BY_MLIR_NAME[op.name], frame.regions)
+                    frame.waiting = None
+
+    def region(self, op: Any, index: int) -> _Frame:
+        blocks = list(op.regions[index].blocks)
+        if len(blocks) != 1:
+            self.gap(op.name, f"a region of {len(blocks)} blocks", op)
+            return _Frame(iter(()), [], None)
+        params = [
+            Var(self.fresh("a"), self.sinfo(a.type, op), self.span(a.location))
+            for a in blocks[0].arguments
+        ]
+        self.env.update(zip(blocks[0].arguments, params, strict=True))
+        return _Frame(_operations(blocks[0]), params, None)
+
+    def finish(self, frame: _Frame, op: Any) -> Function:
+        """The function of a block whose terminator is ``op``."""
+        values = [self.env[v] for v in op.operands]
+        one = len(values) == 1 and not isinstance(values[0].struct_info_, TupleStructInfo)
+        body = SeqExpr(
+            [BindingBlock(frame.bindings)] if frame.bindings else [],
+            values[0] if one else Tuple(values),
+            self.span(op.location),
+        )
+        ret = body.struct_info_
+        if self.loose_types and ret is not None:
+            ret = _closed(ret, frame.params)
+        return Function(frame.params, body, ret, span=frame.span)
+
+    # ---- operations
+    def row(self, frame: _Frame, op: Any, row: Row, regions: list[Expr]) -> None:
+        """Bind the call of a row, and each of its results if there are several."""
+        env = self.env
+        args: list[Expr] = [env[v] for v in op.operands]
+        args += regions
+        held = op.attributes
+        attrs = self.row_attrs(op, row, held) if len(held) else EMPTY_ATTRS
+        span = self.span(op.location)
+        values = list(op.results)
+        known = [self.sinfo(v.type, op, coarse=True) for v in values]
+        info, cast = results(known), None
+        given = row.infer is None or (
+            row.loose
+            and any(_dtype(i) != _dtype(a.struct_info_) for i, a in zip(known, args, strict=False))
+        )
+        if self.loose_types:
+            info, cast, given = self.dynamic(op, row, args, attrs, values, info)
+        call = Call(OPS[row.name], args, attrs, (info,) if given else (), span, struct_info=info)
+        self.bind(frame, values, call, cast)
+
+    def dynamic(
+        self, op: Any, row: Row, args: list[Expr], attrs: Attrs, values: list[Any], info: StructInfo
+    ) -> tuple[StructInfo, StructInfo | None, bool]:
+        """In a module with dynamic or quantised types: struct info, cast, and if it is given.
+
+        Where the row's rule reproduces MLIR's result types, its struct info ties the dimensions.
+        Otherwise the result is given, and a MatchCast names its dynamic dimensions.
+        """
+        if row.infer is not None:
+            try:
+                inferred = RULES[row.infer]([a.struct_info for a in args], attrs)
+                parts = _parts(inferred)
+                if [sinfo_to_type(p) for p in parts] == [v.type for v in values]:
+                    return inferred, None, False
+            except TVMError:
+                pass  # The rule does not cover these types; MLIR's own are taken.
+        return info, self.cast(op, values), True
+
+    def cast(self, op: Any, values: list[Any]) -> StructInfo | None:
+        """Struct info with a variable for each dynamic dimension; None if there is none."""
+        if not any(self.is_dynamic(v.type) for v in values):
+            return None
+        return results([self.sinfo(v.type, op) for v in values])
+
+    def is_dynamic(self, t: ir.Type) -> bool:
+        return isinstance(t, ir.RankedTensorType) and not t.has_static_shape
+
+    def bind(self, frame: _Frame, values: list[Any], call: Call, cast: StructInfo | None) -> None:
+        """Bind ``call`` to a variable and, if it has several results, each of them to one."""
+        info, span = cast or call.struct_info, call.span
+        var = Var(self.fresh("v"), info, span)
+        if cast is None:
+            frame.bindings.append(VarBinding(var, call, span))
+        else:
+            frame.bindings.append(MatchCast(var, call, cast, span))
+        if not isinstance(info, TupleStructInfo):
+            self.env[values[0]] = var
+            return
+        for i, value in enumerate(values):
+            item = Var(self.fresh("v"), info.fields[i], span)
+            frame.bindings.append(VarBinding(item, TupleGetItem(var, i, span), span))
+            self.env[value] = item
+
+    def row_attrs(self, op: Any, row: Row, held: Any) -> Attrs:
+        """The attributes of an operation by the codecs of its row."""
+        made: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for name in held:
+            codec = row.attrs.get(name)
+            if codec is None:
+                if "." in name:
+                    rest[name] = read_any(held[name])
+                else:
+                    self.gap(op.name, f"the attribute {name!r} is not known", op)
+                continue
+            value = held[name]
+            key = (codec, value)
+            if key not in self.attrs:
+                self.attrs[key] = read_attr(codec.removeprefix("?"), value)
+            made[name] = self.attrs[key]
+        if rest:
+            made[DISCARDABLE] = rest
+        return Attrs(made)
+
+    def constant(self, frame: _Frame, op: Any, row: Row) -> None:
+        value = op.results[0]
+        info = self.sinfo(value.type, op)
+        span = self.span(op.location)
+        made: Expr
+        try:
+            if not isinstance(info, TensorStructInfo):
+                raise UnsupportedError(f"a constant of type {value.type}")
+            made = Constant(read_elements(op, info), info, span)
+        except (UnsupportedError, TypeError) as e:
+            self.gap(op.name, str(e), op)
+            made = Constant(0, info, span)
+        rest = {n: read_any(op.attributes[n]) for n in op.attributes if n != "value"}
+        if rest or row.mlir_name != CONSTANT:
+            attrs = {DISCARDABLE: rest} if rest else {}
+            made = Call(OPS[row.name], [made], attrs, (), span, struct_info=info)
+        var = Var(self.fresh("v"), info, span)
+        frame.bindings.append(VarBinding(var, made, span))
+        self.env[value] = var
+
+    def other(self, frame: _Frame, op: Any, name: str) -> None:
+        """A call of a function; anything else is a gap."""
+        values = list(op.results)
+        callee = None
+        if name == "func.call":
+            callee = self.symbols.get(op.attributes["callee"].value)
+            if callee is None:
+                self.gap(name, f"there is no function {op.attributes['callee']}", op)
+        else:
+            self.gap(name, "there is no row for this operation", op)
+        if callee is None:
+            for value in values:
+                self.env[value] = Var(self.fresh("v"), ObjectStructInfo())
+            return
+        rest = {n: read_any(op.attributes[n]) for n in op.attributes if n != "callee"}
+        info = results([self.sinfo(v.type, op, coarse=True) for v in values])
+        cast = self.cast(op, values) if self.loose_types else None
+        args = [self.env[v] for v in op.operands]
+        attrs = {DISCARDABLE: rest} if rest else None
+        call = Call(callee, args, attrs, (), self.span(op.location), struct_info=info)
+        self.bind(frame, values, call, cast)
+
+    # ---- small things
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count - 1}"
+
+    def symbol(self) -> tir.Var:
+        return tir.Var(self.fresh("s"), "int64")
+
+    def sinfo(self, t: ir.Type, op: Any, *, coarse: bool = False) -> StructInfo:
+        """Struct info of a type; ``coarse`` keeps only the rank of a dynamic shape."""
+        known = self.types.get(t)
+        if known is not None:
+            return known
+        try:
+            made = type_to_sinfo(t, None if coarse else self.symbol)
+        except UnsupportedError as e:
+            self.gap(op.name, str(e), op)
+            return ObjectStructInfo()
+        if "?" in (text := str(t)) or "*" in text or "!" in text:
+            self.loose_types = self.loose_types or text != "!stablehlo.token"
+        if "?" not in text:
+            self.types[t] = made
+        return made
+
+    def span(self, loc: ir.Location) -> Span | None:
+        if isinstance(loc, ir.UnknownLoc):
+            return None
+        key = loc.attr
+        if key not in self.spans:
+            self.spans[key] = read_location(loc)
+        return self.spans[key]
+
+    def gap(self, op: str, reason: str, at: Any) -> None:
+        where = "" if at is None else str(self.span(at.location) or "unknown location")
+        self.gaps[op, reason].append(where)
+
+
+def _operations(block: Any) -> Iterator[Any]:
+    """The operations of a block; jaxlib's own iterator starts anew in every ``for``."""
+    yield from block.operations
+
+
+def _parts(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
+def _dtype(info: StructInfo | None) -> str | None:
+    return info.dtype if isinstance(info, TensorStructInfo) else None
+
+
+def _closed(info: StructInfo, params: list[Var]) -> StructInfo:
+    """``info`` without the dimensions that only the body of a function knows."""
+    known: set[tir.Var] = set()
+    for p in params:
+        map_dims(p.struct_info, lambda d: known.update(_variables(d)))
+    return map_dims(info, lambda d: d if known.issuperset(_variables(d)) else None)
+
+
+def _variables(d: tir.Dim) -> list[tir.Var]:
+    return [] if isinstance(d, int) else list(tir.free_vars(d))
+
+
+def _identifier(symbol: str, taken: set[str]) -> str:
+    """``symbol`` as a Python identifier that is not in ``taken``, and put there."""
+    name = symbol
+    if not symbol.isidentifier() or keyword.iskeyword(symbol):
+        name = base = "f_" + re.sub(r"\W", "_", symbol)
+        number = 0
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+    taken.add(name)
+    return name
