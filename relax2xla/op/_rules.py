@@ -176,7 +176,7 @@ def with_dtype(info: TensorStructInfo, dtype: str) -> TensorStructInfo:
 
 def window_dim(
     size: Dim,
-    window: int,
+    window: Dim,
     stride: int,
     low: int,
     high: int,
@@ -188,19 +188,23 @@ def window_dim(
     ``(size + low + high - dilation * (window - 1) - 1) // stride + 1``; with ``ceil_mode`` rounded
     up, where a last window that would start in the padding on the right is dropped (as in torch).
     """
-    span = dilation * (window - 1) + 1
-    reach = fold(size + (low + high - span))
+    span = fold(dilation * (window - 1) + 1)
+    reach = fold(size + (low + high) - span)
     if not ceil_mode:
         count = fold(reach // stride + 1)
-        if isinstance(count, int) and count <= 0 and not (isinstance(size, int) and size == 0):
-            raise OpError(
-                f"a window of {window} (dilation {dilation}) does not fit in a dimension of {size} "
-                f"with padding ({low}, {high})"
-            )
-        return count
-    count = fold((reach + (stride - 1)) // stride + 1)
-    if isinstance(count, int) and isinstance(size, int):
-        return count - 1 if (count - 1) * stride >= size + low else count
+    else:
+        count = fold((reach + (stride - 1)) // stride + 1)
+        if not isinstance(span, int) or high + stride > span:
+            starts = fold((size + (low - 1)) // stride + 1)
+            if isinstance(count, int) and isinstance(starts, int):
+                count = min(count, starts)
+            else:
+                count = fold(tir.min(count, starts))
+    if isinstance(count, int) and count <= 0 and not (isinstance(size, int) and size == 0):
+        raise OpError(
+            f"a window of {window} (dilation {dilation}) does not fit in a dimension of {size} "
+            f"with padding ({low}, {high})"
+        )
     return count
 
 

@@ -1,0 +1,254 @@
+"""Activations and softmax. Semantics: Relax, and torch's functions of the same names.
+
+float16 and bfloat16 are computed in float32 wherever more than one rounding is at stake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr
+from relax2xla.ir.op import Op, op
+from relax2xla.ir.struct_info import StructInfo
+from relax2xla.op._lower import (
+    binary,
+    broadcast_in_dim,
+    chlo,
+    compare,
+    dtype_of,
+    full_like,
+    hlo,
+    in_float32,
+    reduce,
+    scalar,
+    select,
+    shape_of,
+)
+from relax2xla.op._rules import FLOAT, REAL, common_dtype, norm_axis, want_tensor
+
+SELU_ALPHA: Final = 1.6732632423543772848170429916717
+SELU_SCALE: Final = 1.0507009873554804934193349852946
+
+
+def _times(x: Expr, value: float) -> Expr:
+    return hlo("multiply", x, full_like(x, value))
+
+
+def _plus(x: Expr, value: float) -> Expr:
+    return hlo("add", x, full_like(x, value))
+
+
+def _gelu(x: Expr) -> Expr:
+    half = _times(x, 0.5)
+    return hlo("multiply", half, _plus(chlo("erf", _times(x, math.sqrt(0.5))), 1.0))
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    # sqrt(2 / pi) * (x + 0.044715 x^3)
+    inner = hlo("multiply", x, _plus(_times(hlo("multiply", x, x), 0.044715), 1.0))
+    squashed = hlo("tanh", _times(inner, math.sqrt(2.0 / math.pi)))
+    return hlo("multiply", _times(x, 0.5), _plus(squashed, 1.0))
+
+
+def _silu(x: Expr) -> Expr:
+    return hlo("multiply", x, hlo("logistic", x))
+
+
+def _selu(x: Expr) -> Expr:
+    below = _times(hlo("exponential_minus_one", x), SELU_ALPHA * SELU_SCALE)
+    return select(compare(x, full_like(x, 0), "GT"), _times(x, SELU_SCALE), below)
+
+
+_UNARY_DOC = """{summary}
+
+data:   any shape, a float dtype
+result: as ``data``
+Raises ``OpError`` unless ``data`` is a floating-point tensor.
+"""
+
+
+def _unary(name: str, summary: str, lower: Callable[[Expr], Expr]) -> Op[[Expr]]:
+    """One element-wise operator on floats."""
+
+    @op(f"relax.nn.{name}", doc=_UNARY_DOC.format(summary=summary))
+    def made(data: Expr) -> StructInfo:
+        return want_tensor(data, "data", FLOAT)
+
+    @made.legalize
+    def _lower(data: Expr) -> Expr:
+        return in_float32(lower, data)
+
+    return made
+
+
+gelu = _unary("gelu", "``x * Phi(x)``: ``0.5 * x * (1 + erf(x / sqrt(2)))``.", _gelu)
+gelu_tanh = _unary(
+    "gelu_tanh",
+    "``gelu`` by tanh: ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))``.",
+    _gelu_tanh,
+)
+silu = _unary("silu", "``x * sigmoid(x)``, also called swish.", _silu)
+selu = _unary("selu", "``scale * (max(0, x) + min(0, alpha * (exp(x) - 1)))``.", _selu)
+
+
+@op("relax.nn.relu")
+def relu(data: Expr) -> StructInfo:
+    """``max(x, 0)``; NaN stays NaN.
+
+    data:   any shape, a float or integer dtype
+    result: as ``data``
+    Raises ``OpError`` for other dtypes.
+    """
+    return want_tensor(data, "data", REAL)
+
+
+@relu.legalize
+def _relu(data: Expr) -> Expr:
+    return hlo("maximum", data, full_like(data, 0))
+
+
+@op("relax.nn.relu6")
+def relu6(data: Expr) -> StructInfo:
+    """``min(max(x, 0), 6)``.
+
+    data:   any shape, a float or integer dtype
+    result: as ``data``
+    Raises ``OpError`` for other dtypes.
+    """
+    return want_tensor(data, "data", REAL)
+
+
+@relu6.legalize
+def _relu6(data: Expr) -> Expr:
+    dtype = dtype_of(data)
+    return hlo("clamp", scalar(0, dtype), data, scalar(6, dtype))
+
+
+@op("relax.nn.leakyrelu")
+def leakyrelu(data: Expr, alpha: float = 0.01) -> StructInfo:
+    """``x`` where it is positive, else ``alpha * x``.
+
+    data:   any shape, a float dtype
+    result: as ``data``
+    Raises ``OpError`` unless ``data`` is a floating-point tensor.
+    """
+    return want_tensor(data, "data", FLOAT)
+
+
+@leakyrelu.legalize
+def _leakyrelu(data: Expr, alpha: float = 0.01) -> Expr:
+    return select(compare(data, full_like(data, 0), "GT"), data, _times(data, alpha))
+
+
+@op("relax.nn.prelu")
+def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
+    """``x`` where it is positive, else ``alpha * x`` with a slope for each channel.
+
+    data:   any shape, a float dtype
+    alpha:  (c,) with c the size of ``data`` along ``axis``, or (1,) for one slope; same dtype
+    axis:   the channel axis; counted from the end if negative
+    result: as ``data``
+    Raises ``OpError`` for other dtypes, an axis out of range, or another number of slopes.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    slopes = want_tensor(alpha, "alpha", FLOAT, 1)
+    common_dtype((x, slopes), ("data", "alpha"))
+    if x.ndim >= 0:
+        axis = norm_axis(axis, x.ndim)
+    if x.dims is not None and slopes.dims is not None:
+        (count,), size = slopes.dims, x.dims[axis]
+        if isinstance(count, int) and count != 1 and isinstance(size, int) and count != size:
+            raise OpError(f"`alpha` has {count} slopes, but axis {axis} of `data` has {size}")
+    return x
+
+
+@prelu.legalize
+def _prelu(data: Expr, alpha: Expr, axis: int = 1) -> Expr:
+    shape = shape_of(data)
+    slope = broadcast_in_dim(alpha, shape, [axis % len(shape)])
+    return select(compare(data, full_like(data, 0), "GT"), data, hlo("multiply", data, slope))
+
+
+@op("relax.nn.softplus")
+def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> StructInfo:
+    """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``.
+
+    data:   any shape, a float dtype
+    result: as ``data``
+    Raises ``OpError`` unless ``data`` is a floating-point tensor and ``beta`` is not 0.
+    """
+    if beta == 0:
+        raise OpError("`beta` must not be 0")
+    return want_tensor(data, "data", FLOAT)
+
+
+@softplus.legalize
+def _softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
+    def lower(x: Expr) -> Expr:
+        z = x if beta == 1 else _times(x, beta)
+        # max(z, 0) + log1p(exp(-|z|)) does not overflow, whatever the threshold.
+        tail = hlo("log_plus_one", hlo("exponential", hlo("negate", hlo("abs", z))))
+        soft = hlo("add", hlo("maximum", z, full_like(z, 0)), tail)
+        soft = soft if beta == 1 else hlo("divide", soft, full_like(x, beta))
+        return select(compare(z, full_like(z, threshold), "GT"), x, soft)
+
+    return in_float32(lower, data)
+
+
+def _want_softmax(data: Expr, axis: int) -> StructInfo:
+    x = want_tensor(data, "data", FLOAT)
+    if x.ndim >= 0:
+        norm_axis(axis, x.ndim)
+    return x
+
+
+def _shifted(x: Expr, axis: int) -> Expr:
+    return binary("subtract", x, reduce(x, "maximum", [axis], keepdims=True))
+
+
+@op("relax.nn.softmax")
+def softmax(data: Expr, axis: int = -1) -> StructInfo:
+    """Softmax along one axis: ``exp(x - max(x)) / sum(exp(x - max(x)))``.
+
+    data:   any shape, a float dtype
+    axis:   counted from the end if negative
+    result: as ``data``
+    Raises ``OpError`` if ``data`` is not floating point or ``axis`` is out of range.
+    """
+    return _want_softmax(data, axis)
+
+
+@softmax.legalize
+def _softmax(data: Expr, axis: int = -1) -> Expr:
+    def lower(x: Expr) -> Expr:
+        at = axis % len(shape_of(x))
+        e = hlo("exponential", _shifted(x, at))
+        return binary("divide", e, reduce(e, "add", [at], keepdims=True))
+
+    return in_float32(lower, data)
+
+
+@op("relax.nn.log_softmax")
+def log_softmax(data: Expr, axis: int = -1) -> StructInfo:
+    """Logarithm of the softmax along one axis: ``x - max(x) - log(sum(exp(x - max(x))))``.
+
+    data:   any shape, a float dtype
+    axis:   counted from the end if negative
+    result: as ``data``
+    Raises ``OpError`` if ``data`` is not floating point or ``axis`` is out of range.
+    """
+    return _want_softmax(data, axis)
+
+
+@log_softmax.legalize
+def _log_softmax(data: Expr, axis: int = -1) -> Expr:
+    def lower(x: Expr) -> Expr:
+        at = axis % len(shape_of(x))
+        x = _shifted(x, at)
+        total = reduce(hlo("exponential", x), "add", [at], keepdims=True)
+        return binary("subtract", x, hlo("log", total))
+
+    return in_float32(lower, data)

@@ -1,0 +1,140 @@
+"""Losses. Semantics: Relax, and torch's ``nll_loss``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr
+from relax2xla.ir.op import op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    compare,
+    convert,
+    dtype_of,
+    full_like,
+    hlo,
+    iota,
+    reduce,
+    select,
+    shape_of,
+    sum_dtype,
+)
+from relax2xla.op._rules import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
+
+REDUCTIONS: Final = ("none", "sum", "mean")
+
+
+@op("relax.nn.cross_entropy_with_logits")
+def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> StructInfo:
+    """``-sum(predictions * labels) / n``, with n the size of the first axis (1 for vectors).
+
+    predictions: at least one axis, a float dtype: logarithms of probabilities
+    labels:      as ``predictions``
+    result:      a scalar
+    Raises ``OpError`` where the two differ in shape or dtype.
+    """
+    a = want_tensor(predictions, "predictions", FLOAT)
+    b = want_tensor(labels, "labels", FLOAT)
+    dtype = common_dtype((a, b), ("predictions", "labels"))
+    _want_same(a, b, "predictions", "labels")
+    return tensor((), dtype, like=a)
+
+
+def _want_same(a: TensorStructInfo, b: TensorStructInfo, first: str, second: str) -> None:
+    known = a.ndim >= 0 and b.ndim >= 0
+    if (known and a.ndim != b.ndim) or (
+        a.dims is not None
+        and b.dims is not None
+        and any(
+            isinstance(m, int) and isinstance(n, int) and not same_dim(m, n)
+            for m, n in zip(a.dims, b.dims, strict=True)
+        )
+    ):
+        raise OpError(f"`{first}` and `{second}` must have one shape; got {a} and {b}")
+
+
+@cross_entropy_with_logits.legalize
+def _cross_entropy_with_logits(predictions: Expr, labels: Expr) -> Expr:
+    dtype, shape = dtype_of(predictions), shape_of(predictions)
+    wide = sum_dtype(dtype)
+    terms = hlo("multiply", convert(predictions, wide), convert(labels, wide))
+    total = reduce(terms, "add", range(len(shape)))
+    count = shape[0] if len(shape) > 1 else 1
+    return convert(hlo("divide", hlo("negate", total), full_like(total, count)), dtype)
+
+
+@op("relax.nn.nll_loss")
+def nll_loss(
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> StructInfo:
+    """Negative log likelihood: ``-predictions[n, t, ...] * weights[t]`` with t ``targets[n, ...]``.
+
+    predictions:  (n, c, *s) or (c,), a float dtype: logarithms of probabilities
+    targets:      (n, *s) or (), an integer dtype
+    weights:      (c,) of the dtype of ``predictions``, or None for ones
+    reduction:    "none", "sum", or "mean": the sum divided by the weights that took part
+    ignore_index: targets of this value count nothing
+    result:       a scalar, or the shape of ``targets`` with "none"; dtype of ``predictions``
+    A target outside 0..c-1 counts nothing either. Raises ``OpError`` for other ranks, shapes,
+    dtypes and reductions.
+    """
+    p = want_tensor(predictions, "predictions", FLOAT)
+    t = want_tensor(targets, "targets", INTEGER)
+    if reduction not in REDUCTIONS:
+        raise OpError(f"`reduction` must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
+    if p.ndim == 0:
+        raise OpError("`predictions` must have a class axis; got a scalar")
+    if p.ndim > 0 and t.ndim >= 0 and t.ndim != p.ndim - 1:
+        raise OpError(
+            f"`targets` must have one axis less than `predictions`; got ranks {t.ndim}, {p.ndim}"
+        )
+    if p.dims is not None:
+        at = 1 if len(p.dims) > 1 else 0
+        expected = tensor((*p.dims[:at], *p.dims[at + 1 :]), t.dtype)
+        _want_same(expected, t, "predictions (without its class axis)", "targets")
+        if weights is not None:
+            w = want_tensor(weights, "weights", FLOAT, 1)
+            common_dtype((p, w), ("predictions", "weights"))
+            _want_same(tensor((p.dims[at],), w.dtype), w, "predictions (its class axis)", "weights")
+    elif weights is not None:
+        want_tensor(weights, "weights", FLOAT, 1)
+    if reduction == "none":
+        return tensor(t.dims, p.dtype, t.ndim, p)
+    return tensor((), p.dtype, like=p)
+
+
+@nll_loss.legalize
+def _nll_loss(
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> Expr:
+    dtype, shape = dtype_of(predictions), shape_of(predictions)
+    p = convert(predictions, sum_dtype(dtype))
+    classes = 1 if len(shape) > 1 else 0
+    others = [a for a in range(len(shape)) if a != classes]
+    spread = broadcast_in_dim(targets, shape, others)
+    index = dtype_of(targets)
+    hit = compare(iota(shape, classes, index), spread, "EQ")
+    ignored = compare(spread, full_like(spread, ignore_index), "EQ")
+    hit = hlo("and", hit, hlo("not", ignored))
+    weight = full_like(p, 1.0)
+    if weights is not None:
+        weight = broadcast_in_dim(convert(weights, dtype_of(p)), shape, [classes])
+    zero = full_like(p, 0.0)
+    loss = select(hit, hlo("negate", hlo("multiply", p, weight)), zero)
+    if reduction == "none":
+        return convert(reduce(loss, "add", [classes]), dtype)
+    every = range(len(shape))
+    total = reduce(loss, "add", every)
+    if reduction == "mean":
+        total = hlo("divide", total, reduce(select(hit, weight, zero), "add", every))
+    return convert(total, dtype)

@@ -1,0 +1,350 @@
+"""Normalisations. Statistics of float16 and bfloat16 are taken in float32, as in torch.
+
+Mean and variance are two reductions, the second over centred values: ``E[x^2] - E[x]^2`` would be
+one pass, but loses every digit where the mean is large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr, Tuple
+from relax2xla.ir.op import IntsLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    convert,
+    dtype_of,
+    full_like,
+    hlo,
+    reduce,
+    reshape,
+    shape_of,
+    sum_dtype,
+)
+from relax2xla.op._rules import FLOAT, norm_axes, norm_axis, want_tensor
+
+
+# ---- checks
+def _want_channels(
+    x: TensorStructInfo, operands: dict[str, Expr], axes: Sequence[int]
+) -> list[TensorStructInfo]:
+    """Struct infos of parameters whose shape is that of ``x`` on ``axes``."""
+    infos: list[TensorStructInfo] = []
+    for name, operand in operands.items():
+        info = want_tensor(operand, name, FLOAT, len(axes))
+        infos.append(info)
+        if x.dims is None or info.dims is None:
+            continue
+        expected = tuple(x.dims[a] for a in axes)
+        for want, got in zip(expected, info.dims, strict=True):
+            if isinstance(want, int) and isinstance(got, int) and want != got:
+                shape = f"({', '.join(map(str, expected))}{',' * (len(expected) == 1)})"
+                raise OpError(
+                    f"`{name}` must have the shape {shape} of `data` on axis "
+                    f"{', '.join(map(str, axes))}; got ({', '.join(map(str, info.dims))})"
+                )
+    return infos
+
+
+# ---- lowerings
+def _mean(x: Expr, axes: Sequence[int]) -> Expr:
+    """Mean over ``axes``, which keep size 1."""
+    total = reduce(x, "add", axes, keepdims=True)
+    count = math.prod(shape_of(x)[a] for a in axes)
+    return hlo("multiply", total, full_like(total, 1.0 / count if count else math.nan))
+
+
+def _spread(x: Expr, like: Expr) -> Expr:
+    """``x`` (size 1 where it was reduced) in the shape of ``like``."""
+    return broadcast_in_dim(x, shape_of(like), range(len(shape_of(x))))
+
+
+def _rsqrt(x: Expr, epsilon: float) -> Expr:
+    return hlo("rsqrt", hlo("add", x, full_like(x, epsilon)))
+
+
+def _normalised(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
+    """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``."""
+    centred = hlo("subtract", x, _spread(_mean(x, axes), x))
+    variance = _mean(hlo("multiply", centred, centred), axes)
+    return hlo("multiply", centred, _spread(_rsqrt(variance, epsilon), x))
+
+
+def _affine(x: Expr, gamma: Expr | None, beta: Expr | None, axes: Sequence[int]) -> Expr:
+    """``x * gamma + beta``; the parameters lie along ``axes`` of ``x``."""
+    dtype = dtype_of(x)
+    for name, operand in (("multiply", gamma), ("add", beta)):
+        if operand is not None:
+            x = hlo(name, x, broadcast_in_dim(convert(operand, dtype), shape_of(x), axes))
+    return x
+
+
+# ---- operators
+@op("relax.nn.batch_norm")
+def batch_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    moving_mean: Expr,
+    moving_var: Expr,
+    axis: int,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    momentum: float = 0.1,
+    training: bool = True,
+) -> StructInfo:
+    """Batch normalisation: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` for each channel.
+
+    data:        any shape, a float dtype
+    gamma, beta, moving_mean, moving_var: (c,), c the size of ``data`` along ``axis``
+    training:    mean and variance (biased) of this batch, and moving statistics become
+                 ``(1 - momentum) * moving + momentum * batch``; else the moving ones are used and
+                 returned as they are
+    center, scale: whether ``beta`` is added, whether ``gamma`` is multiplied
+    result:      tuple of the normalised ``data`` and the new ``moving_mean`` and ``moving_var``
+    Raises ``OpError`` for other dtypes, shapes of parameters, or an axis out of range.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    if x.ndim >= 0:
+        axis = norm_axis(axis, x.ndim)
+    operands = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
+    infos = _want_channels(x, operands, [axis])
+    return TupleStructInfo((x, *infos[2:]))
+
+
+@batch_norm.legalize
+def _batch_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    moving_mean: Expr,
+    moving_var: Expr,
+    axis: int,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    momentum: float = 0.1,
+    training: bool = True,
+) -> Expr:
+    dtype = dtype_of(data)
+    wide = sum_dtype(dtype)
+    x = convert(data, wide)
+    shape = shape_of(x)
+    axis %= len(shape)
+    bias = beta if center else None
+    if training:
+        others = [a for a in range(len(shape)) if a != axis]
+        mean = _mean(x, others)
+        centred = hlo("subtract", x, _spread(mean, x))
+        variance = _mean(hlo("multiply", centred, centred), others)
+        out = hlo("multiply", centred, _spread(_rsqrt(variance, epsilon), x))
+        out = _affine(out, gamma if scale else None, bias, [axis])
+        stats = [
+            _moved(old, reshape(new, [shape[axis]]), momentum)
+            for old, new in ((moving_mean, mean), (moving_var, variance))
+        ]
+        return Tuple([convert(out, dtype), *stats])
+    # What depends on parameters alone is done on vectors: one multiplication and one addition
+    # remain for each value, and the vectors are lifted to load time where they are weights.
+    factor = _rsqrt(convert(moving_var, wide), epsilon)
+    if scale:
+        factor = hlo("multiply", convert(gamma, wide), factor)
+    shift = hlo("negate", hlo("multiply", convert(moving_mean, wide), factor))
+    if bias is not None:
+        shift = hlo("add", convert(bias, wide), shift)
+    out = _affine(x, factor, shift, [axis])
+    return Tuple([convert(out, dtype), moving_mean, moving_var])
+
+
+def _moved(old: Expr, new: Expr, momentum: float) -> Expr:
+    dtype = dtype_of(old)
+    wide = sum_dtype(dtype)
+    old, new = convert(old, wide), convert(new, wide)
+    kept = hlo("multiply", old, full_like(old, 1.0 - momentum))
+    return convert(hlo("add", kept, hlo("multiply", new, full_like(new, momentum))), dtype)
+
+
+@op("relax.nn.layer_norm")
+def layer_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Layer normalisation: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` over ``axes``.
+
+    data:          any shape, a float dtype
+    gamma, beta:   of the shape of ``data`` on ``axes``
+    axes:          one axis or several, counted from the end if negative
+    center, scale: whether ``beta`` is added, whether ``gamma`` is multiplied
+    result:        as ``data``
+    Raises ``OpError`` for other dtypes, shapes of parameters, or an axis out of range.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    where = norm_axes(axes, x.ndim, "axes") if x.ndim >= 0 else tuple(axes)
+    _want_channels(x, {"gamma": gamma, "beta": beta}, where)
+    return x
+
+
+@layer_norm.legalize
+def _layer_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expr:
+    dtype = dtype_of(data)
+    x = convert(data, sum_dtype(dtype))
+    where = norm_axes(axes, len(shape_of(x)))
+    x = _normalised(x, where, epsilon)
+    return convert(_affine(x, gamma if scale else None, beta if center else None, where), dtype)
+
+
+@op("relax.nn.instance_norm")
+def instance_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    channel_axis: int,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Instance normalisation: statistics over ``axes``, a factor and an offset for each channel.
+
+    data:          any shape, a float dtype
+    gamma, beta:   (c,), c the size of ``data`` along ``channel_axis``
+    axes:          the axes to average over: those of space
+    center, scale: whether ``beta`` is added, whether ``gamma`` is multiplied
+    result:        as ``data``
+    Raises ``OpError`` for other dtypes, shapes of parameters, or an axis out of range.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    if x.ndim >= 0:
+        channel_axis = norm_axis(channel_axis, x.ndim, "channel_axis")
+        norm_axes(axes, x.ndim, "axes")
+    _want_channels(x, {"gamma": gamma, "beta": beta}, [channel_axis])
+    return x
+
+
+@instance_norm.legalize
+def _instance_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    channel_axis: int,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expr:
+    dtype = dtype_of(data)
+    x = convert(data, sum_dtype(dtype))
+    ndim = len(shape_of(x))
+    x = _normalised(x, norm_axes(axes, ndim), epsilon)
+    x = _affine(x, gamma if scale else None, beta if center else None, [channel_axis % ndim])
+    return convert(x, dtype)
+
+
+@op("relax.nn.group_norm")
+def group_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    num_groups: int,
+    channel_axis: int,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Group normalisation: statistics over ``axes`` and the channels of one group.
+
+    data:          any shape, a float dtype
+    gamma, beta:   (c,), c the size of ``data`` along ``channel_axis``
+    num_groups:    must divide c
+    axes:          the axes to average over besides the channels of a group: those of space
+    center, scale: whether ``beta`` is added, whether ``gamma`` is multiplied
+    result:        as ``data``
+    Raises ``OpError`` for other dtypes, shapes of parameters, axes out of range or equal to
+    ``channel_axis``, and a number of groups that does not divide the channels.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    if num_groups < 1:
+        raise OpError(f"`num_groups` must be at least 1; got {num_groups}")
+    if x.ndim >= 0:
+        channel_axis = norm_axis(channel_axis, x.ndim, "channel_axis")
+        if channel_axis in norm_axes(axes, x.ndim, "axes"):
+            raise OpError(
+                f"`axes` {tuple(axes)} must not name the channel axis {channel_axis}: "
+                "the channels of a group are averaged over anyway"
+            )
+    _want_channels(x, {"gamma": gamma, "beta": beta}, [channel_axis])
+    if x.dims is not None:
+        channels = x.dims[channel_axis]
+        if isinstance(channels, int) and channels % num_groups:
+            raise OpError(f"`num_groups` is {num_groups}; it must divide the {channels} channels")
+    return x
+
+
+@group_norm.legalize
+def _group_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    num_groups: int,
+    channel_axis: int,
+    axes: IntsLike,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expr:
+    dtype, shape = dtype_of(data), shape_of(data)
+    channel = channel_axis % len(shape)
+    each = shape[channel] // num_groups
+    # The channel axis becomes (group, channel of the group): no value moves.
+    split = [*shape[:channel], num_groups, each, *shape[channel + 1 :]]
+    x = reshape(convert(data, sum_dtype(dtype)), split)
+    where = [a + (a > channel) for a in norm_axes(axes, len(shape))]
+    x = _normalised(x, sorted([channel + 1, *where]), epsilon)
+    gamma, beta = (reshape(p, [num_groups, each]) for p in (gamma, beta))
+    pair = [channel, channel + 1]
+    x = _affine(x, gamma if scale else None, beta if center else None, pair)
+    return convert(reshape(x, shape), dtype)
+
+
+@op("relax.nn.rms_norm")
+def rms_norm(data: Expr, weight: Expr, axes: IntsLike = -1, epsilon: float = 1e-5) -> StructInfo:
+    """Root mean square normalisation: ``x / sqrt(mean(x^2) + epsilon) * weight`` over ``axes``.
+
+    data:   any shape, a float dtype
+    weight: of the shape of ``data`` on ``axes``
+    axes:   one axis or several, counted from the end if negative
+    result: as ``data``
+    Raises ``OpError`` for other dtypes, another shape of ``weight``, or an axis out of range.
+    """
+    x = want_tensor(data, "data", FLOAT)
+    where = norm_axes(axes, x.ndim, "axes") if x.ndim >= 0 else tuple(axes)
+    _want_channels(x, {"weight": weight}, where)
+    return x
+
+
+@rms_norm.legalize
+def _rms_norm(data: Expr, weight: Expr, axes: IntsLike = -1, epsilon: float = 1e-5) -> Expr:
+    dtype = dtype_of(data)
+    x = convert(data, sum_dtype(dtype))
+    where = norm_axes(axes, len(shape_of(x)))
+    square = _mean(hlo("multiply", x, x), where)
+    x = hlo("multiply", x, _spread(_rsqrt(square, epsilon), x))
+    return convert(_affine(x, weight, None, where), dtype)

@@ -1,0 +1,542 @@
+"""Pooling over one, two and three spatial axes: maximum, average, adaptive average.
+
+Semantics: Relax; ``ceil_mode`` and ``count_include_pad`` as in torch's ``max_pool*d`` and
+``avg_pool*d``, which TVM's importers rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relax2xla.dtypes import dtype_info, is_float, numpy_dtype
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.op import op
+from relax2xla.ir.struct_info import StructInfo
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    convert,
+    dot_general,
+    dtype_of,
+    full,
+    hlo,
+    identity_of,
+    reduce,
+    scalar,
+    scalar_region,
+    shape_of,
+    transpose,
+)
+from relax2xla.op._rules import REAL, tensor, want_tensor, window_dim
+from relax2xla.op.nn._spatial import (
+    SPATIAL,
+    Ints1,
+    Ints2,
+    Ints3,
+    Padding1,
+    Padding2,
+    Padding3,
+    Size1,
+    Size2,
+    Size3,
+    arrange,
+    data_axes,
+    want_positive,
+)
+
+_DOC = """{what} over windows of {axes}.
+
+data:      axes named by ``layout``: N batch, C channels, {axes} space; any integer or float dtype
+pool_size, strides, dilation: one number, or one per spatial axis
+padding:   one number, one per spatial axis, or all befores followed by all afters
+ceil_mode: round the number of windows up; a last window that would start in the padding on the
+           right is dropped
+{include}
+result:    axes named by ``out_layout`` (default: ``layout``), dtype of ``data``. Size of a spatial
+           axis: ``(size + padding - dilation * (window - 1) - 1) // stride + 1``
+Raises ``OpError`` for a wrong rank or layout, and for a window that does not fit.
+"""
+_IGNORED = "count_include_pad: of no effect; padding never wins a maximum"
+_COUNTED = """count_include_pad: whether an average counts the padding; what ``ceil_mode`` adds
+           beyond it is never counted. Integers are divided rounding towards zero"""
+_ADAPTIVE = """Average over windows that split each axis of {axes} into ``output_size`` parts.
+
+data:        axes named by ``layout``: N batch, C channels, {axes} space; a float dtype
+output_size: one number, one per spatial axis, or None for the size of ``data``
+result:      axes named by ``out_layout`` (default: ``layout``), dtype of ``data``. Output i of an
+             axis averages ``data[i * size // out : ceil((i + 1) * size / out)]``, as in torch
+Raises ``OpError`` for a wrong rank, layout or output size.
+"""
+
+
+def _doc(ndim: int, maximum: bool) -> str:
+    what, include = ("Maximum", _IGNORED) if maximum else ("Average", _COUNTED)
+    return _DOC.format(what=what, axes=SPATIAL[ndim], include=include)
+
+
+def _wide(dtype: str) -> str:
+    """The dtype in which values of ``dtype`` are summed."""
+    info = dtype_info(dtype)
+    if info.bits >= 32:
+        return dtype
+    return "float32" if info.kind == "float" else "int32"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """A pooling operator's attributes."""
+
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool
+    layout: str
+    out_layout: str | None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.pool_size)
+
+    @property
+    def pads(self) -> list[tuple[int, int]]:
+        return list(zip(self.padding[: self.ndim], self.padding[self.ndim :], strict=True))
+
+    @property
+    def axes(self) -> list[int]:
+        return data_axes(self.layout, self.ndim, "layout")
+
+    @property
+    def out_axes(self) -> list[int]:
+        return data_axes(self.out_layout or self.layout, self.ndim, "out_layout")
+
+    def infer(self, data: Expr) -> StructInfo:
+        """The struct-info rule."""
+        x = want_tensor(data, "data", REAL, self.ndim + 2)
+        axes, out_axes = self.axes, self.out_axes
+        want_positive(self.pool_size, "pool_size")
+        want_positive(self.strides, "strides")
+        want_positive(self.dilation, "dilation")
+        if any(p < 0 for p in self.padding):
+            raise OpError(f"`padding` must not be negative; got {self.padding}")
+        if x.dims is None:
+            return tensor(None, x.dtype, self.ndim + 2, x)
+        sizes = [x.dims[a] for a in axes]
+        out = sizes[:2] + [
+            window_dim(
+                sizes[2 + i],
+                self.pool_size[i],
+                self.strides[i],
+                *self.pads[i],
+                self.dilation[i],
+                self.ceil_mode,
+            )
+            for i in range(self.ndim)
+        ]
+        return tensor(arrange(out, out_axes), x.dtype, like=x)
+
+    def counts(self, shape: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Of each spatial axis: the number of windows, and the padding that gives exactly them."""
+        out: list[int] = []
+        pads: list[tuple[int, int]] = []
+        for i, axis in enumerate(self.axes[2:]):
+            (low, high), size, stride = self.pads[i], shape[axis], self.strides[i]
+            span = self.dilation[i] * (self.pool_size[i] - 1) + 1
+            count = window_dim(
+                size, self.pool_size[i], stride, low, high, self.dilation[i], self.ceil_mode
+            )
+            assert isinstance(count, int)
+            if self.ceil_mode:
+                high = max(0, (count - 1) * stride + span - size - low)
+            out.append(count)
+            pads.append((low, high))
+        return out, pads
+
+    def slide(self, data: Expr, name: str) -> Expr:
+        """One ``reduce_window`` with the row ``name``, in the layout of ``data``."""
+        shape, dtype = shape_of(data), dtype_of(data)
+        axes = self.axes
+        count, pads = self.counts(shape)
+        if name == "add" and all(c == 1 for c in count) and self._covers(shape):
+            return reduce(data, name, axes[2:], keepdims=True)
+        return hlo(
+            "reduce_window",
+            data,
+            scalar(identity_of(name, dtype), dtype),
+            scalar_region(name, dtype),
+            window_dimensions=arrange((1, 1, *self.pool_size), axes),
+            window_strides=arrange((1, 1, *self.strides), axes),
+            base_dilations=(1,) * len(shape),
+            window_dilations=arrange((1, 1, *self.dilation), axes),
+            padding=arrange(((0, 0), (0, 0), *pads), axes),
+        )
+
+    def _covers(self, shape: Sequence[int]) -> bool:
+        """Whether the first window of every axis is the whole axis."""
+        return all(
+            w == shape[a] and d == 1 and low == 0
+            for w, a, d, (low, _) in zip(
+                self.pool_size, self.axes[2:], self.dilation, self.pads, strict=True
+            )
+        )
+
+    def arranged(self, x: Expr) -> Expr:
+        """``x`` from ``layout`` to ``out_layout``."""
+        source = self.axes
+        return transpose(x, arrange(source, self.out_axes))
+
+    def maximum(self, data: Expr) -> Expr:
+        """Lowering of max_pool."""
+        return self.arranged(self.slide(data, "maximum"))
+
+    def average(self, data: Expr, count_include_pad: bool) -> Expr:
+        """Lowering of avg_pool: a windowed sum divided by how many values each window holds."""
+        dtype = dtype_of(data)
+        total = self.slide(convert(data, _wide(dtype)), "add")
+        held = self._held(shape_of(data), count_include_pad)
+        shape = shape_of(total)
+        if all(np.all(h == h[0]) for h in held):
+            divisor: Expr = full(shape, int(np.prod([h[0] for h in held])), dtype_of(total))
+        else:
+            grid = held[0]
+            for h in held[1:]:
+                grid = np.multiply.outer(grid, h)
+            space = self.axes[2:]
+            # The grid's axes are in the order D, H, W; those of the layout may be in another.
+            order = sorted(range(self.ndim), key=lambda i: space[i])
+            grid = np.ascontiguousarray(grid.transpose(order)).astype(numpy_dtype(dtype_of(total)))
+            divisor = broadcast_in_dim(Constant(grid), shape, sorted(space))
+        return self.arranged(convert(hlo("divide", total, divisor), dtype))
+
+    def _held(self, shape: Sequence[int], count_include_pad: bool) -> list[Any]:
+        """Of each spatial axis: how many values each window averages."""
+        held: list[Any] = []
+        for i, (axis, count) in enumerate(zip(self.axes[2:], self.counts(shape)[0], strict=True)):
+            low, high = self.pads[i]
+            starts = np.arange(count) * self.strides[i] - low
+            at = starts[:, None] + np.arange(self.pool_size[i]) * self.dilation[i]
+            first, last = (-low, shape[axis] + high) if count_include_pad else (0, shape[axis])
+            held.append(np.maximum(((at >= first) & (at < last)).sum(axis=1), 1))
+        return held
+
+
+def _adaptive_rule(
+    data: Expr, output_size: tuple[int, ...] | None, layout: str, out_layout: str | None, ndim: int
+) -> StructInfo:
+    x = want_tensor(data, "data", [d for d in REAL if is_float(d)], ndim + 2)
+    axes = data_axes(layout, ndim, "layout")
+    out_axes = data_axes(out_layout or layout, ndim, "out_layout")
+    if output_size is not None:
+        want_positive(output_size, "output_size")
+    if x.dims is None:
+        return tensor(None, x.dtype, ndim + 2, x)
+    sizes = [x.dims[a] for a in axes]
+    space = sizes[2:] if output_size is None else list(output_size)
+    return tensor(arrange(sizes[:2] + space, out_axes), x.dtype, like=x)
+
+
+def _adaptive(
+    data: Expr, output_size: tuple[int, ...] | None, layout: str, out_layout: str | None, ndim: int
+) -> Expr:
+    """Equal windows: an ordinary average. Unequal ones: an averaging matrix per axis.
+
+    XLA computes the product as a matrix multiplication, faster than many slices and sums.
+    """
+    axes = data_axes(layout, ndim, "layout")
+    sizes = [shape_of(data)[a] for a in axes[2:]]
+    out = tuple(sizes) if output_size is None else output_size
+    equal = tuple(s // o if s % o == 0 else 1 for s, o in zip(sizes, out, strict=True))
+    pool = _Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
+    dtype = dtype_of(data)
+    x = convert(data, _wide(dtype))
+    if any(w != 1 for w in equal):
+        total = pool.slide(x, "add")
+        x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
+    order = list(range(ndim + 2))  # order[i]: which axis of `data` is axis i of `x`
+    for axis, size, parts in zip(axes[2:], sizes, out, strict=True):
+        if size % parts == 0:
+            continue
+        at = order.index(axis)
+        matrix = Constant(_averaging(size, parts).astype(numpy_dtype(dtype_of(x))))
+        x = dot_general(x, matrix, ([at], [1]))
+        order.append(order.pop(at))
+    x = transpose(x, [order.index(a) for a in range(ndim + 2)])
+    return pool.arranged(convert(x, dtype))
+
+
+def _averaging(size: int, parts: int) -> Any:
+    """The matrix (parts, size) that averages each part of an axis."""
+    index, at = np.arange(parts)[:, None], np.arange(size)
+    inside = (at >= index * size // parts) & (at < -(-(index + 1) * size // parts))
+    return inside / inside.sum(axis=1, keepdims=True)
+
+
+@op("relax.nn.max_pool1d", doc=_doc(1, True), follows={"out_layout": "layout"})
+def max_pool1d(
+    data: Expr,
+    pool_size: Ints1 = (1,),
+    strides: Ints1 = (1,),
+    padding: Padding1 = (0, 0),
+    dilation: Ints1 = (1,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """1-d maximum pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@max_pool1d.legalize
+def _max_pool1d(
+    data: Expr,
+    pool_size: Ints1 = (1,),
+    strides: Ints1 = (1,),
+    padding: Padding1 = (0, 0),
+    dilation: Ints1 = (1,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.maximum(data)
+
+
+@op("relax.nn.max_pool2d", doc=_doc(2, True), follows={"out_layout": "layout"})
+def max_pool2d(
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """2-d maximum pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@max_pool2d.legalize
+def _max_pool2d(
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.maximum(data)
+
+
+@op("relax.nn.max_pool3d", doc=_doc(3, True), follows={"out_layout": "layout"})
+def max_pool3d(
+    data: Expr,
+    pool_size: Ints3 = (1, 1, 1),
+    strides: Ints3 = (1, 1, 1),
+    padding: Padding3 = (0, 0, 0),
+    dilation: Ints3 = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """3-d maximum pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@max_pool3d.legalize
+def _max_pool3d(
+    data: Expr,
+    pool_size: Ints3 = (1, 1, 1),
+    strides: Ints3 = (1, 1, 1),
+    padding: Padding3 = (0, 0, 0),
+    dilation: Ints3 = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.maximum(data)
+
+
+@op("relax.nn.avg_pool1d", doc=_doc(1, False), follows={"out_layout": "layout"})
+def avg_pool1d(
+    data: Expr,
+    pool_size: Ints1 = (1,),
+    strides: Ints1 = (1,),
+    padding: Padding1 = (0, 0),
+    dilation: Ints1 = (1,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """1-d average pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@avg_pool1d.legalize
+def _avg_pool1d(
+    data: Expr,
+    pool_size: Ints1 = (1,),
+    strides: Ints1 = (1,),
+    padding: Padding1 = (0, 0),
+    dilation: Ints1 = (1,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.average(data, count_include_pad)
+
+
+@op("relax.nn.avg_pool2d", doc=_doc(2, False), follows={"out_layout": "layout"})
+def avg_pool2d(
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """2-d average pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@avg_pool2d.legalize
+def _avg_pool2d(
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.average(data, count_include_pad)
+
+
+@op("relax.nn.avg_pool3d", doc=_doc(3, False), follows={"out_layout": "layout"})
+def avg_pool3d(
+    data: Expr,
+    pool_size: Ints3 = (1, 1, 1),
+    strides: Ints3 = (1, 1, 1),
+    padding: Padding3 = (0, 0, 0),
+    dilation: Ints3 = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """3-d average pooling."""
+    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+
+
+@avg_pool3d.legalize
+def _avg_pool3d(
+    data: Expr,
+    pool_size: Ints3 = (1, 1, 1),
+    strides: Ints3 = (1, 1, 1),
+    padding: Padding3 = (0, 0, 0),
+    dilation: Ints3 = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.average(data, count_include_pad)
+
+
+@op(
+    "relax.nn.adaptive_avg_pool1d",
+    doc=_ADAPTIVE.format(axes="W"),
+    follows={"out_layout": "layout"},
+)
+def adaptive_avg_pool1d(
+    data: Expr,
+    output_size: Size1 = None,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """1-d adaptive average pooling."""
+    return _adaptive_rule(data, output_size, layout, out_layout, 1)
+
+
+@adaptive_avg_pool1d.legalize
+def _adaptive_avg_pool1d(
+    data: Expr,
+    output_size: Size1 = None,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Expr:
+    return _adaptive(data, output_size, layout, out_layout, 1)
+
+
+@op(
+    "relax.nn.adaptive_avg_pool2d",
+    doc=_ADAPTIVE.format(axes="HW"),
+    follows={"out_layout": "layout"},
+)
+def adaptive_avg_pool2d(
+    data: Expr,
+    output_size: Size2 = None,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """2-d adaptive average pooling."""
+    return _adaptive_rule(data, output_size, layout, out_layout, 2)
+
+
+@adaptive_avg_pool2d.legalize
+def _adaptive_avg_pool2d(
+    data: Expr,
+    output_size: Size2 = None,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    return _adaptive(data, output_size, layout, out_layout, 2)
+
+
+@op(
+    "relax.nn.adaptive_avg_pool3d",
+    doc=_ADAPTIVE.format(axes="DHW"),
+    follows={"out_layout": "layout"},
+)
+def adaptive_avg_pool3d(
+    data: Expr,
+    output_size: Size3 = None,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """3-d adaptive average pooling."""
+    return _adaptive_rule(data, output_size, layout, out_layout, 3)
+
+
+@adaptive_avg_pool3d.legalize
+def _adaptive_avg_pool3d(
+    data: Expr,
+    output_size: Size3 = None,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Expr:
+    return _adaptive(data, output_size, layout, out_layout, 3)
