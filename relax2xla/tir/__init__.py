@@ -6,6 +6,8 @@ from . import analysis as analysis
 from .analyzer import Analyzer as Analyzer
 from .analyzer import can_prove_equal as can_prove_equal
 from .analyzer import simplify as simplify
+from .bounds import ConstIntBound as ConstIntBound
+from .bounds import Range as Range
 from .expr import EQ as EQ
 from .expr import GE as GE
 from .expr import GT as GT

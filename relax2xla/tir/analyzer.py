@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from .bounds import ANY, NEG_INF, POS_INF, ConstIntBound, Interval, Range
+from .bounds import ANY, ConstIntBound, Interval, Range
 from .expr import (
     EQ,
     GE,
@@ -67,8 +67,8 @@ class Analyzer:
             low = self.const_int_bound(value.min)
             high = self.const_int_bound(value.min + value.extent - 1)
             known = Interval(
-                None if low.min_value <= NEG_INF else low.min_value,
-                None if high.max_value >= POS_INF else high.max_value,
+                None if low.min_value <= ConstIntBound.NEG_INF else low.min_value,
+                None if high.max_value >= ConstIntBound.POS_INF else high.max_value,
             )
             old = self._bounds.get(var)
             if old is not None and not allow_override:
@@ -166,7 +166,8 @@ class Analyzer:
             text, proof = self._text, self._proof
             bound = text.interval(text.linear(node)).intersect(proof.interval(proof.linear(node)))
         return ConstIntBound(
-            NEG_INF if bound.lo is None else bound.lo, POS_INF if bound.hi is None else bound.hi
+            ConstIntBound.NEG_INF if bound.lo is None else bound.lo,
+            ConstIntBound.POS_INF if bound.hi is None else bound.hi,
         )
 
     # -- proofs ------------------------------------------------------------------------------
@@ -434,6 +435,8 @@ def can_prove_equal(a: Dim, b: Dim) -> bool:
         return True
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    if isinstance(a, Var) and isinstance(b, int | Var) or isinstance(a, int) and isinstance(b, Var):
+    if (isinstance(a, Var) and isinstance(b, int | Var)) or (
+        isinstance(a, int) and isinstance(b, Var)
+    ):
         return False
     return _equal(as_prim_expr(a), as_prim_expr(b), ProofForm(_NO_BOUNDS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from .expr import Dim, as_dim
 
@@ -89,15 +89,17 @@ ANY = Interval(None, None)
 BOOL = Interval(0, 1)
 
 
-class ConstIntBound(NamedTuple):
-    """Smallest and largest value of an expression; ``NEG_INF`` and ``POS_INF`` mean no limit."""
-
+class _Bound(NamedTuple):
     min_value: int
     max_value: int
 
 
-POS_INF = (1 << 63) - 1
-NEG_INF = -POS_INF
+class ConstIntBound(_Bound):
+    """Smallest and largest value of an expression; ``NEG_INF`` and ``POS_INF`` mean no limit."""
+
+    __slots__ = ()
+    POS_INF: ClassVar[int] = (1 << 63) - 1
+    NEG_INF: ClassVar[int] = -POS_INF
 
 
 class Range:

@@ -221,7 +221,7 @@ class Form:
                 return a.minimum(b)
             if isinstance(node, FloorDiv):
                 if isinstance(node.b, IntImm):
-                    return a.floordiv(node.b.value)
+                    return a.floordiv(node.b.value) if node.b.value else ANY
                 return a.union(Interval(0, 0)) if a.at_least(0) and b.at_least(0) else ANY
             if isinstance(node, FloorMod) and b.at_least(0):
                 return Interval(0, None if b.hi is None else max(b.hi - 1, 0))
@@ -242,7 +242,7 @@ class Form:
 
     # -- division, shared --------------------------------------------------------------------
     def split(self, a: Linear, b: Linear) -> tuple[Linear, Linear]:
-        """``(q, r)`` with ``a == q * b + r``: the terms of ``a`` that ``b`` divides, and the rest."""
+        """``(q, r)`` with ``a == q * b + r``: the terms that ``b`` divides, and the rest."""
         quotient, rest = Linear(), Linear()
         divisor = b.single()
         if b.is_const:

@@ -108,6 +108,7 @@ class Linear:
 
 
 def product(factors: Iterable[PrimExpr]) -> PrimExpr:
+    """The product of one or more factors, from the left."""
     result: PrimExpr | None = None
     for factor in factors:
         result = factor if result is None else Mul.make(result, factor)

@@ -223,8 +223,9 @@ class ProofForm(Form):
 
     # -- intervals ---------------------------------------------------------------------------
     def interval(self, form: Linear) -> Interval:
-        """Bounds of a form's value; where a quotient can be read as a remainder, of both readings."""
+        """Bounds of a form's value, also those that quotients give when read as remainders."""
         result = super().interval(form)
+        left = Interval(0, 0)
         for _ in range(len(form)):
             if result.lo is not None and result.hi is not None:
                 break
@@ -232,7 +233,8 @@ class ProofForm(Form):
             if reading is None:
                 break
             form, extra = reading
-            result = result.intersect(super().interval(form) + extra)
+            left = left + extra
+            result = result.intersect(super().interval(form) + left)
         return result
 
     def _as_remainder(self, form: Linear) -> tuple[Linear, Interval] | None:

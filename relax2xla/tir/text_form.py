@@ -344,10 +344,14 @@ class TextForm(Form):
 
     def _floormod_literal(self, a: Linear, c: int, dtype: str) -> Linear:
         rest = Linear(a.const % c)
+        plain = all(t.coefficient <= 1 for t in a)
         for t in a:
-            # Truncated, so that n * 4 - m keeps its sign.
             size = abs(t.coefficient) % c
-            rest.add(size if t.coefficient > 0 else -size, t.factors)
+            if plain and size > 1 and t.coefficient < 0:
+                # n - m * 2 becomes n + m * (c - 2); n * 4 - m * 2 and n - m stay.
+                rest.add(c - size, t.factors)
+            else:
+                rest.add(size if t.coefficient > 0 else -size, t.factors)
         if rest.is_const:
             return rest
         bound = self.interval(rest)
@@ -402,13 +406,10 @@ class TextForm(Form):
         shared = Linear()
         if a.terms and b.terms and a.const == b.const:
             shared.const = a.const
-        for t in a:
-            for u in b:
-                if (
-                    t.factors == u.factors
-                    and t.coefficient == u.coefficient
-                    and len(a) > 1 < len(b)
-                ):
+        if len(a) + bool(a.const) > 1 and len(b) + bool(b.const) > 1:
+            for key, t in a.terms.items():
+                other = b.terms.get(key)
+                if other is not None and other.coefficient == t.coefficient:
                     shared.add(t.coefficient, t.factors)
         if shared.const or shared.terms:
             inner = self._extremum(kind, a.minus(shared), b.minus(shared), dtype).scaled(1)
@@ -500,19 +501,18 @@ class TextForm(Form):
         return kind.make(const(-bound, dtype), self.expr(right, dtype))
 
 
-def _order(term: Term) -> tuple[int, int, int]:
-    """Falling coefficient; extrema, then quotients by falling divisor; remainders last."""
-    lower, upper = 1, _INFINITE
+def _order(term: Term) -> tuple[int, int, bool, int]:
+    """Falling coefficient; quotients by falling divisor, extrema, the others; remainders last."""
+    lower, upper, extremum = 1, _INFINITE, False
     if len(term.factors) == 1:
         node = term.factors[0]
-        if isinstance(node, Max | Min):
-            lower = _INFINITE
-        elif isinstance(node, FloorDiv) and isinstance(node.b, IntImm):
+        extremum = isinstance(node, Max | Min)
+        if isinstance(node, FloorDiv) and isinstance(node.b, IntImm):
             lower = node.b.value
             node = node.a
         if isinstance(node, FloorMod) and isinstance(node.b, IntImm):
             upper = node.b.value
-    return (-term.coefficient, -lower, -upper)
+    return (-term.coefficient, -lower, not extremum, -upper)
 
 
 def _is_factor(term: Term, kind: object) -> bool:
