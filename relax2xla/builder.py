@@ -7,7 +7,7 @@ The walk is iterative; only branches and nested functions cost a few Python fram
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -194,7 +194,7 @@ class BlockBuilder:
         attrs: Mapping[str, Any] | None = None,
         pure: bool = True,
         private: bool = False,
-    ) -> Iterator[BlockBuilder]:
+    ) -> Generator[BlockBuilder]:
         """Scope of a function; it ends with exactly one ``emit_func_output``.
 
         ``params`` None: they are given to ``emit_func_output``. A function that is not
@@ -217,7 +217,7 @@ class BlockBuilder:
             raise BuilderError(f"the function {name!r} ends without emit_func_output")
 
     @contextmanager
-    def dataflow(self) -> Iterator[BlockBuilder]:
+    def dataflow(self) -> Generator[BlockBuilder]:
         """Scope of a dataflow block: pure bindings; ``emit_output`` makes values visible after."""
         frame = self._frame("dataflow()")
         if frame.dataflow:
@@ -229,7 +229,7 @@ class BlockBuilder:
             frame.begin(dataflow=False)
 
     @contextmanager
-    def source(self, span: Span | str | None) -> Iterator[BlockBuilder]:
+    def source(self, span: Span | str | None) -> Generator[BlockBuilder]:
         """Give every binding emitted inside this span, unless its expression has its own."""
         before = self._source
         self._source = Span(span) if isinstance(span, str) else span
@@ -239,7 +239,7 @@ class BlockBuilder:
             self._source = before
 
     @contextmanager
-    def testing_scope(self, def_vars: Sequence[tir.Var]) -> Iterator[BlockBuilder]:
+    def testing_scope(self, def_vars: Sequence[tir.Var]) -> Generator[BlockBuilder]:
         """A dataflow block outside of any function, where ``def_vars`` are defined (for tests)."""
         if any(not isinstance(v, tir.Var) for v in def_vars):
             raise ValueError("testing_scope takes symbolic variables (tir.Var) only")
@@ -617,11 +617,12 @@ def _as_params(params: Var | Tuple | Sequence[Var] | None) -> Sequence[Var] | No
     if params is None:
         return None
     given = [params] if isinstance(params, Var) else params
-    fields: Sequence[Any] = given.fields if isinstance(given, Tuple) else list(given)
-    for p in fields:
+    checked: list[Var] = []
+    for p in given.fields if isinstance(given, Tuple) else given:
         if not isinstance(p, Var):
             raise TypeError(f"each parameter of a function must be a Var; got {type(p).__name__}")
-    return fields
+        checked.append(p)
+    return checked
 
 
 def _leaves(operand: Expr) -> Iterator[Expr]:

@@ -405,12 +405,12 @@ class _Comparer:
                 raise d.at(f".{name}") from None
         shown = [[(p.name, p.dtype) for p in f.params] for f in (a, b)]
         if shown[0] != shown[1]:
-            raise _Different(*shown, "different parameters").at(".params")
+            raise _Different(shown[0], shown[1], "different parameters").at(".params")
 
     def module(self, a: IRModule, b: IRModule) -> None:
         names = [{g.name_hint: f for g, f in m.items()} for m in (a, b)]
         if names[0].keys() != names[1].keys():
-            raise _Different(*map(sorted, names), "different functions")
+            raise _Different(sorted(names[0]), sorted(names[1]), "different functions")
         for name, func in names[0].items():
             # What one function defines does not reach into another.
             inside = _Comparer(self.map_free)

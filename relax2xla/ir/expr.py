@@ -526,7 +526,7 @@ class Function(Expr):
 
     def replace(self, **fields: Any) -> Function:
         """A copy with some constructor arguments changed."""
-        old = {
+        old: dict[str, Any] = {
             "params": self.params,
             "body": self.body,
             "ret_struct_info": self.ret_struct_info,
@@ -550,20 +550,22 @@ class Function(Expr):
 
     def script(self, **options: Any) -> str:
         """The function as TVMScript text."""
-        return _script(self, options)
+        return script_of(self, options)
 
     def show(self, **options: Any) -> None:
         """Print the function as TVMScript, highlighted on a terminal."""
-        _show(self, options)
+        show_of(self, options)
 
 
-def _script(node: Any, options: dict[str, Any]) -> str:
+def script_of(node: Any, options: dict[str, Any]) -> str:
+    """TVMScript text of a function or module."""
     import importlib
 
     return importlib.import_module("relax2xla.script.printer").script(node, **options)
 
 
-def _show(node: Any, options: dict[str, Any]) -> None:
+def show_of(node: Any, options: dict[str, Any]) -> None:
+    """Print a function or module as TVMScript."""
     import importlib
 
     importlib.import_module("relax2xla.script.printer").show(node, **options)

@@ -7,10 +7,13 @@ from typing import Any
 
 from relax2xla.errors import TVMError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs
-from relax2xla.ir.expr import Function, GlobalVar, _script, _show
+from relax2xla.ir.expr import Expr, Function, GlobalVar, script_of, show_of
 from relax2xla.tir import PrimFunc
 
 BaseFunc = Any  # Function | PrimFunc | ExternFunc
+Functions = (
+    Mapping[GlobalVar, BaseFunc] | Mapping[str, BaseFunc] | Mapping[GlobalVar | str, BaseFunc]
+)
 
 
 class IRModule:
@@ -27,7 +30,7 @@ class IRModule:
 
     def __init__(
         self,
-        functions: Mapping[GlobalVar | str, BaseFunc] | None = None,
+        functions: Functions | None = None,
         attrs: Mapping[str, Any] | None = None,
         global_infos: Mapping[str, Any] | None = None,
     ) -> None:
@@ -42,7 +45,7 @@ class IRModule:
     def from_expr(expr: Function | PrimFunc) -> IRModule:
         """A module of one function, under its ``global_symbol`` or the name "main"."""
         symbol = expr.attrs.get("global_symbol", "main")
-        return IRModule({symbol: expr})
+        return IRModule({str(symbol): expr})
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         return self.functions[self.get_global_var(name) if isinstance(name, str) else name]
@@ -57,7 +60,7 @@ class IRModule:
                 raise TVMError(f"the module already has another function named {gvar.name_hint!r}")
         self._by_name[gvar.name_hint] = gvar
         self.functions[gvar] = func
-        if func.struct_info_ is not None:
+        if isinstance(func, Expr) and func.struct_info_ is not None:
             gvar.struct_info_ = func.struct_info_
 
     def __delitem__(self, name: str | GlobalVar) -> None:
@@ -109,7 +112,7 @@ class IRModule:
         """Replace the function of ``gvar``."""
         self[gvar] = func
 
-    def update(self, other: IRModule | Mapping[GlobalVar | str, BaseFunc]) -> None:
+    def update(self, other: IRModule | Functions) -> None:
         """Add or replace functions by name."""
         for gvar, func in other.items():
             self[gvar if isinstance(gvar, str) else gvar.name_hint] = func
@@ -141,11 +144,11 @@ class IRModule:
 
     def script(self, **options: Any) -> str:
         """The module as TVMScript text; ``from_source`` of it gives an equal module."""
-        return _script(self, options)
+        return script_of(self, options)
 
     def show(self, **options: Any) -> None:
         """Print the module as TVMScript, highlighted on a terminal."""
-        _show(self, options)
+        show_of(self, options)
 
     def __repr__(self) -> str:
         return self.script()

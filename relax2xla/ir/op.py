@@ -68,7 +68,7 @@ def as_tuple_operand(value: Any) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, tuple | list):
-        return Tuple([v if isinstance(v, Expr) else const(v) for v in value])  # type: ignore[arg-type]
+        return Tuple([v if isinstance(v, Expr) else const(v) for v in value])
     raise TypeError(f"expected a tuple of tensors; got {type(value).__name__}")
 
 
@@ -79,7 +79,7 @@ def as_shape_operand(value: Any) -> Expr:
     if isinstance(value, int | np.integer | tir.PrimExpr):
         return ShapeExpr((value,))
     if isinstance(value, Iterable):
-        return ShapeExpr(value)  # type: ignore[arg-type]
+        return ShapeExpr(value)
     raise TypeError(f"expected a shape; got {type(value).__name__} {value!r}")
 
 
@@ -93,7 +93,7 @@ def as_prim_operand(value: Any) -> Expr:
 def as_ints(value: Any) -> tuple[int, ...]:
     """One integer or a sequence of integers, as a tuple."""
     if isinstance(value, Iterable):
-        return tuple(operator.index(v) for v in value)  # type: ignore[arg-type]
+        return tuple(operator.index(v) for v in value)
     return (operator.index(value),)
 
 
@@ -204,7 +204,9 @@ class Op(Expr, Generic[P]):
             importlib.import_module(module)
         return sorted(Op.registry)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call:  # type: ignore[override]
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Call:
         """Build a call; converts what users write to operands and attributes, and infers."""
         sinfo_args: Any = kwargs.pop("sinfo_args", ())
         span: Any = kwargs.pop("span", None)
@@ -321,8 +323,9 @@ class Op(Expr, Generic[P]):
         if self.infer is None:
             return TupleStructInfo(())
         try:
+            rule: Callable[..., StructInfo] = self.infer
             args, kwargs = self.bind(call)
-            return self.infer(*args, **kwargs)
+            return rule(*args, **kwargs)
         except TVMError as e:
             e.add_note(f"  in {self.describe(call)}")
             raise

@@ -139,7 +139,7 @@ class Rewriter:
         rule: Rule | None = None,
     ) -> None:
         self.symbolic = dict(symbolic or {})
-        self.env: dict[Expr, Expr] = dict(values or {})
+        self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
 
     def info(self, info: StructInfo) -> StructInfo:

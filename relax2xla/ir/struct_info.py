@@ -42,7 +42,13 @@ class StructInfo:
         return is_base_of(self, derived)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self.key() == other.key())  # type: ignore[attr-defined]
+        if self is other:
+            return True
+        return (
+            isinstance(other, StructInfo)
+            and type(self) is type(other)
+            and self.key() == other.key()
+        )
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.key()))
