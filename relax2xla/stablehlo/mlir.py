@@ -6,6 +6,11 @@ something is met in one file (design decision D13).
 
 from __future__ import annotations
 
+import os
+
+# As jax does when it is imported first: no INFO lines of the runtime on the user's terminal.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir._mlir_libs import _chlo as chlo
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext

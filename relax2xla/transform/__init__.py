@@ -9,9 +9,11 @@ from relax2xla.transform._pass import PassTimer as PassTimer
 from relax2xla.transform._pass import Sequential as Sequential
 from relax2xla.transform._pass import function_pass as function_pass
 from relax2xla.transform._pass import module_pass as module_pass
+from relax2xla.transform.canonicalize import CanonicalizeBindings as CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout as ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination as DeadCodeElimination
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm
+from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.inline import InlineSymbolicFunctions as InlineSymbolicFunctions
 from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from relax2xla.transform._pass import Pass, Sequential
+from relax2xla.transform.canonicalize import CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm
+from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.inline import InlineSymbolicFunctions
 
 
@@ -22,9 +24,11 @@ def default(layout: str = "NHWC") -> Pass:
 
     ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
     """
-    passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm()]
+    passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
     if layout:
-        passes.append(ConvertLayout({"relax.nn.conv2d": [layout, "HWIO"]}))
+        layouts = {"relax.nn.conv2d": [layout, "HWIO"]}
+        passes.append(ConvertLayout(layouts, pointwise_as_matmul=True))
+    passes.append(FuseTransposeMatmul())
     return Sequential([*passes, DeadCodeElimination()], name="default")
 
 

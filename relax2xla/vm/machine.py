@@ -31,7 +31,7 @@ from relax2xla.ir import (
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
-from relax2xla.stablehlo.emit import emit
+from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
 from relax2xla.vm.executable import Entry, VMExecutable

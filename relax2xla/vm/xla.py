@@ -108,9 +108,7 @@ class Loaded:
         target = jax_device(device)
         options = xc.CompileOptions()
         options.num_replicas = options.num_partitions = 1
-        debug = options.executable_build_options.debug_options
-        for name, value in COMPILER_OPTIONS.items():
-            setattr(debug, name, value)
+        options.env_option_overrides = list(COMPILER_OPTIONS.items())
         self.executable = target.client.compile_and_load(module, xc.DeviceList((target,)), options)
         sharding = _sharding(device)
         self._handlers = [
