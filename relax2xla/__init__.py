@@ -1,1 +1,131 @@
-"""relax2xla: Relax IR lowered to StableHLO and compiled by XLA."""
+"""relax2xla: Relax IR lowered to StableHLO and compiled by XLA.
+
+The names of ``tvm.relax`` live here (``relax2xla.Var``, ``relax2xla.build``, ``relax2xla.op.add``,
+...), and those of ``tvm`` that programs for it use (``relax2xla.cpu()``, ``relax2xla.compile``,
+``relax2xla.IRModule``). Importing the package loads the IR alone; rooms that need jax, torch or
+onnx are loaded when one of their names is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from relax2xla import dtypes as dtypes
+from relax2xla import errors as errors
+from relax2xla import ir as ir
+from relax2xla import tir as tir
+from relax2xla.errors import DiagnosticError as DiagnosticError
+from relax2xla.errors import OpNotImplemented as OpNotImplemented
+from relax2xla.errors import TVMError as TVMError
+from relax2xla.ir import Binding as Binding
+from relax2xla.ir import BindingBlock as BindingBlock
+from relax2xla.ir import Call as Call
+from relax2xla.ir import Constant as Constant
+from relax2xla.ir import DataflowBlock as DataflowBlock
+from relax2xla.ir import DataflowVar as DataflowVar
+from relax2xla.ir import DataTypeImm as DataTypeImm
+from relax2xla.ir import Expr as Expr
+from relax2xla.ir import ExternFunc as ExternFunc
+from relax2xla.ir import FuncStructInfo as FuncStructInfo
+from relax2xla.ir import Function as Function
+from relax2xla.ir import GlobalVar as GlobalVar
+from relax2xla.ir import Id as Id
+from relax2xla.ir import If as If
+from relax2xla.ir import IRModule as IRModule
+from relax2xla.ir import MatchCast as MatchCast
+from relax2xla.ir import ObjectStructInfo as ObjectStructInfo
+from relax2xla.ir import Op as Op
+from relax2xla.ir import PrimStructInfo as PrimStructInfo
+from relax2xla.ir import PrimValue as PrimValue
+from relax2xla.ir import SeqExpr as SeqExpr
+from relax2xla.ir import ShapeExpr as ShapeExpr
+from relax2xla.ir import ShapeStructInfo as ShapeStructInfo
+from relax2xla.ir import Span as Span
+from relax2xla.ir import StringImm as StringImm
+from relax2xla.ir import StructInfo as StructInfo
+from relax2xla.ir import TensorStructInfo as TensorStructInfo
+from relax2xla.ir import Tuple as Tuple
+from relax2xla.ir import TupleGetItem as TupleGetItem
+from relax2xla.ir import TupleStructInfo as TupleStructInfo
+from relax2xla.ir import Var as Var
+from relax2xla.ir import VarBinding as VarBinding
+from relax2xla.ir import VDevice as VDevice
+from relax2xla.ir import const as const
+from relax2xla.ir import convert_to_expr as convert_to_expr
+from relax2xla.ir import extern as extern
+from relax2xla.ir import get_shape_of as get_shape_of
+from relax2xla.runtime.device import Device as Device
+from relax2xla.runtime.device import cpu as cpu
+from relax2xla.runtime.device import cuda as cuda
+from relax2xla.runtime.device import device as device
+from relax2xla.runtime.device import gpu as gpu
+from relax2xla.runtime.device import rocm as rocm
+
+if TYPE_CHECKING:
+    from relax2xla import analysis as analysis
+    from relax2xla import expr_functor as expr_functor
+    from relax2xla import frontend as frontend
+    from relax2xla import importers as importers
+    from relax2xla import op as op
+    from relax2xla import runtime as runtime
+    from relax2xla import script as script
+    from relax2xla import stablehlo as stablehlo
+    from relax2xla import testing as testing
+    from relax2xla import transform as transform
+    from relax2xla import vm as vm
+    from relax2xla.builder import BlockBuilder as BlockBuilder
+    from relax2xla.expr_functor import ExprFunctor as ExprFunctor
+    from relax2xla.expr_functor import PyExprMutator as PyExprMutator
+    from relax2xla.expr_functor import PyExprVisitor as PyExprVisitor
+    from relax2xla.importers.files import load as load
+    from relax2xla.stablehlo.serialize import to_stablehlo as to_stablehlo
+    from relax2xla.transform.pipeline import get_pipeline as get_pipeline
+    from relax2xla.vm.build import build as build
+    from relax2xla.vm.build import compile as compile
+    from relax2xla.vm.executable import VMExecutable as VMExecutable
+    from relax2xla.vm.machine import VirtualMachine as VirtualMachine
+
+__version__ = "0.1.0"
+
+# Where names that are loaded on first use live.
+_HOMES = {
+    "BlockBuilder": "relax2xla.builder",
+    "ExprFunctor": "relax2xla.expr_functor",
+    "PyExprMutator": "relax2xla.expr_functor",
+    "PyExprVisitor": "relax2xla.expr_functor",
+    "VMExecutable": "relax2xla.vm.executable",
+    "VirtualMachine": "relax2xla.vm.machine",
+    "build": "relax2xla.vm.build",
+    "compile": "relax2xla.vm.build",
+    "get_pipeline": "relax2xla.transform.pipeline",
+    "load": "relax2xla.importers.files",
+    "to_stablehlo": "relax2xla.stablehlo.serialize",
+}
+_ROOMS = (
+    "analysis",
+    "expr_functor",
+    "frontend",
+    "importers",
+    "op",
+    "runtime",
+    "script",
+    "stablehlo",
+    "testing",
+    "transform",
+    "vm",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"relax2xla.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relax2xla' has no attribute {name!r}")
+    made = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = made
+    return made
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_ROOMS})
