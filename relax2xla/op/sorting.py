@@ -1,0 +1,297 @@
+"""Order: sort, argsort, topk, argmax, argmin, bucketize.
+
+NaN counts as larger than every number and 0 equals -0, as in numpy and torch. Sorting is stable in
+both directions, so equal elements keep their order. Sources: TVM Relax v0.20 for names and
+inference.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from relax2xla.dtypes import dtype_info, is_float
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr, Function, Tuple
+from relax2xla.ir.op import DTypeLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    compare,
+    convert,
+    dtype_of,
+    hlo,
+    identity_of,
+    iota,
+    outputs,
+    reduce,
+    region,
+    reshape,
+    scalar,
+    select,
+    shape_of,
+    slice_axis,
+    tensor_info,
+)
+from relax2xla.op._rules import (
+    BOOL,
+    FLOAT,
+    INTEGER,
+    norm_axis,
+    tensor,
+    want_tensor,
+    with_dtype,
+)
+
+ORDERED: Final = (*INTEGER, *FLOAT, *BOOL)
+
+
+# ---- sorting
+def _before(descending: bool, dtype: str, extra: str | None) -> Function:
+    """The comparator: whether ``a`` comes before ``b``."""
+    info = tensor_info((), dtype)
+    params = [("a", info), ("b", info)]
+    if extra is not None:
+        params += [("i", tensor_info((), extra)), ("j", tensor_info((), extra))]
+
+    def key(x: Expr) -> Expr:
+        zero = scalar(0, dtype)
+        x = select(compare(x, zero, "EQ"), zero, x)
+        return select(compare(x, x, "NE"), scalar(float("nan"), dtype), x)
+
+    def body(a: Expr, b: Expr, *_: Expr) -> Expr:
+        direction = "GT" if descending else "LT"
+        if not is_float(dtype):
+            return compare(a, b, direction)
+        return hlo(
+            "compare", key(a), key(b), comparison_direction=direction, compare_type="TOTALORDER"
+        )
+
+    return region(params, body)
+
+
+def sort_values(x: Expr, axis: int, descending: bool) -> Expr:
+    """``x`` sorted along an axis."""
+    before = _before(descending, dtype_of(x), None)
+    return hlo("sort", x, before, dimension=axis, is_stable=True)
+
+
+def argsort_values(x: Expr, axis: int, descending: bool, dtype: str) -> tuple[Expr, Expr]:
+    """``x`` sorted along an axis, and where its elements were before."""
+    positions = iota(shape_of(x), axis, "int32")
+    before = _before(descending, dtype_of(x), "int32")
+    values, where = outputs(hlo("sort", x, positions, before, dimension=axis, is_stable=True))
+    return values, convert(where, dtype)
+
+
+def _along(x: Expr, axis: int) -> TensorStructInfo:
+    info = want_tensor(x, "x", ORDERED)
+    if info.ndim != -1:
+        norm_axis(axis, info.ndim)
+    return info
+
+
+@op("relax.sort")
+def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
+    """``x`` sorted along an axis; NaN last, or first if ``descending``.
+
+    x: (*s), any real dtype
+    result: (*s), dtype of ``x``
+    """
+    return _along(x, axis)
+
+
+@sort.legalize
+def _(x: Expr, axis: int = -1, descending: bool = False) -> Expr:
+    return sort_values(x, norm_axis(axis, len(shape_of(x))), descending)
+
+
+@op("relax.argsort")
+def argsort(
+    data: Expr, axis: int = -1, descending: bool = False, dtype: DTypeLike = "int32"
+) -> StructInfo:
+    """The positions along an axis that sort ``data``.
+
+    data: (*s), any real dtype
+    result: (*s), ``dtype``
+    """
+    return with_dtype(_along(data, axis), dtype or "int32")
+
+
+@argsort.legalize
+def _(data: Expr, axis: int = -1, descending: bool = False, dtype: DTypeLike = "int32") -> Expr:
+    at = norm_axis(axis, len(shape_of(data)))
+    return argsort_values(data, at, descending, dtype or "int32")[1]
+
+
+@op("relax.topk")
+def topk(
+    data: Expr,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: DTypeLike = "int32",
+) -> StructInfo:
+    """The ``k`` largest (or smallest) elements along an axis, in order, and where they are.
+
+    data: (*s), any real dtype; k: all elements if not positive or more than there are; ret_type:
+    "both", "values" or "indices"
+    result: k along the axis: values of dtype of ``data``, positions of ``dtype``, or both
+    """
+    info = _along(data, axis)
+    if ret_type not in ("both", "values", "indices"):
+        raise OpError(f'`ret_type` must be "both", "values" or "indices"; got {ret_type!r}')
+    if info.dims is not None:
+        at = norm_axis(axis, info.ndim)
+        size = info.dims[at]
+        count = size if k < 1 or (isinstance(size, int) and size < k) else k
+        info = tensor((*info.dims[:at], count, *info.dims[at + 1 :]), info.dtype, like=info)
+    where = with_dtype(info, dtype or "int32")
+    if ret_type == "both":
+        return TupleStructInfo([info, where])
+    return info if ret_type == "values" else where
+
+
+@topk.legalize
+def _(
+    data: Expr,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: DTypeLike = "int32",
+) -> Expr:
+    shape = shape_of(data)
+    at = norm_axis(axis, len(shape))
+    count = shape[at] if k < 1 else min(k, shape[at])
+    if ret_type == "values":
+        return slice_axis(sort_values(data, at, largest), at, 0, count)
+    values, where = argsort_values(data, at, largest, dtype or "int32")
+    values, where = (slice_axis(y, at, 0, count) for y in (values, where))
+    return where if ret_type == "indices" else Tuple([values, where])
+
+
+# ---- where the extreme element is
+def _extreme_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
+    info = want_tensor(x, "x", ORDERED)
+    if (
+        info.dims is not None
+        and axis is None
+        and any(isinstance(d, int) and d == 0 for d in info.dims)
+    ):
+        raise OpError("the position of the extreme of no elements is not defined")
+    if axis is None:
+        if not keepdims:
+            return tensor((), "int64", like=info)
+        dims = None if info.ndim == -1 else (1,) * info.ndim
+        return tensor(dims, "int64", like=info)
+    if info.ndim == -1:
+        return tensor(None, "int64", like=info)
+    at = norm_axis(axis, info.ndim)
+    if info.dims is None:
+        return tensor(None, "int64", info.ndim if keepdims else info.ndim - 1, info)
+    size = info.dims[at]
+    if isinstance(size, int) and size == 0:
+        raise OpError(f"axis {axis} has no elements of which one could be the extreme")
+    middle = (1,) if keepdims else ()
+    return tensor((*info.dims[:at], *middle, *info.dims[at + 1 :]), "int64", like=info)
+
+
+def _extreme(x: Expr, axis: int | None, keepdims: bool, largest: bool) -> Expr:
+    shape, dtype = shape_of(x), dtype_of(x)
+    shown = [1] * len(shape)
+    if axis is None:
+        x, at = reshape(x, (int(np.prod(shape, dtype=np.int64)),)), 0
+    else:
+        at = norm_axis(axis, len(shape))
+        shown = [1 if i == at else d for i, d in enumerate(shape)]
+    if not keepdims:
+        shown = [] if axis is None else [d for i, d in enumerate(shape) if i != at]
+    value, index = tensor_info((), dtype), tensor_info((), "int32")
+    kept = [d for i, d in enumerate(shape_of(x)) if i != at]
+
+    def better(a: Expr, i: Expr, b: Expr, j: Expr) -> list[Expr]:
+        wins = compare(a, b, "GT" if largest else "LT")
+        if is_float(dtype):
+            # The first NaN wins.
+            wins = hlo("or", wins, compare(a, a, "NE"))
+        first = hlo("and", compare(a, b, "EQ"), compare(i, j, "LT"))
+        return [select(wins, a, b), select(hlo("or", wins, first), i, j)]
+
+    init = scalar(identity_of("maximum" if largest else "minimum", dtype), dtype)
+    _, where = outputs(
+        hlo(
+            "reduce",
+            x,
+            iota(shape_of(x), at, "int32"),
+            init,
+            scalar(0, "int32"),
+            region([("a", value), ("i", index), ("b", value), ("j", index)], better),
+            dimensions=(at,),
+            out=(tensor_info(kept, dtype), tensor_info(kept, "int32")),
+        )
+    )
+    return reshape(convert(where, "int64"), shown)
+
+
+@op("relax.argmax")
+def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+    """Position of the largest element, the first of several; of the first NaN if there is one.
+
+    x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
+    result: (*s) without the axis (of size 1 with ``keepdims``), int64
+    """
+    return _extreme_info(x, axis, keepdims)
+
+
+@argmax.legalize
+def _(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
+    return _extreme(x, axis, keepdims, True)
+
+
+@op("relax.argmin")
+def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+    """Position of the smallest element, the first of several; of the first NaN if there is one.
+
+    x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
+    result: (*s) without the axis (of size 1 with ``keepdims``), int64
+    """
+    return _extreme_info(x, axis, keepdims)
+
+
+@argmin.legalize
+def _(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
+    return _extreme(x, axis, keepdims, False)
+
+
+@op("relax.bucketize")
+def bucketize(
+    input_tensor: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
+) -> StructInfo:
+    """How many boundaries lie below each element: the bucket that it falls into, as in torch.
+
+    ``right``: a boundary equal to the element counts too. NaN falls into the last bucket.
+
+    input_tensor: (*s), any real dtype; boundaries: (m,), sorted, same dtype
+    result: (*s), int64, or int32 with ``out_int32``
+    """
+    info = want_tensor(input_tensor, "input_tensor", ORDERED)
+    want_tensor(boundaries, "boundaries", ORDERED, ndim=1)
+    return with_dtype(info, "int32" if out_int32 else "int64")
+
+
+@bucketize.legalize
+def _(input_tensor: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False) -> Expr:
+    shape, count = shape_of(input_tensor), shape_of(boundaries)[0]
+    dtype = np.result_type(
+        dtype_info(dtype_of(input_tensor)).numpy, dtype_info(dtype_of(boundaries)).numpy
+    ).name
+    wide = (*shape, count)
+    x = broadcast_in_dim(convert(input_tensor, dtype), wide, list(range(len(shape))))
+    marks = broadcast_in_dim(convert(boundaries, dtype), wide, [len(shape)])
+    # "Not at or above" instead of "below", so that NaN lies above all.
+    above = compare(marks, x, "GT" if right else "GE")
+    below = hlo("not", above)
+    return reduce(convert(below, "int32" if out_int32 else "int64"), "add", [len(shape)])

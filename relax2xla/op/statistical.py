@@ -1,0 +1,298 @@
+"""Reductions and running sums: sum, mean, max, min, prod, std, variance, median, cumsum, cumprod.
+
+``axis=None`` reduces all axes; ``keepdims`` leaves them with size 1. The dtype of the result is
+that of the operand (TVM Relax v0.20): integers wrap around, sums of booleans are their or, means of
+integers are truncated towards zero. float16 and bfloat16 are summed in float32. max and min
+propagate NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from relax2xla.dtypes import is_kind
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr, Tuple
+from relax2xla.ir.op import AxesLike, DTypeLike, Op, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.op._lower import (
+    compare,
+    concatenate,
+    convert,
+    dtype_of,
+    full,
+    full_like,
+    hlo,
+    identity_of,
+    reduce,
+    reshape,
+    scalar,
+    scalar_region,
+    select,
+    shape_of,
+    slice_axis,
+    transpose,
+)
+from relax2xla.op._rules import (
+    BOOL,
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    norm_axes,
+    norm_axis,
+    product,
+    tensor,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.sorting import argsort_values
+from relax2xla.op.unary import cast
+
+ANY = (*NUMBER, *BOOL)
+REAL_OR_BOOL = (*INTEGER, *FLOAT, *BOOL)
+HALF = ("float16", "bfloat16")
+Lowering = Callable[[Expr, Sequence[int], bool], Expr]
+
+
+def reduced(info: TensorStructInfo, axis: Sequence[int] | None, keepdims: bool) -> TensorStructInfo:
+    """Struct info of a reduction over axes (None: all)."""
+    if axis is None and not keepdims:
+        return tensor((), info.dtype, like=info)
+    if info.ndim == -1:
+        return tensor(None, info.dtype, like=info)
+    axes = norm_axes(axis, info.ndim)
+    if axis is None:
+        return tensor((1,) * info.ndim, info.dtype, like=info)
+    if info.dims is None:
+        ndim = info.ndim if keepdims else info.ndim - len(axes)
+        return tensor(None, info.dtype, ndim, info)
+    if keepdims:
+        dims = tuple(1 if i in axes else d for i, d in enumerate(info.dims))
+    else:
+        dims = tuple(d for i, d in enumerate(info.dims) if i not in axes)
+    return tensor(dims, info.dtype, like=info)
+
+
+def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str) -> Op[...]:
+    """One member of the family; ``lower`` takes axes counted from the front."""
+    accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
+    doc = f"""{text}
+
+    x: (*s), {accepted}
+    result: (*s) without the reduced axes (of size 1 with ``keepdims``), dtype of ``x``
+    Raises ``OpError`` if an axis is out of range or named twice.
+    """
+
+    @op(name, doc=doc)
+    def made(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo:
+        return reduced(want_tensor(x, "x", dtypes), axis, keepdims)
+
+    @made.legalize
+    def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
+        return lower(x, norm_axes(axis, len(shape_of(x))), keepdims)
+
+    return made
+
+
+def _wide(x: Expr) -> Expr:
+    """Halves in float32, everything else as it is."""
+    return convert(x, "float32") if dtype_of(x) in HALF else x
+
+
+def sum_of(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    """Sum over axes."""
+    row = "or" if dtype_of(x) == "bool" else "add"
+    return convert(reduce(_wide(x), row, axes, keepdims), dtype_of(x))
+
+
+def _prod(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    row = "and" if dtype_of(x) == "bool" else "multiply"
+    return convert(reduce(_wide(x), row, axes, keepdims), dtype_of(x))
+
+
+def _extreme(row: str) -> Lowering:
+    return lambda x, axes, keepdims: reduce(x, row, axes, keepdims)
+
+
+def _count(x: Expr, axes: Sequence[int]) -> int:
+    shape = shape_of(x)
+    return int(np.prod([shape[i] for i in axes], dtype=np.int64))
+
+
+def _mean(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    dtype = dtype_of(x)
+    if is_kind(dtype, "int", "uint", "bool"):
+        work = "uint64" if is_kind(dtype, "uint") else "int64"
+        total = reduce(convert(x, work), "add", axes, keepdims)
+        count = max(_count(x, axes), 1)
+        return cast(hlo("divide", total, full_like(total, count)), dtype)
+    total = reduce(_wide(x), "add", axes, keepdims)
+    return convert(hlo("divide", total, full_like(total, _count(x, axes))), dtype)
+
+
+def _variance(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    dtype = dtype_of(x)
+    if is_kind(dtype, "int", "uint", "bool"):
+        return cast(_variance(convert(x, "float64"), axes, keepdims), dtype)
+    x = _wide(x)
+    mean_ = _mean(x, axes, True)
+    shape = shape_of(x)
+    spread = hlo(
+        "broadcast_in_dim",
+        mean_,
+        out=TensorStructInfo.make(shape, dtype_of(x)),
+        broadcast_dimensions=tuple(range(len(shape))),
+    )
+    off = hlo("subtract", x, spread)
+    return convert(_mean(hlo("multiply", off, off), axes, keepdims), dtype)
+
+
+def _std(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
+    dtype = dtype_of(x)
+    if is_kind(dtype, "int", "uint", "bool"):
+        return cast(_std(convert(x, "float64"), axes, keepdims), dtype)
+    return convert(hlo("sqrt", _variance(_wide(x), axes, keepdims)), dtype)
+
+
+sum = reduction("relax.sum", sum_of, ANY, "Sum; of booleans their or.")
+prod = reduction("relax.prod", _prod, ANY, "Product; of booleans their and.")
+max = reduction("relax.max", _extreme("maximum"), REAL_OR_BOOL, "Largest element; NaN if one is.")
+min = reduction("relax.min", _extreme("minimum"), REAL_OR_BOOL, "Smallest element; NaN if one is.")
+mean = reduction("relax.mean", _mean, ANY, "Arithmetic mean; NaN of no elements.")
+variance = reduction(
+    "relax.variance", _variance, REAL_OR_BOOL, "Mean squared distance from the mean (divided by n)."
+)
+std = reduction("relax.std", _std, REAL_OR_BOOL, "Square root of the variance.")
+
+
+# ---- median
+def _median_axis(axis: Sequence[int] | None) -> int | None:
+    return axis[0] if axis is not None and len(axis) == 1 else None
+
+
+@op("relax.median")
+def median(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo:
+    """The middle element in sorted order, the lower one of two; NaN if one is, as in torch.
+
+    x: (*s), any real dtype
+    result: (*s) without the reduced axes, dtype of ``x``; for one axis a tuple of it and the int64
+    positions of the medians along the axis
+    """
+    info = reduced(want_tensor(x, "x", REAL_OR_BOOL), axis, keepdims)
+    if _median_axis(axis) is None:
+        return info
+    return TupleStructInfo([info, with_dtype(info, "int64")])
+
+
+@median.legalize
+def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
+    shape = shape_of(x)
+    axes = norm_axes(axis, len(shape))
+    rest = [i for i in range(len(shape)) if i not in axes]
+    kept = [shape[i] for i in rest]
+    size = _count(x, axes)
+    if size == 0:
+        raise OpError("median of no elements")
+    flat = reshape(transpose(x, [*rest, *axes]), [*kept, size])
+    values, where = argsort_values(flat, len(rest), False, "int64")
+    middle = (size - 1) // 2
+
+    def at(y: Expr, i: int) -> Expr:
+        return slice_axis(y, len(rest), i, i + 1)
+
+    last = at(values, size - 1)
+    nan = compare(last, last, "NE")
+    shown = [1 if i in axes else d for i, d in enumerate(shape)] if keepdims else kept
+    value = reshape(select(nan, last, at(values, middle)), shown)
+    if _median_axis(axis) is None:
+        return value
+    return Tuple([value, reshape(select(nan, at(where, size - 1), at(where, middle)), shown)])
+
+
+# ---- running sums
+def scan(x: Expr, row: str, axis: int, exclusive: bool) -> Expr:
+    """Running reduction along an axis; ``exclusive``: without the element itself."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    size = shape[axis]
+    if size == 0:
+        return x
+    init = scalar(identity_of(row, dtype), dtype)
+    if exclusive:
+        edge = [1 if i == axis else d for i, d in enumerate(shape)]
+        head = full(edge, identity_of(row, dtype), dtype)
+        x = concatenate([head, slice_axis(x, axis, 0, size - 1)], axis)
+    window = tuple(size if i == axis else 1 for i in range(len(shape)))
+    padding = tuple((size - 1 if i == axis else 0, 0) for i in range(len(shape)))
+    return hlo(
+        "reduce_window",
+        x,
+        init,
+        scalar_region(row, dtype),
+        window_dimensions=window,
+        padding=padding,
+    )
+
+
+def _scanned(x: Expr, axis: int | None, dtype: str | None) -> StructInfo:
+    info = want_tensor(x, "data")
+    info = with_dtype(info, dtype or info.dtype)
+    if axis is None:
+        if info.ndim == 1:
+            return info
+        if info.dims is None:
+            return tensor(None, info.dtype, -1 if info.ndim == -1 else 1, info)
+        return tensor((product(info.dims),), info.dtype, like=info)
+    if info.ndim != -1:
+        norm_axis(axis, info.ndim)
+    return info
+
+
+def _scan(x: Expr, rows: tuple[str, str], axis: int | None, dtype: str, exclusive: bool) -> Expr:
+    if axis is None:
+        x, axis = reshape(x, (int(np.prod(shape_of(x), dtype=np.int64)),)), 0
+    x = cast(x, dtype)
+    at = norm_axis(axis, len(shape_of(x)))
+    row = rows[1] if dtype == "bool" else rows[0]
+    return convert(scan(_wide(x), row, at, exclusive), dtype)
+
+
+@op("relax.cumsum")
+def cumsum(
+    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
+) -> StructInfo:
+    """Running sum along an axis; ``axis=None`` flattens before.
+
+    data: (*s), any dtype; dtype: converted to before summing; exclusive: element i is left out of
+    sum i, so that the first is 0
+    result: (*s), ``dtype`` or else the dtype of ``data``
+    """
+    return _scanned(data, axis, dtype)
+
+
+@cumsum.legalize
+def _(
+    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
+) -> Expr:
+    return _scan(data, ("add", "or"), axis, dtype or dtype_of(data), exclusive)
+
+
+@op("relax.cumprod")
+def cumprod(
+    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
+) -> StructInfo:
+    """Running product along an axis; ``axis=None`` flattens before.
+
+    data: (*s), any dtype; dtype: converted to before multiplying; exclusive: element i is left out
+    of product i, so that the first is 1
+    result: (*s), ``dtype`` or else the dtype of ``data``
+    """
+    return _scanned(data, axis, dtype)
+
+
+@cumprod.legalize
+def _(
+    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
+) -> Expr:
+    return _scan(data, ("multiply", "and"), axis, dtype or dtype_of(data), exclusive)
