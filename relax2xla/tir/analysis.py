@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .expr import Dim, Var
 from .functor import free_vars
 from .functor import post_order_visit as post_order_visit
 from .functor import structural_equal as expr_deep_equal
+from .node import Dim, Var
 
 __all__ = ["expr_deep_equal", "post_order_visit", "undefined_vars"]
 

@@ -20,19 +20,16 @@ from .expr import (
     And,
     BinaryExpr,
     CmpExpr,
-    Dim,
     FloorDiv,
-    IntImm,
     Max,
     Not,
     Or,
-    PrimExpr,
-    Var,
     as_prim_expr,
 )
 from .form import is_arithmetic, negated
 from .functor import substitute
 from .linear import Linear
+from .node import Dim, IntImm, PrimExpr, Var
 from .proof_form import ProofForm
 from .text_form import TextForm
 

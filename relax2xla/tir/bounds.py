@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .expr import Dim, as_dim
+from .expr import as_dim
+from .node import Dim
 
 
 class Interval(NamedTuple):

@@ -1,333 +1,21 @@
-"""Symbolic scalar expressions: the nodes, their operators and the folding those operators do.
+"""The operations of symbolic scalar expressions and the folding that building them does.
 
-Rules of this file
-- A node is immutable and carries its structural hash, so hashing is O(1) at any depth.
-- ``==`` is structural sameness with variables compared by identity, and it returns a plain bool:
-  dimensions can be dictionary keys and shapes can be compared as tuples. An ``EQ`` *node* is
-  built by ``EQ(a, b)`` or ``a.equal(b)``.
 - ``+ - * // % < <= > >=`` fold exactly what TVM's operators fold (constants, ``x + 0``, ``x * 1``,
   ``x * 0`` ...) and nothing more: ``n - n`` stays until it is simplified.
 - A class constructor (``Add(a, b)``) never folds; ``Add.make(a, b)`` is what the operators call.
-- Nothing here recurses over an expression.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
+from relax2xla.dtypes import DTYPES, is_float
 
-_set = object.__setattr__
-
-
-class PrimExpr:
-    """Base class of the scalar expressions. ``dtype`` is the name of the scalar's type."""
-
-    __slots__ = ("_hash", "dtype")
-    dtype: str
-    _hash: int
-
-    def children(self) -> tuple[PrimExpr, ...]:
-        """The operand expressions, in order."""
-        return ()
-
-    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
-        """The same operation on other operands, folded as the operators fold."""
-        return self
-
-    def payload(self) -> tuple[object, ...]:
-        """What distinguishes two nodes of one class and dtype beside their operands."""
-        return ()
-
-    def same_as(self, other: object) -> bool:
-        """Whether both are the same node object."""
-        return self is other
-
-    def equal(self, other: PrimExpr | float) -> PrimExpr:
-        """The comparison node ``self == other`` (folded when both are literals)."""
-        return EQ.make(self, other)
-
-    def astype(self, dtype: str) -> PrimExpr:
-        """This value converted to ``dtype``; ``self`` if it has that dtype already."""
-        return cast(dtype, self)
-
-    # -- Python protocol ---------------------------------------------------------------------
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"{type(self).__name__}.{name} cannot be set: expressions are immutable"
-        )
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name!r}")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, PrimExpr):
-            return False
-        return self._hash == other._hash and same_structure(self, other)
-
-    def __bool__(self) -> bool:
-        raise ValueError(
-            f"cannot decide the truth of the symbolic expression `{self}`: its value is only known "
-            "at run time. Prove it with relax2xla.tir.Analyzer().can_prove(cond), or build a "
-            "condition with tir.all / tir.any / tir.Not"
-        )
-
-    def __str__(self) -> str:
-        from .printer import to_text
-
-        return to_text(self)
-
-    __repr__ = __str__
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unpickle, (type(self), tuple(getattr(self, n) for n in self._fields))
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    # -- operators ---------------------------------------------------------------------------
-    def __add__(self, other: PrimExpr | float) -> PrimExpr:
-        return Add.make(self, other)
-
-    def __radd__(self, other: PrimExpr | float) -> PrimExpr:
-        return Add.make(other, self)
-
-    def __sub__(self, other: PrimExpr | float) -> PrimExpr:
-        return Sub.make(self, other)
-
-    def __rsub__(self, other: PrimExpr | float) -> PrimExpr:
-        return Sub.make(other, self)
-
-    def __mul__(self, other: PrimExpr | float) -> PrimExpr:
-        return Mul.make(self, other)
-
-    def __rmul__(self, other: PrimExpr | float) -> PrimExpr:
-        return Mul.make(other, self)
-
-    def __truediv__(self, other: PrimExpr | float) -> PrimExpr:
-        return _true_divide(self, other)
-
-    def __rtruediv__(self, other: PrimExpr | float) -> PrimExpr:
-        return _true_divide(other, self)
-
-    def __floordiv__(self, other: PrimExpr | int) -> PrimExpr:
-        return FloorDiv.make(self, other)
-
-    def __rfloordiv__(self, other: PrimExpr | int) -> PrimExpr:
-        return FloorDiv.make(other, self)
-
-    def __mod__(self, other: PrimExpr | int) -> PrimExpr:
-        return FloorMod.make(self, other)
-
-    def __rmod__(self, other: PrimExpr | int) -> PrimExpr:
-        return FloorMod.make(other, self)
-
-    def __neg__(self) -> PrimExpr:
-        return Mul.make(self, -1)
-
-    def __lt__(self, other: PrimExpr | float) -> PrimExpr:
-        return LT.make(self, other)
-
-    def __le__(self, other: PrimExpr | float) -> PrimExpr:
-        return LE.make(self, other)
-
-    def __gt__(self, other: PrimExpr | float) -> PrimExpr:
-        return GT.make(self, other)
-
-    def __ge__(self, other: PrimExpr | float) -> PrimExpr:
-        return GE.make(self, other)
-
-    def __lshift__(self, other: PrimExpr | int) -> PrimExpr:
-        return _bitwise("shift_left", self, other)
-
-    def __rshift__(self, other: PrimExpr | int) -> PrimExpr:
-        return _bitwise("shift_right", self, other)
-
-    def __and__(self, other: PrimExpr | int) -> PrimExpr:
-        return _bitwise("bitwise_and", self, other)
-
-    def __or__(self, other: PrimExpr | int) -> PrimExpr:
-        return _bitwise("bitwise_or", self, other)
-
-    def __xor__(self, other: PrimExpr | int) -> PrimExpr:
-        return _bitwise("bitwise_xor", self, other)
-
-    def __invert__(self) -> PrimExpr:
-        return Call(self.dtype, "tir.bitwise_not", (self,))
-
-
-Dim: TypeAlias = int | PrimExpr
-"""A dimension of a shape: a Python int when it is static, an int64 expression when symbolic."""
-
-
-def _unpickle(cls: type[PrimExpr], args: tuple[object, ...]) -> PrimExpr:
-    return cls(*args)
-
-
-def same_structure(a: PrimExpr, b: PrimExpr) -> bool:
-    """Whether two expressions are the same up to sharing; variables are compared by identity."""
-    stack = [(a, b)]
-    seen: set[tuple[int, int]] = set()
-    while stack:
-        x, y = stack.pop()
-        if x is y:
-            continue
-        if type(x) is not type(y) or x.dtype != y.dtype or x._hash != y._hash:
-            return False
-        if isinstance(x, Var) or x.payload() != y.payload():
-            return False
-        xs, ys = x.children(), y.children()
-        if len(xs) != len(ys):
-            return False
-        if xs:
-            # Without this a shared sub-expression would be compared once for each path to it.
-            pair = (id(x), id(y))
-            if pair not in seen:
-                seen.add(pair)
-                stack.extend(zip(xs, ys, strict=True))
-    return True
-
-
-# -- leaves --------------------------------------------------------------------------------------
-class Var(PrimExpr):
-    """A symbolic variable. Two variables of one name are different variables."""
-
-    __slots__ = ("name",)
-    name: str
-    _fields = ("name", "dtype")
-
-    def __init__(self, name: str, dtype: str = "int64") -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
-        _set(self, "name", name)
-        _set(self, "dtype", dtype)
-        _set(self, "_hash", object.__hash__(self))
-
-    @property
-    def name_hint(self) -> str:
-        """The name, under the word Relax variables use for it."""
-        return self.name
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__ = PrimExpr.__hash__
-
-
-class SizeVar(Var):
-    """A variable that holds a size: the analyzer takes it to be zero or more."""
-
-    __slots__ = ()
-
-
-class IntImm(PrimExpr):
-    """An integer (or bool) literal. It equals, and hashes as, the Python int of its value.
-
-    ``ValueError`` when the value does not fit the dtype.
-    """
-
-    __slots__ = ("value",)
-    value: int
-    _fields = ("dtype", "value")
-
-    def __init__(self, dtype: str, value: int) -> None:
-        low, high = int_range(dtype)
-        value = operator.index(value)
-        if not low <= value <= high:
-            raise ValueError(
-                f"literal {value} does not fit {dtype}: expected a value from {low} to {high}"
-            )
-        _set(self, "dtype", dtype)
-        _set(self, "value", value)
-        _set(self, "_hash", hash(value))
-
-    def payload(self) -> tuple[object, ...]:
-        return (self.value,)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, int):
-            return self.value == other
-        return isinstance(other, IntImm) and self.value == other.value and self.dtype == other.dtype
-
-    __hash__ = PrimExpr.__hash__
-
-    def __bool__(self) -> bool:
-        return self.value != 0
-
-    def __int__(self) -> int:
-        return self.value
-
-    __index__ = __int__
-
-
-class FloatImm(PrimExpr):
-    """A floating-point literal; its value is rounded to float16 and float32 as these demand."""
-
-    __slots__ = ("value",)
-    value: float
-    _fields = ("dtype", "value")
-
-    def __init__(self, dtype: str, value: float) -> None:
-        if not is_float(dtype):
-            raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
-        _set(self, "dtype", dtype)
-        _set(self, "value", float(numpy_dtype(dtype).type(value)))
-        _set(self, "_hash", hash(self.payload()))
-
-    def payload(self) -> tuple[object, ...]:
-        # The bits, so that nan equals itself and -0.0 differs from 0.0.
-        return (struct.pack("<d", self.value),)
-
-    def __bool__(self) -> bool:
-        return self.value != 0
-
-    def __float__(self) -> float:
-        return self.value
-
-
-class StringImm(PrimExpr):
-    """A string literal."""
-
-    __slots__ = ("value",)
-    value: str
-    _fields = ("value",)
-
-    def __init__(self, value: str) -> None:
-        _set(self, "dtype", "handle")
-        _set(self, "value", value)
-        _set(self, "_hash", hash(("StringImm", value)))
-
-    def payload(self) -> tuple[object, ...]:
-        return (self.value,)
-
-
-# -- dtype helpers -------------------------------------------------------------------------------
-_INT_RANGES: dict[str, tuple[int, int]] = {
-    name: (int(limits(name)[0]), int(limits(name)[1]))
-    for name in DTYPES
-    if is_kind(name, "bool", "int", "uint")
-}
-
-
-def int_range(dtype: str) -> tuple[int, int]:
-    """Smallest and largest value of an integer dtype or bool; ``ValueError`` for other dtypes."""
-    found = _INT_RANGES.get(dtype)
-    if found is None:
-        raise ValueError(f"expected an integer dtype or bool, got {dtype!r}")
-    return found
-
-
-def is_int(dtype: str) -> bool:
-    """Whether ``dtype`` is a signed or unsigned integer type (bool is not)."""
-    return dtype != "bool" and dtype in _INT_RANGES
+from .node import Dim, FloatImm, IntImm, PrimExpr, int_range, is_int, operations, set_field
 
 
 # -- conversions ---------------------------------------------------------------------------------
@@ -355,8 +43,8 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
             return FloatImm(dtype, value.value)
         if dtype == "bool":
             return IntImm("bool", int(value.value != 0))
-        if dtype in _INT_RANGES and math.isfinite(value.value):
-            low, high = _INT_RANGES[dtype]
+        if (is_int(dtype)) and math.isfinite(value.value):
+            low, high = int_range(dtype)
             return IntImm(dtype, (int(value.value) - low) % (high - low + 1) + low)
     return Cast(dtype, value)
 
@@ -439,7 +127,7 @@ class BinaryExpr(PrimExpr):
     a: PrimExpr
     b: PrimExpr
     _fields = ("a", "b")
-    compute: ClassVar[Callable[[Number, Number], Number]]
+    compute: ClassVar[Callable[[Any, Any], Any]]
     """The operation on Python numbers."""
 
     def __init__(self, a: PrimExpr | float, b: PrimExpr | float) -> None:
@@ -453,10 +141,10 @@ class BinaryExpr(PrimExpr):
         self._init(a, b)
 
     def _init(self, a: PrimExpr, b: PrimExpr) -> None:
-        _set(self, "a", a)
-        _set(self, "b", b)
-        _set(self, "dtype", self._result_dtype(a.dtype))
-        _set(self, "_hash", hash((type(self).__name__, a._hash, b._hash)))
+        set_field(self, "a", a)
+        set_field(self, "b", b)
+        set_field(self, "dtype", self._result_dtype(a.dtype))
+        set_field(self, "_hash", hash((type(self).__name__, a._hash, b._hash)))
 
     @staticmethod
     def _result_dtype(operand: str) -> str:
@@ -738,9 +426,9 @@ class Not(PrimExpr):
     def __init__(self, a: PrimExpr) -> None:
         if a.dtype != "bool":
             raise TypeError(f"Not: expected a bool operand, got {a.dtype} (`{a}`)")
-        _set(self, "a", a)
-        _set(self, "dtype", "bool")
-        _set(self, "_hash", hash(("Not", a._hash)))
+        set_field(self, "a", a)
+        set_field(self, "dtype", "bool")
+        set_field(self, "_hash", hash(("Not", a._hash)))
 
     def children(self) -> tuple[PrimExpr, ...]:
         return (self.a,)
@@ -759,9 +447,9 @@ class Cast(PrimExpr):
 
     def __init__(self, dtype: str, value: PrimExpr | float) -> None:
         value = as_prim_expr(value)
-        _set(self, "dtype", dtype)
-        _set(self, "value", value)
-        _set(self, "_hash", hash(("Cast", dtype, value._hash)))
+        set_field(self, "dtype", dtype)
+        set_field(self, "value", value)
+        set_field(self, "_hash", hash(("Cast", dtype, value._hash)))
 
     def children(self) -> tuple[PrimExpr, ...]:
         return (self.value,)
@@ -785,12 +473,12 @@ class Select(PrimExpr):
         if condition.dtype != "bool":
             raise TypeError(f"Select: expected a bool condition, got {condition.dtype}")
         true_value, false_value = match_dtypes(true_value, false_value)
-        _set(self, "condition", condition)
-        _set(self, "true_value", true_value)
-        _set(self, "false_value", false_value)
-        _set(self, "dtype", true_value.dtype)
+        set_field(self, "condition", condition)
+        set_field(self, "true_value", true_value)
+        set_field(self, "false_value", false_value)
+        set_field(self, "dtype", true_value.dtype)
         hashes = (condition._hash, true_value._hash, false_value._hash)
-        _set(self, "_hash", hash(("Select", hashes)))
+        set_field(self, "_hash", hash(("Select", hashes)))
 
     def children(self) -> tuple[PrimExpr, ...]:
         return (self.condition, self.true_value, self.false_value)
@@ -811,10 +499,10 @@ class Call(PrimExpr):
     _fields = ("dtype", "op", "args")
 
     def __init__(self, dtype: str, op: str, args: Sequence[PrimExpr | float]) -> None:
-        _set(self, "dtype", dtype)
-        _set(self, "op", op)
-        _set(self, "args", tuple(as_prim_expr(a) for a in args))
-        _set(self, "_hash", hash(("Call", dtype, op, tuple(a._hash for a in self.args))))
+        set_field(self, "dtype", dtype)
+        set_field(self, "op", op)
+        set_field(self, "args", tuple(as_prim_expr(a) for a in args))
+        set_field(self, "_hash", hash(("Call", dtype, op, tuple(a._hash for a in self.args))))
 
     def children(self) -> tuple[PrimExpr, ...]:
         return self.args
@@ -825,7 +513,7 @@ class Call(PrimExpr):
     def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
         if self.op == "tir.if_then_else" and isinstance(children[0], IntImm):
             return children[1] if children[0].value else children[2]
-        fold = _INT_BUILTINS.get(self.op)
+        fold = INT_BUILTINS.get(self.op)
         if fold is not None and is_int(self.dtype):
             values = [c.value for c in children if isinstance(c, IntImm)]
             if len(values) == len(children):
@@ -833,7 +521,7 @@ class Call(PrimExpr):
         return Call(self.dtype, self.op, children)
 
 
-_INT_BUILTINS: dict[str, Callable[..., int]] = {
+INT_BUILTINS: dict[str, Callable[..., Any]] = {
     "tir.shift_left": operator.lshift,
     "tir.shift_right": operator.rshift,
     "tir.bitwise_and": operator.and_,
@@ -858,3 +546,13 @@ def _true_divide(a: PrimExpr | float, b: PrimExpr | float) -> PrimExpr:
             "or tir.truncdiv"
         )
     return Div.make(a, b)
+
+
+operations.update(
+    {kind.__name__: kind.make for kind in (Add, Sub, Mul, FloorDiv, FloorMod, EQ, LT, LE, GT, GE)},
+    true_divide=_true_divide,
+    cast=cast,
+    bitwise_not=lambda a: Call(a.dtype, "tir.bitwise_not", (a,)).rebuild((a,)),
+)
+for _name in ("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"):
+    operations[_name] = functools.partial(_bitwise, _name)

@@ -28,22 +28,17 @@ from .expr import (
     Div,
     FloorDiv,
     FloorMod,
-    IntImm,
     Max,
     Min,
     Mod,
     Mul,
     Not,
     Or,
-    PrimExpr,
     Select,
-    SizeVar,
     Sub,
-    Var,
-    int_range,
-    is_int,
 )
 from .linear import Linear, Term
+from .node import IntImm, PrimExpr, SizeVar, Var, int_range, is_int
 
 _EXPAND_LIMIT = 4096
 """A product whose expansion would have more terms than this stays a product."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .expr import Var
+from .node import Var
 
 
 class PrimFunc:

@@ -5,25 +5,13 @@ Every walk is iterative and visits a shared sub-expression once.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from .expr import (
-    BinaryExpr,
-    Call,
-    Cast,
-    Dim,
-    FloatImm,
-    IntImm,
-    Not,
-    PrimExpr,
-    Select,
-    StringImm,
-    Var,
-    as_prim_expr,
-    int_range,
-    is_float,
-)
+from relax2xla.dtypes import is_float
+
+from .expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
+from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, int_range
 
 
 def post_order(root: PrimExpr) -> Iterator[PrimExpr]:
@@ -149,14 +137,9 @@ def structural_hash(expr: Dim, var_hash: Callable[[Var], int]) -> int:
 
 
 # -- evaluation ----------------------------------------------------------------------------------
-_BUILTINS: dict[str, Callable[..., int | float]] = {
+_BUILTINS: dict[str, Callable[..., Any]] = {
     "tir.if_then_else": lambda c, a, b: a if c else b,
-    "tir.shift_left": operator.lshift,
-    "tir.shift_right": operator.rshift,
-    "tir.bitwise_and": operator.and_,
-    "tir.bitwise_or": operator.or_,
-    "tir.bitwise_xor": operator.xor,
-    "tir.bitwise_not": operator.invert,
+    **INT_BUILTINS,
 }
 
 

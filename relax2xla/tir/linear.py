@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 
-from .expr import Mul, PrimExpr
+from .expr import Mul
+from .node import PrimExpr
 
 
 class Term:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from .expr import (
-    And,
-    Call,
-    Div,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Max,
-    Min,
-    Mod,
-    Or,
-    PrimExpr,
-    match_dtypes,
-)
+from .expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
+from .node import IntImm, PrimExpr
 
 
 def floordiv(a: PrimExpr | int, b: PrimExpr | int) -> PrimExpr:

@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Callable
 
+from relax2xla.dtypes import is_float
+
 from .expr import (
     EQ,
     GE,
@@ -18,25 +20,19 @@ from .expr import (
     BinaryExpr,
     Call,
     Cast,
-    Dim,
     Div,
-    FloatImm,
     FloorDiv,
     FloorMod,
-    IntImm,
     Max,
     Min,
     Mod,
     Mul,
     Not,
     Or,
-    PrimExpr,
     Select,
-    StringImm,
     Sub,
-    Var,
-    is_float,
 )
+from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var
 
 # Python's precedences. A comparison never stands bare inside a comparison: Python would chain it.
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(1, 8)

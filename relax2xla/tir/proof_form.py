@@ -10,24 +10,10 @@ from __future__ import annotations
 from math import gcd
 
 from .bounds import Interval
-from .expr import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    Add,
-    BinaryExpr,
-    FloorDiv,
-    FloorMod,
-    Max,
-    Min,
-    Mul,
-    PrimExpr,
-    const,
-)
+from .expr import EQ, GE, GT, LE, LT, Add, BinaryExpr, FloorDiv, FloorMod, Max, Min, Mul, const
 from .form import Form, common_factors, divided, expandable
 from .linear import Linear, Term, product
+from .node import PrimExpr
 
 _DIVISION_STEPS = 64
 """Steps after which the division of one sum by another is given up."""

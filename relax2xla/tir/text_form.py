@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import gcd
+from types import UnionType
 
 from .expr import (
     EQ,
@@ -27,16 +28,15 @@ from .expr import (
     BinaryExpr,
     FloorDiv,
     FloorMod,
-    IntImm,
     Max,
     Min,
     Mul,
-    PrimExpr,
     Sub,
     const,
 )
 from .form import Form, common_factors, divided, multiplied, without
 from .linear import Linear, Term, product
+from .node import IntImm, PrimExpr
 
 _INFINITE = 1 << 200
 """The upper factor of a term that is not a remainder."""
@@ -515,8 +515,8 @@ def _order(term: Term) -> tuple[int, int, bool, int]:
     return (-term.coefficient, -lower, not extremum, -upper)
 
 
-def _is_factor(term: Term, kind: object) -> bool:
-    return len(term.factors) == 1 and isinstance(term.factors[0], kind)  # type: ignore[arg-type]
+def _is_factor(term: Term, kind: type[PrimExpr] | UnionType) -> bool:
+    return len(term.factors) == 1 and isinstance(term.factors[0], kind)
 
 
 def _shared(a: Term, b: Term) -> tuple[PrimExpr, ...]:

@@ -1,0 +1,331 @@
+"""The base class of symbolic scalar expressions, and the leaves: variables and literals.
+
+Rules of this file
+- A node is immutable and carries its structural hash, so hashing is O(1) at any depth.
+- ``==`` is structural sameness with variables compared by identity, and it returns a plain bool:
+  dimensions can be dictionary keys and shapes can be compared as tuples. An ``EQ`` *node* is
+  built by ``EQ(a, b)`` or ``a.equal(b)``.
+- The operators of the base class are those of expr.py, which writes them into ``operations``.
+- Nothing here recurses over an expression.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NoReturn, TypeAlias
+
+from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
+
+set_field = object.__setattr__
+"""How a constructor fills the fields of an immutable node."""
+
+operations: dict[str, Callable[..., PrimExpr]] = {}
+"""What the Python operators of ``PrimExpr`` build, by name; expr.py fills it."""
+
+
+class PrimExpr:
+    """Base class of the scalar expressions. ``dtype`` is the name of the scalar's type."""
+
+    __slots__ = ("_hash", "dtype")
+    dtype: str
+    _hash: int
+
+    def children(self) -> tuple[PrimExpr, ...]:
+        """The operand expressions, in order."""
+        return ()
+
+    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
+        """The same operation on other operands, folded as the operators fold."""
+        return self
+
+    def payload(self) -> tuple[object, ...]:
+        """What distinguishes two nodes of one class and dtype beside their operands."""
+        return ()
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the same node object."""
+        return self is other
+
+    def equal(self, other: PrimExpr | float) -> PrimExpr:
+        """The comparison node ``self == other`` (folded when both are literals)."""
+        return operations["EQ"](self, other)
+
+    def astype(self, dtype: str) -> PrimExpr:
+        """This value converted to ``dtype``; ``self`` if it has that dtype already."""
+        return operations["cast"](dtype, self)
+
+    # -- Python protocol ---------------------------------------------------------------------
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"{type(self).__name__}.{name} cannot be set: expressions are immutable"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name!r}")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, PrimExpr):
+            return False
+        return self._hash == other._hash and same_structure(self, other)
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            f"cannot decide the truth of the symbolic expression `{self}`: its value is only known "
+            "at run time. Prove it with relax2xla.tir.Analyzer().can_prove(cond), or build a "
+            "condition with tir.all / tir.any / tir.Not"
+        )
+
+    def __str__(self) -> str:
+        from .printer import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle, (type(self), tuple(getattr(self, n) for n in self._fields))
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    # -- operators ---------------------------------------------------------------------------
+    def __add__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Add"](self, other)
+
+    def __radd__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Add"](other, self)
+
+    def __sub__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Sub"](self, other)
+
+    def __rsub__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Sub"](other, self)
+
+    def __mul__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Mul"](self, other)
+
+    def __rmul__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["Mul"](other, self)
+
+    def __truediv__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["true_divide"](self, other)
+
+    def __rtruediv__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["true_divide"](other, self)
+
+    def __floordiv__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["FloorDiv"](self, other)
+
+    def __rfloordiv__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["FloorDiv"](other, self)
+
+    def __mod__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["FloorMod"](self, other)
+
+    def __rmod__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["FloorMod"](other, self)
+
+    def __neg__(self) -> PrimExpr:
+        return operations["Mul"](self, -1)
+
+    def __lt__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["LT"](self, other)
+
+    def __le__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["LE"](self, other)
+
+    def __gt__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["GT"](self, other)
+
+    def __ge__(self, other: PrimExpr | float) -> PrimExpr:
+        return operations["GE"](self, other)
+
+    def __lshift__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["shift_left"](self, other)
+
+    def __rshift__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["shift_right"](self, other)
+
+    def __and__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_and"](self, other)
+
+    def __or__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_or"](self, other)
+
+    def __xor__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_xor"](self, other)
+
+    def __invert__(self) -> PrimExpr:
+        return operations["bitwise_not"](self)
+
+
+Dim: TypeAlias = int | PrimExpr
+"""A dimension of a shape: a Python int when it is static, an int64 expression when symbolic."""
+
+
+def _unpickle(cls: type[PrimExpr], args: tuple[object, ...]) -> PrimExpr:
+    return cls(*args)
+
+
+def same_structure(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two expressions are the same up to sharing; variables are compared by identity."""
+    stack = [(a, b)]
+    seen: set[tuple[int, int]] = set()
+    while stack:
+        x, y = stack.pop()
+        if x is y:
+            continue
+        if type(x) is not type(y) or x.dtype != y.dtype or x._hash != y._hash:
+            return False
+        if isinstance(x, Var) or x.payload() != y.payload():
+            return False
+        xs, ys = x.children(), y.children()
+        if len(xs) != len(ys):
+            return False
+        if xs:
+            # Without this a shared sub-expression would be compared once for each path to it.
+            pair = (id(x), id(y))
+            if pair not in seen:
+                seen.add(pair)
+                stack.extend(zip(xs, ys, strict=True))
+    return True
+
+
+# -- leaves --------------------------------------------------------------------------------------
+class Var(PrimExpr):
+    """A symbolic variable. Two variables of one name are different variables."""
+
+    __slots__ = ("name",)
+    name: str
+    _fields = ("name", "dtype")
+
+    def __init__(self, name: str, dtype: str = "int64") -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
+        set_field(self, "name", name)
+        set_field(self, "dtype", dtype)
+        set_field(self, "_hash", object.__hash__(self))
+
+    @property
+    def name_hint(self) -> str:
+        """The name, under the word Relax variables use for it."""
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = PrimExpr.__hash__
+
+
+class SizeVar(Var):
+    """A variable that holds a size: the analyzer takes it to be zero or more."""
+
+    __slots__ = ()
+
+
+class IntImm(PrimExpr):
+    """An integer (or bool) literal. It equals, and hashes as, the Python int of its value.
+
+    ``ValueError`` when the value does not fit the dtype.
+    """
+
+    __slots__ = ("value",)
+    value: int
+    _fields = ("dtype", "value")
+
+    def __init__(self, dtype: str, value: int) -> None:
+        low, high = int_range(dtype)
+        value = operator.index(value)
+        if not low <= value <= high:
+            raise ValueError(
+                f"literal {value} does not fit {dtype}: expected a value from {low} to {high}"
+            )
+        set_field(self, "dtype", dtype)
+        set_field(self, "value", value)
+        set_field(self, "_hash", hash(value))
+
+    def payload(self) -> tuple[object, ...]:
+        return (self.value,)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.value == other
+        return isinstance(other, IntImm) and self.value == other.value and self.dtype == other.dtype
+
+    __hash__ = PrimExpr.__hash__
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+
+class FloatImm(PrimExpr):
+    """A floating-point literal; its value is rounded to float16 and float32 as these demand."""
+
+    __slots__ = ("value",)
+    value: float
+    _fields = ("dtype", "value")
+
+    def __init__(self, dtype: str, value: float) -> None:
+        if not is_float(dtype):
+            raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
+        set_field(self, "dtype", dtype)
+        set_field(self, "value", float(numpy_dtype(dtype).type(value)))
+        set_field(self, "_hash", hash(self.payload()))
+
+    def payload(self) -> tuple[object, ...]:
+        # The bits, so that nan equals itself and -0.0 differs from 0.0.
+        return (struct.pack("<d", self.value),)
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class StringImm(PrimExpr):
+    """A string literal."""
+
+    __slots__ = ("value",)
+    value: str
+    _fields = ("value",)
+
+    def __init__(self, value: str) -> None:
+        set_field(self, "dtype", "handle")
+        set_field(self, "value", value)
+        set_field(self, "_hash", hash(("StringImm", value)))
+
+    def payload(self) -> tuple[object, ...]:
+        return (self.value,)
+
+
+# -- dtype helpers -------------------------------------------------------------------------------
+_INT_RANGES: dict[str, tuple[int, int]] = {
+    name: (int(limits(name)[0]), int(limits(name)[1]))
+    for name in DTYPES
+    if is_kind(name, "bool", "int", "uint")
+}
+
+
+def int_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest value of an integer dtype or bool; ``ValueError`` for other dtypes."""
+    found = _INT_RANGES.get(dtype)
+    if found is None:
+        raise ValueError(f"expected an integer dtype or bool, got {dtype!r}")
+    return found
+
+
+def is_int(dtype: str) -> bool:
+    """Whether ``dtype`` is a signed or unsigned integer type (bool is not)."""
+    return dtype != "bool" and dtype in _INT_RANGES
