@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relax2xla.stablehlo.emit import emit as emit
+    from relax2xla.stablehlo.emitter import emit as emit
     from relax2xla.stablehlo.mlir import context as context
-    from relax2xla.stablehlo.read import read as read
+    from relax2xla.stablehlo.reader import read as read
     from relax2xla.stablehlo.serialize import parse as parse
     from relax2xla.stablehlo.serialize import to_stablehlo as to_stablehlo
 
 _HOMES = {
     "context": "mlir",
-    "emit": "emit",
+    "emit": "emitter",
     "parse": "serialize",
-    "read": "read",
+    "read": "reader",
     "to_stablehlo": "serialize",
 }
 
@@ -28,7 +28,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    # The submodules ``read`` and ``emit`` have the names of their functions, which take their place.
     made = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = made
     return made

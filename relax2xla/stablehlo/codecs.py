@@ -233,9 +233,7 @@ CODECS: Final[dict[str, Codec]] = {
     "transpose": _enum(hlo.TransposeAttr),
     "channel_handle": Codec(
         lambda v: hlo.ChannelHandle.get(v["handle"], v["type"]),
-        lambda a: Attrs(
-            handle=hlo.ChannelHandle(a).handle, type=hlo.ChannelHandle(a).channel_type
-        ),
+        lambda a: Attrs(handle=hlo.ChannelHandle(a).handle, type=hlo.ChannelHandle(a).channel_type),
     ),
     "result_accuracy": _record(
         hlo.ResultAccuracyAttr, "atol", "rtol", "ulps", "mode", atol=0.0, rtol=0.0, ulps=0

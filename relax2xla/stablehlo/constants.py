@@ -78,13 +78,17 @@ def _parse_values(tokens: list[str], dtype: DType) -> Array:
 
 def is_splat(data: Array) -> bool:
     """Whether ``data`` is one element repeated by strides of 0."""
-    return data.size > 1 and all(s == 0 for s, n in zip(data.strides, data.shape, strict=True) if n > 1)
+    return data.size > 1 and all(
+        s == 0 for s, n in zip(data.strides, data.shape, strict=True) if n > 1
+    )
 
 
 def write_elements(data: Array, t: ir.Type) -> ir.Attribute:
     """The dense attribute of ``data`` with the tensor type ``t``."""
     if data.size == 0:
-        return ir.DenseElementsAttr.get(np.zeros(0, np.uint8), type=t)
+        # MLIR itself parses an empty complex constant as the splat of a zero.
+        zero = data.dtype.itemsize if data.dtype.kind == "c" else 0
+        return ir.DenseElementsAttr.get(np.zeros(zero, np.uint8), type=t)
     if is_splat(data):
         data = data[(slice(0, 1),) * data.ndim]
         if data.dtype == np.bool_:

@@ -55,7 +55,9 @@ def shaped(infos: Infos, i: int) -> tuple[Dims, str]:
     """Dimensions and dtype of operand ``i``, whose shape must be known."""
     info = tensor(infos, i)
     if info.dims is None:
-        raise OpError(f"operand {i} is {info}, but its shape must be known; use R.match_cast before")
+        raise OpError(
+            f"operand {i} is {info}, but its shape must be known; use R.match_cast before"
+        )
     return info.dims, info.dtype
 
 
@@ -221,7 +223,9 @@ def padded(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
         new.append(_dim(d + gaps + lo + hi))
     for size in new:
         if isinstance(size, int) and size < 0:
-            raise OpError(f"padding {dims} by {tuple(low)} and {tuple(high)} leaves a negative size")
+            raise OpError(
+                f"padding {dims} by {tuple(low)} and {tuple(high)} leaves a negative size"
+            )
     return make(tuple(new), dtype)
 
 
@@ -234,9 +238,7 @@ def sliced(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
     for d, a, b, s in zip(dims, start, limit, stride, strict=True):
         if not (0 <= a <= b and s > 0) or (isinstance(d, int) and b > d):
             raise OpError(f"a slice {a}:{b}:{s} does not fit a dimension of size {d}")
-    return make(
-        tuple(-((a - b) // s) for a, b, s in zip(start, limit, stride, strict=True)), dtype
-    )
+    return make(tuple(-((a - b) // s) for a, b, s in zip(start, limit, stride, strict=True)), dtype)
 
 
 def slice_sizes(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
@@ -269,7 +271,9 @@ def scattered(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
     """``scatter``: each input alike (operands: inputs, one indices tensor, as many updates)."""
     operands = [i for i in infos if not isinstance(i, FuncStructInfo)]
     if len(operands) % 2 == 0:
-        raise OpError(f"scatter takes n inputs, indices and n updates; got {len(operands)} operands")
+        raise OpError(
+            f"scatter takes n inputs, indices and n updates; got {len(operands)} operands"
+        )
     return results(operands[: len(operands) // 2])
 
 
@@ -312,7 +316,9 @@ def dotted(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
     return make((*batch, *own, *other), dtype)
 
 
-def window_size(size: Dim, window: int, stride: int, pad: Sequence[int], base: int, dilation: int) -> Dim:
+def window_size(
+    size: Dim, window: int, stride: int, pad: Sequence[int], base: int, dilation: int
+) -> Dim:
     """How often a dilated window fits into a dilated and padded dimension."""
     if isinstance(size, int):
         padded_size = ((size - 1) * base + 1 if size else 0) + pad[0] + pad[1]

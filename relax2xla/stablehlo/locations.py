@@ -11,7 +11,7 @@ def read_location(loc: ir.Location) -> Span | None:
     match loc:
         case ir.UnknownLoc():
             return None
-        case ir.NameLoc():
+        case ir.NameLoc() if loc.name_str:
             child = read_location(loc.child_loc)
             return Span(name=loc.name_str, children=() if child is None else (child,))
         case ir.FileLineColLoc():
@@ -76,6 +76,4 @@ def _place(span: Span) -> ir.Location | None:
         return None
     if (span.end_line, span.end_column) in ((0, 0), (span.line, span.column)):
         return ir.Location.file(span.file, span.line, span.column)
-    return ir.Location.file(
-        span.file, span.line, span.column, span.end_line, span.end_column
-    )
+    return ir.Location.file(span.file, span.line, span.column, span.end_line, span.end_column)

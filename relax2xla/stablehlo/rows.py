@@ -138,7 +138,9 @@ class Namespace:
         try:
             return self._ops[name]
         except KeyError:
-            raise AttributeError(f"there is no row {name!r}; see relax2xla.stablehlo.table") from None
+            raise AttributeError(
+                f"there is no row {name!r}; see relax2xla.stablehlo.table"
+            ) from None
 
     def __dir__(self) -> list[str]:
         return sorted(self._ops)

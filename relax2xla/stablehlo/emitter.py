@@ -85,7 +85,8 @@ class _Emitter:
             held[name] = write_any(value)
         point = ir.InsertionPoint(made.body)
         for text in self.mod.attrs.get("prelude", ()):
-            point.insert(ir.Operation.parse(text))
+            # Without a location of its own, the text would get its place in itself.
+            point.insert(ir.Operation.parse(text if text.endswith(")") else f"{text} loc(unknown)"))
         for gvar, func in self.mod.items():
             symbol = gvar.name_hint
             if isinstance(func, Function):
@@ -203,6 +204,9 @@ class _Emitter:
         if not isinstance(op, RowOp):
             raise TypeError("not a row")
         row = op.row
+        if "elements" in row.attrs.values():
+            self.env[var or call] = self.constant(call, point)
+            return []
         operands: list[ir.Value] = []
         regions: list[Function] = []
         for arg in call.args:
@@ -217,9 +221,6 @@ class _Emitter:
                 operands.append(self.operand(arg, point))
         if row.regions >= 0 and len(regions) != row.regions:
             raise self.error(f"{row.mlir_name} has {row.regions} regions; got {len(regions)}", call)
-        if "elements" in row.attrs.values():
-            self.env[var or call] = self.constant(call, point)
-            return []
         infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
         made = ir.Operation.create(
             row.mlir_name,
@@ -327,7 +328,9 @@ class _Emitter:
         if not isinstance(held, list):
             return held
         t = ir.TupleType.get_tuple([v.type for v in held])
-        return ir.Operation.create("stablehlo.tuple", [t], held, loc=self.unknown, ip=point).results[0]
+        return ir.Operation.create(
+            "stablehlo.tuple", [t], held, loc=self.unknown, ip=point
+        ).results[0]
 
     def spread(self, expr: Expr, point: ir.InsertionPoint) -> list[ir.Value]:
         """The values that a function with the body ``expr`` returns."""

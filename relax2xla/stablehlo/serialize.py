@@ -1,0 +1,117 @@
+"""StableHLO programs as text, MLIR bytecode and portable artefacts, both ways."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from relax2xla.errors import EmitError, StableHLOParseError
+from relax2xla.ir.module import IRModule
+from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.mlir import context, first_line, ir
+from relax2xla.stablehlo.mlir import stablehlo as hlo
+
+Form = Literal["text", "bytecode", "portable"]
+BYTECODE_MAGIC = b"ML\xefR"
+_DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
+
+
+def to_stablehlo(
+    mod: IRModule, form: Form = "text", version: str | None = None, debug_info: bool = False
+) -> str | bytes:
+    """``mod`` as a StableHLO program; every call must be a row (run ``LegalizeOps`` before).
+
+    ``form``: "text" gives a str; "bytecode" MLIR bytecode; "portable" a portable artefact, which
+    other versions of StableHLO can read, at the StableHLO ``version`` ("1.0.0"; by default the
+    current one). ``debug_info`` writes the spans as MLIR locations (the binary forms always do).
+    """
+    return serialize(emit(mod), form, version, debug_info)
+
+
+def serialize(
+    module: ir.Module, form: Form = "text", version: str | None = None, debug_info: bool = False
+) -> str | bytes:
+    """An MLIR module in one of the forms of :func:`to_stablehlo`."""
+    if version is not None and form != "portable":
+        raise ValueError(f'a version belongs to form="portable"; got form={form!r}')
+    match form:
+        case "text":
+            return module.operation.get_asm(enable_debug_info=debug_info)
+        case "bytecode":
+            import io
+
+            buffer = io.BytesIO()
+            module.operation.write_bytecode(buffer)
+            return buffer.getvalue()
+        case "portable":
+            target = version or hlo.get_current_version()
+            _check_version(target)
+            try:
+                return hlo.serialize_portable_artifact(module, target)
+            except (ValueError, ir.MLIRError) as e:
+                raise EmitError(
+                    f"the program cannot be written at StableHLO {target}: {first_line(e)}; "
+                    "it may use what came later than that version"
+                ) from e
+        case _:
+            raise ValueError(f'form must be "text", "bytecode" or "portable"; got {form!r}')
+
+
+def _check_version(version: str) -> None:
+    oldest, newest = hlo.get_minimum_version(), hlo.get_current_version()
+    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
+    numbers = tuple(map(int, version.split("."))) if match else None
+    low, high = (tuple(map(int, v.split("."))) for v in (oldest, newest))
+    if numbers is None or not low <= numbers <= high:
+        raise ValueError(f"version must be one from {oldest} to {newest}; got {version!r}")
+
+
+def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
+    """The verified MLIR module of StableHLO text, MLIR bytecode or a portable artefact.
+
+    Raises :class:`StableHLOParseError`, with line and column where the text is wrong.
+    """
+    ctx = ctx or context()
+    data = source.encode() if isinstance(source, str) else source
+    if not data.strip():
+        raise StableHLOParseError("the StableHLO program is empty")
+    binary = data.startswith(BYTECODE_MAGIC)
+    if binary and b"StableHLO_v" in data[:64]:
+        return _parse_portable(data, ctx)
+    if not binary and b"\0" in data:
+        raise StableHLOParseError(
+            "neither MLIR text nor bytecode: it has zero bytes, but does not start with "
+            f"{BYTECODE_MAGIC!r}"
+        )
+    try:
+        if binary:
+            return ir.Module.parse(data, ctx)
+        return ir.Module.parse(data.decode(), ctx)
+    except UnicodeDecodeError as e:
+        raise StableHLOParseError(f"neither MLIR bytecode nor UTF-8 text: {e}") from e
+    except (ir.MLIRError, ValueError) as e:
+        raise StableHLOParseError(_explain(str(e), data, binary)) from e
+
+
+def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
+    try:
+        module = hlo.deserialize_portable_artifact(ctx, data)
+    except (ir.MLIRError, ValueError) as e:
+        raise StableHLOParseError(f"not a readable portable artefact: {first_line(e)}") from e
+    return module
+
+
+def _explain(message: str, data: bytes, binary: bool) -> str:
+    """MLIR's diagnostic with the line of the text and a caret."""
+    found = _DIAGNOSTIC.search(message)
+    if binary or found is None:
+        kind = "MLIR bytecode" if binary else "StableHLO text"
+        return f"not valid {kind}: {' '.join(message.split())[:400]}"
+    line, column, text = int(found[1]), int(found[2]), found[3]
+    lines = data.decode(errors="replace").split("\n")
+    shown = lines[line - 1] if 0 < line <= len(lines) else ""
+    start = max(0, column - 60)
+    return (
+        f"line {line}, column {column}: {text}\n"
+        f"  {shown[start : start + 100]}\n  {' ' * (column - 1 - start)}^"
+    )

@@ -1,0 +1,231 @@
+"""``emit(read(m))`` against MLIR's own printer: text with and without locations is identical."""
+
+# ruff: noqa: E501 (MLIR text)
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from relax2xla.errors import EmitError, OpNotImplemented
+from relax2xla.ir import BindingBlock, Constant, Function, IRModule, SeqExpr, Span, Var, VarBinding
+from relax2xla.ir.struct_info import TensorStructInfo
+from relax2xla.stablehlo import context, emit, parse, read
+from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.rows import stablehlo as hlo
+
+from .jax_programs import PROGRAMS
+
+TESTDATA = Path(__file__).parents[3] / "shared" / "stablehlo_testdata" / "testdata"
+F32 = TensorStructInfo((4,), "float32")
+
+
+def located(module: ir.Module) -> str:
+    """Text with locations, but for the module's own (nothing in Relax carries that)."""
+    return "\n".join(
+        op.operation.get_asm(enable_debug_info=True, use_local_scope=True)
+        for op in module.body.operations
+    )
+
+
+def check(module: ir.Module) -> IRModule:
+    mod = read(module)
+    again = emit(mod)
+    assert str(again) == str(module)
+    assert located(again) == located(module)
+    return mod
+
+
+@pytest.mark.parametrize(("fn", "args"), [p[1:] for p in PROGRAMS], ids=[p[0] for p in PROGRAMS])
+def test_jax_program(fn: Any, args: Any) -> None:
+    check(jax.jit(fn).lower(*args).compiler_ir("stablehlo"))
+
+
+def samples() -> list[Path]:
+    files = sorted(TESTDATA.glob("*.mlir")) if TESTDATA.exists() else []
+    return files[:: max(1, len(files) // 100)]
+
+
+@pytest.mark.skipif(
+    not samples(), reason="no folder ../shared/stablehlo_testdata beside the checkout"
+)
+def test_testdata() -> None:
+    for path in samples():
+        check(parse(path.read_text()))
+
+
+TEXTS = {
+    "dynamic": """
+func.func @main(%a: tensor<?x4xf32>, %s: tensor<2xi32>) -> tensor<?x?xf32> {
+  %0 = stablehlo.add %a, %a : tensor<?x4xf32>
+  %1 = stablehlo.dynamic_reshape %0, %s : (tensor<?x4xf32>, tensor<2xi32>) -> tensor<?x?xf32>
+  %2 = stablehlo.tanh %1 : tensor<?x?xf32>
+  return %2 : tensor<?x?xf32>
+}""",
+    "tuples_and_tokens": """
+func.func @main(%a: tensor<2xf32>, %t: tuple<tensor<2xf32>, !stablehlo.token>) -> (tuple<tensor<2xf32>>, !stablehlo.token) {
+  %0 = stablehlo.tuple %a : tuple<tensor<2xf32>>
+  %1 = stablehlo.get_tuple_element %t[1] : (tuple<tensor<2xf32>, !stablehlo.token>) -> !stablehlo.token
+  %2 = "stablehlo.outfeed"(%a, %1) {outfeed_config = "x"} : (tensor<2xf32>, !stablehlo.token) -> !stablehlo.token
+  %3:2 = "stablehlo.infeed"(%2) {infeed_config = "y", layout = [[0]]} : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
+  return %0, %3#1 : tuple<tensor<2xf32>>, !stablehlo.token
+}""",
+    "module_attributes": """
+module @name attributes {mhlo.num_partitions = 1 : i32, jax.uses_shape_polymorphism = true} {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func public @main(%a: tensor<8xf32> {jax.buffer_donor = true, mhlo.sharding = "{replicated}"},
+      %b: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> (tensor<8xf32> {jax.result_info = "r"})
+      attributes {jax.arg_info = {a = 1.5 : f32, b = [unit, 3 : i8, "s"]}} {
+    %0 = stablehlo.add %a, %b {mhlo.frontend_attributes = {k = "v"}, tf.x = array<i64: 1>} : tensor<8xf32>
+    %1 = call @"odd.name"(%0) {mhlo.sharding = "q"} : (tensor<8xf32>) -> tensor<8xf32>
+    %2 = sdy.sharding_constraint %1 <@mesh, [{"x"}]> : tensor<8xf32>
+    return %2 : tensor<8xf32>
+  }
+  func.func private @"odd.name"(%a: tensor<8xf32>) -> tensor<8xf32> attributes {no_inline} {
+    %c = stablehlo.constant {mhlo.sharding = "z"} dense<1.0> : tensor<8xf32>
+    %0 = stablehlo.add %a, %c : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}""",
+    "custom_call": """
+func.func @main(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0:2 = "stablehlo.custom_call"(%a) {call_target_name = "f", api_version = 4 : i32, backend_config = {x = 1 : i32, y = "z"},
+    called_computations = [@g], operand_layouts = [dense<[1, 0]> : tensor<2xindex>],
+    result_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<> : tensor<0xindex>],
+    output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>]}
+    : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<f32>)
+  "stablehlo.custom_call"(%a) {call_target_name = "h", has_side_effect = true} : (tensor<2x3xf32>) -> ()
+  return %0#0 : tensor<2x3xf32>
+}
+func.func private @g(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }""",
+    "collectives": """
+func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {
+  %0 = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  %1 = "stablehlo.collective_permute"(%0) {source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  %2 = "stablehlo.all_to_all"(%1) {split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 2 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x4xf32>) -> tensor<4x2xf32>
+  %3 = stablehlo.reshape %2 : (tensor<4x2xf32>) -> tensor<2x4xf32>
+  %4 = stablehlo.partition_id : tensor<ui32>
+  return %3 : tensor<2x4xf32>
+}""",
+    "splat_of_a_terabyte": """
+func.func @main() -> tensor<1048576x1048576xi8> {
+  %c = stablehlo.constant dense<3> : tensor<1048576x1048576xi8>
+  return %c : tensor<1048576x1048576xi8>
+}""",
+    "locations": """
+func.func @main(%a: tensor<f32> loc("x")) -> tensor<f32> {
+  %0 = stablehlo.sine %a : tensor<f32> loc("layer"("f.py":3:7))
+  %1 = stablehlo.sine %0 : tensor<f32> loc(callsite("g" at "h.py":1:2))
+  %2 = stablehlo.sine %1 : tensor<f32> loc(fused<"meta">["p", "q.py":1:1])
+  %3 = stablehlo.sine %2 : tensor<f32> loc("f.py":1:2 to 3:4)
+  return %3 : tensor<f32> loc(unknown)
+} loc("fn")""",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_text(text: str) -> None:
+    check(parse(text))
+
+
+def test_deep_nesting() -> None:
+    depth = 200
+    text = "func.func @main(%p: tensor<i1>, %a: tensor<f32>) -> tensor<f32> {\n"
+    for i in range(depth):
+        text += f'%r{i} = "stablehlo.if"(%p) ({{\n'
+    text += "stablehlo.return %a : tensor<f32>\n"
+    for i in reversed(range(depth)):
+        text += f"}}, {{ stablehlo.return %a : tensor<f32> }}) : (tensor<i1>) -> tensor<f32>\n"
+        text += f"{'stablehlo.return' if i else 'return'} %r{i} : tensor<f32>\n"
+    check(parse(text + "}"))
+
+
+def test_long_chain() -> None:
+    n = 20_000
+    lines = [f"%{i + 1} = stablehlo.sine %{i} : tensor<f32>" for i in range(n)]
+    text = "func.func @main(%0: tensor<f32>) -> tensor<f32> {\n" + "\n".join(lines)
+    check(parse(f"{text}\nreturn %{n} : tensor<f32>}}"))
+
+
+def test_symbolic_dimensions_are_tied() -> None:
+    mod = read(parse(TEXTS["dynamic"]))
+    param, (added, *_) = mod["main"].params[0], mod["main"].body.blocks[0].bindings
+    assert added.var.struct_info == param.struct_info
+
+
+def test_splat_costs_nothing() -> None:
+    mod = read(parse(TEXTS["splat_of_a_terabyte"]))
+    value = mod["main"].body.blocks[0].bindings[0].value
+    assert isinstance(value, Constant)
+    assert value.data.strides == (0, 0)
+    assert value.data[5, 5] == 3
+
+
+def test_span_of_a_binding() -> None:
+    mod = read(parse(TEXTS["locations"]))
+    span = mod["main"].body.blocks[0].bindings[0].span
+    assert span is not None
+    assert (span.name, span.children[0].file, span.children[0].line) == ("layer", "f.py", 3)
+
+
+def test_all_gaps_in_one_report() -> None:
+    text = """
+func.func @main(%a: tensor<2xf32>, %b: tensor<4xf32, #stablehlo.bounds<4>>) -> tensor<2xf32> {
+  %0 = stablehlo.add %a, %a {strange = 1} : tensor<2xf32> loc("here")
+  %1 = "arith.addf"(%0, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  return %1 : tensor<2xf32>
+}"""
+    with pytest.raises(OpNotImplemented) as caught:
+        read(parse(text.replace("4xf32, #", "?xf32, #")))
+    gaps = {g.op: g for g in caught.value.gaps}
+    assert "strange" in gaps["stablehlo.add"].reason
+    assert gaps["stablehlo.add"].nodes == ("here",)
+    assert "no row" in gaps["arith.addf"].reason
+    assert "encoding" in gaps["func.func"].reason
+
+
+def function(value: Any, *params: Var) -> IRModule:
+    var = Var("y", value.struct_info_)
+    body = SeqExpr([BindingBlock([VarBinding(var, value, value.span)])], var)
+    return IRModule({"main": Function(params, body, attrs={"global_symbol": "main"})})
+
+
+def test_emit_of_built_rows() -> None:
+    x = Var("x", TensorStructInfo((2, 3), "float32"))
+    mod = function(hlo.transpose(x, permutation=(1, 0), span=Span("t")), x)
+    assert "stablehlo.transpose %arg0, dims = [1, 0]" in str(emit(mod))
+    assert 'loc("t")' in emit(mod).operation.get_asm(enable_debug_info=True)
+
+
+def test_emit_names_what_it_cannot_write() -> None:
+    x = Var("x", F32)
+    wrong = hlo.add(x, x)
+    wrong.struct_info_ = TensorStructInfo((5,), "float32")
+    with pytest.raises(EmitError, match="MLIR refuses"):
+        emit(function(wrong, x))
+    with pytest.raises(EmitError, match="used before it is bound"):
+        emit(function(hlo.add(x, x)))
+    with pytest.raises(EmitError, match="slice_sizes"):
+        emit(function(hlo.dynamic_slice(x, slice_sizes=("a",), sinfo_args=F32), x))
+
+
+def test_context_can_be_given() -> None:
+    ctx = context()
+    x = Var("x", F32)
+    assert emit(function(hlo.add(x, x), x), ctx).context == ctx
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros((2, 0), "f"), np.float32(1), np.arange(6.0).reshape(2, 3)]
+)
+def test_constants_of_any_shape(value: Any) -> None:
+    again = read(emit(function(Constant(value))))["main"].body.blocks[0].bindings[0].value
+    np.testing.assert_array_equal(again.data, value)
+    assert again.data.dtype == value.dtype
