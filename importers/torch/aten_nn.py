@@ -1,0 +1,737 @@
+"""Matrix products, convolutions, pooling, normalisation, attention, embedding, resizing, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import (
+    Context,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.ir import Expr
+
+Ints = Sequence[int]
+
+
+# -- products ------------------------------------------------------------------------------------
+@aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
+def matmul(
+    ctx: Context, self: Expr, other: Any = None, mat2: Any = None, vec: Any = None, tensor: Any = None
+) -> Expr:
+    right = next(v for v in (other, mat2, vec, tensor) if v is not None)
+    return R.matmul(self, right)
+
+
+@aten("linear")
+def linear(ctx: Context, input: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
+    if ndim_of(weight) == 1:
+        product = R.matmul(input, weight)
+    else:
+        product = R.matmul(input, R.permute_dims(weight))
+    return product if bias is None else R.add(product, bias)
+
+
+def _scale(x: Expr, factor: Any) -> Expr:
+    return x if factor == 1 else R.multiply(x, scalar(factor, dtype_of(x)))
+
+
+def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Expr:
+    product = _scale(product, alpha)
+    # With beta 0 torch does not read `self`, whose NaN must not spread.
+    return product if beta == 0 else R.add(_scale(self, beta), product)
+
+
+@aten("addmm")
+def addmm(
+    ctx: Context, self: Expr, mat1: Expr, mat2: Expr, beta: Any = 1, alpha: Any = 1
+) -> Expr:
+    return _plus(ctx, self, R.matmul(mat1, mat2), beta, alpha)
+
+
+@aten("addmv")
+def addmv(ctx: Context, self: Expr, mat: Expr, vec: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
+    return _plus(ctx, self, R.matmul(mat, vec), beta, alpha)
+
+
+@aten("baddbmm")
+def baddbmm(
+    ctx: Context, self: Expr, batch1: Expr, batch2: Expr, beta: Any = 1, alpha: Any = 1
+) -> Expr:
+    return _plus(ctx, self, R.matmul(batch1, batch2), beta, alpha)
+
+
+@aten("outer", "ger")
+def outer(ctx: Context, self: Expr, vec2: Expr) -> Expr:
+    a, b = ctx.promote(self, vec2, dtype=ctx.dtype())
+    return R.outer(a, b)
+
+
+@aten("einsum")
+def einsum(ctx: Context, equation: str, tensors: Sequence[Expr]) -> Expr:
+    """``path`` only says in which order torch would multiply; R.einsum chooses by itself."""
+    return R.einsum(list(tensors), equation.replace(" ", ""))
+
+
+# -- convolutions --------------------------------------------------------------------------------
+CONV: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d(*a, **k),
+}
+CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
+}
+
+
+def _per_axis(values: Any, ndim: int) -> list[int]:
+    given = [values] if isinstance(values, int) else list(values)
+    return given * ndim if len(given) == 1 else given
+
+
+def _biased(x: Expr, bias: Expr | None, ndim: int) -> Expr:
+    if bias is None:
+        return x
+    return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * ndim)))
+
+
+def _batched(ctx: Context, x: Expr, ndim: int) -> tuple[Expr, bool]:
+    """``x`` with a batch axis, and whether it had none."""
+    if ndim_of(x) == ndim + 2:
+        return x, False
+    return R.reshape(x, (1, *dims_of(x))), True
+
+
+def _unbatched(ctx: Context, x: Expr, alone: bool) -> Expr:
+    return R.squeeze(x, [0]) if alone else x
+
+
+def _padding(padding: Any, weight: Expr, dilation: list[int], ndim: int) -> list[int]:
+    """Befores then afters; "same" puts the odd one after."""
+    if padding == "valid":
+        return [0] * (2 * ndim)
+    if padding == "same":
+        window = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
+        total = [d * (w - 1) for d, w in zip(dilation, window, strict=True)]
+        return [t // 2 for t in total] + [t - t // 2 for t in total]
+    return _per_axis(padding, ndim)
+
+
+def _conv(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Expr:
+        x, alone = _batched(ctx, input, ndim)
+        spread = _per_axis(dilation, ndim)
+        pads = _padding(padding, weight, spread, ndim)
+        y = CONV[ndim](x, weight, _per_axis(stride, ndim), pads, spread, groups)
+        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+
+    return convert
+
+
+def _conv_transpose(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Expr:
+        x, alone = _batched(ctx, input, ndim)
+        y = CONV_TRANSPOSE[ndim](
+            x,
+            weight,
+            _per_axis(stride, ndim),
+            _per_axis(padding, ndim),
+            _per_axis(output_padding, ndim),
+            _per_axis(dilation, ndim),
+            groups,
+        )
+        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+
+    return convert
+
+
+conv = {n: _conv(n) for n in CONV}
+conv_transpose = {n: _conv_transpose(n) for n in CONV}
+for _n in CONV:
+    aten(f"conv{_n}d", f"conv{_n}d.padding")(conv[_n])
+    aten(f"conv_transpose{_n}d" if _n == 1 else f"conv_transpose{_n}d.input")(conv_transpose[_n])
+
+
+@aten("convolution", "_convolution")
+def convolution(
+    ctx: Context,
+    input: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Expr:
+    n = ndim_of(weight) - 2
+    if transposed:
+        return conv_transpose[n](
+            ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
+
+
+# -- pooling -------------------------------------------------------------------------------------
+MAX_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.max_pool1d(*a),
+    2: lambda *a: R.nn.max_pool2d(*a),
+    3: lambda *a: R.nn.max_pool3d(*a),
+}
+AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.avg_pool1d(*a),
+    2: lambda *a: R.nn.avg_pool2d(*a),
+    3: lambda *a: R.nn.avg_pool3d(*a),
+}
+ADAPTIVE_AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.adaptive_avg_pool1d(*a),
+    2: lambda *a: R.nn.adaptive_avg_pool2d(*a),
+    3: lambda *a: R.nn.adaptive_avg_pool3d(*a),
+}
+
+
+def _max_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        window = _per_axis(kernel_size, ndim)
+        step = _per_axis(stride, ndim) if stride else window
+        pads, spread = _per_axis(padding, ndim), _per_axis(dilation, ndim)
+        return _unbatched(ctx, MAX_POOL[ndim](x, window, step, pads, spread, ceil_mode), alone)
+
+    return convert
+
+
+def _avg_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        window = _per_axis(kernel_size, ndim)
+        step = _per_axis(stride, ndim) if stride else window
+        pads, one = _per_axis(padding, ndim), [1] * ndim
+        if divisor_override is not None:
+            raise Unsupported(f"the argument divisor_override={divisor_override}")
+        y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        return _unbatched(ctx, y, alone)
+
+    return convert
+
+
+def _adaptive_avg_pool(ndim: int) -> Function:
+    def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        size = [static(s, "the output size") for s in ctx.dims()[-ndim:]]
+        return _unbatched(ctx, ADAPTIVE_AVG_POOL[ndim](x, size), alone)
+
+    return convert
+
+
+def _adaptive_max_pool(ndim: int) -> Function:
+    """Only windows of one size, where the sizes divide: then it is a plain pooling."""
+
+    def convert(ctx: Context, self: Expr, output_size: Any) -> tuple[Expr, None]:
+        x, alone = _batched(ctx, self, ndim)
+        inner = [static(s, "the size of the input") for s in dims_of(x)[-ndim:]]
+        size = [static(s, "the output size") for s in ctx.dims(0)[-ndim:]]
+        if any(i % o for i, o in zip(inner, size, strict=True)):
+            raise Unsupported(f"windows of unequal sizes ({inner} to {size})")
+        window = [i // o for i, o in zip(inner, size, strict=True)]
+        y = MAX_POOL[ndim](x, window, window, [0] * ndim, [1] * ndim, False)
+        return _unbatched(ctx, y, alone), None
+
+    return convert
+
+
+max_pool = {n: _max_pool(n) for n in MAX_POOL}
+adaptive_avg_pool = {n: _adaptive_avg_pool(n) for n in MAX_POOL}
+
+
+def _max_pool_with_indices(ndim: int) -> Function:
+    """The values only: where the indices are read, that read is the gap."""
+
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Expr, None]:
+        args = (kernel_size, stride, padding, dilation, ceil_mode)
+        return max_pool[ndim](ctx, self, *args), None
+
+    return convert
+
+
+for _n in (1, 2, 3):
+    aten(f"max_pool{_n}d")(max_pool[_n])
+    aten(f"max_pool{_n}d_with_indices")(_max_pool_with_indices(_n))
+    aten(f"avg_pool{_n}d")(_avg_pool(_n))
+    aten(f"adaptive_avg_pool{_n}d")(adaptive_avg_pool[_n])
+    aten(f"adaptive_max_pool{_n}d")(_adaptive_max_pool(_n))
+aten("_adaptive_avg_pool2d")(adaptive_avg_pool[2])
+aten("_adaptive_avg_pool3d")(adaptive_avg_pool[3])
+
+
+# -- normalisation -------------------------------------------------------------------------------
+def _or_full(x: Expr | None, dims: Sequence[Any], value: float, dtype: str) -> Expr:
+    """A parameter, or the neutral one in its place (never read: the flags say so)."""
+    return R.full(tuple(dims), scalar(value, dtype), dtype) if x is None else x
+
+
+def _normalise(
+    ctx: Context,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    var: Expr | None,
+    training: bool,
+    eps: float,
+) -> Expr:
+    if training:
+        raise Unsupported(
+            "batch norm in training: it updates running_mean and running_var",
+            "call model.eval() before the export",
+        )
+    if mean is None or var is None:
+        raise Unsupported("batch norm without running statistics")
+    dtype, channels = dtype_of(x), dims_of(x)[1]
+    gamma, beta, mean, var = (
+        ctx.cast(p, dtype)
+        for p in (
+            _or_full(weight, [channels], 1, dtype),
+            _or_full(bias, [channels], 0, dtype),
+            mean,
+            var,
+        )
+    )
+    done = R.nn.batch_norm(
+        x,
+        gamma,
+        beta,
+        mean,
+        var,
+        axis=1,
+        epsilon=eps,
+        center=bias is not None,
+        scale=weight is not None,
+        training=False,
+    )
+    return ctx.emit(done)[0]
+
+
+@aten("batch_norm")
+def batch_norm(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    running_mean: Expr | None,
+    running_var: Expr | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Expr:
+    """In evaluation ``momentum`` is not used; ``cudnn_enabled`` only chooses a kernel."""
+    return _normalise(ctx, input, weight, bias, running_mean, running_var, training, eps)
+
+
+@aten("_native_batch_norm_legit_no_training")
+def batch_norm_no_training(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    running_mean: Expr,
+    running_var: Expr,
+    momentum: float,
+    eps: float,
+) -> tuple[Expr, Expr, Expr]:
+    """The saved statistics are empty in evaluation."""
+    y = _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
+    return y, R.zeros((0,), "float32"), R.zeros((0,), "float32")
+
+
+@aten("layer_norm")
+def layer_norm(
+    ctx: Context,
+    input: Expr,
+    normalized_shape: Ints,
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Expr:
+    dtype, n = dtype_of(input), len(normalized_shape)
+    axes = list(range(-n, 0))
+    shape = dims_of(input)[ndim_of(input) - n :]
+    gamma = ctx.cast(_or_full(weight, shape, 1, dtype), dtype)
+    beta = ctx.cast(_or_full(bias, shape, 0, dtype), dtype)
+    return R.nn.layer_norm(
+        input,
+        gamma,
+        beta,
+        axes=axes,
+        epsilon=eps,
+        center=bias is not None,
+        scale=weight is not None,
+    )
+
+
+@aten("native_layer_norm")
+def native_layer_norm(
+    ctx: Context,
+    input: Expr,
+    normalized_shape: Ints,
+    weight: Expr | None,
+    bias: Expr | None,
+    eps: float,
+) -> tuple[Expr, None, None]:
+    """The statistics serve the gradient: where they are read, that read is the gap."""
+    return layer_norm(ctx, input, normalized_shape, weight, bias, eps), None, None
+
+
+@aten("group_norm")
+def group_norm(
+    ctx: Context,
+    input: Expr,
+    num_groups: int,
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Expr:
+    dtype, channels = dtype_of(input), dims_of(input)[1]
+    gamma = _or_full(weight, [channels], 1, dtype)
+    beta = _or_full(bias, [channels], 0, dtype)
+    axes = list(range(2, ndim_of(input)))
+    return R.nn.group_norm(
+        input,
+        gamma,
+        beta,
+        num_groups=num_groups,
+        channel_axis=1,
+        axes=axes,
+        epsilon=eps,
+        center=bias is not None,
+        scale=weight is not None,
+    )
+
+
+@aten("native_group_norm")
+def native_group_norm(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    N: Any,
+    C: Any,
+    HxW: Any,
+    group: int,
+    eps: float,
+) -> tuple[Expr, None, None]:
+    """N, C and HxW repeat what the shape of ``input`` says."""
+    return group_norm(ctx, input, group, weight, bias, eps), None, None
+
+
+@aten("instance_norm")
+def instance_norm(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    running_mean: Expr | None,
+    running_var: Expr | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Expr:
+    if not use_input_stats:
+        return _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
+    if running_mean is not None:
+        raise Unsupported(
+            "instance norm in training: it updates running_mean and running_var",
+            "call model.eval() before the export",
+        )
+    dtype, channels = dtype_of(input), dims_of(input)[1]
+    return R.nn.instance_norm(
+        input,
+        _or_full(weight, [channels], 1, dtype),
+        _or_full(bias, [channels], 0, dtype),
+        channel_axis=1,
+        axes=list(range(2, ndim_of(input))),
+        epsilon=eps,
+        center=bias is not None,
+        scale=weight is not None,
+    )
+
+
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@aten("rms_norm")
+def rms_norm(
+    ctx: Context,
+    input: Expr,
+    normalized_shape: Ints,
+    weight: Expr | None = None,
+    eps: float | None = None,
+) -> Expr:
+    """Without ``eps`` torch adds the dtype's machine epsilon."""
+    dtype, n = dtype_of(input), len(normalized_shape)
+    if dtype not in EPSILON:
+        raise Unsupported(f"rms_norm of a {dtype} tensor")
+    gamma = _or_full(weight, dims_of(input)[ndim_of(input) - n :], 1, dtype)
+    small = EPSILON[dtype] if eps is None else eps
+    return R.nn.rms_norm(input, gamma, axes=list(range(-n, 0)), epsilon=small)
+
+
+# -- softmax and attention -----------------------------------------------------------------------
+def _soft(apply: Callable[[Expr, int], Expr]) -> Function:
+    def convert(
+        ctx: Context, self: Expr, dim: int, dtype: Any = None, half_to_float: bool = False
+    ) -> Expr:
+        x = ctx.cast(self, ctx.dtype())
+        if ndim_of(x) == 0:
+            return ctx.reshape(apply(R.reshape(x, (1,)), 0), ())
+        return apply(x, axis_of(dim, ndim_of(x)))
+
+    return convert
+
+
+softmax = aten("softmax.int", "_softmax")(_soft(lambda x, axis: R.nn.softmax(x, axis)))
+aten("log_softmax.int", "_log_softmax")(_soft(lambda x, axis: R.nn.log_softmax(x, axis)))
+
+
+@aten("_safe_softmax")
+def safe_softmax(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+    """Zero where a whole row is -inf."""
+    x = ctx.emit(ctx.cast(self, ctx.dtype()))
+    kind, axis = dtype_of(x), axis_of(dim, ndim_of(x))
+    some = R.greater(R.max(x, [axis], True), scalar(-math.inf, kind))
+    return R.where(some, R.nn.softmax(x, axis), scalar(0, kind))
+
+
+@aten("scaled_dot_product_attention")
+def attention(
+    ctx: Context,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    attn_mask: Expr | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Expr:
+    """(..., heads, length, depth), as R.nn.attention's (batch, length, heads, depth)."""
+    if dropout_p:
+        raise Unsupported(f"attention with dropout_p={dropout_p}", "call model.eval() first")
+    dtype = dtype_of(query)
+    if enable_gqa:
+        key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
+    q, k, v = (_heads_inside(ctx, x) for x in (query, key, value))
+    mask = "TopLeft" if is_causal else None
+    factor = None if scale is None else float(scale)
+    if attn_mask is None:
+        y = R.nn.attention(q, k, v, scale=factor, causal_mask=mask)
+    else:
+        bias = attn_mask
+        if dtype_of(bias) == "bool":
+            bias = R.where(bias, scalar(0, dtype), scalar(-math.inf, dtype))
+        bias = ctx.cast(bias, dtype)
+        if ndim_of(query) > 4:
+            full = (*dims_of(query)[:-1], dims_of(key)[-2])
+            bias = _merge(ctx, R.broadcast_to(bias, full), 4)
+        y = R.nn.attention(q, k, v, bias, scale=factor, causal_mask=mask)
+    return ctx.reshape(R.permute_dims(y, [0, 2, 1, 3]), ctx.dims())
+
+
+def _merge(ctx: Context, x: Expr, ndim: int) -> Expr:
+    """``x`` with its leading axes merged, or with new ones, so that its rank is ``ndim``."""
+    dims = dims_of(x)
+    if len(dims) <= ndim:
+        return ctx.reshape(x, (*[1] * (ndim - len(dims)), *dims))
+    lead: Any = 1
+    for d in dims[: len(dims) - ndim + 1]:
+        lead = lead * d
+    return R.reshape(x, (lead, *dims[len(dims) - ndim + 1 :]))
+
+
+def _heads_inside(ctx: Context, x: Expr) -> Expr:
+    return R.permute_dims(_merge(ctx, x, 4), [0, 2, 1, 3])
+
+
+def _repeat_heads(ctx: Context, x: Expr, query: Expr) -> Expr:
+    """Each head of keys and values serves a group of the query's heads."""
+    *lead, heads, length, depth = dims_of(x)
+    wanted = static(dims_of(query)[-3], "the number of heads")
+    times = wanted // static(heads, "the number of heads")
+    if times == 1:
+        return x
+    wide = R.broadcast_to(
+        R.reshape(x, (*lead, heads, 1, length, depth)), (*lead, heads, times, length, depth)
+    )
+    return R.reshape(wide, (*lead, wanted, length, depth))
+
+
+# -- embedding and resizing ----------------------------------------------------------------------
+@aten("embedding")
+def embedding(
+    ctx: Context,
+    weight: Expr,
+    indices: Expr,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Expr:
+    """``padding_idx``, ``scale_grad_by_freq`` and ``sparse`` concern the gradient only."""
+    return R.take(weight, indices, axis=0)
+
+
+def _resize(ctx: Context, self: Expr, method: str, transform: str, rounding: str) -> Expr:
+    size = [static(d, "the output size") for d in ctx.dims()[2:]]
+    return R.image.resize2d(
+        self,
+        size,
+        layout="NCHW",
+        method=method,
+        coordinate_transformation_mode=transform,
+        rounding_method=rounding,
+    )
+
+
+def _want_whole_scales(ctx: Context, self: Expr, scales: Sequence[float | None]) -> None:
+    """Torch resizes by the scale that it is given; R.image by the ratio of the sizes."""
+    for scale, old, new in zip(scales, dims_of(self)[2:], ctx.dims()[2:], strict=True):
+        if scale is not None and isinstance(old, int) and old * scale != new:
+            raise Unsupported(
+                f"a scale factor of {scale} from {old} to {new}",
+                "give size=, or recompute_scale_factor=True, to interpolate",
+            )
+
+
+@aten("upsample_nearest2d.vec")
+def upsample_nearest2d_vec(
+    ctx: Context, input: Expr, output_size: Any, scale_factors: Any
+) -> Expr:
+    _want_whole_scales(ctx, input, scale_factors or [None, None])
+    return _resize(ctx, input, "nearest_neighbor", "asymmetric", "floor")
+
+
+@aten("upsample_nearest2d")
+def upsample_nearest2d(
+    ctx: Context, self: Expr, output_size: Any, scales_h: Any = None, scales_w: Any = None
+) -> Expr:
+    return upsample_nearest2d_vec(ctx, self, output_size, [scales_h, scales_w])
+
+
+@aten("upsample_bilinear2d.vec")
+def upsample_bilinear2d_vec(
+    ctx: Context, input: Expr, output_size: Any, align_corners: bool, scale_factors: Any
+) -> Expr:
+    if not align_corners:
+        _want_whole_scales(ctx, input, scale_factors or [None, None])
+    transform = "align_corners" if align_corners else "half_pixel"
+    return _resize(ctx, input, "linear", transform, "")
+
+
+@aten("upsample_bilinear2d")
+def upsample_bilinear2d(
+    ctx: Context,
+    self: Expr,
+    output_size: Any,
+    align_corners: bool,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Expr:
+    return upsample_bilinear2d_vec(ctx, self, output_size, align_corners, [scales_h, scales_w])
+
+
+# -- losses and distances ------------------------------------------------------------------------
+REDUCTIONS: dict[int, Callable[[Expr], Expr]] = {
+    0: lambda x: x,
+    1: lambda x: R.mean(x),
+    2: lambda x: R.sum(x),
+}
+
+
+@aten("mse_loss")
+def mse_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
+    a, b = ctx.promote(self, target)
+    gap = ctx.emit(R.subtract(a, b))
+    return REDUCTIONS[reduction](R.multiply(gap, gap))
+
+
+@aten("l1_loss")
+def l1_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
+    a, b = ctx.promote(self, target)
+    return REDUCTIONS[reduction](R.abs(R.subtract(a, b)))
+
+
+@aten("cosine_similarity")
+def cosine_similarity(
+    ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float = 1e-8
+) -> Expr:
+    a, b = (ctx.emit(x) for x in ctx.promote(x1, x2))
+    dtype = dtype_of(a)
+    if not is_float(dtype):
+        raise Unsupported(f"cosine_similarity of {dtype} tensors")
+    axis = axis_of(dim, max(ndim_of(a), ndim_of(b)))
+
+    def unit(x: Expr) -> Expr:
+        length = R.sqrt(R.sum(R.multiply(x, x), [axis], True))
+        return R.divide(x, R.maximum(length, scalar(eps, dtype)))
+
+    return R.sum(R.multiply(unit(a), unit(b)), [axis])

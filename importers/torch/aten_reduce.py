@@ -1,0 +1,335 @@
+"""Reductions, scans, sorting and searching along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import (
+    Context,
+    axes_of,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.ir import Expr
+
+Axes = Any
+
+
+def _as_bool(x: Expr) -> Expr:
+    dtype = dtype_of(x)
+    return x if dtype == "bool" else R.not_equal(x, scalar(0, dtype))
+
+
+# -- sums and the like ----------------------------------------------------------------------------
+@aten("sum", "sum.dim_IntList")
+def sum_(
+    ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
+) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return R.sum(x, axes_of(dim, ndim_of(self)), keepdim)
+
+
+@aten("mean", "mean.dim")
+def mean(
+    ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
+) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return R.mean(x, axes_of(dim, ndim_of(self)), keepdim)
+
+
+@aten("prod", "prod.dim_int")
+def prod(
+    ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return R.prod(x, axes_of(dim, ndim_of(self)), keepdim)
+
+
+def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
+    def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+        axes = axes_of(dim, ndim_of(self))
+        if dtype_of(self) == "bool":
+            return R.astype(reduce(R.astype(self, "int8"), axes, keepdim), "bool")
+        return reduce(self, axes, keepdim)
+
+    convert.__name__ = name
+    return convert
+
+
+amax = aten("amax", "max")(_extremum(lambda x, axes, keep: R.max(x, axes, keep), "amax"))
+amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep), "amin"))
+
+
+@aten("any", "any.dim", "any.dims")
+def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+    return ctx.cast(amax(ctx, _as_bool(self), dim, keepdim), ctx.dtype())
+
+
+@aten("all", "all.dim", "all.dims")
+def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+    return ctx.cast(amin(ctx, _as_bool(self), dim, keepdim), ctx.dtype())
+
+
+@aten("count_nonzero", "count_nonzero.dim_IntList")
+def count_nonzero(ctx: Context, self: Expr, dim: Axes = None) -> Expr:
+    return R.sum(R.astype(_as_bool(self), "int64"), axes_of(dim, ndim_of(self)))
+
+
+@aten("aminmax")
+def aminmax(
+    ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False
+) -> tuple[Expr, Expr]:
+    return amin(ctx, self, dim, keepdim), amax(ctx, self, dim, keepdim)
+
+
+@aten("logsumexp")
+def logsumexp(ctx: Context, self: Expr, dim: Axes, keepdim: bool = False) -> Expr:
+    x = ctx.emit(ctx.cast(self, ctx.dtype()))
+    axes = axes_of(dim, ndim_of(x))
+    peak = ctx.emit(R.max(x, axes, True))
+    zero = scalar(0, dtype_of(x))
+    safe = ctx.emit(R.where(R.isinf(peak), zero, peak))
+    total = R.add(R.log(R.sum(R.exp(R.subtract(x, safe)), axes, True)), safe)
+    return total if keepdim else ctx.reshape(total, ctx.dims())
+
+
+# -- spread --------------------------------------------------------------------------------------
+def _variance(
+    ctx: Context, self: Expr, dim: Axes, correction: Any, keepdim: bool
+) -> tuple[Expr, Expr]:
+    """Variance and mean. ``correction`` is what is taken off the count (1: Bessel's)."""
+    dtype = dtype_of(self)
+    if not is_float(dtype):
+        raise Unsupported(f"the variance of a {dtype} tensor")
+    axes = axes_of(dim, ndim_of(self))
+    x = ctx.emit(self)
+    centre = ctx.emit(R.mean(x, axes, True))
+    off = ctx.emit(R.subtract(x, centre))
+    squares = R.sum(R.multiply(off, off), axes, keepdim)
+    spread = R.divide(squares, ctx.count(x, axes, correction, dtype))
+    average = centre if keepdim else R.squeeze(centre, axes) if axes else centre
+    return spread, average
+
+
+def _correction(correction: Any, unbiased: bool) -> Any:
+    return (1 if unbiased else 0) if correction is None else correction
+
+
+@aten("var.correction", "var", "var.dim")
+def var(
+    ctx: Context,
+    self: Expr,
+    dim: Axes = None,
+    unbiased: bool = True,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Expr:
+    return _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)[0]
+
+
+@aten("std.correction", "std", "std.dim")
+def std(
+    ctx: Context,
+    self: Expr,
+    dim: Axes = None,
+    unbiased: bool = True,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Expr:
+    return R.sqrt(_variance(ctx, self, dim, _correction(correction, unbiased), keepdim)[0])
+
+
+@aten("var_mean.correction", "var_mean", "var_mean.dim")
+def var_mean(
+    ctx: Context,
+    self: Expr,
+    dim: Axes = None,
+    unbiased: bool = True,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> tuple[Expr, Expr]:
+    return _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)
+
+
+@aten("std_mean.correction", "std_mean", "std_mean.dim")
+def std_mean(
+    ctx: Context,
+    self: Expr,
+    dim: Axes = None,
+    unbiased: bool = True,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> tuple[Expr, Expr]:
+    spread, average = _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)
+    return R.sqrt(spread), average
+
+
+@aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
+def vector_norm(
+    ctx: Context,
+    self: Expr,
+    ord: Any = None,
+    p: Any = None,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Expr:
+    order = ord if ord is not None else 2 if p is None else p
+    x = ctx.cast(self, ctx.dtype())
+    kind = dtype_of(x)
+    if not is_float(kind):
+        raise Unsupported(f"the norm of a {dtype_of(self)} tensor")
+    axes = axes_of(dim, ndim_of(self))
+    if order == 2:
+        x = ctx.emit(x)
+        return R.sqrt(R.sum(R.multiply(x, x), axes, keepdim))
+    size = ctx.emit(R.abs(x))
+    if order == math.inf:
+        return R.max(size, axes, keepdim)
+    if order == -math.inf:
+        return R.min(size, axes, keepdim)
+    if order == 0:
+        return R.sum(R.astype(_as_bool(size), kind), axes, keepdim)
+    if order == 1:
+        return R.sum(size, axes, keepdim)
+    total = R.sum(R.power(size, scalar(order, kind)), axes, keepdim)
+    return R.power(total, scalar(1.0 / order, kind))
+
+
+# -- positions -----------------------------------------------------------------------------------
+def arg_extremum(ctx: Context, self: Expr, dim: int | None, keepdim: bool, largest: bool) -> Expr:
+    """Position of the first extremum as int64; NaN counts as one, as in torch."""
+    x = ctx.emit(self)
+    ndim = ndim_of(x)
+    if dim is None:
+        x = ctx.emit(R.reshape(x, (-1,))) if ndim != 1 else x
+        found = _search(ctx, x, 0, largest)
+        kept = (1,) * ndim if keepdim else ()
+        return ctx.reshape(found, kept)
+    if ndim == 0:
+        return R.zeros((), "int64")
+    axis = axis_of(dim, ndim)
+    found = _search(ctx, x, axis, largest)
+    if not keepdim:
+        return found
+    shape = dims_of(x)
+    return R.reshape(found, (*shape[:axis], 1, *shape[axis + 1 :]))
+
+
+def _search(ctx: Context, x: Expr, axis: int, largest: bool) -> Expr:
+    dtype = dtype_of(x)
+    search = R.argmax if largest else R.argmin
+    if dtype == "bool":
+        x, dtype = R.astype(x, "int8"), "int8"
+    found = search(x, axis, False)
+    if is_float(dtype):
+        missing = ctx.emit(R.astype(R.isnan(x), "int8"))
+        first = R.argmax(missing, axis, False)
+        some = R.greater(R.max(missing, [axis], False), scalar(0, "int8"))
+        found = R.where(some, first, found)
+    return ctx.cast(found, "int64")
+
+
+@aten("argmax")
+def argmax(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
+    return arg_extremum(ctx, self, dim, keepdim, True)
+
+
+@aten("argmin")
+def argmin(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
+    return arg_extremum(ctx, self, dim, keepdim, False)
+
+
+@aten("max.dim")
+def max_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return amax(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, True)
+
+
+@aten("min.dim")
+def min_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return amin(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, False)
+
+
+@aten("topk")
+def topk(
+    ctx: Context, self: Expr, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Expr, Expr]:
+    """Sorted also where ``sorted`` is False, which leaves the order open."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis = axis_of(dim, ndim_of(self))
+    count = static(k, "k of topk")
+    pair = ctx.emit(R.topk(self, count, axis, "both", largest, "int64"))
+    return pair[0], pair[1]
+
+
+@aten("sort", "sort.stable")
+def sort(
+    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
+) -> tuple[Expr, Expr]:
+    """Always stable."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis = axis_of(dim, ndim_of(self))
+    x = ctx.emit(self)
+    order = ctx.emit(R.argsort(x, axis, descending, "int64"))
+    return R.gather_elements(x, order, axis), order
+
+
+@aten("argsort", "argsort.stable")
+def argsort(
+    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
+) -> Expr:
+    return sort(ctx, self, dim, descending)[1]
+
+
+@aten("median.dim", "kthvalue")
+def kthvalue(
+    ctx: Context, self: Expr, k: Any = None, dim: int = -1, keepdim: bool = False
+) -> tuple[Expr, Expr]:
+    """The k-th smallest; a median is the lower of the two middle ones."""
+    axis = axis_of(dim, ndim_of(self))
+    size = static(dims_of(self)[axis], "the dimension that is searched")
+    at = (size - 1) // 2 if k is None else static(k, "k") - 1
+    if k is None and is_float(dtype_of(self)):
+        raise Unsupported("median of floating point, which has rules of its own for NaN")
+    values, order = (ctx.emit(v) for v in sort(ctx, self, axis))
+    picked = [R.strided_slice(v, [axis], [at], [at + 1]) for v in (values, order)]
+    kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
+    return kept[0], kept[1]
+
+
+# -- scans ---------------------------------------------------------------------------------------
+@aten("cumsum")
+def cumsum(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return x if ndim_of(x) == 0 else R.cumsum(x, axis_of(dim, ndim_of(x)))
+
+
+@aten("cumprod")
+def cumprod(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return x if ndim_of(x) == 0 else R.cumprod(x, axis_of(dim, ndim_of(x)))
+
+
+@aten("bucketize.Tensor")
+def bucketize(
+    ctx: Context, self: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
+) -> Expr:
+    """Number of boundaries below (``right``: not above) each value."""
+    values, edges = ctx.promote(self, boundaries)
+    column = R.expand_dims(values, -1)
+    passed = R.less_equal(edges, column) if right else R.less(edges, column)
+    if is_float(dtype_of(values)):
+        passed = R.logical_or(passed, R.isnan(column))
+    return R.sum(R.astype(passed, ctx.dtype()), [-1])

@@ -1,0 +1,496 @@
+"""Reshaping, slicing, joining, and what only changes dtype or memory.
+
+Operators that keep the elements in row-major order are all ``reshape`` to the shape that torch
+gives for the result: symbolic sizes, ``-1`` and negative axes are worked out there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import (
+    Context,
+    Dim,
+    axes_of,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    row,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.ir import Constant, Expr, TensorStructInfo
+
+END = 1 << 62  # torch writes an open end of a slice as the largest int64
+
+
+# -- the same elements in the same order ----------------------------------------------------------
+@aten(
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "view_copy",
+    "_reshape_copy",
+    "reshape_as",
+    "view_as",
+    "flatten.using_ints",
+    "unflatten.int",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "squeeze_copy.dims",
+    "unsqueeze",
+    "unsqueeze_copy",
+    "ravel",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+)
+def reshape(
+    ctx: Context,
+    self: Expr,
+    size: Any = None,
+    shape: Any = None,
+    other: Any = None,
+    start_dim: int = 0,
+    end_dim: int = -1,
+    sizes: Any = None,
+    dim: Any = None,
+) -> Expr:
+    """All of these are a reshape to the result's shape, which the arguments only describe."""
+    return ctx.reshape(self, ctx.dims())
+
+
+@aten(
+    "alias",
+    "clone",
+    "contiguous",
+    "detach",
+    "detach_",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "lift",
+    "positive",
+    "resolve_conj",
+    "resolve_neg",
+    "alias_copy",
+    "detach_copy",
+)
+def identity(ctx: Context, self: Expr) -> Expr:
+    return self
+
+
+@aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
+    if train and p != 0:
+        raise Unsupported(f"dropout in training (p={p})", "call model.eval() before the export")
+    return input
+
+
+@aten("native_dropout")
+def native_dropout(ctx: Context, input: Expr, p: float, train: bool | None) -> tuple[Expr, Expr]:
+    return dropout(ctx, input, p, bool(train)), ctx.full(dims_of(input), True, "bool")
+
+
+@aten(
+    "to.dtype",
+    "to.dtype_layout",
+    "to.device",
+    "to.other",
+    "_to_copy",
+    "type_as",
+    "prims::convert_element_type",
+)
+def convert(
+    ctx: Context, self: Expr, dtype: Any = None, copy: bool = False, other: Any = None
+) -> Expr:
+    """Torch's conversions: towards zero to integers; ``copy`` has no meaning without aliasing."""
+    return ctx.cast(self, ctx.dtype())
+
+
+@aten("copy")
+def copy(ctx: Context, self: Expr, src: Expr) -> Expr:
+    x = ctx.cast(src, ctx.dtype())
+    return x if dims_of(x) == ctx.dims() else R.broadcast_to(x, ctx.dims())
+
+
+@aten("view.dtype", "view_copy.dtype")
+def bitcast(ctx: Context, self: Expr, dtype: Any) -> Expr:
+    return row("bitcast_convert", self, sinfo_args=TensorStructInfo(ctx.dims(), ctx.dtype()))
+
+
+# -- axes ----------------------------------------------------------------------------------------
+def _permute(x: Expr, order: Sequence[int]) -> Expr:
+    return x if list(order) == list(range(len(order))) else R.permute_dims(x, list(order))
+
+
+@aten("permute", "permute_copy")
+def permute(ctx: Context, self: Expr, dims: Sequence[int]) -> Expr:
+    return _permute(self, axes_of(dims, ndim_of(self)))
+
+
+@aten("transpose.int", "swapaxes", "swapdims", "transpose_copy.int")
+def transpose(
+    ctx: Context,
+    self: Expr,
+    dim0: int = 0,
+    dim1: int = 0,
+    axis0: int | None = None,
+    axis1: int | None = None,
+) -> Expr:
+    ndim = ndim_of(self)
+    a = axis_of(dim0 if axis0 is None else axis0, ndim)
+    b = axis_of(dim1 if axis1 is None else axis1, ndim)
+    order = list(range(ndim))
+    if ndim:
+        order[a], order[b] = order[b], order[a]
+    return _permute(self, order)
+
+
+@aten("t", "t_copy", "numpy_T", "mT", "matrix_H", "adjoint")
+def matrix_transpose(ctx: Context, self: Expr) -> Expr:
+    if dtype_of(self).startswith("complex"):
+        raise Unsupported("the transposition of a complex matrix")
+    ndim = ndim_of(self)
+    if ndim < 2:
+        return self
+    if ctx.dims() == tuple(reversed(dims_of(self))) and ndim != 2:
+        return _permute(self, list(reversed(range(ndim))))
+    return _permute(self, [*range(ndim - 2), ndim - 1, ndim - 2])
+
+
+@aten("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
+def movedim(ctx: Context, self: Expr, source: Any, destination: Any) -> Expr:
+    ndim = ndim_of(self)
+    from_, to = axes_of(source, ndim), axes_of(destination, ndim)
+    rest = iter(a for a in range(ndim) if a not in from_)
+    order = [from_[to.index(i)] if i in to else next(rest) for i in range(ndim)]
+    return _permute(self, order)
+
+
+@aten("expand", "expand_as", "broadcast_to", "expand_copy")
+def expand(
+    ctx: Context, self: Expr, size: Any = None, implicit: bool = False, other: Any = None
+) -> Expr:
+    return self if dims_of(self) == ctx.dims() else R.broadcast_to(self, ctx.dims())
+
+
+@aten("repeat", "tile")
+def repeat(ctx: Context, self: Expr, repeats: Any = None, dims: Any = None) -> Expr:
+    """A broadcast along new axes, then a reshape: XLA fuses both."""
+    given = list(repeats if repeats is not None else dims)
+    shape = list(dims_of(self))
+    ndim = max(len(given), len(shape))
+    given = [1] * (ndim - len(given)) + given
+    shape = [1] * (ndim - len(shape)) + shape
+    if all(isinstance(r, int) and r == 1 for r in given):
+        return ctx.reshape(self, shape)
+    narrow: list[Dim] = []
+    wide: list[Dim] = []
+    for times, size in zip(given, shape, strict=True):
+        narrow += [1, size]
+        wide += [times, size]
+    return ctx.reshape(R.broadcast_to(ctx.reshape(self, narrow), wide), ctx.dims())
+
+
+@aten("repeat_interleave.self_int")
+def repeat_interleave(
+    ctx: Context, self: Expr, repeats: Any, dim: int | None = None, output_size: Any = None
+) -> Expr:
+    shape: list[Dim] = list(dims_of(self))
+    if dim is None:
+        total: Any = 1
+        for d in shape:
+            total = total * d
+        shape, axis = [total], 0
+    else:
+        axis = axis_of(dim, len(shape))
+    narrow = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+    wide = [*shape[: axis + 1], repeats, *shape[axis + 1 :]]
+    return ctx.reshape(R.broadcast_to(ctx.reshape(self, narrow), wide), ctx.dims())
+
+
+@aten("flip", "fliplr", "flipud")
+def flip(ctx: Context, self: Expr, dims: Sequence[int] = ()) -> Expr:
+    x = self
+    for axis in axes_of(dims, ndim_of(self)) if dims else []:
+        x = R.flip(x, axis)
+    return x
+
+
+@aten("roll")
+def roll(ctx: Context, self: Expr, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Expr:
+    shape = dims_of(self)
+    x = self if dims else R.reshape(self, (-1,))
+    for shift, axis in zip(shifts, axes_of(dims, len(shape)) if dims else [0], strict=True):
+        x = ctx.emit(x)
+        size = dims_of(x)[axis]
+        if isinstance(size, int) and size == 0:
+            continue
+        at = size - shift % size
+        tail = R.strided_slice(x, [axis], [at], [size])
+        x = R.concat([tail, R.strided_slice(x, [axis], [0], [at])], axis)
+    return ctx.reshape(x, ctx.dims())
+
+
+# -- parts ---------------------------------------------------------------------------------------
+def take_range(x: Expr, axis: int, start: Dim, stop: Dim, step: int = 1) -> Expr:
+    """``x[start:stop:step]`` along one axis; the bounds lie inside."""
+    if step == 1 and isinstance(start, int) and start == 0 and stop == dims_of(x)[axis]:
+        return x
+    return R.strided_slice(x, [axis], [start], [stop], [step], assume_inbound=True)
+
+
+def _bound(value: Any, size: Dim, default: Dim) -> Dim:
+    """A slice's bound counted from the front and clamped, as Python does."""
+    if value is None:
+        return default
+    if isinstance(value, int):
+        if value >= END:
+            return size
+        if isinstance(size, int):
+            return max(0, min(value + size if value < 0 else value, size))
+        if value == 0:
+            return 0
+        # torch.export decided how the bound lies to the size; the result's shape holds it.
+        return tir.simplify(value + size) if value < 0 else value
+    return value
+
+
+@aten("slice.Tensor", "slice_copy.Tensor", "narrow")
+def slice_(
+    ctx: Context,
+    self: Expr,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
+    length: Any = None,
+) -> Expr:
+    axis = axis_of(dim, ndim_of(self))
+    size = dims_of(self)[axis]
+    low = _bound(start, size, 0)
+    count = ctx.dims()[axis]
+    if isinstance(size, int) and isinstance(count, int) and count == size and step == 1:
+        return self
+    high = _bound(end, size, size) if length is None else _bound(low + length, size, size)
+    if step == 1:
+        high = low + count  # what torch has made of an end beyond the size
+        high = tir.simplify(high) if isinstance(high, tir.PrimExpr) else high
+    return take_range(self, axis, low, high, step)
+
+
+@aten("select.int", "select_copy.int")
+def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
+    axis = axis_of(dim, ndim_of(self))
+    at = index
+    if isinstance(index, int) and index < 0:
+        at = dims_of(self)[axis] + index
+    one = take_range(self, axis, at, at + 1)
+    return ctx.reshape(one, ctx.dims())
+
+
+@aten(
+    "split.Tensor",
+    "split.sizes",
+    "split_with_sizes",
+    "split_with_sizes_copy",
+    "split_copy.Tensor",
+    "chunk",
+    "tensor_split.sections",
+    "tensor_split.indices",
+    "unsafe_split.Tensor",
+    "unsafe_chunk",
+)
+def split(
+    ctx: Context,
+    self: Expr,
+    split_size: Any = None,
+    split_sizes: Any = None,
+    chunks: Any = None,
+    sections: Any = None,
+    indices: Any = None,
+    dim: int = 0,
+) -> list[Expr]:
+    """The parts' sizes are those that torch gives."""
+    axis = axis_of(dim, ndim_of(self))
+    sizes = [ctx.dims(i)[axis] for i in range(len(ctx.out))]
+    if len(sizes) == 1:
+        return [self]
+    if all(isinstance(s, int) and s == sizes[0] for s in sizes):
+        return list(ctx.emit(R.split(self, len(sizes), axis)))
+    if all(isinstance(s, int) for s in sizes):
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]  # type: ignore[arg-type]
+        return list(ctx.emit(R.split(self, ends, axis)))
+    parts: list[Expr] = []
+    start: Dim = 0
+    for size in sizes:
+        stop = tir.simplify(start + size)
+        parts.append(take_range(self, axis, start, stop))
+        start = stop
+    return parts
+
+
+@aten("unbind.int", "unbind_copy.int")
+def unbind(ctx: Context, self: Expr, dim: int = 0) -> list[Expr]:
+    axis = axis_of(dim, ndim_of(self))
+    count = len(ctx.out)
+    if count == 1:
+        return [ctx.reshape(self, ctx.dims(0))]
+    parts = ctx.emit(R.split(self, count, axis))
+    return [R.squeeze(part, [axis]) for part in parts]
+
+
+@aten("diagonal", "diagonal_copy", "diag")
+def diagonal(
+    ctx: Context, self: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1, diagonal: int = 0
+) -> Expr:
+    """Flatten the two axes; the diagonal has a stride of one row and one column."""
+    shape = dims_of(self)
+    offset = offset or diagonal
+    if len(shape) < 2:
+        raise Unsupported("diag of a vector")
+    a, b = axis_of(dim1, len(shape)), axis_of(dim2, len(shape))
+    rows, columns = (static(shape[i], "a dimension of diagonal") for i in (a, b))
+    others = [i for i in range(len(shape)) if i not in (a, b)]
+    x = _permute(self, [*others, a, b])
+    lead = [shape[i] for i in others]
+    count = static(ctx.dims()[-1], "the length of a diagonal")
+    if count == 0:
+        return ctx.full(ctx.dims(), 0, dtype_of(self))
+    first = offset if offset >= 0 else -offset * columns
+    flat = R.reshape(x, (*lead, rows * columns))
+    last = first + (count - 1) * (columns + 1) + 1
+    return take_range(flat, len(lead), first, last, columns + 1)
+
+
+# -- joining -------------------------------------------------------------------------------------
+def _joined(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
+    """Tensors in the result's dtype, without torch's legacy empty vectors."""
+    used = [t for t in tensors if not (ndim_of(t) == 1 and dims_of(t) == (0,))]
+    return [ctx.cast(t, ctx.dtype()) for t in used or list(tensors)]
+
+
+@aten("cat", "concat", "concatenate")
+def cat(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
+    parts = _joined(ctx, tensors)
+    return parts[0] if len(parts) == 1 else R.concat(parts, axis_of(dim, ndim_of(parts[0])))
+
+
+@aten("stack")
+def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
+    shape = ctx.dims()
+    axis = dim % len(shape)
+    thin = (*shape[:axis], 1, *shape[axis + 1 :])
+    parts = [ctx.reshape(ctx.cast(t, ctx.dtype()), thin) for t in tensors]
+    return parts[0] if len(parts) == 1 else R.concat(parts, axis)
+
+
+# -- padding and triangles -----------------------------------------------------------------------
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pad_pairs(pad: Sequence[Any], ndim: int) -> list[tuple[int, int]]:
+    """(before, after) per axis from torch's order: the last axis first."""
+    widths = [static(p, "padding") for p in pad]
+    pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)]
+    return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
+
+
+@aten("constant_pad_nd", "pad")
+def pad(
+    ctx: Context, self: Expr, pad: Sequence[Any], value: Any = None, mode: str = "constant"
+) -> Expr:
+    """Negative widths cut."""
+    pairs = pad_pairs(pad, ndim_of(self))
+    x = self
+    for axis, (low, high) in enumerate(pairs):
+        if low < 0 or high < 0:
+            size = dims_of(self)[axis]
+            stop = tir.simplify(size + min(high, 0))
+            x = ctx.emit(take_range(ctx.emit(x), axis, max(-low, 0), stop))
+    widths = [(max(low, 0), max(high, 0)) for low, high in pairs]
+    if not any(low or high for low, high in widths):
+        return x
+    if mode not in PAD_MODES:
+        raise Unsupported(f"the padding mode {mode!r}")
+    if mode == "constant":
+        fill = scalar(0 if value is None else value, dtype_of(self))
+        return R.nn.pad(x, _flat(widths), "constant", fill)
+    return R.nn.pad(x, _flat(widths), PAD_MODES[mode])
+
+
+def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    return [p for pair in pairs for p in pair]
+
+
+def _pad_mode(mode: str) -> Function:
+    def convert(ctx: Context, self: Expr, padding: Sequence[Any]) -> Expr:
+        return pad(ctx, self, padding, None, mode)
+
+    return convert
+
+
+for _n in (1, 2, 3):
+    aten(f"reflection_pad{_n}d")(_pad_mode("reflect"))
+    aten(f"replication_pad{_n}d")(_pad_mode("replicate"))
+
+
+@aten("tril")
+def tril(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
+    return R.tril(self, diagonal)
+
+
+@aten("triu")
+def triu(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
+    return R.triu(self, diagonal)
+
+
+@aten("pixel_shuffle")
+def pixel_shuffle(ctx: Context, self: Expr, upscale_factor: int) -> Expr:
+    *lead, channels, high, wide = dims_of(self)
+    r = upscale_factor
+    deep = static(channels, "the number of channels") // (r * r)
+    n = len(lead)
+    x = R.reshape(self, (*lead, deep, r, r, high, wide))
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return R.reshape(R.permute_dims(x, order), ctx.dims())
+
+
+@aten("pixel_unshuffle")
+def pixel_unshuffle(ctx: Context, self: Expr, downscale_factor: int) -> Expr:
+    *lead, channels, _, _ = dims_of(self)
+    r = downscale_factor
+    *_, high, wide = ctx.dims()
+    n = len(lead)
+    x = R.reshape(self, (*lead, channels, high, r, wide, r))
+    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    return R.reshape(R.permute_dims(x, order), ctx.dims())
+
+
+@aten("channel_shuffle")
+def channel_shuffle(ctx: Context, self: Expr, groups: Any) -> Expr:
+    lead, channels, *rest = dims_of(self)
+    each = static(channels, "the number of channels") // groups
+    x = R.reshape(self, (lead, groups, each, *rest))
+    order = [0, 2, 1, *range(3, 3 + len(rest))]
+    return R.reshape(R.permute_dims(x, order), ctx.dims())
+
+
+@aten("unfold")
+def unfold(ctx: Context, self: Expr, dimension: int, size: int, step: int) -> Expr:
+    axis = axis_of(dimension, ndim_of(self))
+    count = static(ctx.dims()[axis], "the number of windows")
+    windows = torch.arange(count)[:, None] * step + torch.arange(size)[None, :]
+    taken = R.take(self, Constant(windows.numpy()), axis)
+    ndim = ndim_of(self)
+    order = [i if i <= axis else i + 1 for i in range(ndim)] + [axis + 1]
+    return R.permute_dims(taken, order)

@@ -1,0 +1,235 @@
+"""What converters work with: the node at hand, type promotion, and emitting bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.builder import BlockBuilder
+from relax2xla.dtypes import dtype_name, is_float, is_integer
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.symbols import Symbols
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, const
+
+Dim = tir.Dim
+Dims = tuple[Dim, ...]
+Number = bool | int | float | complex
+
+
+def info_of(x: Expr) -> TensorStructInfo:
+    """Struct info of a tensor; a gap for any other value."""
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise Unsupported(f"expected a tensor, got {info}")
+    return info
+
+
+def dtype_of(x: Expr) -> str:
+    """dtype of a tensor."""
+    return info_of(x).dtype
+
+
+def ndim_of(x: Expr) -> int:
+    """Rank of a tensor."""
+    return info_of(x).ndim
+
+
+def dims_of(x: Expr) -> Dims:
+    """Shape of a tensor. The interpreter gives every value the shape that torch knows."""
+    dims = info_of(x).dims
+    if dims is None:
+        raise Unsupported("the shape of an operand is not known")
+    return dims
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """``axis`` counted from the front; 0 and -1 are axes of a scalar too, as in torch."""
+    return axis % max(ndim, 1)
+
+
+def axes_of(axes: int | Sequence[int] | None, ndim: int) -> list[int]:
+    """Axes counted from the front; None and the empty list are all of them."""
+    if axes is None or (not isinstance(axes, int) and len(axes) == 0):
+        return list(range(ndim))
+    given = [axes] if isinstance(axes, int) else axes
+    return [axis_of(a, ndim) for a in given] if ndim else []
+
+
+def static(dim: Any, what: str) -> int:
+    """``dim`` as an integer; a gap where it is symbolic."""
+    if not isinstance(dim, int):
+        raise Unsupported(
+            f"{what} must be known at compile time; it is {dim}", "export with a static dimension"
+        )
+    return dim
+
+
+def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
+    """The StableHLO operation ``name``, for what Relax has no operator for."""
+    return Op.get(f"relax.stablehlo.{name}")(*operands, **attrs)
+
+
+def chlo(name: str, *operands: Expr) -> Expr:
+    """The CHLO operation ``name``."""
+    return Op.get(f"relax.chlo.{name}")(*operands)
+
+
+_PROTOTYPES: dict[tuple[str, bool], torch.Tensor] = {}
+
+
+def _prototype(x: Expr) -> torch.Tensor:
+    """A tensor that promotes as ``x`` does: its dtype, and whether it has dimensions."""
+    info = info_of(x)
+    key = (info.dtype, info.ndim > 0)
+    if key not in _PROTOTYPES:
+        shape = (1,) if key[1] else ()
+        dtype = getattr(torch, info.dtype)
+        _PROTOTYPES[key] = torch.empty(shape, dtype=dtype, device="meta")
+    return _PROTOTYPES[key]
+
+
+def result_type(*values: Any) -> str:
+    """dtype that torch computes in when these tensors and numbers meet."""
+    dimensioned: torch.dtype | None = None
+    scalars: torch.dtype | None = None
+    numbers: torch.dtype | None = None
+
+    def join(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:
+        return b if a is None else torch.promote_types(a, b)
+
+    for v in values:
+        if isinstance(v, Expr):
+            proto = _prototype(v)
+            if proto.ndim:
+                dimensioned = join(dimensioned, proto.dtype)
+            else:
+                scalars = join(scalars, proto.dtype)
+        elif isinstance(v, tir.PrimExpr):
+            numbers = join(numbers, torch.int64)
+        else:
+            numbers = join(numbers, torch.result_type(v, v))
+    # A lower kind of operand counts only where it is of a higher category.
+    found = None
+    for group, shape in ((dimensioned, (1,)), (scalars, ()), (numbers, None)):
+        if group is None:
+            continue
+        if found is None:
+            found = group
+        elif shape == ():
+            found = torch.result_type(_meta(found, (1,)), _meta(group, ()))
+        else:
+            found = torch.result_type(_meta(found, (1,)), _NUMBER[_category(group)])
+    if found is None:
+        raise Unsupported("no operand has a dtype")
+    return dtype_name(found)
+
+
+_NUMBER: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+def _category(dtype: torch.dtype) -> str:
+    if dtype.is_complex:
+        return "complex"
+    if dtype.is_floating_point:
+        return "float"
+    return "bool" if dtype == torch.bool else "int"
+
+
+def _meta(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+class Context:
+    """One node under conversion.
+
+    ``out``: what torch says of its result (a fake tensor, or a tuple of them).
+    """
+
+    def __init__(self, builder: BlockBuilder, symbols: Symbols) -> None:
+        self.builder = builder
+        self.symbols = symbols
+        self.out: Any = None
+
+    # -- the result as torch describes it ----------------------------------------------------
+    def dims(self, index: int | None = None) -> Dims:
+        """Shape of the result, or of field ``index`` of it."""
+        return self.symbols.dims((self.out if index is None else self.out[index]).shape)
+
+    def dtype(self, index: int | None = None) -> str:
+        """dtype of the result, or of field ``index`` of it."""
+        return dtype_name((self.out if index is None else self.out[index]).dtype)
+
+    # -- emitting ----------------------------------------------------------------------------
+    def emit(self, value: Expr) -> Expr:
+        """Bind a value that is used more than once."""
+        return self.builder.emit(value)
+
+    def cast(self, x: Expr, dtype: str) -> Expr:
+        """``x`` in another dtype."""
+        return x if dtype_of(x) == dtype else R.astype(x, dtype)
+
+    def tensor(self, value: Any, dtype: str) -> Expr:
+        """A tensor, number or symbolic integer as a tensor of ``dtype``."""
+        if isinstance(value, Expr):
+            return self.cast(value, dtype)
+        if isinstance(value, tir.PrimExpr):
+            vector = R.shape_to_tensor(ShapeExpr((value,)))
+            return self.cast(R.reshape(vector, ()), dtype)
+        return scalar(value, dtype)
+
+    def promote(self, *values: Any, dtype: str | None = None) -> list[Expr]:
+        """Tensors of the dtype that torch computes in (or of ``dtype``)."""
+        common = dtype or result_type(*values)
+        return [self.tensor(v, common) for v in values]
+
+    def reshape(self, x: Expr, dims: Iterable[Dim]) -> Expr:
+        """``x`` in another shape."""
+        shape = tuple(dims)
+        return x if info_of(x).dims == shape else R.reshape(x, shape)
+
+    def full(self, dims: Dims, value: Any, dtype: str) -> Expr:
+        """A tensor that holds one value everywhere."""
+        return R.full(dims, self.tensor(value, dtype), dtype)
+
+    def where(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """``a`` where ``condition`` holds, else ``b``, with broadcasting."""
+        return R.where(condition, a, b)
+
+    def count(self, x: Expr, axes: Iterable[int], minus: Any, dtype: str) -> Expr:
+        """Number of elements along ``axes``, less ``minus``, at least zero, as a scalar."""
+        total: Any = 1
+        for a in axes:
+            total = total * dims_of(x)[a]
+        if isinstance(total, int):
+            return scalar(max(total - minus, 0), dtype)
+        return R.maximum(
+            R.subtract(self.tensor(total, dtype), scalar(minus, dtype)), scalar(0, dtype)
+        )
+
+    def wrap(self, index: Expr, size: Dim) -> Expr:
+        """Indices that may be negative, counted from the front."""
+        index = self.emit(index)
+        if isinstance(index, Constant) and bool((index.data >= 0).all()):
+            return index
+        dtype = dtype_of(index)
+        negative = R.less(index, scalar(0, dtype))
+        return R.where(negative, R.add(index, self.tensor(size, dtype)), index)
+
+
+def scalar(value: Number, dtype: str) -> Constant:
+    """A 0-dimensional constant. Raises ``Unsupported`` where the value does not fit."""
+    if isinstance(value, float) and is_integer(dtype) and not value.is_integer():
+        raise Unsupported(f"the number {value} meets a tensor of {dtype}")
+    if isinstance(value, complex) and not dtype.startswith("complex"):
+        raise Unsupported(f"the complex number {value} meets a tensor of {dtype}")
+    return const(value, dtype)
+
+
+def want_float(x: Expr, what: str) -> None:
+    """A gap unless ``x`` is a real floating-point tensor."""
+    if not is_float(dtype_of(x)):
+        raise Unsupported(f"{what} of a {dtype_of(x)} tensor")

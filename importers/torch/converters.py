@@ -1,0 +1,13 @@
+"""Loads every file of converters, once."""
+
+from __future__ import annotations
+
+import importlib
+
+FILES = ("aten_create", "aten_index", "aten_math", "aten_nn", "aten_reduce", "aten_shape")
+
+
+def load() -> None:
+    """Fill the registry."""
+    for name in FILES:
+        importlib.import_module(f"relax2xla.importers.torch.{name}")

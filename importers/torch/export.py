@@ -1,0 +1,436 @@
+"""From an ExportedProgram to an IRModule: a walk over the fx graph.
+
+The graph is taken as torch.export leaves it, so that composite operators (linear, layer_norm,
+scaled_dot_product_attention, gelu) arrive whole. Torch rewrites it in two cases only: to make it
+functional where it writes in place through views, and to decompose the very operators that have no
+converter here.
+
+Each value that is made is compared with what torch says of it (dtype and shape). This catches a
+wrong converter or inference rule at import, and gives shapes to Relax that only torch could prove.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+
+from relax2xla import tir
+from relax2xla.builder import BlockBuilder
+from relax2xla.dtypes import dtype_name
+from relax2xla.errors import TVMError
+from relax2xla.importers._gaps import Gaps, Unsupported
+from relax2xla.importers.torch import converters
+from relax2xla.importers.torch.context import Context
+from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
+from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
+from relax2xla.importers.torch.spans import Spans
+from relax2xla.importers.torch.symbols import Symbols
+from relax2xla.importers.torch.weights import Weights, as_numpy
+from relax2xla.ir import (
+    Constant,
+    Expr,
+    IRModule,
+    PrimStructInfo,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    Var,
+)
+
+WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+# What they check is settled when the program is exported (dtypes, devices), or stands in the
+# bounds of the symbolic variables.
+CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+ROUNDS = 4
+
+
+def from_exported_program(
+    exported_program: ExportedProgram,
+    *,
+    keep_params_as_input: bool = False,
+    unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = False,
+) -> IRModule:
+    """A program of ``torch.export.export`` as an IRModule with the function ``main``.
+
+    The parameters of ``main`` are the tensors among the user's inputs, nested ones flattened in
+    order; its result is the tuple of the flattened outputs. A dimension of ``torch.export.Dim`` is
+    one symbolic variable everywhere; its range is in the function attributes
+    ``tir_var_lower_bound`` and ``tir_var_upper_bound``.
+
+    keep_params_as_input:     parameters of the module follow the inputs as parameters of ``main``,
+                              and their values are its attribute ``params`` (see ``detach_params``);
+                              otherwise they are constants that share torch's memory
+    unwrap_unit_return_tuple: return the value itself where the tuple would have one field
+    no_bind_return_tuple:     return the tuple without binding it to a variable first
+
+    Raises ``OpNotImplemented`` with everything that cannot be converted.
+    """
+    program = exported_program
+    if not isinstance(program, ExportedProgram):
+        raise TypeError(
+            f"from_exported_program takes the result of torch.export.export; "
+            f"got {type(program).__name__}"
+        )
+    options = (keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
+    if needs_functionalization(program.graph_module):
+        program = decompose(program, {})
+    tried: set[Any] = set()
+    for _ in range(ROUNDS):
+        importer = Importer(program, *options)
+        mod = importer.run()
+        table = {} if mod is not None else decompositions(importer.open - tried)
+        if mod is not None or not table:
+            break
+        tried |= set(table)
+        program = decompose(program, table)
+    importer.gaps.raise_if_any()
+    assert mod is not None
+    return mod
+
+
+def decompose(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    """The program made functional, with only the operators of ``table`` decomposed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about classes of its own
+        return program.run_decompositions(table)
+
+
+def decompositions(ops: set[Any]) -> dict[Any, Any]:
+    """Torch's decompositions of those of ``ops`` that have one."""
+    if not ops:
+        return {}
+    from torch._decomp import decomposition_table
+
+    core = torch.export.default_decompositions()
+    found: dict[Any, Any] = {}
+    for op in ops:
+        if op in core:
+            found[op] = core[op]
+        elif op in decomposition_table:
+            found[op] = decomposition_table[op]
+    return found
+
+
+class Importer:
+    """One walk over one program; ``open`` holds the operators that had no (full) converter."""
+
+    def __init__(
+        self, program: ExportedProgram, keep_params: bool, unwrap: bool, no_bind: bool
+    ) -> None:
+        converters.load()
+        self.program = program
+        self.keep_params, self.unwrap, self.no_bind = keep_params, unwrap, no_bind
+        self.gaps = Gaps("PyTorch program")
+        self.open: set[Any] = set()
+        self.symbols = Symbols()
+        self.weights = Weights()
+        self.spans = Spans()
+        self.builder = BlockBuilder()
+        self.ctx = Context(self.builder, self.symbols)
+        self.env: dict[Node, Any] = {}
+
+    # -- the program -------------------------------------------------------------------------
+    def run(self) -> IRModule | None:
+        """The module, or None where there are gaps."""
+        self.name_symbols()
+        inputs, params, values = self.inputs()
+        attrs: dict[str, Any] = {}
+        if self.keep_params:
+            attrs = {"num_input": len(inputs), "params": values}
+        attrs.update(self.bounds([*inputs, *params]))
+        with self.builder.function("main", [*inputs, *params], attrs):
+            with self.builder.dataflow():
+                outputs = self.walk(self.program.graph_module)
+                result = self.result(self.user_outputs(outputs))
+            self.builder.emit_func_output(result)
+        return None if self.gaps else self.builder.get()
+
+    def name_symbols(self) -> None:
+        """Give symbols the names of the user's ``torch.export.Dim``, where torch knows them."""
+        for node in self.program.graph.nodes:
+            value = node.meta.get("val")
+            if node.op != "placeholder" or not isinstance(value, torch.Tensor):
+                continue
+            for size in value.shape:
+                if isinstance(size, torch.SymInt):
+                    env = size.node.shape_env
+                    names = getattr(env, "source_name_to_debug_name", {})
+                    sources = getattr(env, "source_to_var", {})
+                    for source, name in names.items():
+                        if source in sources:
+                            self.symbols.name(env.replace(sources[source]), name)
+                    return
+
+    def bounds(self, params: Sequence[Var]) -> dict[str, Any]:
+        """Function attributes with the ranges of the symbolic variables."""
+        used = {v for p in params for v in _variables(p.struct_info)}
+        low: dict[str, int] = {}
+        high: dict[str, int] = {}
+        for symbol, interval in self.program.range_constraints.items():
+            variable = self.symbols.variables.get(str(symbol))
+            if variable is None or variable not in used:
+                continue
+            if interval.lower.is_Integer:
+                low[variable.name] = int(interval.lower)
+            if interval.upper.is_Integer:
+                high[variable.name] = int(interval.upper)
+        named = (("tir_var_lower_bound", low), ("tir_var_upper_bound", high))
+        return {name: bound for name, bound in named if bound}
+
+    def inputs(self) -> tuple[list[Var], list[Var], list[Any]]:
+        """Variables of the user's inputs, of the parameters kept as inputs, and their values."""
+        placeholders = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
+        inputs: list[Var] = []
+        params: list[Var] = []
+        values: list[Any] = []
+        for spec in self.program.graph_signature.input_specs:
+            node = placeholders[spec.arg.name]
+            if spec.kind in WEIGHTS:
+                tensor = self.tensor_of(spec)
+                if self.keep_params and spec.kind == InputKind.PARAMETER:
+                    values.append(as_numpy(tensor))
+                    params.append(self.parameter(node, spec.target or ""))
+                else:
+                    self.env[node] = self.weights.constant(tensor)
+            elif spec.kind != InputKind.USER_INPUT:
+                self.gaps.add(f"input {spec.arg.name}", f"an input of kind {spec.kind.name}", "")
+            elif hasattr(spec.arg, "value"):
+                self.env[node] = spec.arg.value  # a number that the export has fixed
+            else:
+                inputs.append(self.parameter(node, node.name))
+        return inputs, params, values
+
+    def tensor_of(self, spec: Any) -> torch.Tensor:
+        """The value of a parameter, buffer or constant."""
+        state = self.program.state_dict
+        if spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state:
+            return state[spec.target]
+        return self.program.constants[spec.target]
+
+    def parameter(self, node: Node, source: str) -> Var:
+        """A parameter of ``main`` for a placeholder."""
+        value = node.meta["val"]
+        var = Var(node.name, self.struct_info(value), self.spans.named(source))
+        # A symbolic integer is worth its expression everywhere else.
+        self.env[node] = self.symbols.value(value) if isinstance(value, torch.SymInt) else var
+        return var
+
+    def struct_info(self, value: Any) -> StructInfo:
+        """Struct info of a fake tensor or of a symbolic integer."""
+        if isinstance(value, torch.Tensor):
+            return TensorStructInfo(self.symbols.dims(value.shape), dtype_name(value.dtype))
+        if isinstance(value, torch.SymInt):
+            known = self.symbols.value(value)
+            return PrimStructInfo(value=known)
+        dtype = {bool: "bool", int: "int64", float: "float64"}.get(type(value))
+        if dtype is None:
+            raise Unsupported(f"an input of type {type(value).__name__}")
+        return PrimStructInfo(dtype)
+
+    def user_outputs(self, outputs: Sequence[Any]) -> list[Any]:
+        """The outputs that the user's function returns; mutations are gaps."""
+        kept: list[Any] = []
+        for spec, value in zip(self.program.graph_signature.output_specs, outputs, strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT:
+                kept.append(value)
+            else:
+                kind = spec.kind.name.lower().replace("_", " ")
+                what = "call model.eval() before the export, or return the new value"
+                self.gaps.add(kind, f"the program changes {spec.target!r}", spec.target or "", what)
+        return kept
+
+    def result(self, outputs: list[Any]) -> Any:
+        """Bind what the function returns."""
+        fields = [self.returned(v) for v in outputs]
+        if self.unwrap and len(fields) == 1:
+            return self.builder.emit_output(fields[0])
+        if self.no_bind:
+            return Tuple([self.builder.emit_output(f) for f in fields])
+        return self.builder.emit_output(Tuple(fields))
+
+    def returned(self, value: Any) -> Expr:
+        """An output; None is the empty tuple."""
+        if value is None:
+            return Tuple(())
+        if isinstance(value, Expr):
+            return value
+        return StringImm(value) if isinstance(value, str) else PrimValue(value)
+
+    # -- graphs ------------------------------------------------------------------------------
+    def walk(self, module: GraphModule) -> Sequence[Any]:
+        """Convert every node of a graph whose placeholders have values; gives its outputs."""
+        for node in module.graph.nodes:
+            if node.op == "output":
+                return [self.read(a) for a in node.args[0]]
+            if node.op == "placeholder":
+                continue
+            if node.op == "get_attr":
+                self.env[node] = self.attribute(module, node)
+                continue
+            with self.builder.source(self.spans.of(node)):
+                self.env[node] = self.convert(node)
+        raise TVMError("the graph has no output node")
+
+    def attribute(self, module: GraphModule, node: Node) -> Any:
+        """A submodule, or a tensor as a constant."""
+        value = operator.attrgetter(str(node.target))(module)
+        return self.weights.constant(value) if isinstance(value, torch.Tensor) else value
+
+    def read(self, arg: Any) -> Any:
+        """The value of an argument, with nodes replaced by theirs."""
+        if isinstance(arg, Node):
+            return self.env[arg]
+        if isinstance(arg, list | tuple):
+            return [self.read(a) for a in arg]
+        return arg
+
+    def convert(self, node: Node) -> Any:
+        """The value of a node; where there is none, a gap and a stand-in."""
+        expected = node.meta.get("val")
+        try:
+            value = self.value(node, expected)
+        except Unsupported as e:
+            if not e.hint and isinstance(node.target, torch._ops.OpOverload):
+                self.open.add(node.target)
+            self.gaps.add(str(node.target), e.reason, self.spans.where(node), e.hint)
+            return self.stand_in(node, expected)
+        return self.bound(node, value, expected)
+
+    def value(self, node: Node, expected: Any) -> Any:
+        """Convert one node."""
+        target = node.target
+        if isinstance(expected, torch.SymInt | torch.SymBool):
+            return self.symbols.value(expected)
+        if target is operator.getitem:
+            container, index = self.read(node.args[0]), node.args[1]
+            if container[index] is None:
+                raise Unsupported(f"its output {index} is not computed", "use the first output only")
+            return container[index]
+        if isinstance(expected, bool | int | float):
+            return expected  # arithmetic on sizes that the export has settled
+        if isinstance(target, torch._ops.OpOverload):
+            return self.call(node, target)
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self.inline(node, target)
+        raise Unsupported("no converter for this function")
+
+    def call(self, node: Node, op: Any) -> Any:
+        """Convert a call of an operator."""
+        name = operator_name(op)
+        if name in CHECKS:
+            return None
+        if name == "_assert_scalar":
+            return self.check(node)
+        changed = functional_form(op)
+        converter = CONVERTERS.get(operator_name(changed or op))
+        if converter is None:
+            raise Unsupported("no converter")
+        args = [self.read(a) for a in node.args]
+        kwargs = {k: self.read(v) for k, v in node.kwargs.items()}
+        self.ctx.out = node.meta["val"]
+        try:
+            value = converter.function(self.ctx, **bind(changed or op, converter, args, kwargs))
+        except TVMError as e:
+            notes = "; ".join(n.strip() for n in getattr(e, "__notes__", ()))
+            raise Unsupported(f"{e}{f' ({notes})' if notes else ''}") from e
+        if changed is not None:
+            value = self.ctx.cast(value, self.ctx.dtype())
+        return value
+
+    def check(self, node: Node) -> None:
+        """A condition on sizes: torch derives it from the bounds, which ``main`` carries."""
+        if isinstance(self.read(node.args[0]), Expr):
+            raise Unsupported("an assertion on data")
+
+    def inline(self, node: Node, op: Any) -> Any:
+        """Regions that only concern gradients are converted in place."""
+        name = op.name()
+        if name != "wrap_with_set_grad_enabled":
+            raise Unsupported("this control flow operator has no converter yet")
+        _, module, *args = (self.read(a) for a in node.args)
+        for placeholder, value in zip(
+            (n for n in module.graph.nodes if n.op == "placeholder"), args, strict=True
+        ):
+            self.env[placeholder] = value
+        return self.walk(module)
+
+    # -- values ------------------------------------------------------------------------------
+    def bound(self, node: Node, value: Any, expected: Any) -> Any:
+        """Bind a value to a variable named after the node, and compare it with torch's."""
+        if isinstance(value, list | tuple):
+            fields = expected if isinstance(expected, list | tuple) else [None] * len(value)
+            return [self.bound(node, v, e) for v, e in zip(value, fields, strict=True)]
+        if isinstance(value, Expr):
+            if not isinstance(value, Var | Constant | ShapeExpr | PrimValue):
+                value = self.builder.emit(value, node.name)
+            if isinstance(expected, torch.Tensor):
+                value = self.compared(node, value, expected)
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and functional_form(target) is not None:
+            self.overwrite(node, value)
+        return value
+
+    def overwrite(self, node: Node, value: Any) -> None:
+        """After an in-place operator, the variable that it changed holds the result too."""
+        changed: Any = node.args[0]
+        while isinstance(changed, Node):
+            self.env[changed] = value
+            target = changed.target
+            inplace = isinstance(target, torch._ops.OpOverload) and functional_form(target)
+            changed = changed.args[0] if inplace else None
+
+    def compared(self, node: Node, value: Expr, expected: torch.Tensor) -> Expr:
+        """``value`` if its struct info is what torch says; refined where Relax knows less."""
+        info = value.struct_info
+        dtype, dims = dtype_name(expected.dtype), self.symbols.dims(expected.shape)
+        wanted = TensorStructInfo(dims, dtype)
+        if not isinstance(info, TensorStructInfo) or info.dtype != dtype or info.ndim != len(dims):
+            raise self.wrong(node, info, wanted)
+        if info.dims is None:
+            return self.builder.match_cast(value, wanted, node.name)
+        refine = False
+        for ours, theirs in zip(info.dims, dims, strict=True):
+            if isinstance(ours, int) and isinstance(theirs, int):
+                if ours != theirs:
+                    raise self.wrong(node, info, wanted)
+            elif not tir.can_prove_equal(ours, theirs):
+                refine = True
+        return self.builder.match_cast(value, wanted, node.name) if refine else value
+
+    def wrong(self, node: Node, info: StructInfo, wanted: StructInfo) -> TVMError:
+        """The error for a converter that gives another shape or dtype than torch."""
+        return TVMError(
+            f"internal error of the PyTorch importer: {node.target} gives {info}, but torch says "
+            f"{wanted}, at {self.spans.where(node)}. Please report this with the operator's call: "
+            f"{node.format_node()}"
+        )
+
+    def stand_in(self, node: Node, expected: Any) -> Any:
+        """A value to go on with after a gap."""
+        if isinstance(expected, list | tuple):
+            return [self.stand_in(node, e) for e in expected]
+        if isinstance(expected, torch.Tensor):
+            return Var(node.name, self.struct_info(expected))
+        if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat):
+            return tir.Var(node.name, "int64")
+        return expected
+
+
+def _variables(info: StructInfo) -> list[tir.Var]:
+    """Symbolic variables in the struct info of a parameter."""
+    if isinstance(info, TensorStructInfo) and info.dims is not None:
+        dims = info.dims
+    else:
+        dims = (info.value,) if isinstance(info, PrimStructInfo) and info.value is not None else ()
+    return [v for d in dims if isinstance(d, tir.PrimExpr) for v in tir.free_vars(d)]

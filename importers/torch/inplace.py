@@ -1,0 +1,113 @@
+"""Operators that write in place: which are harmless, and their functional forms.
+
+``torch.export`` keeps ``relu_`` and ``add_`` as they are. Where the tensor that is written was made
+by an operator of its own and no view of it exists, the operator is its functional form, and the
+tensor's later readers get the result. In all other cases torch makes the graph functional.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from relax2xla.importers.torch.registry import CONVERTERS, operator_name
+
+# Composite operators, which have no alias annotations, that always make new memory.
+FRESH_COMPOSITES = frozenset(
+    {
+        "batch_norm",
+        "conv1d",
+        "conv1d.padding",
+        "conv2d",
+        "conv2d.padding",
+        "conv3d",
+        "conv3d.padding",
+        "conv_transpose1d",
+        "conv_transpose2d.input",
+        "conv_transpose3d.input",
+        "einsum",
+        "group_norm",
+        "instance_norm",
+        "layer_norm",
+        "linear",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "scaled_dot_product_attention",
+        "softmax.int",
+    }
+)
+
+
+@lru_cache(maxsize=1024)
+def functional_form(op: Any) -> Any:
+    """``aten.relu`` for ``aten.relu_``; None for an operator that does not write in place."""
+    schema = op._schema
+    if not schema.is_mutable or not schema.name.startswith("aten::"):
+        return None
+    base = schema.name.removeprefix("aten::")
+    packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
+    overload = schema.overload_name or "default"
+    if packet is None or overload not in packet.overloads():
+        return None
+    return getattr(packet, overload)
+
+
+@lru_cache(maxsize=1024)
+def makes_new_memory(op: Any) -> bool:
+    """Whether the results of ``op`` never share memory with its arguments."""
+    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable:
+        return False
+    if any(r.alias_info is not None for r in op._schema.returns):
+        return False
+    if operator_name(op) in FRESH_COMPOSITES:
+        return True
+    key = "CompositeImplicitAutograd"
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+
+
+def needs_functionalization(module: GraphModule) -> bool:
+    """Whether a graph writes in place in a way that the importer cannot follow by itself."""
+    order: dict[Node, int] = {}
+    for position, node in enumerate(module.graph.nodes):
+        order[node] = position
+        op = node.target
+        if node.op == "get_attr":
+            inner = getattr(module, str(op), None)
+            if isinstance(inner, GraphModule) and _writes(inner):
+                return True
+        if node.op == "call_function" and _mutable(op) and not _harmless(node, order):
+            return True
+    return False
+
+
+def _mutable(op: Any) -> bool:
+    return isinstance(op, torch._ops.OpOverload) and op._schema.is_mutable
+
+
+def _writes(module: GraphModule) -> bool:
+    return any(_mutable(node.target) for node in module.graph.nodes)
+
+
+def _harmless(node: Node, order: dict[Node, int]) -> bool:
+    """Whether all that ``node`` writes to was made for it, and nothing else can see it."""
+    form = functional_form(node.target)
+    if form is None or operator_name(form) not in CONVERTERS:
+        return False
+    at: Any = node.args[0]
+    while isinstance(at, Node) and at.op == "call_function":
+        # Readers from before the write must not have kept a view.
+        for user in at.users:
+            before = user is not node and order.get(user, len(order)) < order[node]
+            if before and not (makes_new_memory(user.target) or _mutable(user.target)):
+                return False
+        if makes_new_memory(at.target):
+            return True
+        if functional_form(at.target) is None:
+            return False
+        at = at.args[0]
+    return False

@@ -1,0 +1,133 @@
+"""One ATen operator is one function whose parameters are the arguments of the ATen schema.
+
+::
+
+    @aten("softmax.int", "_softmax")
+    def softmax(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr: ...
+
+Overloads share a function. A converter gets every argument that it names, with the schema's default
+where the call gives none. An argument that it does not name must have its default value (or be
+about placement in memory, which Relax decides by itself): anything else is a gap, never ignored.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from relax2xla.importers._gaps import Unsupported
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """A registered function, and the schema arguments that it takes."""
+
+    function: Function
+    params: frozenset[str]
+
+
+CONVERTERS: dict[str, Converter] = {}
+
+
+def aten(*names: str) -> Callable[[Function], Function]:
+    """Register a converter for overloads such as ``"add.Tensor"``; a bare ``"relu"`` is
+    ``relu.default``. Operators of other namespaces are written ``"prims::iota"``.
+    """
+
+    def register(function: Function) -> Function:
+        params = frozenset(list(inspect.signature(function).parameters)[1:])
+        for name in names:
+            if name in CONVERTERS:
+                raise RuntimeError(f"two converters for the ATen operator {name}")
+            CONVERTERS[name] = Converter(function, params)
+        return function
+
+    return register
+
+
+def operator_name(op: Any) -> str:
+    """``aten.add.Tensor`` is "add.Tensor", ``aten.relu.default`` "relu", others keep "ns::"."""
+    return op.name().removeprefix("aten::")
+
+
+def _same_device(value: Any) -> bool:
+    return value is None or torch.device(value).type != "meta"
+
+
+# Where a tensor lies in memory is not part of a Relax tensor: these arguments cannot change a
+# value, within the limits checked here.
+PLACEMENT: Mapping[str, Callable[[Any], bool]] = {
+    "device": _same_device,
+    "layout": lambda v: v in (None, torch.strided),
+    "pin_memory": lambda v: v in (None, False),
+    "non_blocking": lambda v: isinstance(v, bool),
+    "memory_format": lambda v: v is None or isinstance(v, torch.memory_format),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    name: str
+    required: bool
+    default: Any
+    wanted: bool
+
+
+_BOUND: dict[tuple[Any, int], list[_Argument]] = {}
+
+
+def _arguments(op: Any, converter: Converter) -> list[_Argument]:
+    key = (op, id(converter))
+    found = _BOUND.get(key)
+    if found is None:
+        found = [
+            _Argument(
+                a.name,
+                not a.has_default_value(),
+                a.default_value,
+                a.name in converter.params,
+            )
+            for a in op._schema.arguments
+        ]
+        missing = converter.params - {a.name for a in found}
+        # A converter may serve overloads with fewer arguments: those it must have a default for.
+        signature = inspect.signature(converter.function).parameters
+        for name in missing:
+            if signature[name].default is inspect.Parameter.empty:
+                raise RuntimeError(f"{op}: the converter's parameter {name} is not in the schema")
+        _BOUND[key] = found
+    return found
+
+
+def bind(
+    op: Any, converter: Converter, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments of a call by schema name; :class:`Unsupported` for one that is not handled."""
+    bound: dict[str, Any] = {}
+    refused: list[str] = []
+    for i, a in enumerate(_arguments(op, converter)):
+        if i < len(args):
+            value = args[i]
+        elif a.name in kwargs:
+            value = kwargs[a.name]
+        elif a.required:
+            raise Unsupported(f"the argument {a.name} is missing")
+        else:
+            value = a.default
+        if a.wanted:
+            bound[a.name] = value
+        elif a.name in PLACEMENT:
+            if not PLACEMENT[a.name](value):
+                refused.append(f"{a.name}={value}")
+        elif a.required or value is not a.default:
+            if a.required or type(value) is not type(a.default) or value != a.default:
+                refused.append(f"{a.name}={value!r}")
+    if refused:
+        raise Unsupported(f"the argument {', '.join(refused)} is not supported")
+    return bound

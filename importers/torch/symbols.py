@@ -1,0 +1,107 @@
+"""Symbolic integers of torch.export (sympy expressions) as symbolic integers of Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any
+
+import sympy
+import torch
+
+from relax2xla import tir
+from relax2xla.importers._gaps import Unsupported
+
+Dim = tir.Dim
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, int) or exponent < 0:
+        raise Unsupported(f"the symbolic power {base}**{exponent} has no integer form")
+    return reduce(lambda a, b: a * b, [base] * exponent, 1)
+
+
+def _floordiv(a: Any, b: Any) -> Any:
+    return a // b
+
+
+def _truncdiv(a: Any, b: Any) -> Any:
+    return tir.truncdiv(a, b)
+
+
+# sympy class name to a function of converted arguments; sizes are never negative, so the
+# remainders of C and of Python agree on them.
+RULES: dict[str, Callable[..., Any]] = {
+    "Add": lambda *a: reduce(lambda x, y: x + y, a),
+    "Mul": lambda *a: reduce(lambda x, y: x * y, a),
+    "Pow": _power,
+    "PowByNatural": _power,
+    "FloorDiv": _floordiv,
+    "CleanDiv": _floordiv,
+    "IntTrueDiv": _truncdiv,
+    "CeilDiv": lambda a, b: (a + b - 1) // b,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "ModularIndexing": lambda a, b, c: (a // b) % c,
+    "Max": lambda *a: reduce(tir.max, a),
+    "Min": lambda *a: reduce(tir.min, a),
+    "Identity": lambda a: a,
+    "Equality": lambda a, b: tir.EQ.make(a, b),
+    "Unequality": lambda a, b: tir.NE.make(a, b),
+    "StrictLessThan": lambda a, b: tir.LT.make(a, b),
+    "LessThan": lambda a, b: tir.LE.make(a, b),
+    "StrictGreaterThan": lambda a, b: tir.GT.make(a, b),
+    "GreaterThan": lambda a, b: tir.GE.make(a, b),
+    "Where": tir.if_then_else,
+}
+
+
+class Symbols:
+    """The symbolic variables of one program, shared by all shapes in it."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, tir.Var] = {}
+        self._memo: dict[Any, Any] = {}
+
+    def name(self, expr: Any, name: str) -> None:
+        """Use the user's name of a dimension for a symbol."""
+        taken = {v.name for v in self.variables.values()}
+        if str(expr) not in self.variables and name.isidentifier() and name not in taken:
+            self.variables[str(expr)] = tir.Var(name, "int64")
+
+    def convert(self, expr: Any) -> Any:
+        """A sympy expression as an int, a bool or a symbolic expression in normal form."""
+        found = self._memo.get(expr)
+        if found is None:
+            found = self._memo[expr] = self._convert(expr)
+        return found
+
+    def _convert(self, expr: Any) -> Any:
+        if isinstance(expr, bool | int):
+            return expr
+        if expr is sympy.true or expr is sympy.false:
+            return bool(expr)
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Symbol:
+            name = str(expr)
+            if name not in self.variables:
+                self.variables[name] = tir.Var(name, "int64")
+            return self.variables[name]
+        kind = type(expr).__name__
+        if kind not in RULES:
+            raise Unsupported(f"the symbolic expression {expr} has no Relax counterpart")
+        made = RULES[kind](*(self.convert(a) for a in expr.args))
+        return tir.simplify(made) if isinstance(made, tir.PrimExpr) else made
+
+    def value(self, value: Any) -> Any:
+        """A SymInt, SymBool or number as a number or a symbolic expression."""
+        if isinstance(value, torch.SymInt | torch.SymBool):
+            return self.convert(value.node.expr)
+        if isinstance(value, torch.SymFloat):
+            raise Unsupported(f"the symbolic float {value} has no Relax counterpart")
+        return value
+
+    def dims(self, shape: Iterable[Any]) -> tuple[Dim, ...]:
+        """A torch shape as dimensions."""
+        return tuple(d if type(d) is int else self.value(d) for d in shape)

@@ -1,0 +1,56 @@
+"""Weights as constants that share torch's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from relax2xla.dtypes import dtype_info
+from relax2xla.errors import UnsupportedError
+from relax2xla.ir import Constant
+
+# torch cannot hand these to numpy; integers of the same width carry the bits.
+CARRIERS = {8: torch.uint8, 16: torch.int16}
+
+
+def as_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """``tensor`` as a numpy array, without a copy if it lies contiguously in host memory.
+
+    bfloat16 and float8 kinds become the dtypes of ml_dtypes. Raises ``UnsupportedError`` for
+    tensors without data (meta, fake) and for sparse, quantised and nested ones.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise UnsupportedError(
+            f"only dense tensors can be weights; got a {tensor.layout} {tensor.dtype} tensor. "
+            "Densify or dequantise it before the export"
+        )
+    if tensor.device.type == "meta":
+        raise UnsupportedError(
+            "a weight lies on the meta device and so has no values; load the weights first"
+        )
+    host = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    info = dtype_info(host.dtype)
+    try:
+        return host.numpy()
+    except TypeError:
+        return host.view(CARRIERS[info.bits]).numpy().view(info.numpy)
+
+
+class Weights:
+    """Constants of tensors, one for each piece of memory: tied weights are shared."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Constant] = {}
+
+    def constant(self, tensor: torch.Tensor) -> Constant:
+        """The constant of ``tensor``."""
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        # Tensors without elements have no memory of their own to be told apart by.
+        if tensor.numel() == 0:
+            return Constant(np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy))
+        if key not in self._made:
+            self._made[key] = Constant(as_numpy(tensor))
+        return self._made[key]
