@@ -8,11 +8,12 @@ compiled and cached once (decision D7).
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,9 @@ class BoundFunction:
         self._only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in self.params)
         self._dtypes = [p.dtype for p in self._flat if isinstance(p, TensorStructInfo)]
         self._wanted = [np.dtype(DTYPES[d].numpy) if d in DTYPES else None for d in self._dtypes]
+        # ``_jit`` takes weights, then arguments; ``_fast`` is ``_jit`` with its weights given.
         self._jit = self._make_jit() if self._jit_serves() else None
+        self._fast: Callable[..., Any] | None = None
         self.__signature__ = inspect.Signature(
             [
                 inspect.Parameter(p.name_hint, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -118,14 +121,28 @@ class BoundFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run; see :class:`VirtualMachine` for what arguments may be."""
         if kwargs:
-            args = self._positional(args, kwargs)
-        if self._jit is not None and len(args) == len(self._wanted):
-            for a, dtype in zip(args, self._wanted, strict=True):
-                if not xla.is_array(a) and not (isinstance(a, np.ndarray) and a.dtype == dtype):
+            return self(*self._positional(args, kwargs))
+        fast = self._fast
+        if fast is not None:
+            for a in args:
+                if type(a) is not xla.ARRAY:
                     break
             else:
-                return self._jit(*args, *self.weights())
-        return self._run(args)
+                return fast(*args)
+        return self._slow(args)
+
+    def _slow(self, args: Sequence[Any]) -> Any:
+        """A call that is not made of jax arrays only, or whose weights are not placed yet."""
+        if self._jit is None or len(args) != len(self._wanted):
+            return self._run(args)
+        for a, dtype in zip(args, self._wanted, strict=True):
+            # JAX would narrow 64-bit numpy arrays without a word; other kinds it does not know.
+            if type(a) is not xla.ARRAY and not (type(a) is np.ndarray and a.dtype == dtype):
+                return self._run(args)
+        if self._fast is None:
+            weights = self.weights()
+            self._fast = functools.partial(self._jit, *weights) if weights else self._jit
+        return self._fast(*args)
 
     def _positional(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments in order of the parameters, from positions and names."""
@@ -254,7 +271,7 @@ class BoundFunction:
         self.weights()
         if self._jit is not None:
             zeros = [np.zeros(i.dims, DTYPES[i.dtype].numpy) for i in infos]  # type: ignore[attr-defined]
-            xla.block([self._jit(*zeros, *self.weights())])
+            xla.block([self(*zeros)])
             return
         leaves = [leaf for i in infos for leaf in flatten_info(i)]
         key = tuple(_key_of(leaf) for leaf in leaves)
@@ -299,11 +316,11 @@ class BoundFunction:
             and all(isinstance(i, TensorStructInfo) and _fits_jit(i.dtype) for i in infos)
         )
 
-    def _make_jit(self) -> Any:
-        count = len(self.params)
+    def _make_jit(self) -> Callable[..., Any]:
+        count = len(self.entry.lifted.weights)
 
         def call(*values: Any) -> Any:
-            return self._traced(values[:count], values[count:])
+            return self._traced(values[count:], values[:count])
 
         call.__name__ = self.name
         return xla.jitted(call)

@@ -32,6 +32,9 @@ from relax2xla.runtime.device import Device
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
 
+# The class of concrete jax arrays, for the check on the hot path.
+ARRAY: type = xc.ArrayImpl
+
 
 @functools.cache
 def jax_device(device: Device | None) -> Any:

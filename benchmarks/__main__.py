@@ -1,0 +1,30 @@
+"""``python -m benchmarks NAME``: measure and print a table with ratios to the peers."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+BENCHMARKS = {
+    "dispatch": "what a call costs, beside jax.jit",
+    "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
+    "imports": "what `import relax2xla` and `relax2xla --help` cost",
+}
+
+
+def main() -> None:
+    """Run one benchmark."""
+    listing = "\n".join(f"  {name:10s} {text}" for name, text in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=f"Measure relax2xla side by side with its peers.\n\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=BENCHMARKS)
+    parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
+    args = parser.parse_args()
+    importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick)
+
+
+if __name__ == "__main__":
+    main()
