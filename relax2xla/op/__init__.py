@@ -6,6 +6,9 @@ one unit (a decorated function, its docstring and its ``legalize`` rule): see re
 
 from __future__ import annotations
 
+from relax2xla.op import builtin as builtin
+from relax2xla.op import ccl as ccl
+from relax2xla.op import inspect as inspect
 from relax2xla.op import nn as nn
 from relax2xla.op.binary import add as add
 from relax2xla.op.binary import atan2 as atan2
@@ -55,6 +58,27 @@ from relax2xla.op.index import index_tensor as index_tensor
 from relax2xla.op.index import one_hot as one_hot
 from relax2xla.op.index import strided_slice as strided_slice
 from relax2xla.op.index import take as take
+from relax2xla.op.intrinsic import assert_op as assert_op
+from relax2xla.op.intrinsic import call_builtin_with_ctx as call_builtin_with_ctx
+from relax2xla.op.intrinsic import call_builtin_with_ctx_op as call_builtin_with_ctx_op
+from relax2xla.op.intrinsic import call_dps_packed as call_dps_packed
+from relax2xla.op.intrinsic import call_dps_packed_op as call_dps_packed_op
+from relax2xla.op.intrinsic import call_inplace_packed as call_inplace_packed
+from relax2xla.op.intrinsic import call_inplace_packed_op as call_inplace_packed_op
+from relax2xla.op.intrinsic import call_pure_packed as call_pure_packed
+from relax2xla.op.intrinsic import call_pure_packed_op as call_pure_packed_op
+from relax2xla.op.intrinsic import call_tir as call_tir
+from relax2xla.op.intrinsic import call_tir_inplace as call_tir_inplace
+from relax2xla.op.intrinsic import call_tir_inplace_op as call_tir_inplace_op
+from relax2xla.op.intrinsic import call_tir_op as call_tir_op
+from relax2xla.op.intrinsic import call_tir_with_grad as call_tir_with_grad
+from relax2xla.op.intrinsic import call_tir_with_grad_op as call_tir_with_grad_op
+from relax2xla.op.intrinsic import invoke_closure as invoke_closure
+from relax2xla.op.intrinsic import invoke_closure_op as invoke_closure_op
+from relax2xla.op.intrinsic import invoke_pure_closure as invoke_pure_closure
+from relax2xla.op.intrinsic import invoke_pure_closure_op as invoke_pure_closure_op
+from relax2xla.op.intrinsic import make_closure as make_closure
+from relax2xla.op.intrinsic import print as print
 from relax2xla.op.linalg import einsum as einsum
 from relax2xla.op.linalg import linear as linear
 from relax2xla.op.linalg import matmul as matmul
@@ -74,10 +98,22 @@ from relax2xla.op.manipulate import split as split
 from relax2xla.op.manipulate import squeeze as squeeze
 from relax2xla.op.manipulate import stack as stack
 from relax2xla.op.manipulate import tile as tile
+from relax2xla.op.quantize import dequantize as dequantize
+from relax2xla.op.quantize import quantize as quantize
+from relax2xla.op.random import multinomial_from_uniform as multinomial_from_uniform
 from relax2xla.op.scatter import index_put as index_put
 from relax2xla.op.scatter import scatter_elements as scatter_elements
 from relax2xla.op.scatter import scatter_nd as scatter_nd
 from relax2xla.op.scatter import slice_scatter as slice_scatter
+from relax2xla.op.sets import nonzero as nonzero
+from relax2xla.op.sets import unique as unique
+from relax2xla.op.shape import hint_on_device as hint_on_device
+from relax2xla.op.shape import null_value as null_value
+from relax2xla.op.shape import shape_of as shape_of
+from relax2xla.op.shape import shape_to_tensor as shape_to_tensor
+from relax2xla.op.shape import size as size
+from relax2xla.op.shape import tensor_to_shape as tensor_to_shape
+from relax2xla.op.shape import to_vdevice as to_vdevice
 from relax2xla.op.sorting import argmax as argmax
 from relax2xla.op.sorting import argmin as argmin
 from relax2xla.op.sorting import argsort as argsort

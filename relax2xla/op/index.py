@@ -53,6 +53,8 @@ from relax2xla.op._rules import (
 from relax2xla.op.binary import as_operand, broadcasted
 from relax2xla.tir import Dim
 
+# Ends that mean "to the end", whatever the size.
+TO_END: Final = 2**31 - 1
 MODES: Final = ("fast", "wrap", "clip", "nan")
 
 
@@ -208,7 +210,7 @@ def _canonical(index: Dim, size: Dim, backwards: bool) -> Dim:
         return tir.max(size + index, -1 if backwards else 0)
     high: Dim = size - 1 if backwards else size
     if isinstance(index, int):
-        return tir.min(index, high)
+        return index if index == 0 and not backwards else tir.min(index, high)
     if not isinstance(size, int) and tir.can_prove_equal(index, size):
         return high
     wrapped = tir.if_then_else(index < 0, index + size, index)
@@ -217,19 +219,23 @@ def _canonical(index: Dim, size: Dim, backwards: bool) -> Dim:
 
 def slice_length(begin: Dim, end: Dim, stride: int, size: Dim, inbound: bool) -> Dim:
     """Number of elements of ``begin:end:stride`` on an axis of ``size``."""
-    numbers = isinstance(begin, int) and isinstance(end, int)
-    if numbers and isinstance(size, int) and not inbound:
+    if isinstance(begin, int) and isinstance(end, int) and isinstance(size, int) and not inbound:
         return len(range(*slice(begin, end, stride).indices(size)))
+    step = abs(stride)
     if not inbound:
+        to_end = stride > 0 and (
+            end >= TO_END if isinstance(end, int) else tir.can_prove_equal(end, size)
+        )
+        if to_end and isinstance(begin, int):
+            # Kept simple, because this is what most slices of symbolic axes are.
+            left = (
+                tir.min(size, -begin) if begin < 0 else tir.max(size - begin, 0) if begin else size
+            )
+            return fold((left + (step - 1)) // step)
         begin, end = (_canonical(v, size, stride < 0) for v in (begin, end))
     span = end - begin if stride > 0 else begin - end
-    step = abs(stride)
-    length = fold(span if step == 1 else (span + (step - 1)) // step)
-    if isinstance(length, int):
-        return max(length, 0)
-    if not inbound and not isinstance(size, int) and end is size and step == 1:
-        return fold(tir.max(length, 0)) if begin != 0 else length
-    return length
+    length = fold((span + (step - 1)) // step)
+    return max(length, 0) if isinstance(length, int) else length
 
 
 def _slices(

@@ -1,0 +1,74 @@
+"""``relax.builtin``: what passes insert, and marks that they obey. Source: TVM Relax v0.20."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
+from relax2xla.ir.op import Kind, PrimLike, ShapeLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.op._lower import full, static
+from relax2xla.op._rules import literal_dims, want_shape
+
+
+def as_dtype_operand(value: Any) -> Expr:
+    """A dtype as a DataTypeImm."""
+    return value if isinstance(value, Expr) else DataTypeImm(value)
+
+
+def as_string_operand(value: Any) -> Expr:
+    """A string as a StringImm."""
+    return StringImm(value) if isinstance(value, str) else value
+
+
+DTypeOperand = Annotated[Any, Kind(True, as_dtype_operand)]
+StringOperand = Annotated[Any, Kind(True, as_string_operand)]
+
+
+def dtype_literal(x: Expr) -> str:
+    """The dtype that an operand names."""
+    if not isinstance(x, DataTypeImm):
+        raise OpError(f"`dtype` must be a dtype known here; got {show(x.struct_info_)}")
+    return x.value
+
+
+@op("relax.builtin.alloc_tensor")
+def alloc_tensor(
+    shape: ShapeLike,
+    dtype: DTypeOperand,
+    runtime_device_index: PrimLike,
+    storage_scope: StringOperand = "global",
+) -> StructInfo:
+    """A new tensor; its elements are zero.
+
+    shape: a shape; runtime_device_index: which device; storage_scope: ignored by XLA
+    result: ``shape``, ``dtype``
+    """
+    want_shape(shape, "shape")
+    return TensorStructInfo(shape, dtype_literal(dtype))
+
+
+@alloc_tensor.legalize
+def _(
+    shape: ShapeLike,
+    dtype: DTypeOperand,
+    runtime_device_index: PrimLike,
+    storage_scope: StringOperand = "global",
+) -> Expr:
+    return full(static(literal_dims(shape, "shape")), 0, dtype_literal(dtype))
+
+
+@op("relax.builtin.stop_lift_params")
+def stop_lift_params(x: Expr) -> StructInfo:
+    """``x``; what follows is not lifted out of the function with the weights.
+
+    x: any value
+    result: ``x``
+    """
+    return x.struct_info
+
+
+@stop_lift_params.legalize
+def _(x: Expr) -> Expr:
+    return x

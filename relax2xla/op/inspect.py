@@ -1,0 +1,118 @@
+"""``relax.inspect``: properties of a tensor as scalars, for code that checks arguments.
+
+All but the layout (strides, offsets) follow from the struct info; then the result's value is known.
+Source: TVM Relax v0.20.
+"""
+
+from __future__ import annotations
+
+from relax2xla import tir
+from relax2xla.dtypes import dtype_info
+from relax2xla.errors import LegalizeError, OpError
+from relax2xla.ir.expr import Expr, PrimValue
+from relax2xla.ir.op import Op, PrimLike, op
+from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from relax2xla.op._prims import dim_of
+from relax2xla.op._rules import norm_axis, product, want_tensor
+from relax2xla.tir import Dim
+
+# DLPack's type codes.
+CODES = {"int": 0, "uint": 1, "float": 2, "complex": 5, "bool": 6}
+
+
+def _known(dtype: str, value: Dim | None) -> StructInfo:
+    if value is None:
+        return PrimStructInfo(dtype)
+    return PrimStructInfo(value=tir.const(value, dtype) if isinstance(value, int) else value)
+
+
+def _constant(x: StructInfo) -> Expr:
+    if isinstance(x, PrimStructInfo) and x.value is not None:
+        return PrimValue(x.value)
+    raise LegalizeError("this property of a tensor is known only when the program runs")
+
+
+def _code(info: TensorStructInfo) -> int | None:
+    if info.dtype == "bfloat16":
+        return 4
+    return CODES[dtype_info(info.dtype).kind] if info.dtype else None
+
+
+def _bits(info: TensorStructInfo) -> int | None:
+    return dtype_info(info.dtype).bits if info.dtype else None
+
+
+def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
+    @op(f"relax.inspect.{name}", doc=f"{text}\n\nx: any tensor\nresult: a scalar, {dtype}")
+    def made(x: Expr) -> StructInfo:
+        info = want_tensor(x, "x")
+        value: int | None = {
+            "tensor_ndim": None if info.ndim == -1 else info.ndim,
+            "tensor_dtype_code": _code(info),
+            "tensor_dtype_bits": _bits(info),
+            "tensor_dtype_lanes": 1 if info.dtype else None,
+            # Arrays of XLA start where their buffer does.
+            "tensor_byte_offset": 0,
+            "tensor_elem_offset": 0,
+        }[name]
+        return _known(dtype, value)
+
+    @made.legalize
+    def _(x: Expr) -> Expr:
+        return _constant(made(x).struct_info)
+
+    return made
+
+
+tensor_ndim = _property("tensor_ndim", "int32", "The number of axes.")
+tensor_dtype_code = _property("tensor_dtype_code", "uint8", "DLPack's code of the dtype.")
+tensor_dtype_bits = _property("tensor_dtype_bits", "uint8", "The bits of one element.")
+tensor_dtype_lanes = _property("tensor_dtype_lanes", "uint16", "The lanes of the dtype: 1.")
+tensor_byte_offset = _property("tensor_byte_offset", "uint64", "Where the data starts, in bytes.")
+tensor_elem_offset = _property(
+    "tensor_elem_offset", "uint64", "Where the data starts, in elements."
+)
+
+
+def _axis(info: TensorStructInfo, axis: Expr) -> int | None:
+    at = dim_of(axis, "axis")
+    if not isinstance(at, int):
+        return None
+    if at < 0:
+        raise OpError(f"`axis` must not be negative here; got {at}")
+    return at if info.ndim == -1 else norm_axis(at, info.ndim)
+
+
+@op("relax.inspect.tensor_shape_i")
+def tensor_shape_i(x: Expr, axis: PrimLike) -> StructInfo:
+    """The size of one axis.
+
+    x: any tensor; axis: counted from the front
+    result: a scalar, int64
+    """
+    info = want_tensor(x, "x")
+    at = _axis(info, axis)
+    return _known("int64", None if at is None or info.dims is None else info.dims[at])
+
+
+@tensor_shape_i.legalize
+def _(x: Expr, axis: PrimLike) -> Expr:
+    return _constant(tensor_shape_i(x, axis).struct_info)
+
+
+@op("relax.inspect.tensor_stride_i")
+def tensor_stride_i(x: Expr, axis: PrimLike) -> StructInfo:
+    """How many elements lie between neighbours along an axis, in row-major order.
+
+    x: any tensor; axis: counted from the front
+    result: a scalar, int64
+    """
+    info = want_tensor(x, "x")
+    at = _axis(info, axis)
+    known = at is not None and info.dims is not None
+    return _known("int64", product(info.dims[at + 1 :]) if known else None)
+
+
+@tensor_stride_i.legalize
+def _(x: Expr, axis: PrimLike) -> Expr:
+    return _constant(tensor_stride_i(x, axis).struct_info)

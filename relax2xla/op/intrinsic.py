@@ -1,0 +1,296 @@
+"""Calls of functions that are no Relax functions: call_tir, call_dps_packed, closures, print.
+
+The struct info of the result is stated by the caller. The names that end users call are functions
+that build the Call in TVM's form; the operators below them are what printer and passes see.
+Source: TVM Relax v0.20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from relax2xla import tir
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Call, Expr, ExternFunc, GlobalVar, Tuple, convert_to_expr
+from relax2xla.ir.op import Kind, Op, ShapeLike, as_shape_operand, op
+from relax2xla.ir.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    show,
+)
+from relax2xla.op._rules import want_tensor
+
+
+def as_callee(value: Any) -> Expr:
+    """A function operand; a string is the name of a packed function."""
+    if isinstance(value, str):
+        return ExternFunc(value)
+    if isinstance(value, Expr):
+        return value
+    raise TypeError(f"expected a function or the name of one; got {type(value).__name__}")
+
+
+def as_args(value: Any) -> Expr:
+    """Arguments as a Tuple; a single value is a tuple of one."""
+    if isinstance(value, Expr):
+        is_tuple = isinstance(value.struct_info_, TupleStructInfo) or isinstance(value, Tuple)
+        return value if is_tuple else Tuple([value])
+    if isinstance(value, Sequence):
+        items: Sequence[Any] = value
+        return Tuple([convert_to_expr(v) for v in items])
+    raise TypeError(f"expected a tuple of arguments; got {type(value).__name__}")
+
+
+Callee = Annotated[Any, Kind(True, as_callee)]
+Arguments = Annotated[Any, Kind(True, as_args)]
+Infos = StructInfo | Sequence[StructInfo]
+
+
+def _stated(name: str) -> StructInfo:
+    raise OpError(f"{name}: the struct info of the result must be given as `sinfo_args`")
+
+
+# ---- the operators
+@op("relax.call_tir")
+def call_tir_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
+    """A call of a loop-level function that writes its results into new tensors."""
+    return _stated("call_tir")
+
+
+@op("relax.call_tir_inplace")
+def call_tir_inplace_op(
+    func: Callee, args: Arguments, tir_vars: ShapeLike = None, *, inplace_indices: Any
+) -> StructInfo:
+    """:func:`call_tir` that may write into its arguments; a -1 asks for a new tensor."""
+    return _stated("call_tir_inplace")
+
+
+@op("relax.call_tir_with_grad")
+def call_tir_with_grad_op(
+    func: Callee,
+    args: Arguments,
+    tir_vars: ShapeLike = None,
+    *,
+    te_grad_name: str,
+    te_grad_kwargs: Any = None,
+) -> StructInfo:
+    """:func:`call_tir` with the name of the function that computes its gradient."""
+    return _stated("call_tir_with_grad")
+
+
+@op("relax.call_dps_packed")
+def call_dps_packed_op(func: Callee, args: Arguments) -> StructInfo:
+    """A call of a packed function that writes into new tensors, given as last arguments."""
+    return _stated("call_dps_packed")
+
+
+@op("relax.call_pure_packed")
+def call_pure_packed_op(func: Callee, *args: Expr) -> StructInfo:
+    """A call of a packed function that the caller promises has no side effects."""
+    return _stated("call_pure_packed")
+
+
+@op("relax.call_inplace_packed")
+def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: Any) -> StructInfo:
+    """A call of a packed function that changes arguments which are not used afterwards."""
+    return _stated("call_inplace_packed")
+
+
+@op("relax.call_builtin_with_ctx", pure=False)
+def call_builtin_with_ctx_op(func: Callee, args: Arguments) -> StructInfo:
+    """A call of a builtin of the virtual machine, which gets the machine as first argument."""
+    return ObjectStructInfo()
+
+
+@op("relax.make_closure")
+def make_closure(func: Callee, args: Arguments) -> StructInfo:
+    """A function value with its last arguments fixed."""
+    return ObjectStructInfo()
+
+
+@op("relax.invoke_closure", pure=False)
+def invoke_closure_op(closure: Expr, args: Arguments) -> StructInfo:
+    """A call of a closure, which may have side effects."""
+    return ObjectStructInfo()
+
+
+@op("relax.invoke_pure_closure")
+def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
+    """A call of a closure that the caller promises has no side effects."""
+    return ObjectStructInfo()
+
+
+# ---- how users build them
+def _one(out: Infos, name: str) -> list[StructInfo]:
+    """The result's struct info; several are one tuple."""
+    infos = [out] if isinstance(out, StructInfo) else list(out)
+    for i in infos:
+        if not isinstance(i, StructInfo):
+            raise OpError(f"{name}: struct info expected; got {type(i).__name__}")
+    if not infos:
+        raise OpError(f"{name}: the struct info of at least one result must be given")
+    return infos if isinstance(out, StructInfo) else [TupleStructInfo(infos)]
+
+
+def _tensors_only(out: Infos, name: str) -> list[StructInfo]:
+    infos = _one(out, name)
+    fields = infos[0].fields if isinstance(infos[0], TupleStructInfo) else infos
+    for i in fields:
+        if not isinstance(i, TensorStructInfo) or (i.dims is None and i.shape is None):
+            raise OpError(f"{name}: results must be tensors of known shape; got {show(i)}")
+    return infos
+
+
+TirVars = Expr | Sequence[tir.PrimExpr | int] | None
+
+
+def _destination(
+    operator: Op[...],
+    func: Expr | str,
+    args: Any,
+    out_sinfo: Infos,
+    tir_vars: TirVars,
+    attrs: Mapping[str, Any] | None = None,
+) -> Call:
+    callee = as_callee(func)
+    if operator is not call_dps_packed_op and not isinstance(callee, GlobalVar):
+        raise OpError(f"{operator.name} calls a function of the module by its GlobalVar")
+    operands = [callee, as_args(args)]
+    if tir_vars is not None:
+        operands.append(as_shape_operand(tir_vars))
+    return Call(operator, operands, attrs, _tensors_only(out_sinfo, operator.name))
+
+
+def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = None) -> Call:
+    """``gvar(*args, *results)`` of a PrimFunc, with new tensors for the results.
+
+    args: one value or several; out_sinfo: of each result (several make a tuple); tir_vars: values
+    of its symbolic parameters that no argument's shape defines
+    """
+    return _destination(call_tir_op, gvar, args, out_sinfo, tir_vars)
+
+
+def call_tir_inplace(
+    gvar: GlobalVar,
+    args: Any,
+    inplace_indices: int | Sequence[int],
+    out_sinfo: Infos,
+    tir_vars: TirVars = None,
+) -> Call:
+    """:func:`call_tir` whose result i may take the place of argument ``inplace_indices[i]``.
+
+    -1 asks for a new tensor. The arguments that are replaced must not be used afterwards.
+    """
+    places = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
+    attrs = {"inplace_indices": places}
+    return _destination(call_tir_inplace_op, gvar, args, out_sinfo, tir_vars, attrs)
+
+
+def call_tir_with_grad(
+    gvar: GlobalVar,
+    args: Any,
+    out_sinfo: Infos,
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
+    tir_vars: TirVars = None,
+) -> Call:
+    """:func:`call_tir` with the registered name of the function that gives its gradient."""
+    attrs = {"te_grad_name": te_grad_name, "te_grad_kwargs": dict(te_grad_kwargs or {})}
+    return _destination(call_tir_with_grad_op, gvar, args, out_sinfo, tir_vars, attrs)
+
+
+def call_dps_packed(func: Expr | str, args: Any, out_sinfo: Infos) -> Call:
+    """``func(*args, *results)`` of a packed function, with new tensors for the results."""
+    return _destination(call_dps_packed_op, func, args, out_sinfo, None)
+
+
+def _several(sinfo_args: Infos | None, name: str) -> list[StructInfo]:
+    infos = [] if sinfo_args is None else [sinfo_args]
+    if isinstance(sinfo_args, Sequence):
+        infos = list(sinfo_args)
+    if not infos:
+        raise OpError(f"{name}: `sinfo_args` must say what the result is")
+    return _one(infos[0], name) if len(infos) == 1 else [i for i in infos if _one(i, name)]
+
+
+def _values(args: Sequence[Any]) -> list[Expr]:
+    return [convert_to_expr(a) for a in args]
+
+
+def call_pure_packed(func: Expr | str, *args: Any, sinfo_args: Infos) -> Call:
+    """A call of a packed function that the caller promises has no side effects."""
+    infos = _several(sinfo_args, "call_pure_packed")
+    return Call(call_pure_packed_op, [as_callee(func), *_values(args)], None, infos)
+
+
+def call_inplace_packed(
+    func: Expr | str, *args: Any, inplace_indices: int | Sequence[int], sinfo_args: Infos
+) -> Call:
+    """A call of a packed function whose result i is argument ``inplace_indices[i]`` changed."""
+    places = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
+    for i in places:
+        if not -1 <= i < len(args):
+            raise OpError(f"inplace index {i} names no argument; there are {len(args)}")
+    infos = _several(sinfo_args, "call_inplace_packed")
+    return Call(
+        call_inplace_packed_op,
+        [as_callee(func), *_values(args)],
+        {"inplace_indices": places},
+        infos,
+    )
+
+
+def call_builtin_with_ctx(func: Expr | str, args: Any, *, sinfo_args: Infos | None = None) -> Call:
+    """A call of a builtin of the virtual machine; its result is an object unless stated."""
+    infos = [] if sinfo_args is None else _several(sinfo_args, "call_builtin_with_ctx")
+    return Call(call_builtin_with_ctx_op, [as_callee(func), as_args(args)], None, infos)
+
+
+def invoke_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
+    """A call of a closure, which may have side effects."""
+    infos = _several(sinfo_args, "invoke_closure")
+    return Call(invoke_closure_op, [closure, as_args(args)], None, infos)
+
+
+def invoke_pure_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
+    """A call of a closure that the caller promises has no side effects."""
+    infos = _several(sinfo_args, "invoke_pure_closure")
+    return Call(invoke_pure_closure_op, [closure, as_args(args)], None, infos)
+
+
+# ---- effects
+@op("relax.print", pure=False)
+def print(*values: Expr, format: str = "") -> StructInfo:
+    """Prints values when the program runs; ``format`` is a Python format string.
+
+    values: anything
+    result: an empty tuple
+    """
+    return TupleStructInfo(())
+
+
+@op("relax.assert_op", pure=False)
+def assert_op(condition: Expr, *format_args: Expr, format: str = "") -> StructInfo:
+    """Stops the program with an error unless ``condition`` holds.
+
+    condition: a bool of rank 0; format_args: values for the Python format string ``format``
+    result: an empty tuple
+    """
+    info = condition.struct_info
+    if isinstance(info, PrimStructInfo):
+        if info.dtype != "bool":
+            raise OpError(f"`condition` must be a bool; got {show(info)}")
+    else:
+        want_tensor(condition, "condition", ("bool",), ndim=0)
+    return TupleStructInfo(())
+
+
+@assert_op.shorthand
+def _(condition: Expr, *format_args: Expr, format: str = "") -> Mapping[str, Any]:
+    if len(format_args) == 1 and isinstance(format_args[0], list | tuple):
+        return {"format_args": tuple(format_args[0])}
+    return {}

@@ -1,0 +1,77 @@
+"""Operators whose result's size depends on data: unique, nonzero. They run on the host.
+
+XLA has no such shapes, so the virtual machine computes them with numpy between compiled parts.
+Sources: TVM Relax v0.20 for inference, numpy for values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relax2xla.ir.expr import Expr, PrimValue
+from relax2xla.ir.op import PrimLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.op._prims import integer, number
+from relax2xla.op._rules import norm_axis, tensor, want_tensor
+
+
+@op("relax.unique")
+def unique(
+    x: Expr,
+    sorted: PrimLike = True,
+    return_index: PrimLike = False,
+    return_inverse: PrimLike = False,
+    return_counts: PrimLike = False,
+    axis: PrimLike = None,
+) -> StructInfo:
+    """The different elements of ``x`` in ascending order, or its different slices along an axis.
+
+    x: (*s), any real dtype; the flags and ``axis`` are literals
+    result: (k,), or (*s) with k at ``axis``; with flags a tuple of it and, each int64 of rank 1,
+    where each was first, which of them each element is, and how often each occurs
+    """
+    info = want_tensor(x, "x")
+    ndim = 1
+    if axis is not None:
+        ndim = info.ndim
+        if ndim != -1:
+            norm_axis(integer(axis, "axis"), ndim)
+    fields: list[StructInfo] = [tensor(None, info.dtype, ndim, info)]
+    for name, flag in (
+        ("return_index", return_index),
+        ("return_inverse", return_inverse),
+        ("return_counts", return_counts),
+    ):
+        if number(flag, name):
+            fields.append(TensorStructInfo(None, "int64", ndim=1))
+    return fields[0] if len(fields) == 1 else TupleStructInfo(fields)
+
+
+@unique.shorthand
+def _(
+    x: Expr,
+    sorted: PrimLike = True,
+    return_index: PrimLike = False,
+    return_inverse: PrimLike = False,
+    return_counts: PrimLike = False,
+    axis: PrimLike = None,
+) -> Mapping[str, Any]:
+    flags = {
+        "sorted": sorted,
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+    }
+    return {k: PrimValue(int(v)) for k, v in flags.items() if isinstance(v, bool)}
+
+
+@op("relax.nonzero")
+def nonzero(x: Expr) -> StructInfo:
+    """The positions of the elements that are not 0, in row-major order.
+
+    x: (*s) of rank r, any dtype
+    result: (r, k), int64 (of a scalar (1, k))
+    """
+    want_tensor(x, "x")
+    return TensorStructInfo(None, "int64", ndim=2)
