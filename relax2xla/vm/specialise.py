@@ -175,7 +175,8 @@ def _packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
         return lambda arrays: arrays[tree]
     if isinstance(tree, HostValue):
         return lambda arrays: tree.value
-    if all(isinstance(t, int) for t in tree) and tree == list(range(len(tree))):
-        return tuple
+    count = len(tree)
+    if all(isinstance(t, int) for t in tree) and tree == list(range(count)):
+        return lambda arrays: tuple(arrays[:count])
     parts = [_packer(t) for t in tree]
     return lambda arrays: tuple(p(arrays) for p in parts)
