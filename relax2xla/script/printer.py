@@ -18,6 +18,7 @@ import numpy as np
 from relax2xla import ir, tir
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.op import as_dtype
+from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.script.literals import number, quote, scalar_text
 from relax2xla.script.metadata import ARRAY, CONSTANT, encode
 from relax2xla.script.names import Names
@@ -26,6 +27,8 @@ from relax2xla.script.names import Names
 OUT_SINFO = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 # Operators whose first operand, a packed function, is written as its name alone.
 CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
+# Operators whose format is a string value in TVM's text.
+FORMATTED = frozenset({"relax.print", "relax.assert_op"})
 OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 
 Piece = str | ir.Expr
@@ -100,8 +103,9 @@ class _Printer:
         self.module: ir.IRModule | None = None
         self.module_name = ""
         self.alias_defined = False
-        self.use_counted: set[int] = set()
-        self.in_use: set[int] = set()
+        # Ids of the variables that the outermost function uses; None: not counted yet.
+        self.in_use: set[int] | None = None
+        self.root: ir.Expr | None = None
 
     # -- the whole text --------------------------------------------------------------------------
     def text(self, node: Any) -> str:
@@ -199,6 +203,7 @@ class _Printer:
         self.head, self.head_indent = [], self.indent + self.step
         self.dims_text.clear()
         self.alias_defined = False
+        self.root, self.in_use = func, None
         with self.names.scope():
             shown = self.names.fresh(name) if self.module is None else name
             self.quoted = True
@@ -314,6 +319,11 @@ class _Printer:
         void = ir.TupleStructInfo(())
         if b.var.struct_info_ != void or b.value.struct_info_ != void:
             return False
+        if self.root is None:
+            return False
+        if self.in_use is None:
+            nodes = post_order_deep(self.root)
+            self.in_use = {id(node) for node in nodes if isinstance(node, ir.Var)}
         return id(b.var) not in self.in_use
 
     def branches(self, value: ir.If, target: str) -> None:
@@ -422,8 +432,12 @@ class _Printer:
             for p in op.params:
                 if p.name in attrs:
                     value = attrs.pop(p.name)
-                    void = value is None and p.kind.convert is as_dtype
-                    args.append([f"{p.name}={quote('void') if void else self.value(value)}"])
+                    text = self.value(value)
+                    if value is None and p.kind.convert is as_dtype:
+                        text = quote("void")
+                    elif p.name == "format" and op.name in FORMATTED:
+                        text = f"{self.relax('str')}({text})"
+                    args.append([f"{p.name}={text}"])
             if node.sinfo_args and op.name in OUT_SINFO:
                 args.append([f"out_sinfo={self.out_sinfo(node.sinfo_args)}"])
         elif isinstance(op, ir.ExternFunc):

@@ -1,0 +1,165 @@
+"""The annotations of TVMScript: ``R.Tensor((n, "m"), "float32")`` and the like.
+
+Each is an object that stands for the struct info of which nothing is known (bare ``R.Tensor``) and
+that can be called. In text that is parsed, strings among dimensions name symbolic variables of the
+function; in plain Python each call of an annotation has its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from relax2xla import ir, tir
+from relax2xla.dtypes import dtype_name
+from relax2xla.ir.base import VDevice
+from relax2xla.script.arithmetic import arithmetic
+
+Resolve = Callable[[str], tir.Var]
+Device = Callable[[str], VDevice]
+
+
+class Context:
+    """How an annotation looks things up: symbolic variables and devices by name."""
+
+    def __init__(self, resolve: Resolve | None = None, device: Device | None = None) -> None:
+        self._own: dict[str, tir.Var] = {}
+        self.resolve = resolve or (lambda name: self._own.setdefault(name, tir.Var(name)))
+        self.device = device or parse_device
+
+    def dim(self, value: Any) -> tir.Dim:
+        """A dimension: an int, a symbolic integer, or the text of one."""
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, ir.PrimValue):
+            value = value.value
+        if isinstance(value, tir.PrimExpr) or hasattr(value, "__index__"):
+            return tir.as_dim(value)
+        raise TypeError(
+            f"a dimension must be an integer, a symbolic integer or its name; got "
+            f"{type(value).__name__} {value!r}"
+        )
+
+    def _text(self, text: str) -> tir.Dim:
+        if text.isidentifier():
+            return self.resolve(text)
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ValueError(f"{text!r} is no arithmetic on symbolic integers") from None
+        return tir.as_dim(arithmetic(tree, self.resolve))
+
+
+class Annotation:
+    """A callable struct info; ``default`` is what it means when it is not called."""
+
+    def __init__(
+        self,
+        name: str,
+        default: ir.StructInfo | None,
+        make: Callable[..., ir.StructInfo],
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ir.StructInfo:
+        return self.make(Context(), *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"R.{self.name}"
+
+
+def as_struct_info(value: Any) -> ir.StructInfo:
+    """Struct info that an annotation's value means; TypeError for anything else."""
+    if isinstance(value, ir.StructInfo):
+        return value
+    if isinstance(value, Annotation) and value.default is not None:
+        return value.default
+    if isinstance(value, Annotation):
+        raise TypeError(f"R.{value.name} needs arguments; write R.{value.name}(...)")
+    raise TypeError(
+        'expected an annotation such as R.Tensor((2, 3), dtype="float32"); '
+        f"got {type(value).__name__} {value!r}"
+    )
+
+
+def parse_device(text: str) -> VDevice:
+    """``kind``, ``kind:index`` or ``kind:index:scope``."""
+    kind, *rest = text.split(":")
+    if len(rest) > 2 or (rest and not rest[0].isdecimal()):
+        raise ValueError(f"{text!r} is no device; write kind:index:scope, as in cuda:0:global")
+    return VDevice(kind, int(rest[0]) if rest else 0, rest[1] if len(rest) == 2 else "global")
+
+
+def _tensor(
+    cx: Context,
+    shape: Any = None,
+    dtype: Any = None,
+    vdevice: Any = None,
+    ndim: int = -1,
+) -> ir.StructInfo:
+    # As in TVM: R.Tensor("float32") is a tensor of which only the dtype is known.
+    if isinstance(shape, str) and dtype is None:
+        shape, dtype = None, shape
+    if isinstance(vdevice, str):
+        vdevice = cx.device(vdevice)
+    if isinstance(shape, Iterable) and not isinstance(shape, ir.Expr):
+        if ndim not in (-1, len(dims := [cx.dim(d) for d in shape])):
+            raise ValueError(f"R.Tensor: ndim={ndim} contradicts a shape of {len(dims)} dimensions")
+        return ir.TensorStructInfo(dims, dtype_name(dtype) if dtype else None, vdevice)
+    if shape is not None and not isinstance(shape, ir.Expr):
+        raise TypeError(f"R.Tensor: the shape must be a tuple; got {type(shape).__name__}")
+    return ir.TensorStructInfo(shape, dtype_name(dtype) if dtype else None, vdevice, ndim)
+
+
+def _shape(cx: Context, values: Any = None, ndim: int = -1) -> ir.StructInfo:
+    if values is None:
+        return ir.ShapeStructInfo(None, ndim)
+    return ir.ShapeStructInfo([cx.dim(v) for v in values], ndim)
+
+
+def _prim(cx: Context, dtype: Any = None, value: Any = None) -> ir.StructInfo:
+    return ir.PrimStructInfo(dtype, cx.dim(value) if isinstance(value, str) else value)
+
+
+def _tuple(cx: Context, *fields: Any) -> ir.StructInfo:
+    if len(fields) == 1 and isinstance(fields[0], list | tuple):
+        fields = tuple(fields[0])
+    return ir.TupleStructInfo([as_struct_info(f) for f in fields])
+
+
+def _callable(
+    cx: Context,
+    params: Any = None,
+    ret: Any = None,
+    purity: bool | None = None,
+    derive_func: str | None = None,
+) -> ir.StructInfo:
+    result = None if ret is None else as_struct_info(ret)
+    if params is None:
+        return ir.FuncStructInfo.opaque_func(
+            ret=result, derive_func=derive_func, purity=bool(purity)
+        )
+    if not isinstance(params, tuple | list):
+        params = [params]
+    known = True if purity is None else purity
+    return ir.FuncStructInfo([as_struct_info(p) for p in params], result, known)
+
+
+def _object(cx: Context) -> ir.StructInfo:
+    return ir.ObjectStructInfo()
+
+
+ANNOTATIONS: dict[str, Annotation] = {
+    a.name: a
+    for a in (
+        Annotation("Tensor", ir.TensorStructInfo(None, None), _tensor),
+        Annotation("Shape", ir.ShapeStructInfo(), _shape),
+        Annotation("Prim", None, _prim),
+        Annotation("Tuple", ir.TupleStructInfo(()), _tuple),
+        Annotation("Callable", ir.FuncStructInfo.opaque_func(), _callable),
+        Annotation("Object", ir.ObjectStructInfo(), _object),
+    )
+}

@@ -1,0 +1,129 @@
+"""Ways into the parser: ``from_source`` for texts, decorators for definitions in Python files."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+import types
+from collections import ChainMap
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from relax2xla import ir
+from relax2xla.errors import DiagnosticError
+from relax2xla.script.parser import Parser
+from relax2xla.script.source import Source
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def from_source(
+    program: str | type | types.FunctionType,
+    extra_vars: Mapping[str, Any] | None = None,
+    check_well_formed: bool = True,
+    *,
+    filename: str = "<str>",
+) -> ir.IRModule | ir.Function:
+    """The module or function that a text (or a class or function with source) describes.
+
+    The text is parsed and never executed. ``extra_vars`` are Python values that it may name beside
+    ``I``, ``R`` and ``T``; ``filename`` is shown in errors. Raises DiagnosticError, which shows the
+    place; ``check_well_formed`` adds the rules of :func:`relax2xla.ir.well_formed`.
+    """
+    if not isinstance(program, str):
+        return _definition(program, sys._getframe(1), extra_vars or {})
+    source = Source(program, filename)
+    return Parser(source, extra_vars or {}).text(source.parse())
+
+
+def decorate_function(func: Any, private: bool = False, pure: bool = True, **options: Any) -> Any:
+    """``@R.function`` outside of a class: the Function. Inside, the class's decorator parses it."""
+    frame = _caller()
+    # The body of a class is the one place where both names are local.
+    if "__qualname__" in frame.f_locals and "__module__" in frame.f_locals:
+        return func
+    return _definition(func, frame, {})
+
+
+def decorate_module(cls: type, **options: Any) -> ir.IRModule:
+    """``@I.ir_module``: the IRModule of a class."""
+    made = _definition(cls, _caller(), {})
+    if not isinstance(made, ir.IRModule):
+        raise TypeError(f"I.ir_module decorates a class; got {type(cls).__name__}")
+    return made
+
+
+def _caller() -> types.FrameType:
+    """The frame that uses a decorator of this package."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and os.path.dirname(frame.f_code.co_filename) == _HERE:
+        frame = frame.f_back
+    if frame is None:
+        raise RuntimeError("a decorator of TVMScript was called from nowhere")
+    return frame
+
+
+def _definition(
+    thing: Any, frame: types.FrameType, extra: Mapping[str, Any]
+) -> ir.IRModule | ir.Function:
+    if isinstance(thing, types.FunctionType):
+        code = thing.__code__
+        filename, line = code.co_filename, code.co_firstlineno
+        cells = zip(code.co_freevars, thing.__closure__ or (), strict=True)
+        closure = {name: cell.cell_contents for name, cell in cells if _filled(cell)}
+        module_names = thing.__globals__
+    elif isinstance(thing, type):
+        filename, line = frame.f_code.co_filename, frame.f_lineno
+        closure = {}
+        module_names = frame.f_globals
+    else:
+        raise TypeError(f"TVMScript is a text, a class or a function; got {type(thing).__name__}")
+    text = "".join(linecache.getlines(filename, frame.f_globals))
+    node = _find(text, filename, thing.__name__, line, isinstance(thing, type)) if text else None
+    if node is None:
+        raise DiagnosticError(
+            f"the source of {thing.__qualname__!r} is not available (defined in {filename}); "
+            "define it in a file, or give its text to relax2xla.script.from_source"
+        )
+    outside = ChainMap(dict(extra), closure, dict(frame.f_locals), module_names)
+    return Parser(Source(text, filename), outside).definition(node)
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None or True
+    except ValueError:
+        return False  # the enclosing function has not assigned it yet
+
+
+@lru_cache(maxsize=16)
+def _definitions(text: str, filename: str) -> dict[str, list[ast.ClassDef | ast.FunctionDef]]:
+    """All classes and functions of a file by name; parsing it once serves all its programs."""
+    found: dict[str, list[ast.ClassDef | ast.FunctionDef]] = {}
+    for node in ast.walk(Source(text, filename).parse()):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
+
+
+def _find(
+    text: str, filename: str, name: str, line: int, is_class: bool
+) -> ast.ClassDef | ast.FunctionDef | None:
+    """The definition of ``name`` around ``line``; the innermost if there are several."""
+    best: ast.ClassDef | ast.FunctionDef | None = None
+    for node in _definitions(text, filename).get(name, []):
+        if isinstance(node, ast.ClassDef) is not is_class:
+            continue
+        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        if first <= line <= (node.end_lineno or first) and (best is None or first >= best.lineno):
+            best = node
+    if best is None and is_class:
+        # Given to from_source as an object, far from its definition.
+        same = [
+            n for n in _definitions(text, filename).get(name, []) if isinstance(n, ast.ClassDef)
+        ]
+        best = same[0] if len(same) == 1 else None
+    return best

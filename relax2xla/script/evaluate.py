@@ -1,0 +1,398 @@
+"""Expressions of TVMScript: names, literals, operators, and calls of what TVMScript knows.
+
+Nothing of the user's runs: values that the surrounding Python code holds can be named, indexed and
+computed with, but only operators, annotations, the members of R, T and I, and function values of
+Relax can be called.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from relax2xla import ir, tir
+from relax2xla.errors import DiagnosticError
+from relax2xla.ir.op import Op, Param, as_dtype
+from relax2xla.script import arithmetic as arith
+from relax2xla.script import ir_names, relax_names, tir_names
+from relax2xla.script.annotations import Annotation, Context
+from relax2xla.script.markers import Decorator, Marker, Namespace
+from relax2xla.script.source import Source, message_of, suggestion
+
+# What building a call or computing with values raises for the user's mistakes.
+MISTAKES: Final = (
+    ir.expr.TVMError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+)
+NAMESPACES: Final = {"I": ir_names.ir, "R": relax_names.relax, "T": tir_names.tir}
+BUILTINS: Final[dict[str, Any]] = {"float": float, "int": int, "len": len, "bool": bool}
+_UNSUPPORTED: Final[dict[type[ast.expr], str]] = {
+    ast.Lambda: "lambda",
+    ast.ListComp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.GeneratorExp: "a generator",
+    ast.Await: "await",
+    ast.Yield: "yield",
+    ast.YieldFrom: "yield",
+    ast.JoinedStr: "an f-string",
+    ast.NamedExpr: "an assignment inside an expression",
+    ast.Set: "a set",
+    ast.Starred: "unpacking with *",
+    ast.Slice: "a slice",
+    ast.IfExp: "a conditional expression",
+}
+
+
+class ModuleAlias:
+    """The module that is being parsed, as its functions name it."""
+
+    def __init__(self, name: str, get: Callable[[str], ir.GlobalVar]) -> None:
+        self.name = name
+        self.get = get
+
+
+class MatchCastPair:
+    """``R.match_cast(value, struct_info)`` before it is bound."""
+
+    def __init__(self, value: ir.Expr, info: ir.StructInfo) -> None:
+        self.value = value
+        self.info = info
+
+
+class Scope:
+    """Names of one function or branch; ``symbols`` are the symbolic variables of a function."""
+
+    def __init__(self, parent: Scope | None, symbols: dict[str, tir.Var] | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, Any] = {}
+        if symbols is None:
+            symbols = {} if parent is None else parent.symbols
+        self.symbols = symbols
+
+    def lookup(self, name: str) -> Any:
+        """The value of ``name``; KeyError if no scope has it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            if name in scope.symbols:
+                return scope.symbols[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+    def symbol(self, name: str) -> tir.Var | None:
+        """The symbolic variable ``name`` of this function or one around it."""
+        try:
+            found = self.lookup(name)
+        except KeyError:
+            return None
+        return found if isinstance(found, tir.Var) else None
+
+
+class Evaluator:
+    """Expressions of one source text. ``outside``: what the surrounding Python code can name."""
+
+    def __init__(self, source: Source, outside: Mapping[str, Any]) -> None:
+        self.source = source
+        self.outside = outside
+        self.scope = Scope(None)
+        self.metadata: dict[str, list[Any]] | None = None
+        self.devices: tuple[ir.VDevice, ...] = ()
+        self.gvars: dict[str, ir.GlobalVar] = {}
+
+    # -- annotations -----------------------------------------------------------------------------
+    def resolve(self, name: str) -> tir.Var:
+        """A symbolic variable that a string names in a function's body."""
+        found = self.scope.symbol(name)
+        if found is None:
+            raise NameError(
+                f"the symbolic variable {name!r} is not defined; write `{name} = T.int64()` first",
+                name=name,
+            )
+        return found
+
+    def defining(self, name: str) -> tir.Var:
+        """The same in a signature, where the first use of a name defines it."""
+        return self.scope.symbols.setdefault(name, tir.Var(name))
+
+    def device(self, text: str) -> ir.VDevice:
+        """``kind:index:scope``, the index counting the module's own devices of that kind."""
+        from relax2xla.script.annotations import parse_device
+
+        made = parse_device(text)
+        alike = [d for d in self.devices if d.target == made.target]
+        return alike[made.vdevice_id] if made.vdevice_id < len(alike) else made
+
+    # -- expressions -----------------------------------------------------------------------------
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        handler = self._HANDLERS.get(type(node))
+        if handler is None:
+            what = _UNSUPPORTED.get(type(node), f"`{type(node).__name__}`")
+            self.source.fail(node, f"{what} is not supported in TVMScript")
+        return handler(self, node)
+
+    def _attempt(self, node: ast.expr, compute: Callable[[], Any]) -> Any:
+        try:
+            return compute()
+        except DiagnosticError:
+            raise
+        except NameError as e:
+            # The string that holds the unknown name is inside the annotation.
+            texts = (n for n in ast.walk(node) if isinstance(n, ast.Constant))
+            at = [n for n in texts if isinstance(n.value, str) and e.name in _words(n.value)]
+            self.source.fail(at[0] if at else node, message_of(e), e)
+        except MISTAKES as e:
+            self.source.fail(node, message_of(e), e)
+
+    def _name(self, node: ast.Name) -> Any:
+        try:
+            return self.scope.lookup(node.id)
+        except KeyError:
+            pass
+        for names in (self.outside, NAMESPACES, BUILTINS):
+            if node.id in names:
+                return names[node.id]
+        if node.id == "metadata":
+            if self.metadata is None:
+                self.source.fail(
+                    node,
+                    "this text refers to metadata that it does not hold; print the program with "
+                    "script(show_meta=True)",
+                )
+            return self.metadata
+        known = [*self.outside, *NAMESPACES]
+        scope: Scope | None = self.scope
+        while scope is not None:
+            known += [*scope.names, *scope.symbols]
+            scope = scope.parent
+        self.source.fail(node, f"undefined name {node.id!r}{suggestion(node.id, known)}")
+
+    def _constant(self, node: ast.Constant) -> Any:
+        if node.value is Ellipsis or isinstance(node.value, bytes | complex):
+            self.source.fail(node, f"a {type(node.value).__name__} is not supported in TVMScript")
+        return node.value
+
+    def _sequence(self, node: ast.Tuple | ast.List) -> Any:
+        values = [self.value(e) for e in node.elts]
+        return tuple(values) if isinstance(node, ast.Tuple) else values
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                self.source.fail(value, "unpacking with ** is not supported in TVMScript")
+            name = self.value(key)
+            if not isinstance(name, str):
+                self.source.fail(key, "keys of dictionaries must be strings")
+            made[name] = self.value(value)
+        return made
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        owner = self.value(node.value)
+        name = node.attr
+        if name.startswith("_"):
+            self.source.fail(node, f"the private name {name!r} cannot be used in TVMScript")
+        if isinstance(owner, ModuleAlias):
+            return self._attempt(node, lambda: owner.get(name))
+        if isinstance(owner, ir.Expr) and not isinstance(owner, Op):
+            return self._member(node, owner, name)
+        try:
+            return getattr(owner, name)
+        except AttributeError as e:
+            if isinstance(owner, Namespace | relax_names.OpNamespace):
+                hint = suggestion(name, dir(owner))
+                self.source.fail(node, f"{message_of(e)}{hint}", e)
+            self.source.fail(node, f"{type(owner).__name__} has no attribute {name!r}", e)
+
+    def _member(self, node: ast.Attribute, owner: ir.Expr, name: str) -> Any:
+        """``x.shape``, ``x.dtype``, ``x.ndim`` of what is known, and ``x.astype``."""
+        info = owner.struct_info_
+        if name == "astype":
+            return owner.astype
+        if isinstance(info, ir.TensorStructInfo):
+            known = {"shape": info.dims, "dtype": info.dtype or None, "ndim": info.ndim}.get(name)
+            if known is not None and known != -1:
+                return known
+            if name in ("shape", "dtype", "ndim"):
+                self.source.fail(node, f"the {name} of a {info} is not known here")
+        if isinstance(info, ir.ShapeStructInfo) and name == "values" and info.values is not None:
+            return info.values
+        self.source.fail(node, f"a Relax value has no attribute {name!r} in TVMScript")
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        owner, index = self.value(node.value), self.value(node.slice)
+        if isinstance(index, tir.IntImm):
+            index = index.value
+        if isinstance(owner, ir.Expr) and not isinstance(index, int):
+            self.source.fail(node.slice, "the index of a tuple must be an integer literal")
+        return self._attempt(node, lambda: owner[index])
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        return self._attempt(node, lambda: arith.binary(node.op, left, right))
+
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        operand = self.value(node.operand)
+        return self._attempt(node, lambda: arith.unary(node.op, operand))
+
+    def _boolean(self, node: ast.BoolOp) -> Any:
+        values = [self.value(v) for v in node.values]
+        return self._attempt(node, lambda: arith.boolean(node.op, values))
+
+    def _compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) != 1:
+            self.source.fail(node, "comparisons cannot be chained in TVMScript")
+        left, right = self.value(node.left), self.value(node.comparators[0])
+        return self._attempt(node, lambda: arith.compare(node.ops[0], left, right))
+
+    # -- calls -----------------------------------------------------------------------------------
+    def _call(self, node: ast.Call) -> Any:
+        func = self.value(node.func)
+        if isinstance(func, Marker):
+            return self._marker(node, func)
+        args = [self.value(a) for a in node.args]
+        kwargs: dict[str, Any] = {}
+        for k in node.keywords:
+            if k.arg is None:
+                self.source.fail(k, "unpacking with ** is not supported in TVMScript")
+            kwargs[k.arg] = self.value(k.value)
+        return self._attempt(node, lambda: self.apply(node, func, args, kwargs))
+
+    def apply(self, node: ast.Call, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """``func(*args, **kwargs)`` for what TVMScript may call."""
+        match func:
+            case Op():
+                return self._operator(func, args, kwargs)
+            case Annotation():
+                return func.make(Context(self.resolve, self.device), *args, **kwargs)
+            case ir.Expr():
+                infos = kwargs.pop("sinfo_args", ())
+                return relax_names.call_value(func, args, kwargs, infos, None)
+            case tir_names.Dtype():
+                return func(*args, **kwargs)
+            case ModuleAlias() | Decorator():
+                self.source.fail(node.func, f"{func!r} cannot be called here")
+            case _ if func is ir.GlobalVar:
+                return self.gvars.setdefault(args[0], ir.GlobalVar(*args, **kwargs))
+            case _ if self._may_call(func):
+                if func is relax_names.packed and "sinfo_args" not in kwargs:
+                    kwargs["sinfo_args"] = (ir.ObjectStructInfo(),)
+                return func(*args, **kwargs)
+            case _:
+                name = ast.unparse(node.func)
+                self.source.fail(
+                    node.func,
+                    f"{name} cannot be called in TVMScript; only operators, functions of Relax and "
+                    f"members of R, T and I can. Compute the value outside and use its name",
+                )
+
+    def _may_call(self, func: Any) -> bool:
+        if isinstance(func, types.MethodType):
+            return func.__func__ is ir.Expr.astype
+        return any(func is f for f in _ALLOWED)
+
+    def _operator(self, op: Op[...], args: list[Any], kwargs: dict[str, Any]) -> ir.Call:
+        for i, p in enumerate(op.params):
+            if p.variadic:
+                break
+            if i < len(args):
+                args[i] = _argument(p, args[i])
+        for p in op.params:
+            if p.name in kwargs:
+                kwargs[p.name] = _argument(p, kwargs[p.name])
+        infos = kwargs.get("sinfo_args")
+        if infos is not None:
+            infos = infos if isinstance(infos, tuple | list) else (infos,)
+            kwargs["sinfo_args"] = tuple(relax_names.as_struct_info(i) for i in infos)
+        return op(*args, **kwargs)
+
+    def _marker(self, node: ast.Call, marker: Marker) -> Any:
+        """A call that only the parser understands, inside an expression."""
+        if marker.name != "R.match_cast":
+            self.source.fail(node, f"{marker.name} is a statement of its own; it has no value")
+        if len(node.args) != 2 or node.keywords:
+            self.source.fail(node, "R.match_cast takes a value and a struct info")
+        value = self.expr(node.args[0])
+        return MatchCastPair(value, self.struct_info(node.args[1], defining=True))
+
+    def struct_info(self, node: ast.expr, *, defining: bool = False) -> ir.StructInfo:
+        """The struct info of an annotation; ``defining``: strings in it define symbols."""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return ir.TupleStructInfo(())
+        before = self.resolve
+        if defining:
+            self.resolve = self._resolve_or_define
+        try:
+            value = self.value(node)
+        finally:
+            self.resolve = before
+        return self._attempt(node, lambda: relax_names.as_struct_info(value))
+
+    def _resolve_or_define(self, name: str) -> tir.Var:
+        return self.scope.symbol(name) or self.defining(name)
+
+    def expr(self, node: ast.expr) -> ir.Expr:
+        """A Relax expression: numbers become constants, symbolic integers PrimValues."""
+        return self.as_expr(node, self.value(node))
+
+    def as_expr(self, node: ast.expr, value: Any) -> ir.Expr:
+        """``value`` as a Relax expression."""
+        if isinstance(value, ir.Expr):
+            return value
+        if isinstance(value, bool | int | float | str | tuple | list | tir.PrimExpr | np.ndarray):
+            return self._attempt(node, lambda: ir.bind.as_value(value))
+        self.source.fail(
+            node, f"expected a Relax value; `{ast.unparse(node)}` is a {type(value).__name__}"
+        )
+
+    _HANDLERS: Final[dict[type[ast.expr], Callable[[Any, Any], Any]]] = {
+        ast.Name: _name,
+        ast.Constant: _constant,
+        ast.Tuple: _sequence,
+        ast.List: _sequence,
+        ast.Dict: _dict,
+        ast.Attribute: _attribute,
+        ast.Subscript: _subscript,
+        ast.BinOp: _binary,
+        ast.UnaryOp: _unary,
+        ast.BoolOp: _boolean,
+        ast.Compare: _compare,
+        ast.Call: _call,
+    }
+
+
+def _argument(p: Param, value: Any) -> Any:
+    """A value for a parameter of an operator, from the ways in which texts spell attributes."""
+    if p.kind.operand:
+        return value
+    if p.kind.convert is as_dtype and value == "void":
+        return None  # how TVM writes a dtype that is not given
+    if isinstance(value, ir.StringImm | ir.DataTypeImm):
+        return value.value
+    if isinstance(value, ir.PrimValue) and isinstance(value.value, tir.IntImm | tir.FloatImm):
+        return value.value.value
+    return value
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+_ALLOWED: Final = (
+    *relax_names.CALLABLE,
+    *tir_names.CALLABLE,
+    *ir_names.CALLABLE,
+    *BUILTINS.values(),
+    ir.const,
+)

@@ -1,0 +1,553 @@
+"""Functions of TVMScript: statements to bindings.
+
+Each function is built by a BlockBuilder of its own, which brings values into A-normal form; names
+of variables are those of the text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from relax2xla import ir, tir
+from relax2xla.builder import BlockBuilder, is_operand
+from relax2xla.ir.lattice import Mismatch, definable_vars, erase, unify
+from relax2xla.ir.struct_info import show
+from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
+from relax2xla.script.markers import Decorator, Marker
+
+_UNSUPPORTED = {
+    ast.For: "a for loop",
+    ast.While: "a while loop",
+    ast.AugAssign: "an augmented assignment",
+    ast.Try: "try",
+    ast.Raise: "raise",
+    ast.Delete: "del",
+    ast.Global: "global",
+    ast.Nonlocal: "nonlocal",
+    ast.ClassDef: "a class",
+    ast.AsyncFunctionDef: "async",
+    ast.Assert: "assert; use R.assert_op",
+    ast.Import: "an import",
+    ast.ImportFrom: "an import",
+    ast.Match: "match",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What ``@R.function(...)`` says."""
+
+    private: bool = False
+    pure: bool = True
+    check_well_formed: bool = True
+
+
+@dataclass(slots=True)
+class Signature:
+    """A function's head, evaluated before any body so that functions can call forward."""
+
+    node: ast.FunctionDef
+    flags: Flags
+    scope: Scope
+    params: list[ir.Var]
+    ret: ir.StructInfo | None
+    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def struct_info(self) -> ir.FuncStructInfo:
+        """What callers know of the function before its body is parsed."""
+        infos = [p.struct_info for p in self.params]
+        return ir.FuncStructInfo(infos, self.ret or ir.ObjectStructInfo(), self.flags.pure)
+
+
+class FunctionParser(Evaluator):
+    """Evaluates signatures and bodies; one for a whole source text."""
+
+    builder: BlockBuilder
+    in_dataflow: bool = False
+    # Names that the current dataflow block outputs, each with the statement that binds it last.
+    outputs: dict[str, ast.stmt] | None = None
+
+    # -- heads -----------------------------------------------------------------------------------
+    def flags(self, node: ast.FunctionDef) -> tuple[Any, Flags]:
+        """The decorator of a function and its flags."""
+        if len(node.decorator_list) != 1:
+            self.source.fail(
+                node, f"the function {node.name!r} must have exactly one decorator: @R.function"
+            )
+        decorator = node.decorator_list[0]
+        options: dict[str, Any] = {}
+        func = decorator
+        if isinstance(decorator, ast.Call):
+            func = decorator.func
+            if decorator.args:
+                self.source.fail(decorator.args[0], "options of @R.function are given by keyword")
+            for k in decorator.keywords:
+                value = self.value(k.value)
+                if k.arg not in Flags.__slots__ and k.arg != "s_tir":
+                    names = ", ".join(Flags.__slots__)
+                    self.source.fail(k, f"@R.function has no option {k.arg!r}; it has {names}")
+                if not isinstance(value, bool):
+                    self.source.fail(k.value, f"{k.arg} must be True or False")
+                options[k.arg] = value
+        options.pop("s_tir", None)  # how newer texts mark loop-level functions
+        kind = self.value(func)
+        if not isinstance(kind, Decorator):
+            self.source.fail(func, "expected @R.function or @T.prim_func")
+        return kind, Flags(**options)
+
+    def signature(self, node: ast.FunctionDef, flags: Flags, parent: Scope | None) -> Signature:
+        """Parameters and declared result. Strings among dimensions define symbolic variables."""
+        a = node.args
+        for extra in (a.vararg, a.kwarg, *a.kwonlyargs, *a.posonlyargs):
+            if extra is not None:
+                self.source.fail(extra, "only plain parameters are supported in TVMScript")
+        if a.defaults:
+            self.source.fail(a.defaults[0], "parameters cannot have defaults in TVMScript")
+        scope = Scope(parent, {})
+        outer, self.scope = self.scope, scope
+        resolve = self.resolve
+        self.resolve = self.defining
+        try:
+            params: list[ir.Var] = []
+            for arg in a.args:
+                if arg.annotation is None:
+                    self.source.fail(
+                        arg, f"the parameter {arg.arg!r} needs an annotation such as R.Tensor"
+                    )
+                if any(p.name_hint == arg.arg for p in params):
+                    self.source.fail(arg, f"two parameters are named {arg.arg!r}")
+                info = self.struct_info(arg.annotation)
+                var = ir.Var(arg.arg, info, self.source.span(arg))
+                # Later annotations may name it, as the shape of a tensor.
+                scope.names[arg.arg] = var
+                params.append(var)
+            ret = None if node.returns is None else self.struct_info(node.returns)
+        finally:
+            self.resolve = resolve
+            self.scope = outer
+        return Signature(node, flags, scope, params, ret)
+
+    # -- bodies ----------------------------------------------------------------------------------
+    def function(self, head: Signature, name: str | None) -> ir.Function:
+        """The function; ``name`` is its global symbol, None for a private or a local one."""
+        saved = self.scope, self.in_dataflow, self.outputs, getattr(self, "builder", None)
+        self.scope, self.in_dataflow, self.outputs = Scope(head.scope), False, None
+        self.builder = BlockBuilder()
+        for p in head.params:
+            self.builder._names.reserve(p.name_hint)  # pyright: ignore[reportPrivateUsage]
+        self.builder.begin_scope(head.params)
+        try:
+            return self._function(head, name)
+        finally:
+            self.scope, self.in_dataflow, self.outputs, builder = saved
+            if builder is not None:
+                self.builder = builder
+
+    def _function(self, head: Signature, name: str | None) -> ir.Function:
+        body = head.node.body
+        last = body[-1]
+        for s in body[:-1]:
+            if isinstance(s, ast.Return):
+                self.source.fail(s, "only the last statement of a function may be a return")
+        if not isinstance(last, ast.Return) or last.value is None:
+            self.source.fail(last, f"the function {head.node.name!r} must end with `return value`")
+        for s in body[:-1]:
+            if _is_call_of(self, s, "R.func_attr"):
+                self._func_attr(head, s)
+            else:
+                self.statement(s)
+        value = self.expr(last.value)
+        span = self.source.span(last)
+        with self.builder.source(span):
+            result = self.builder.normalize(value)
+            if not is_operand(result):
+                var = ir.Var(self.builder.get_unique_name("gv"), result.struct_info_, span)
+                self.builder.emit_normalized(ir.VarBinding(var, result, span))
+                result = var
+        blocks = self.builder.end_scope()
+        ret = head.ret
+        found = result.struct_info_
+        if ret is None and found is not None:
+            known = {v for p in head.params for v in definable_vars(p.struct_info)}
+            outer = head.scope.parent
+            ret = erase(found, lambda v: v in known or _visible(outer, v))
+        elif ret is not None:
+            what = f"the result of {head.node.name!r}"
+            self._check(head.node.returns or last, what, ret, found)
+        attrs = dict(head.attrs)
+        if name is not None:
+            attrs.setdefault("global_symbol", name)
+        where = self.source.span(head.node)
+        seq = ir.SeqExpr(blocks, result)
+        return ir.Function(head.params, seq, ret, head.flags.pure, attrs, where)
+
+    def _func_attr(self, head: Signature, node: ast.stmt) -> None:
+        call = node.value if isinstance(node, ast.Expr) else None
+        assert isinstance(call, ast.Call)
+        if len(call.args) != 1 or call.keywords:
+            self.source.fail(call, "R.func_attr takes one dictionary")
+        value = self.value(call.args[0])
+        if not isinstance(value, dict):
+            self.source.fail(call.args[0], "R.func_attr takes a dictionary")
+        for key in value:
+            if key in head.attrs:
+                self.source.fail(call, f"the attribute {key!r} is given twice")
+        head.attrs.update(value)
+
+    @contextmanager
+    def inner(self) -> Iterator[None]:
+        """A scope of names inside the current function."""
+        outer, self.scope = self.scope, Scope(self.scope)
+        try:
+            yield
+        finally:
+            self.scope = outer
+
+    # -- statements ------------------------------------------------------------------------------
+    def statement(self, node: ast.stmt) -> None:
+        """One statement; what it binds enters the current scope."""
+        match node:
+            case ast.Assign():
+                self._assign(node)
+            case ast.AnnAssign():
+                self._annotated(node)
+            case ast.Expr():
+                self._expression(node)
+            case ast.With():
+                self._dataflow(node)
+            case ast.If():
+                name, value, info = self._if(node)
+                self._bind_var(node, name, value, info)
+            case ast.FunctionDef():
+                self._local_function(node)
+            case ast.Pass():
+                pass
+            case ast.Return():
+                self.source.fail(node, "return is supported only at the end of a function")
+            case _:
+                what = _UNSUPPORTED.get(type(node), type(node).__name__)
+                self.source.fail(node, f"{what} is not supported in TVMScript")
+
+    def _assign(self, node: ast.Assign) -> None:
+        if len(node.targets) != 1:
+            self.source.fail(node.targets[1], "a value is assigned to one target in TVMScript")
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple | ast.List):
+            self._unpack(node, target)
+            return
+        self._assign_to(node, target, node.value, self.value(node.value), None)
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        if node.value is None:
+            self.source.fail(node, "a declaration without a value is not supported in TVMScript")
+        value = self.value(node.value)
+        info = self.struct_info(node.annotation)
+        self._assign_to(node, node.target, node.value, value, info)
+
+    def _unpack(self, node: ast.Assign, target: ast.Tuple | ast.List) -> None:
+        """``n, m = T.int64(), T.int64()`` and ``a, b = R.split(...)``."""
+        value = self.value(node.value)
+        if isinstance(value, ir.Expr):
+            info = value.struct_info_
+            if not isinstance(info, ir.TupleStructInfo) or len(info.fields) != len(target.elts):
+                what = "?" if info is None else show(info)
+                self.source.fail(
+                    node.value, f"cannot unpack {what} into {len(target.elts)} variables"
+                )
+            if not isinstance(value, ir.Tuple):
+                value = self._bind_var(node, self.builder.get_unique_name("lv"), value, None)
+            fields: list[Any] = [value[i] for i in range(len(target.elts))]
+        elif isinstance(value, tuple | list) and len(value) == len(target.elts):
+            fields = list(value)
+        else:
+            self.source.fail(node.value, f"cannot unpack this into {len(target.elts)} variables")
+        for element, item in zip(target.elts, fields, strict=True):
+            self._assign_to(node, element, node.value, item, None)
+
+    def _assign_to(
+        self,
+        node: ast.Assign | ast.AnnAssign,
+        target: ast.expr,
+        source: ast.expr,
+        value: Any,
+        info: ir.StructInfo | None,
+    ) -> None:
+        if not isinstance(target, ast.Name):
+            self.source.fail(target, "only names can be assigned to in TVMScript")
+        name = target.id
+        if isinstance(value, tir.Var) and not value.name:
+            self._define_symbol(target, value)
+        elif isinstance(value, MatchCastPair):
+            self._match_cast(node, name, value, info)
+        elif _is_relax(value) or info is not None:
+            expr = self.as_expr(source, value)
+            self._bind_var(node, name, expr, info)
+        else:
+            # A Python value (a number, a shape, the module's alias) only gets another name.
+            self.scope.names[name] = value
+
+    def _define_symbol(self, target: ast.Name, made: tir.Var) -> None:
+        """``n = T.int64()``: the symbol of the signature, if it has one of this name."""
+        symbols = self.scope.symbols
+        known = symbols.get(target.id)
+        if known is None:
+            symbols[target.id] = known = type(made)(target.id, made.dtype)
+        elif known.dtype != made.dtype:
+            self.source.fail(
+                target, f"the symbolic variable {target.id!r} is {known.dtype}, not {made.dtype}"
+            )
+        self.scope.names[target.id] = known
+
+    def _make_var(self, node: ast.stmt, name: str, info: ir.StructInfo | None) -> ir.Var:
+        output = self.outputs is not None and self.outputs.get(name) is node
+        local = self.in_dataflow and not output
+        return (ir.DataflowVar if local else ir.Var)(name, info, self.source.span(node))
+
+    def _bind_var(
+        self, node: ast.stmt, name: str, value: ir.Expr, info: ir.StructInfo | None
+    ) -> ir.Var:
+        """Emit ``name = value``; an annotation must hold, and may say less than is known."""
+        span = self.source.span(node)
+        value = self._normal(value, span)
+        known = value.struct_info_
+        if info is not None:
+            self._check(node, repr(name), info, known)
+        var = self._make_var(node, name, known if info is None else info)
+        self.builder.emit_normalized(ir.VarBinding(var, value, span))
+        self.scope.names[name] = var
+        return var
+
+    def _check(
+        self,
+        node: ast.stmt | ast.expr,
+        what: str,
+        declared: ir.StructInfo,
+        known: ir.StructInfo | None,
+    ) -> None:
+        """As in TVM an annotation may say less or more than is known, but not contradict it."""
+        if known is None or declared.is_base_of(known):
+            return
+        try:
+            unify(declared, known, {})
+        except Mismatch as e:
+            at = node.annotation if isinstance(node, ast.AnnAssign) else node
+            self.source.fail(
+                at, f"{what} is declared as {show(declared)}, but it is {show(known)}: it has {e}"
+            )
+
+    def _normal(self, value: ir.Expr, span: ir.Span) -> ir.Expr:
+        if isinstance(value, ir.If):
+            return value
+        with self.builder.source(span):
+            return self.builder.normalize(value)
+
+    def _match_cast(
+        self, node: ast.stmt, name: str, pair: MatchCastPair, info: ir.StructInfo | None
+    ) -> None:
+        span = self.source.span(node)
+        value = self._normal(pair.value, span)
+        if not is_operand(value):
+            value = self._bind_var(node, self.builder.get_unique_name("lv"), value, None)
+        if info is not None:
+            self._check(node, repr(name), info, pair.info)
+        var = self._make_var(node, name, pair.info if info is None else info)
+        self.builder.emit_normalized(ir.MatchCast(var, value, pair.info, span))
+        self.scope.names[name] = var
+
+    def _expression(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring, or `...`
+        if isinstance(node.value, ast.Call):
+            func = self.value(node.value.func)
+            if isinstance(func, Marker) and func.name != "R.match_cast":
+                places = {
+                    "R.func_attr": "a statement of a function's own body",
+                    "R.output": "the last statement of a `with R.dataflow():` block",
+                }
+                where = places.get(func.name, "used in a module's own body")
+                self.source.fail(node, f"{func.name} must be {where}")
+        value = self.value(node.value)
+        if isinstance(value, MatchCastPair):
+            self._match_cast(node, "_", value, None)
+        elif isinstance(value, ir.Call):
+            self._bind_var(node, "_", value, None)
+        elif isinstance(value, ir.Expr) or _is_relax(value):
+            self._bind_var(node, "_", self.as_expr(node.value, value), None)
+        else:
+            self.source.fail(node, "this statement has no effect in TVMScript")
+
+    def _local_function(self, node: ast.FunctionDef) -> None:
+        decorator, flags = self.flags(node)
+        if getattr(decorator, "name", "") != "R.function" or flags.private:
+            self.source.fail(
+                node.decorator_list[0], "a local function is decorated with @R.function"
+            )
+        head = self.signature(node, flags, self.scope)
+        var = self._make_var(node, node.name, head.struct_info())
+        # In its own scope first: the function may call itself.
+        self.scope.names[node.name] = var
+        func = self.function(head, None)
+        var.struct_info_ = func.struct_info_
+        self.builder.emit_normalized(ir.VarBinding(var, func, self.source.span(node)))
+
+    # -- dataflow --------------------------------------------------------------------------------
+    def _dataflow(self, node: ast.With) -> None:
+        call = node.items[0].context_expr
+        marker = self.value(call.func) if isinstance(call, ast.Call) else None
+        if len(node.items) != 1 or not (isinstance(marker, Marker) and marker.name == "R.dataflow"):
+            self.source.fail(call, "`with` is supported as `with R.dataflow():` only")
+        if self.in_dataflow:
+            self.source.fail(node, "dataflow blocks do not nest")
+        last = node.body[-1]
+        if not _is_call_of(self, last, "R.output"):
+            self.source.fail(last, "a dataflow block must end with R.output(...)")
+        assert isinstance(last, ast.Expr)
+        assert isinstance(last.value, ast.Call)
+        names: list[ast.Name] = []
+        for a in last.value.args:
+            if not isinstance(a, ast.Name):
+                self.source.fail(a, "R.output takes names of variables")
+            names.append(a)
+        bound = {name: s for s in node.body for name in _targets(s)}
+        before = dict(self.scope.names)
+        self.outputs = {a.id: bound[a.id] for a in names if a.id in bound}
+        self.in_dataflow = True
+        try:
+            with self.builder.dataflow():
+                for s in node.body[:-1]:
+                    self.statement(s)
+        finally:
+            self.in_dataflow, self.outputs = False, None
+        made = self.scope.names
+        for a in names:
+            if not isinstance(made.get(a.id), ir.Var) or made.get(a.id) is before.get(a.id):
+                self.source.fail(a, f"{a.id!r} is not bound in this dataflow block")
+        wanted = {a.id for a in names}
+        for name in [n for n, v in made.items() if isinstance(v, ir.DataflowVar)]:
+            if name not in wanted:
+                if name in before:
+                    made[name] = before[name]
+                else:
+                    del made[name]
+
+    # -- branches --------------------------------------------------------------------------------
+    def _if(self, node: ast.If) -> tuple[str, ir.Expr, ir.StructInfo | None]:
+        """Both branches; the name they bind last, the If, and the annotation they agree on."""
+        if self.in_dataflow:
+            self.source.fail(node, "if is not supported in a dataflow block")
+        if not node.orelse:
+            self.source.fail(node, "an if needs an else branch in TVMScript")
+        cond = self.expr(node.test)
+        info = cond.struct_info_
+        if isinstance(info, ir.TensorStructInfo):
+            fits = info.dtype in ("bool", "") and info.ndim in (0, -1)
+        else:
+            fits = isinstance(info, ir.ObjectStructInfo | None) or (
+                isinstance(info, ir.PrimStructInfo) and info.dtype == "bool"
+            )
+        if not fits:
+            self.source.fail(
+                node.test, f"the condition must be a bool tensor of rank 0; got {show(info)}"
+            )
+        with self.builder.source(self.source.span(node.test)):
+            cond = self.builder.normalize(cond)
+        if not is_operand(cond):
+            name = self.builder.get_unique_name("cond")
+            cond = self._bind_var(node.test, name, cond, None)  # type: ignore[arg-type]
+        then_name, then, then_info = self._branch(node.body, "then")
+        else_name, other, else_info = self._branch(node.orelse, "else")
+        if then_name != else_name:
+            self.source.fail(
+                node.orelse[-1],
+                f"both branches must end by binding the same variable; one binds {then_name!r}, "
+                f"the other {else_name!r}",
+            )
+        agreed = then_info if then_info == else_info else None
+        return then_name, ir.If(cond, then, other, self.source.span(node)), agreed
+
+    def _branch(
+        self, body: Sequence[ast.stmt], suffix: str
+    ) -> tuple[str, ir.SeqExpr, ir.StructInfo | None]:
+        last = body[-1]
+        info: ir.StructInfo | None = None
+        self.builder.begin_scope()
+        with self.inner():
+            for s in body[:-1]:
+                self.statement(s)
+            match last:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr())
+                ):
+                    assert last.value is not None
+                    value = self.value(last.value)
+                    if isinstance(last, ast.AnnAssign):
+                        info = self.struct_info(last.annotation)
+                    if isinstance(value, MatchCastPair):
+                        self._match_cast(last, f"{name}_{suffix}", value, info)
+                        result: ir.Expr = self.scope.names[f"{name}_{suffix}"]
+                    else:
+                        result = self._branch_value(
+                            last, f"{name}_{suffix}", self.as_expr(last.value, value), info
+                        )
+                case ast.If():
+                    name, value, info = self._if(last)
+                    result = self._branch_value(last, f"{name}_{suffix}", value, info)
+                case ast.Return():
+                    self.source.fail(last, "return is supported only at the end of a function")
+                case _:
+                    self.source.fail(last, "a branch must end by binding a variable")
+        return name, ir.SeqExpr(self.builder.end_scope(), result), info
+
+    def _branch_value(
+        self, node: ast.stmt, name: str, value: ir.Expr, info: ir.StructInfo | None
+    ) -> ir.Expr:
+        """The result of a branch; a variable or a tuple of them needs no binding."""
+        value = self._normal(value, self.source.span(node))
+        if not is_operand(value):
+            return self._bind_var(node, name, value, info)
+        if info is not None:
+            self._check(node, "the value of this branch", info, value.struct_info_)
+        return value
+
+
+def _is_relax(value: Any) -> bool:
+    """Whether a Python value holds Relax expressions; an empty tuple is a Relax tuple."""
+    if isinstance(value, ir.Expr):
+        return True
+    if not isinstance(value, tuple | list):
+        return False
+    return len(value) == 0 or any(_is_relax(v) for v in value)
+
+
+def _visible(scope: Scope | None, var: tir.Var) -> bool:
+    return scope is not None and scope.symbol(var.name) is var
+
+
+def _is_call_of(parser: Evaluator, node: ast.stmt, name: str) -> bool:
+    """Whether a statement calls the marker ``name``, by whatever prefix."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    func = node.value.func
+    if not isinstance(func, ast.Attribute) or func.attr != name.split(".")[1]:
+        return False
+    value = parser.value(func)
+    return isinstance(value, Marker) and value.name == name
+
+
+def _targets(node: ast.stmt) -> list[str]:
+    """Names that a statement of a dataflow block binds."""
+    match node:
+        case ast.Assign():
+            return [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
+            return [name]
+        case _:
+            return []
+
+
+__all__ = ["Flags", "FunctionParser", "ModuleAlias", "Signature"]

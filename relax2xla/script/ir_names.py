@@ -1,0 +1,36 @@
+"""``I`` of TVMScript: modules and what they hold beside functions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from relax2xla.ir import GlobalVar, VDevice
+from relax2xla.script.markers import Decorator, Marker, Namespace
+from relax2xla.script.metadata import decode
+
+
+def vdevice(target: Any = "cpu", vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
+    """A virtual device; ``target`` is a kind such as "cuda" or a dictionary that has one."""
+    kind = target["kind"] if isinstance(target, dict) else target
+    return VDevice(str(kind), vdevice_id, memory_scope)
+
+
+def _module(thing: Any, **options: Any) -> Any:
+    from relax2xla.script.entry import decorate_module
+
+    return decorate_module(thing, **options)
+
+
+ir_module: Final = Decorator("I.ir_module", _module)
+ir: Final = Namespace(
+    "I",
+    {
+        "ir_module": ir_module,
+        "module_attrs": Marker("I.module_attrs"),
+        "module_global_infos": Marker("I.module_global_infos"),
+        "GlobalVar": GlobalVar,
+        "vdevice": vdevice,
+        "metadata": decode,
+    },
+)
+CALLABLE: Final = [vdevice, decode]

@@ -1,0 +1,68 @@
+"""Names of TVMScript that mean something to its parser only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+class Marker:
+    """A name that the parser knows, such as ``R.output``; it cannot be called from Python."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self.name} works only in TVMScript: below @I.ir_module or @R.function, or in text "
+            "given to from_source"
+        )
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Decorator:
+    """``@R.function`` and ``@R.function(private=True)``."""
+
+    def __init__(self, name: str, decorate: Callable[..., Any]) -> None:
+        self.name = name
+        self._decorate = decorate
+
+    def __call__(self, thing: Any = None, /, **options: Any) -> Any:
+        if thing is None:
+            return lambda later: self._decorate(later, **options)
+        return self._decorate(thing, **options)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Namespace:
+    """``R``, ``T`` or ``I``: names from a table, the others from ``more``."""
+
+    def __init__(
+        self,
+        name: str,
+        table: Mapping[str, Any],
+        more: Callable[[str], Any] | None = None,
+        names: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._name = name
+        self._table = table
+        self._more = more
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._table.get(name)
+        if found is not None:
+            return found
+        if self._more is None or name.startswith("__"):
+            raise AttributeError(f"{self._name} has no {name!r}")
+        return self._more(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self._table, *self._names()})
+
+    def __repr__(self) -> str:
+        return self._name

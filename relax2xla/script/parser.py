@@ -1,0 +1,217 @@
+"""Modules of TVMScript, and the whole text that holds one.
+
+Signatures are evaluated first, so that functions can call forward; then the bodies.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from relax2xla import ir, tir
+from relax2xla.script.evaluate import NAMESPACES, Evaluator, ModuleAlias
+from relax2xla.script.functions import FunctionParser, Signature
+from relax2xla.script.markers import Decorator, Marker
+from relax2xla.script.source import Source
+
+# Callees whose result must be inferred from their body are parsed at their first call; beyond
+# this depth of such calls the result is an unknown object.
+MAX_FORWARD = 20
+_ROOMS = {"ir": "I", "relax": "R", "tir": "T", "tirx": "T"}
+
+
+class Parser(FunctionParser):
+    """One source text."""
+
+    def __init__(self, source: Source, outside: Mapping[str, Any]) -> None:
+        super().__init__(source, outside)
+        self._heads: dict[str, Signature] = {}
+        self._functions: dict[str, Any] = {}
+        self._open: list[str] = []
+
+    # -- definitions -----------------------------------------------------------------------------
+    def definition(self, node: ast.ClassDef | ast.FunctionDef) -> ir.IRModule | ir.Function:
+        """A module or a lone function."""
+        if isinstance(node, ast.ClassDef):
+            return self.module(node)
+        decorator, flags = self.flags(node)
+        if decorator.name != "R.function":
+            return self.prim_func(node, flags.private)
+        head = self.signature(node, flags, self.scope)
+        return self.function(head, None if flags.private else node.name)
+
+    def module(self, node: ast.ClassDef) -> ir.IRModule:
+        """``@I.ir_module class Module``."""
+        if node.bases or node.keywords:
+            self.source.fail(node, "a module of TVMScript has no base classes")
+        attrs: dict[str, Any] = {}
+        infos: dict[str, Any] = {}
+        names: dict[str, ast.stmt] = {}
+        todo: list[Signature] = []
+        for s in node.body:
+            match s:
+                case ast.FunctionDef():
+                    self._declare(s, names, todo)
+                case ast.Expr(value=ast.Call() as call):
+                    self._module_call(call, attrs, infos)
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    value = self.value(s.value)
+                    if not isinstance(value, ir.ExternFunc):
+                        self.source.fail(s, "a module holds functions only")
+                    self._name_once(s, name, names)
+                    self.gvars[name] = ir.GlobalVar(name, value.struct_info_)
+                    self._functions[name] = value
+                case ast.Pass() | ast.Expr(value=ast.Constant()):
+                    pass
+                case _:
+                    self.source.fail(
+                        s, "a module holds functions, I.module_attrs and I.module_global_infos"
+                    )
+        self.scope.names[node.name] = ModuleAlias(node.name, self._global)
+        for head in todo:
+            self._parse(head.node.name)
+        ordered = {self.gvars[n]: self._functions[n] for n in names}
+        return ir.IRModule(ordered, attrs, infos)
+
+    def _declare(
+        self, node: ast.FunctionDef, names: dict[str, ast.stmt], todo: list[Signature]
+    ) -> None:
+        decorator, flags = self.flags(node)
+        self._name_once(node, node.name, names)
+        if decorator.name == "T.prim_func":
+            func = self.prim_func(node, flags.private)
+            self.gvars[node.name] = ir.GlobalVar(node.name)
+            self._functions[node.name] = func
+            return
+        if decorator.name != "R.function":
+            self.source.fail(node.decorator_list[0], "expected @R.function or @T.prim_func")
+        head = self.signature(node, flags, self.scope)
+        self._heads[node.name] = head
+        self.gvars[node.name] = ir.GlobalVar(node.name, head.struct_info(), self.source.span(node))
+        todo.append(head)
+
+    def _name_once(self, node: ast.stmt, name: str, names: dict[str, ast.stmt]) -> None:
+        if name in names:
+            self.source.fail(node, f"the module has two functions named {name!r}")
+        names[name] = node
+
+    def _module_call(self, call: ast.Call, attrs: dict[str, Any], infos: dict[str, Any]) -> None:
+        marker = self.value(call.func)
+        targets = {"I.module_attrs": attrs, "I.module_global_infos": infos}
+        target = targets.get(marker.name) if isinstance(marker, Marker) else None
+        if target is None or len(call.args) != 1:
+            self.source.fail(call, "expected I.module_attrs({...}) or I.module_global_infos({...})")
+        value = self.value(call.args[0])
+        if not isinstance(value, dict):
+            self.source.fail(call.args[0], f"{marker.name} takes a dictionary")
+        target.update(value)
+        self.devices = tuple(d for d in infos.get("vdevice", ()) if isinstance(d, ir.VDevice))
+
+    def _global(self, name: str) -> ir.GlobalVar:
+        """The function that ``cls.name`` means."""
+        gvar = self.gvars.get(name)
+        if gvar is None:
+            raise AttributeError(
+                f"the module has no function {name!r}; it has {', '.join(self.gvars) or 'none'}"
+            )
+        head = self._heads.get(name)
+        if head is not None and head.ret is None and name not in self._functions:
+            if name not in self._open and len(self._open) < MAX_FORWARD:
+                self._parse(name)
+        return gvar
+
+    def _parse(self, name: str) -> None:
+        if name in self._functions:
+            return
+        head = self._heads[name]
+        self._open.append(name)
+        func = self.function(head, None if head.flags.private else name)
+        self._open.pop()
+        self._functions[name] = func
+        self.gvars[name].struct_info_ = func.struct_info_
+
+    # -- loop-level functions --------------------------------------------------------------------
+    def prim_func(self, node: ast.FunctionDef, private: bool) -> Any:
+        """A ``T.prim_func``, kept as the text of its statements.
+
+        A buffer parameter becomes a handle and the ``T.match_buffer`` that it stands for.
+        """
+        params: list[tir.Var] = []
+        lines: list[str] = []
+        for arg in node.args.args:
+            text = "" if arg.annotation is None else ast.unparse(arg.annotation)
+            prefix, _, rest = text.partition(".")
+            kind, _, inside = rest.partition("(")
+            if kind in ("Buffer", "match_buffer") and inside:
+                handle = f"{arg.arg}_handle"
+                params.append(tir.Var(handle, "handle"))
+                lines.append(f"{arg.arg} = {prefix}.match_buffer({handle}, {inside}")
+            elif kind:
+                params.append(tir.Var(arg.arg, kind))
+            else:
+                self.source.fail(arg, "a parameter of a T.prim_func needs an annotation")
+        attrs: dict[str, object] = {} if private else {"global_symbol": node.name}
+        for s in node.body:
+            match s:
+                case ast.Expr(value=ast.Call(func=ast.Attribute(attr="func_attr"), args=[held])):
+                    value = self.value(held)
+                    if not isinstance(value, dict):
+                        self.source.fail(held, "T.func_attr takes a dictionary")
+                    attrs.update(value)
+                case _:
+                    lines += self._text_of(s).split("\n")
+        ret = None if node.returns is None else ast.unparse(node.returns).split(".")[-1]
+        return tir.PrimFunc(params, "\n".join(lines), ret, attrs)
+
+    def _text_of(self, node: ast.stmt) -> str:
+        """The lines of a statement without the indentation they share."""
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        block = self.source.lines[first - 1 : node.end_lineno]
+        return textwrap.dedent("\n".join(block))
+
+    # -- texts -----------------------------------------------------------------------------------
+    def text(self, tree: ast.Module) -> ir.IRModule | ir.Function:
+        """The one definition of a text, its imports and its metadata."""
+        found: list[ast.ClassDef | ast.FunctionDef] = []
+        for s in tree.body:
+            match s:
+                case ast.ClassDef() | ast.FunctionDef():
+                    found.append(s)
+                case ast.ImportFrom():
+                    self._import(s)
+                case ast.Import() | ast.Expr(value=ast.Constant()):
+                    pass
+                case ast.Assign(targets=[ast.Name(id="metadata")]):
+                    self.metadata = self.value(s.value)
+                case _:
+                    self.source.fail(
+                        s, "a text of TVMScript holds one module or function, and its metadata"
+                    )
+        if not found:
+            end = ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
+            self.source.fail(end, "the text holds neither a module nor a function")
+        if len(found) > 1:
+            self.source.fail(found[1], "the text holds more than one definition")
+        node = found[0]
+        if isinstance(node, ast.ClassDef):
+            self._check_module_decorator(node)
+        return self.definition(node)
+
+    def _check_module_decorator(self, node: ast.ClassDef) -> None:
+        for decorator in node.decorator_list:
+            value = self.value(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            if isinstance(value, Decorator) and value.name == "I.ir_module":
+                return
+        self.source.fail(node, f"the class {node.name!r} must be decorated with @I.ir_module")
+
+    def _import(self, node: ast.ImportFrom) -> None:
+        """``from relax2xla.script import relax as R`` names a namespace; nothing is imported."""
+        for alias in node.names:
+            room = _ROOMS.get(alias.name)
+            if node.module in ("relax2xla.script", "tvm.script") and room is not None:
+                self.scope.names[alias.asname or alias.name] = NAMESPACES[room]
+
+
+__all__ = ["Evaluator", "Parser"]

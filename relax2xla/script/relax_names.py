@@ -1,0 +1,164 @@
+"""``R`` of TVMScript: annotations, literals, and every operator of the registry.
+
+``R.nn.softmax`` is the operator "relax.nn.softmax", in TVMScript and in plain Python alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from relax2xla import ir
+from relax2xla.errors import TVMError
+from relax2xla.ir.bind import as_value
+from relax2xla.ir.op import Op
+from relax2xla.script.annotations import ANNOTATIONS, as_struct_info
+from relax2xla.script.markers import Decorator, Marker, Namespace
+
+
+class OpNamespace:
+    """Operators that share a prefix: ``R.nn``, ``R.stablehlo``."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return _operator(f"{self._prefix}.{name}")
+
+    def __dir__(self) -> list[str]:
+        start = f"{self._prefix}."
+        names = (n for n in Op.list_op_names() if n.startswith(start))
+        return sorted({n.removeprefix(start).split(".")[0] for n in names})
+
+    def __repr__(self) -> str:
+        return f"R{self._prefix.removeprefix('relax')}"
+
+
+_NAMESPACES: set[str] = set()
+
+
+def _operator(name: str) -> Any:
+    try:
+        return Op.get(name)
+    except TVMError:
+        pass
+    if name not in _NAMESPACES:
+        for known in Op.list_op_names():
+            parts = known.split(".")
+            _NAMESPACES.update(".".join(parts[:i]) for i in range(2, len(parts)))
+    if name in _NAMESPACES:
+        return OpNamespace(name)
+    raise AttributeError(f"there is no operator R.{name.removeprefix('relax.')}")
+
+
+def const(value: Any, dtype: Any = None) -> ir.Constant:
+    """A constant; ``"inf"``, ``"-inf"`` and ``"nan"`` are floats, as TVM prints them."""
+    return ir.const(float(value) if isinstance(value, str) else value, dtype)
+
+
+def shape(values: Any) -> ir.ShapeExpr:
+    """A shape value."""
+    if not isinstance(values, tuple | list):
+        raise TypeError(f"R.shape takes a list of dimensions; got {type(values).__name__}")
+    return ir.ShapeExpr([v.value if isinstance(v, ir.PrimValue) else v for v in values])
+
+
+def prim_value(value: Any) -> ir.PrimValue:
+    """A scalar known to the compiler."""
+    return ir.PrimValue(value)
+
+
+def packed(
+    name: str, *args: Any, sinfo_args: Any = (), span: ir.Span | None = None, **attrs: Any
+) -> ir.Call:
+    """A call of a registered Python function, which may have effects."""
+    return call_value(ir.ExternFunc(name), args, attrs, sinfo_args, span)
+
+
+def call_value(
+    func: ir.Expr, args: Sequence[Any], attrs: dict[str, Any], sinfo_args: Any, span: Any
+) -> ir.Call:
+    """A call of a function value."""
+    attrs.pop("attrs_type_key", None)  # TVM names the C++ class of attributes; here is but one.
+    infos = sinfo_args if isinstance(sinfo_args, tuple | list) else (sinfo_args,)
+    return ir.Call(
+        func, [as_value(a) for a in args], attrs, [as_struct_info(i) for i in infos], span
+    )
+
+
+def _callee_first(name: str) -> Callable[..., ir.Call]:
+    """Calls whose first operand is a function, of which a string is the registered name."""
+
+    def call(func: Any, *args: Any, **kwargs: Any) -> ir.Call:
+        operand = ir.ExternFunc(func) if isinstance(func, str) else func
+        if "sinfo_args" in kwargs:
+            infos = kwargs["sinfo_args"]
+            infos = infos if isinstance(infos, tuple | list) else (infos,)
+            kwargs["sinfo_args"] = tuple(map(as_struct_info, infos))
+        return Op.get(name)(operand, *args, **kwargs)
+
+    return call
+
+
+def _destination_passing(name: str) -> Callable[..., ir.Call]:
+    """``R.call_tir`` and ``R.call_dps_packed``: the result is stated as ``out_sinfo``."""
+
+    def call(
+        func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None, *, span: Any = None
+    ) -> ir.Call:
+        operand = ir.ExternFunc(func) if isinstance(func, str) else func
+        operands = args if isinstance(args, ir.Tuple) else as_value(_as_tuple(args))
+        if out_sinfo is None:
+            raise TypeError(f"{name} needs out_sinfo, the struct info of its result")
+        if isinstance(out_sinfo, tuple | list):
+            info: ir.StructInfo = ir.TupleStructInfo([as_struct_info(i) for i in out_sinfo])
+        else:
+            info = as_struct_info(out_sinfo)
+        more = (
+            ()
+            if tir_vars is None
+            else (shape(tir_vars) if isinstance(tir_vars, tuple | list) else tir_vars,)
+        )
+        return ir.Call(Op.get(name), [operand, operands, *more], None, [info], span)
+
+    return call
+
+
+def _as_tuple(args: Any) -> tuple[Any, ...]:
+    if isinstance(args, ir.Expr) and not isinstance(args.struct_info_, ir.TupleStructInfo):
+        return (args,)
+    return tuple(args)
+
+
+def _function(thing: Any, **options: Any) -> Any:
+    from relax2xla.script.entry import decorate_function
+
+    return decorate_function(thing, **options)
+
+
+def _tuple(*fields: Any) -> ir.Tuple:
+    return ir.Tuple([as_value(f) for f in fields])
+
+
+_TABLE: Final[dict[str, Any]] = {
+    **ANNOTATIONS,
+    "function": Decorator("R.function", _function),
+    "const": const,
+    "shape": shape,
+    "prim_value": prim_value,
+    "str": ir.StringImm,
+    "dtype": ir.DataTypeImm,
+    "tuple": _tuple,
+    "ExternFunc": ir.ExternFunc,
+    "TupleGetItem": ir.TupleGetItem,
+    "call_packed": packed,
+    **{n: _callee_first(f"relax.{n}") for n in ("call_pure_packed", "call_inplace_packed")},
+    **{n: _destination_passing(f"relax.{n}") for n in ("call_tir", "call_dps_packed")},
+    **{n: Marker(f"R.{n}") for n in ("dataflow", "output", "func_attr", "match_cast")},
+}
+
+
+relax: Final = Namespace(
+    "R", _TABLE, lambda name: _operator(f"relax.{name}"), lambda: dir(OpNamespace("relax"))
+)
+CALLABLE: Final = [f for f in _TABLE.values() if not isinstance(f, Marker | Decorator)]

@@ -1,0 +1,106 @@
+"""Source text of a program being parsed, and errors that point into it."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import unicodedata
+from collections.abc import Iterable
+from typing import NoReturn
+
+from relax2xla.errors import DiagnosticError
+from relax2xla.ir import Span
+
+Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
+
+
+class Source:
+    """Lines of one file. ``nodes`` that are given to methods come from its own syntax tree."""
+
+    def __init__(self, text: str, filename: str) -> None:
+        self.file = filename
+        # Not splitlines(): Python's tokenizer knows no other line ends than these.
+        self.lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self.text = "\n".join(self.lines)
+
+    def parse(self) -> ast.Module:
+        """The syntax tree of the whole text."""
+        try:
+            return ast.parse(self.text, self.file)
+        except SyntaxError as e:
+            line, column = e.lineno or 1, max(1, e.offset or 1)
+            width = 1
+            if e.end_lineno == e.lineno and e.end_offset and e.end_offset > column:
+                width = e.end_offset - column
+            self._raise(f"not valid Python: {e.msg}", line, column, width)
+        except (RecursionError, MemoryError):
+            self._raise("expressions are nested too deeply for Python's parser", 1, 1, 1)
+        except ValueError as e:
+            self._raise(f"not valid Python: {e}", 1, 1, 1)
+
+    def column(self, line: int, offset: int) -> int:
+        """1-based column in characters of a byte offset, as ``ast`` counts."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if text.isascii():
+            return offset + 1
+        return len(text.encode()[:offset].decode(errors="replace")) + 1
+
+    def span(self, node: Node) -> Span:
+        """The place of ``node``."""
+        end_line = node.end_lineno or node.lineno
+        return Span(
+            "",
+            self.file,
+            node.lineno,
+            self.column(node.lineno, node.col_offset),
+            end_line,
+            self.column(end_line, node.end_col_offset or node.col_offset),
+            "file",
+        )
+
+    def fail(self, node: Node, message: str, cause: BaseException | None = None) -> NoReturn:
+        """Raise a DiagnosticError that shows ``node``'s line with carets under it."""
+        column = self.column(node.lineno, node.col_offset)
+        if node.end_lineno == node.lineno and node.end_col_offset is not None:
+            end = self.column(node.lineno, node.end_col_offset)
+        else:
+            end = len(self.lines[node.lineno - 1].rstrip()) + 1
+        self._raise(message, node.lineno, column, max(1, end - column), cause)
+
+    def _raise(
+        self, message: str, line: int, column: int, width: int, cause: BaseException | None = None
+    ) -> NoReturn:
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        margin = " " * len(str(line))
+        before = "".join(map(_blank, text[: column - 1]))
+        marked = text[column - 1 : column - 1 + width]
+        carets = "^" * max(1, sum(len(_blank(c)) for c in marked))
+        error = DiagnosticError(
+            f"{self.file}:{line}:{column}: {message}\n"
+            f" {margin} |\n"
+            f" {line} | {text}\n"
+            f" {margin} | {before}{carets}"
+        )
+        raise error from cause
+
+
+def _blank(char: str) -> str:
+    """White space as wide as ``char`` on a terminal."""
+    if char == "\t":
+        return char
+    if unicodedata.combining(char):
+        return ""
+    return "  " if unicodedata.east_asian_width(char) in "WF" else " "
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` if a known name is close to ``name``."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error with its notes."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    notes: list[str] = getattr(error, "__notes__", [])
+    return "\n".join([str(text) or type(error).__name__, *notes])

@@ -1,0 +1,80 @@
+"""``T`` of TVMScript: symbolic integers and functions on them.
+
+``T.int64()`` makes a symbolic variable (in TVMScript it takes the name that it is assigned to),
+``T.int64(3)`` a literal. ``T.max``, ``T.if_then_else``, ``T.floordiv`` ... are those of
+``relax2xla.tir``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from relax2xla import tir as lib
+from relax2xla.dtypes import DTYPES
+from relax2xla.ir import PrimValue
+from relax2xla.script.markers import Decorator, Marker, Namespace
+
+
+class Dtype:
+    """``T.int64``: of nothing a variable, of a number a literal, of an expression a cast."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, value: Any = None, *, is_size_var: bool = False) -> lib.PrimExpr:
+        if value is None:
+            return (lib.SizeVar if is_size_var else lib.Var)("", self.name)
+        if isinstance(value, PrimValue):
+            value = value.value
+        if isinstance(value, lib.PrimExpr):
+            return lib.cast(self.name, value)
+        return lib.const(float(value) if isinstance(value, str) else value, self.name)
+
+    def __repr__(self) -> str:
+        return f"T.{self.name}"
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "max": lib.max,
+    "min": lib.min,
+    "floordiv": lib.floordiv,
+    "floormod": lib.floormod,
+    "truncdiv": lib.truncdiv,
+    "truncmod": lib.truncmod,
+    "ceildiv": lib.ceildiv,
+    "div": lib.div,
+    "Div": lib.Div.make,
+    "Select": lib.Select,
+    "if_then_else": lib.if_then_else,
+    "all": lib.all,
+    "any": lib.any,
+    "And": lib.And.make,
+    "Or": lib.Or.make,
+    "Not": lib.Not,
+    "EQ": lib.EQ.make,
+    "NE": lib.NE.make,
+    "Cast": lambda dtype, value: lib.cast(dtype, value),
+    "cast": lambda value, dtype: lib.cast(dtype, value),
+    "shift_left": lambda a, b: a << b,
+    "shift_right": lambda a, b: a >> b,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "bitwise_not": lambda a: ~a,
+    "Var": lambda name, dtype="int64": lib.Var(name, getattr(dtype, "name", dtype)),
+}
+
+
+def _unchanged(func: Any) -> Any:
+    """A loop-level function outside of a module has no form here; the name stays what it is."""
+    return func
+
+
+_MARKERS: Final[dict[str, Any]] = {
+    "prim_func": Decorator("T.prim_func", _unchanged),
+    "func_attr": Marker("T.func_attr"),
+}
+_DTYPES: Final = {name: Dtype(name) for name in (*DTYPES, "handle")}
+CALLABLE: Final = list(FUNCTIONS.values())
+tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS})
