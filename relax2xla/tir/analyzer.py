@@ -6,7 +6,7 @@ A proof looks only at what is known: bounds of variables, bindings, constraints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from .bounds import ANY, ConstIntBound, Interval, Range
@@ -96,7 +96,7 @@ class Analyzer:
             self._forget()
 
     @contextmanager
-    def constraint_scope(self, condition: PrimExpr) -> Iterator[None]:
+    def constraint_scope(self, condition: PrimExpr) -> Generator[None]:
         """Inside the ``with`` block ``condition`` is known to hold."""
         count, bounds = len(self._constraints), dict(self._bounds)
         self._constraints.append(condition)

@@ -14,7 +14,8 @@ class Interval(NamedTuple):
     lo: int | None
     hi: int | None
 
-    def __add__(self, other: Interval) -> Interval:  # type: ignore[override]
+    def plus(self, other: Interval) -> Interval:
+        """The interval of the sum of two values."""
         return Interval(
             None if self.lo is None or other.lo is None else self.lo + other.lo,
             None if self.hi is None or other.hi is None else self.hi + other.hi,

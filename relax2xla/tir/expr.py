@@ -161,7 +161,11 @@ class BinaryExpr(PrimExpr):
         """What the operator builds: operands in one dtype, literals and identities folded."""
         a, b = match_dtypes(a, b)
         if isinstance(a, IntImm) and isinstance(b, IntImm):
-            return const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
+            try:
+                value = cls.compute(a.value, b.value)
+            except ZeroDivisionError:
+                raise ZeroDivisionError(_DIVISION_BY_ZERO) from None
+            return const(value, cls._result_dtype(a.dtype))
         if isinstance(a, FloatImm) and isinstance(b, FloatImm):
             return const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
         found = cls.identity(a, b)
@@ -217,9 +221,12 @@ class Mul(BinaryExpr):
         return a if is_literal(b, 1) or is_literal(a, 0) else None
 
 
+_DIVISION_BY_ZERO = "division by the literal 0 in a symbolic expression"
+
+
 def _check_divisor(b: PrimExpr) -> None:
     if isinstance(b, IntImm) and b.value == 0:
-        raise ZeroDivisionError("division by the literal 0 in a symbolic expression")
+        raise ZeroDivisionError(_DIVISION_BY_ZERO)
 
 
 class _Division(BinaryExpr):

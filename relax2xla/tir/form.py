@@ -178,7 +178,7 @@ class Form:
         """Bounds of a form's value."""
         result = Interval(form.const, form.const)
         for term in form:
-            result = result + self._term_interval(term).scaled(term.coefficient)
+            result = result.plus(self._term_interval(term).scaled(term.coefficient))
         return result
 
     def _term_interval(self, term: Term) -> Interval:

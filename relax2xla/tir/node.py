@@ -181,7 +181,7 @@ def same_structure(a: PrimExpr, b: PrimExpr) -> bool:
         x, y = stack.pop()
         if x is y:
             continue
-        if type(x) is not type(y) or x.dtype != y.dtype or x._hash != y._hash:
+        if type(x) is not type(y) or x.dtype != y.dtype or hash(x) != hash(y):
             return False
         if isinstance(x, Var) or x.payload() != y.payload():
             return False

@@ -219,8 +219,8 @@ class ProofForm(Form):
             if reading is None:
                 break
             form, extra = reading
-            left = left + extra
-            result = result.intersect(super().interval(form) + left)
+            left = left.plus(extra)
+            result = result.intersect(super().interval(form).plus(left))
         return result
 
     def _as_remainder(self, form: Linear) -> tuple[Linear, Interval] | None:

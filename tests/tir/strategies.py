@@ -31,9 +31,10 @@ def _extend(inner: st.SearchStrategy[tir.Dim]) -> st.SearchStrategy[tir.Dim]:
     def both(build: object) -> st.SearchStrategy[tir.Dim]:
         return st.builds(build, inner, inner)  # type: ignore[arg-type]
 
+    # A literal on the left would read back turned round: Python asks the other operand.
     condition = st.builds(
         lambda a, b, kind: kind.make(a, b),
-        inner,
+        inner.filter(lambda e: not isinstance(e, int | tir.IntImm)),
         inner,
         st.sampled_from([tir.LT, tir.LE, tir.GT, tir.GE]),
     )
