@@ -16,26 +16,22 @@ from relax2xla import tir
 from relax2xla.errors import BuilderError
 from relax2xla.ir.base import Span
 from relax2xla.ir.bind import as_value
+from relax2xla.ir.check import LEAVES, is_operand
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.equal import structural_equal, structural_hash
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
     Call,
-    Constant,
     DataflowBlock,
     DataflowVar,
-    DataTypeImm,
     Expr,
     ExternFunc,
     Function,
     GlobalVar,
     If,
     MatchCast,
-    PrimValue,
     SeqExpr,
-    ShapeExpr,
-    StringImm,
     Tuple,
     TupleGetItem,
     Var,
@@ -47,17 +43,6 @@ from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import children, post_order_deep, rewrite_function
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
-LEAVES = (
-    Var,
-    Constant,
-    ShapeExpr,
-    PrimValue,
-    GlobalVar,
-    StringImm,
-    DataTypeImm,
-    ExternFunc,
-    Op,
-)
 OPERANDS = (*LEAVES, Tuple)
 _BUILDERS: ContextVar[tuple[BlockBuilder, ...]] = ContextVar("relax2xla_builders", default=())
 
@@ -123,6 +108,11 @@ class _Frame:
             self.memo.pop(node, None)
         self.bindings, self.local, self.dataflow = [], [], dataflow
 
+    def close(self) -> list[BindingBlock]:
+        """Close the current block; gives all blocks."""
+        self.begin(dataflow=False)
+        return self.blocks
+
 
 class _Scope:
     """A function under construction."""
@@ -135,20 +125,6 @@ class _Scope:
         self.name, self.params, self.attrs, self.pure = name, params, attrs, pure
         self.frame = _Frame(None)
         self.done = False
-
-
-def is_operand(node: Expr) -> bool:
-    """Whether ``node`` may stand as an argument in A-normal form: a leaf, or a tuple of such."""
-    if isinstance(node, LEAVES):
-        return True
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        if isinstance(at, Tuple):
-            stack.extend(at.fields)
-        elif not isinstance(at, LEAVES):
-            return False
-    return True
 
 
 class BlockBuilder:
@@ -251,20 +227,45 @@ class BlockBuilder:
             self.end_scope()
 
     def begin_scope(self, params: Sequence[Var] | None = None) -> None:
-        """Open a scope with a sequence of its own; ``params`` are the variables it defines."""
+        """Open a scope with a sequence of its own.
+
+        With ``params`` it is a function's: nothing that was bound outside is reused inside.
+        Without, a branch's.
+        """
         for p in params or ():
             if not isinstance(p, Var):
                 raise TypeError(f"begin_scope: a parameter must be a Var; got {type(p).__name__}")
-        self._frames.append(_Frame(self._frames[-1] if self._frames else None))
+        shared = params is None and self._frames
+        self._frames.append(_Frame(self._frames[-1] if shared else None))
 
     def end_scope(self) -> list[BindingBlock]:
-        """Close the scope that ``begin_scope`` opened; gives its blocks."""
-        floor = 1 if self._scopes else 0
-        if len(self._frames) <= floor:
-            raise BuilderError("end_scope without begin_scope")
-        frame = self._frames.pop()
-        frame.begin(dataflow=False)
-        return frame.blocks
+        """Close the scope that ``begin_scope`` opened; gives the blocks built in it."""
+        return self._pop("end_scope").close()
+
+    def begin_block(self, dataflow: bool) -> None:
+        """Open a block by itself, to be taken with ``end_block`` (for rewriters)."""
+        frame = _Frame(self._frames[-1] if self._frames else None)
+        frame.begin(dataflow)
+        self._frames.append(frame)
+
+    def end_block(self) -> BindingBlock:
+        """Close and give the block that ``begin_block`` opened.
+
+        Blocks that had to come before it (a spliced dataflow block) go to the scope around.
+        """
+        frame = self._pop("end_block")
+        last = (DataflowBlock if frame.dataflow else BindingBlock)(frame.bindings)
+        frame.bindings = []
+        before = frame.close()
+        if self._frames:
+            self._frames[-1].blocks.extend(before)
+            self._frames[-1].memo.update(frame.memo)
+        return last
+
+    def _pop(self, what: str) -> _Frame:
+        if len(self._frames) <= (1 if self._scopes else 0):
+            raise BuilderError(f"{what} without its begin")
+        return self._frames.pop()
 
     def current_block_is_dataflow(self) -> bool:
         """Whether the block under construction is a dataflow block."""
@@ -351,12 +352,11 @@ class BlockBuilder:
                     f"{leaf.name_hint} is visible only in its dataflow block; bind the result "
                     "with emit_output"
                 )
-        frame.begin(dataflow=False)
         # The caller knows only the symbols that the arguments define.
         defined = {v for p in inputs for v in definable_vars(p.struct_info)}
         func = Function(
             inputs,
-            SeqExpr(frame.blocks, body),
+            SeqExpr(frame.close(), body),
             erase(body.struct_info, defined.__contains__),
             scope.pure,
             scope.attrs,
@@ -415,6 +415,29 @@ class BlockBuilder:
             return expr
         self._frame("normalize")
         return self._value(expr, expr.span or self._source)
+
+    def in_scope(self) -> bool:
+        """Whether a scope is open, so that bindings can be emitted."""
+        return bool(self._frames)
+
+    def emit_block(self, block: BindingBlock) -> None:
+        """Append a whole block that is in A-normal form already."""
+        frame = self._frame("emit_block")
+        if frame.dataflow:
+            raise BuilderError("emit_block inside a dataflow block; blocks do not nest")
+        frame.begin(dataflow=False)
+        frame.blocks.append(block)
+        self._values.update((b.var, b.value) for b in block.bindings)
+
+    def as_operand(self, expr: Expr) -> Expr:
+        """``expr`` if it is a leaf or a tuple of leaves, else the variable it is bound to here."""
+        self._frame("as_operand")
+        return self._operand(expr, expr.span or self._source)
+
+    def splice(self, seq: SeqExpr) -> Expr:
+        """Emit the bindings of ``seq`` here; gives the normal form of its result."""
+        self._frame("splice")
+        return self._splice(seq, seq.span or self._source)
 
     def _value(self, root: Expr, span: Span | None) -> Expr:
         """``root`` with operands only below it, what they compute emitted before it."""
@@ -508,9 +531,7 @@ class BlockBuilder:
         self._frames.append(_Frame(parent))
         try:
             body = self._operand(self._splice(seq, seq.span), seq.span)
-            frame = self._frames[-1]
-            frame.begin(dataflow=False)
-            return SeqExpr(frame.blocks, body, seq.span)
+            return SeqExpr(self._frames[-1].close(), body, seq.span)
         finally:
             self._frames.pop()
 

@@ -156,7 +156,7 @@ class Rewriter:
         """The variable that takes the place of ``var`` at its definition."""
         if info is None or var.struct_info_ == info:
             return var
-        new = type(var)(var.name_hint, info, var.span)
+        new = type(var)(var.vid, info, var.span)
         self.env[var] = new
         return new
 

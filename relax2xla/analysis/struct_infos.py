@@ -1,0 +1,149 @@
+"""Struct infos and symbolic variables: the lattice and its variables, under TVM's names."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from relax2xla import tir
+from relax2xla.errors import StructInfoError
+from relax2xla.ir import lattice
+from relax2xla.ir.expr import Call, Function, MatchCast, PrimValue, SeqExpr, ShapeExpr
+from relax2xla.ir.lattice import struct_info_lca as struct_info_lca
+from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
+from relax2xla.ir.struct_info import (
+    FuncStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+
+class BaseCheckResult(enum.IntEnum):
+    """How far a struct info describes another; see ``struct_info_base_check``."""
+
+    FAIL_L0 = 0
+    FAIL_L1 = 1
+    FAIL_L2 = 2
+    PASS = 3
+
+
+def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
+    """Whether ``base`` describes what ``derived`` describes.
+
+    PASS: always. FAIL_L2: kind, rank and dtype fit, the run-time shape decides. FAIL_L1: perhaps,
+    for ``derived`` does not know enough of kind, rank or dtype. FAIL_L0: never.
+    """
+    if lattice.is_base_of(base, derived):
+        return BaseCheckResult.PASS
+    try:
+        lattice.unify(base, derived, {v: v for v in lattice.free_symbolic_vars(base)})
+    except lattice.Mismatch:
+        return BaseCheckResult.FAIL_L0
+    static = lattice.is_base_of(get_static_type(base), get_static_type(derived))
+    return BaseCheckResult.FAIL_L2 if static else BaseCheckResult.FAIL_L1
+
+
+def tir_vars_in_struct_info(sinfo: StructInfo) -> list[tir.Var]:
+    """Symbolic variables in order of appearance."""
+    return lattice.free_symbolic_vars(sinfo)
+
+
+def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[tir.Var]:
+    """Symbolic variables that a value of this struct info defines: dimensions by themselves."""
+    return lattice.definable_vars(sinfo)
+
+
+def collect_non_negative_expressions(sinfo: StructInfo) -> list[tir.Dim]:
+    """Dimensions, which are never negative; each once, in order. Scalars are not among them."""
+    found: dict[tir.Dim, None] = {}
+    stack = [sinfo]
+    while stack:
+        info = stack.pop()
+        if isinstance(info, TupleStructInfo):
+            stack.extend(reversed(info.fields))
+        elif isinstance(info, TensorStructInfo | ShapeStructInfo):
+            dims = info.dims if isinstance(info, TensorStructInfo) else info.values
+            found.update(dict.fromkeys(dims or ()))
+    return list(found)
+
+
+def defined_symbolic_vars(func: Function) -> list[tir.Var]:
+    """Symbolic variables that parameters and match-casts of ``func`` define."""
+    found: dict[tir.Var, None] = {}
+    for node in post_order_deep(func):
+        if isinstance(node, SeqExpr):
+            for b in bindings_of(node):
+                if isinstance(b, MatchCast):
+                    found.update(dict.fromkeys(lattice.definable_vars(b.struct_info)))
+        elif isinstance(node, Function):
+            for p in node.params:
+                found.update(dict.fromkeys(lattice.definable_vars(p.struct_info)))
+    return list(found)
+
+
+def free_symbolic_vars(func: Function) -> list[tir.Var]:
+    """Symbolic variables that ``func`` uses but does not define."""
+    used: dict[tir.Var, None] = {}
+
+    def note(info: StructInfo | None) -> None:
+        used.update(dict.fromkeys(lattice.free_symbolic_vars(info)))
+
+    for node in post_order_deep(func):
+        if isinstance(node, Function):
+            for p in node.params:
+                note(p.struct_info)
+            note(node.ret_struct_info)
+        elif isinstance(node, SeqExpr):
+            for b in bindings_of(node):
+                note(b.var.struct_info_)
+                note(b.struct_info if isinstance(b, MatchCast) else None)
+        elif isinstance(node, ShapeExpr | PrimValue):
+            note(node.struct_info_)
+        elif isinstance(node, Call):
+            for info in node.sinfo_args:
+                note(info)
+        elif not children(node):
+            note(node.struct_info_)
+    defined = set(defined_symbolic_vars(func))
+    return [v for v in used if v not in defined]
+
+
+def erase_to_well_defined(
+    sinfo: StructInfo, shape_var_map: Mapping[tir.Var, tir.Dim] | None = None
+) -> StructInfo:
+    """``sinfo`` with symbolic variables replaced by ``shape_var_map``.
+
+    Shapes that use others become ranks. None erases all symbolic shapes.
+    """
+    env = dict(shape_var_map or {})
+    return lattice.substitute(lattice.erase(sinfo, env.__contains__), env)
+
+
+def get_static_type(sinfo: StructInfo) -> StructInfo:
+    """``sinfo`` without shape values: what depends on no run-time value (ranks and dtypes stay)."""
+    match sinfo:
+        case TensorStructInfo():
+            return TensorStructInfo(None, sinfo.dtype, ndim=sinfo.ndim)
+        case ShapeStructInfo():
+            return ShapeStructInfo(ndim=sinfo.ndim)
+        case PrimStructInfo():
+            return PrimStructInfo(sinfo.dtype)
+        case TupleStructInfo():
+            return TupleStructInfo([get_static_type(f) for f in sinfo.fields])
+        case FuncStructInfo():
+            params = None if sinfo.params is None else [get_static_type(p) for p in sinfo.params]
+            return FuncStructInfo(params, get_static_type(sinfo.ret), sinfo.purity)
+        case _:
+            return sinfo
+
+
+def derive_call_ret_struct_info(func_sinfo: FuncStructInfo, call: Call) -> StructInfo:
+    """Struct info of ``call``, whose callee has ``func_sinfo``."""
+    infos = [a.struct_info_ for a in call.args]
+    known = [i for i in infos if i is not None]
+    if len(known) != len(infos):
+        raise StructInfoError(f"an argument of {call!r} has no struct info")
+    return lattice.derive_call(func_sinfo, known, repr(call.op))

@@ -1,0 +1,216 @@
+"""Variables, bindings and calls of functions. Every walk is iterative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from relax2xla.ir.check import is_impure_call
+from relax2xla.ir.expr import (
+    Binding,
+    Call,
+    DataflowBlock,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    SeqExpr,
+    Var,
+)
+from relax2xla.ir.module import IRModule
+from relax2xla.ir.rewrite import bindings_of, children, deep_children, post_order, post_order_deep
+
+
+def _with_definitions(node: Expr) -> Sequence[Expr]:
+    """Everything below ``node``: operators, and variables at their definitions too."""
+    match node:
+        case Call():
+            return (node.op, *node.args)
+        case Function():
+            return (*node.params, node.body)
+        case SeqExpr():
+            return [*(x for b in bindings_of(node) for x in (b.value, b.var)), node.body]
+        case If():
+            return deep_children(node)
+        case _:
+            return children(node)
+
+
+def post_order_visit(expr: Expr, fvisit: Callable[[Expr], object]) -> None:
+    """Call ``fvisit`` on every distinct node once, children before parents, operators included.
+
+    A function comes last, its parameters first.
+    """
+    for node in list(post_order(expr, below=_with_definitions)):
+        fvisit(node)
+
+
+def _events(root: Expr) -> Iterator[tuple[Var, bool]]:
+    """Variables with whether they are defined (else used), in order of evaluation."""
+    stack: list[Expr | tuple[Var, bool]] = [root]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            yield node
+            continue
+        if isinstance(node, Var):
+            yield (node, False)
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        kids: list[Expr | tuple[Var, bool]]
+        if isinstance(node, SeqExpr):
+            kids = []
+            for b in bindings_of(node):
+                definition: tuple[Var, bool] = (b.var, True)
+                # A local function may call itself, so its variable comes first.
+                recursive = isinstance(b.value, Function)
+                kids += [definition, b.value] if recursive else [b.value, definition]
+            kids.append(node.body)
+        elif isinstance(node, Function):
+            kids = [*((p, True) for p in node.params), node.body]
+        else:
+            kids = list(deep_children(node))
+        stack.extend(reversed(kids))
+
+
+def all_vars(expr: Expr) -> list[Var]:
+    """Every variable that is used or defined in ``expr``, in order, each once."""
+    return list(dict.fromkeys(v for v, _ in _events(expr)))
+
+
+def bound_vars(expr: Expr) -> list[Var]:
+    """Variables that ``expr`` defines: parameters and bindings, in order."""
+    return list(dict.fromkeys(v for v, defined in _events(expr) if defined))
+
+
+def used_vars(expr: Expr) -> list[Var]:
+    """Variables that ``expr`` uses, in order, each once."""
+    return list(dict.fromkeys(v for v, defined in _events(expr) if not defined))
+
+
+def free_vars(expr: Expr) -> list[Var]:
+    """Variables that ``expr`` uses but does not define, in order of use."""
+    bound = set(bound_vars(expr))
+    return [v for v in used_vars(expr) if v not in bound]
+
+
+def all_global_vars(expr: Expr) -> list[GlobalVar]:
+    """GlobalVars that occur in ``expr``, in order, each once."""
+    return [node for node in post_order_deep(expr) if isinstance(node, GlobalVar)]
+
+
+def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:
+    """For each variable of a dataflow block, the variables of the block whose values use it.
+
+    Variables from outside that the block uses have an entry too.
+    """
+    chain: dict[Var, dict[Var, None]] = {}
+    for b in dfb.bindings:
+        for v in free_vars(b.value):
+            chain.setdefault(v, {})[b.var] = None
+        chain.setdefault(b.var, {})
+    return {v: list(users) for v, users in chain.items()}
+
+
+def _all_bindings(func: Function) -> Iterator[Binding]:
+    for node in post_order_deep(func):
+        if isinstance(node, SeqExpr):
+            yield from bindings_of(node)
+
+
+def name_to_binding(func: Function) -> dict[str, list[Binding]]:
+    """Bindings by the name of their variable; names need not be unique."""
+    table: dict[str, list[Binding]] = {}
+    for b in _all_bindings(func):
+        table.setdefault(b.var.name_hint, []).append(b)
+    return table
+
+
+def get_var2val(func: Function) -> dict[Var, Expr]:
+    """The value of every variable that ``func`` binds."""
+    return {b.var: b.value for b in _all_bindings(func)}
+
+
+def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | None = None) -> bool:
+    """Whether evaluating ``expr`` may have side effects.
+
+    Calls inside local functions do not count, only calls *of* such a function do. ``own_name``:
+    calls of it are ignored, to judge a recursive function whose purity is not known yet. Of a
+    Function, its body is judged.
+    """
+
+    def below(node: Expr) -> Sequence[Expr]:
+        return () if isinstance(node, Function) else deep_children(node)
+
+    root = expr.body if isinstance(expr, Function) else expr
+    return any(
+        isinstance(node, Call) and node.op is not own_name and is_impure_call(node)
+        for node in post_order(root, below=below)
+    )
+
+
+def computable_at_compile_time(func: Function) -> list[Var]:
+    """Bound variables that depend on weights alone, in order.
+
+    Weights are the parameters from the attribute ``num_input`` on (default: none are inputs).
+    Only pure values without symbolic run-time inputs count.
+    """
+    inputs = func.attrs.get("num_input")
+    if inputs is None:
+        return []
+    known: set[Var] = set(func.params[inputs:])
+    found: list[Var] = []
+    for b in bindings_of(func.body):
+        if contains_impure_call(b.value):
+            continue
+        if all(v in known for v in free_vars(b.value)):
+            known.add(b.var)
+            found.append(b.var)
+    return found
+
+
+def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:
+    """Groups of mutually recursive functions (Tarjan's strongly connected components).
+
+    A function that calls itself is a group of its own. Groups and members are sorted by name.
+    """
+    calls = {
+        g: [c for c in all_global_vars(f) if c in mod] if isinstance(f, Function) else []
+        for g, f in mod.items()
+    }
+    index: dict[GlobalVar, int] = {}
+    low: dict[GlobalVar, int] = {}
+    path: list[GlobalVar] = []
+    on_path: set[GlobalVar] = set()
+    groups: list[list[GlobalVar]] = []
+    for root in calls:
+        work: list[tuple[GlobalVar, Iterator[GlobalVar]]] = []
+        if root not in index:
+            index[root] = low[root] = len(index)
+            path.append(root)
+            on_path.add(root)
+            work.append((root, iter(calls[root])))
+        while work:
+            node, rest = work[-1]
+            for callee in rest:
+                if callee not in index:
+                    index[callee] = low[callee] = len(index)
+                    path.append(callee)
+                    on_path.add(callee)
+                    work.append((callee, iter(calls[callee])))
+                    break
+                if callee in on_path:
+                    low[node] = min(low[node], index[callee])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    at = path.index(node)
+                    group, path = path[at:], path[:at]
+                    on_path.difference_update(group)
+                    if len(group) > 1 or node in calls[node]:
+                        groups.append(sorted(group, key=lambda g: g.name_hint))
+    return sorted(groups, key=lambda group: group[0].name_hint)
