@@ -47,8 +47,16 @@ def _int(bits: int) -> Codec:
     return Codec(write, lambda a: ir.IntegerAttr(a).value)
 
 
-def _enum(cls: Any) -> Codec:
-    return Codec(cls.get, lambda a: cls(a).value)
+def _enum(cls: Any, names: str) -> Codec:
+    """An enumeration. MLIR aborts the process on an unknown name, so names are checked here."""
+    known = tuple(names.split())
+
+    def write(value: str) -> ir.Attribute:
+        if value not in known:
+            raise EmitError(f"{value!r} is not one of {', '.join(known)}")
+        return cls.get(value)
+
+    return Codec(write, lambda a: cls(a).value)
 
 
 def _array(item: Codec) -> Codec:
@@ -135,6 +143,19 @@ def _write_flag(value: bool) -> ir.Attribute:
     return ir.UnitAttr.get()
 
 
+def _result_accuracy() -> Codec:
+    record = _record(
+        hlo.ResultAccuracyAttr, "atol", "rtol", "ulps", "mode", atol=0.0, rtol=0.0, ulps=0
+    )
+
+    def write(value: Mapping[str, Any]) -> ir.Attribute:
+        if value.get("mode") not in ("DEFAULT", "HIGHEST", "TOLERANCE"):
+            raise EmitError(f"mode must be DEFAULT, HIGHEST or TOLERANCE; got {value}")
+        return record.write(value)
+
+    return Codec(write, record.read)
+
+
 # ---- any attribute (discardable ones, dictionaries of custom calls and composites)
 def write_any(value: Any) -> ir.Attribute:
     """bool, int (i64), float (f64), str, tuple, mapping, or MLIR text as an attribute."""
@@ -183,19 +204,22 @@ def read_any(a: ir.Attribute) -> Any:
 def _text_of(a: ir.StringAttr) -> str:
     try:
         return a.value
-    except UnicodeDecodeError:
-        return ""
+    except (UnicodeDecodeError, RuntimeError):
+        return ""  # Not UTF-8: the binding cannot give it to Python.
 
 
 def parse_attr(text: str) -> ir.Attribute:
     """An attribute of its MLIR text; EmitError if MLIR refuses it."""
     try:
         return ir.Attribute.parse(text)
-    except ir.MLIRError as e:
+    except (ir.MLIRError, TypeError) as e:
         raise EmitError(f"not the text of an MLIR attribute: {text!r}") from e
 
 
 # ---- THE codecs, by the names of table.py
+_PRECISIONS: Final = "DEFAULT HIGH HIGHEST"
+_DIRECTIONS: Final = "EQ NE GE GT LE LT"
+_COMPARISONS: Final = "NOTYPE FLOAT TOTALORDER SIGNED UNSIGNED"
 _i64s = Codec(ir.DenseI64ArrayAttr.get, lambda a: tuple(ir.DenseI64ArrayAttr(a)))
 _symbol = Codec(ir.FlatSymbolRefAttr.get, lambda a: ir.FlatSymbolRefAttr(a).value)
 CODECS: Final[dict[str, Codec]] = {
@@ -221,23 +245,21 @@ CODECS: Final[dict[str, Codec]] = {
             hlo.OutputOperandAlias, "output_tuple_indices", "operand_index", "operand_tuple_indices"
         )
     ),
-    "precisions": _array(_enum(hlo.PrecisionAttr)),
-    "chlo_precisions": _array(_enum(chlo.PrecisionAttr)),
-    "comparison_direction": _enum(hlo.ComparisonDirectionAttr),
-    "comparison_type": _enum(hlo.ComparisonTypeAttr),
-    "chlo_comparison_direction": _enum(chlo.ComparisonDirectionAttr),
-    "chlo_comparison_type": _enum(chlo.ComparisonTypeAttr),
-    "fft_type": _enum(hlo.FftTypeAttr),
-    "rng_algorithm": _enum(hlo.RngAlgorithmAttr),
-    "rng_distribution": _enum(hlo.RngDistributionAttr),
-    "transpose": _enum(hlo.TransposeAttr),
+    "precisions": _array(_enum(hlo.PrecisionAttr, _PRECISIONS)),
+    "chlo_precisions": _array(_enum(chlo.PrecisionAttr, _PRECISIONS)),
+    "comparison_direction": _enum(hlo.ComparisonDirectionAttr, _DIRECTIONS),
+    "comparison_type": _enum(hlo.ComparisonTypeAttr, _COMPARISONS),
+    "chlo_comparison_direction": _enum(chlo.ComparisonDirectionAttr, _DIRECTIONS),
+    "chlo_comparison_type": _enum(chlo.ComparisonTypeAttr, _COMPARISONS),
+    "fft_type": _enum(hlo.FftTypeAttr, "FFT IFFT RFFT IRFFT"),
+    "rng_algorithm": _enum(hlo.RngAlgorithmAttr, "DEFAULT THREE_FRY PHILOX"),
+    "rng_distribution": _enum(hlo.RngDistributionAttr, "UNIFORM NORMAL"),
+    "transpose": _enum(hlo.TransposeAttr, "TRANSPOSE_INVALID NO_TRANSPOSE TRANSPOSE ADJOINT"),
     "channel_handle": Codec(
         lambda v: hlo.ChannelHandle.get(v["handle"], v["type"]),
         lambda a: Attrs(handle=hlo.ChannelHandle(a).handle, type=hlo.ChannelHandle(a).channel_type),
     ),
-    "result_accuracy": _record(
-        hlo.ResultAccuracyAttr, "atol", "rtol", "ulps", "mode", atol=0.0, rtol=0.0, ulps=0
-    ),
+    "result_accuracy": _result_accuracy(),
     "dot_algorithm": _dot_algorithm(),
     "dot_dims": _record(
         hlo.DotDimensionNumbers,

@@ -11,7 +11,7 @@ def read_location(loc: ir.Location) -> Span | None:
     match loc:
         case ir.UnknownLoc():
             return None
-        case ir.NameLoc() if loc.name_str:
+        case ir.NameLoc():
             child = read_location(loc.child_loc)
             return Span(name=loc.name_str, children=() if child is None else (child,))
         case ir.FileLineColLoc():
@@ -37,7 +37,8 @@ def read_location(loc: ir.Location) -> Span | None:
             return Span(name=str(loc), kind="opaque")
 
 
-_UNKNOWN = Span()
+# An unknown location among the children of another.
+_UNKNOWN = Span(kind="opaque")
 
 
 def _cast(loc: object) -> ir.Location:
@@ -53,7 +54,7 @@ def write_location(span: Span | None) -> ir.Location:
     match span.kind:
         case "name":
             child = write_location(span.children[0]) if span.children else _place(span)
-            return ir.Location.name(span.name, child) if span.name else child or _unknown()
+            return child if child and span.file and not span.name else _named(span.name, child)
         case "file":
             return _place(span) or _unknown()
         case "callsite":
@@ -64,7 +65,12 @@ def write_location(span: Span | None) -> ir.Location:
             children = [write_location(c) for c in span.children]
             return ir.Location.fused(children, metadata)
         case "opaque":
-            return ir.Location.from_attr(ir.Attribute.parse(span.name))
+            # jaxlib parses no location by itself, only one of an operation.
+            return ir.Module.parse(f"module {{}} {span.name}").operation.location
+
+
+def _named(name: str, child: ir.Location | None) -> ir.Location:
+    return ir.Location.name(name, child)
 
 
 def _unknown() -> ir.Location:

@@ -51,7 +51,7 @@ from relax2xla.stablehlo.constants import read_elements
 from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
-from relax2xla.stablehlo.rows import DISCARDABLE, OPS
+from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
 from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, TERMINATORS, Row
 
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
@@ -265,7 +265,9 @@ class _Reader:
         )
         if self.loose_types:
             info, cast, given = self.dynamic(op, row, args, attrs, values, info)
-        call = Call(OPS[row.name], args, attrs, (info,) if given else (), span, struct_info=info)
+        call = Call(
+            BY_MLIR_OP[row.mlir_name], args, attrs, (info,) if given else (), span, struct_info=info
+        )
         self.bind(frame, values, call, cast)
 
     def dynamic(
@@ -347,7 +349,7 @@ class _Reader:
         rest = {n: read_any(op.attributes[n]) for n in op.attributes if n != "value"}
         if rest or row.mlir_name != CONSTANT:
             attrs = {DISCARDABLE: rest} if rest else {}
-            made = Call(OPS[row.name], [made], attrs, (), span, struct_info=info)
+            made = Call(BY_MLIR_OP[row.mlir_name], [made], attrs, (), span, struct_info=info)
         var = Var(self.fresh("v"), info, span)
         frame.bindings.append(VarBinding(var, made, span))
         self.env[value] = var

@@ -147,6 +147,7 @@ class Namespace:
 
 
 OPS: Final[dict[str, RowOp]] = {name: RowOp(row) for name, row in TABLE.items()}
+BY_MLIR_OP: Final[dict[str, RowOp]] = {made.row.mlir_name: made for made in OPS.values()}
 for _op in OPS.values():
     register(_op)
 stablehlo: Final = Namespace("stablehlo")
