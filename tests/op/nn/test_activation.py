@@ -17,7 +17,23 @@ from relax2xla.op import nn
 from tests.op.nn.support import Batch
 
 DTYPES = {torch.float32: 2e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1e-2}
-VALUES = [-200.0, -88.0, -10.0, -3.0, -1.0, -1e-3, -1e-6, 0.0, 1e-6, 0.5, 1.0, 2.9, 7.0, 30.0, 200.0]
+VALUES = [
+    -200.0,
+    -88.0,
+    -10.0,
+    -3.0,
+    -1.0,
+    -1e-3,
+    -1e-6,
+    0.0,
+    1e-6,
+    0.5,
+    1.0,
+    2.9,
+    7.0,
+    30.0,
+    200.0,
+]
 
 ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "relu": (nn.relu, F.relu),

@@ -40,7 +40,9 @@ def reference(
     return out.transpose(1, 2).to(q.dtype)
 
 
-CASES: list[tuple[tuple[int, int], tuple[int, ...] | None, float | None, str | None, int | None]] = [
+CASES: list[
+    tuple[tuple[int, int], tuple[int, ...] | None, float | None, str | None, int | None]
+] = [
     ((5, 5), None, None, None, None),
     ((5, 7), None, 0.3, None, None),
     ((5, 7), (2, 3, 5, 7), None, None, None),
@@ -128,7 +130,10 @@ Q, K, V = tensor(2, 5, 4, 8), tensor(2, 6, 4, 8), tensor(2, 6, 4, 8)
         (lambda: nn.attention(Q, tensor(1, 6, 4, 8), V), "agree in batch"),
         (lambda: nn.attention(Q, tensor(2, 6, 3, 8), V), "agree in heads"),
         (lambda: nn.attention(Q, tensor(2, 6, 4, 7), V), r"agree in depth \(axis 3\); got 8 and 7"),
-        (lambda: nn.attention(Q, K, tensor(2, 7, 4, 8)), "`key` and `value` must agree in sequence"),
+        (
+            lambda: nn.attention(Q, K, tensor(2, 7, 4, 8)),
+            "`key` and `value` must agree in sequence",
+        ),
         (lambda: nn.attention(Q, K, V, causal_mask="Left"), '"TopLeft", "BottomRight" or None'),
         (lambda: nn.attention(Q, K, V, window_size=0), "`window_size` must be at least 1"),
         (lambda: nn.attention(Q, K, V, tensor(2, 4, 6, 5)), "cannot be broadcast"),

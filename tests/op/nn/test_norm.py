@@ -39,7 +39,9 @@ def test_values(dtype: torch.dtype) -> None:
     batch.add("layer", nn.layer_norm(vx, vw, vc, [-2, -1], 1e-3), want, tol)
     turned = [batch.var(p.T.contiguous()) for p in (w, c)]
     batch.add("layer, turned", nn.layer_norm(vx, *turned, [3, 2], 1e-3), want, tol)
-    batch.add("rms", nn.rms_norm(vx, vw, [2, 3]), F.rms_norm(d, (5, 4), w.double(), 1e-5).to(dtype), tol)
+    batch.add(
+        "rms", nn.rms_norm(vx, vw, [2, 3]), F.rms_norm(d, (5, 4), w.double(), 1e-5).to(dtype), tol
+    )
     plain = F.layer_norm(d, (4,), eps=1e-3)
     last, shift = random(4, dtype=dtype), random(4, dtype=dtype) + 2
     vl, vs = batch.var(last), batch.var(shift)
@@ -122,7 +124,10 @@ X, P = tensor(2, 6, 5, 4), tensor(6)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: nn.layer_norm(X, P, P, -1), r"`gamma` must have the shape \(4,\) of `data` on axis 3"),
+        (
+            lambda: nn.layer_norm(X, P, P, -1),
+            r"`gamma` must have the shape \(4,\) of `data` on axis 3",
+        ),
         (lambda: nn.layer_norm(X, tensor(4), P, -1), r"`beta` must have the shape \(4,\)"),
         (lambda: nn.layer_norm(X, tensor(4), tensor(4), 4), "axes 4 is out of range"),
         (lambda: nn.layer_norm(X, tensor(4), tensor(4), [2, 3]), "`gamma` must have rank 2"),

@@ -79,7 +79,10 @@ X = tensor(2, 4)
         (lambda: nn.pad(X, (0, 0, -3, -2)), "crops more than axis 1 has"),
         (lambda: nn.pad(X, (0, 0, 1, 1), pad_value=tensor()), "parameter `pad_value`"),
         (lambda: nn.pixel_shuffle(X, 2), "at least 3 axes"),
-        (lambda: nn.pixel_shuffle(tensor(1, 6, 2, 2), 2), "6 channels; they must be a multiple of 4"),
+        (
+            lambda: nn.pixel_shuffle(tensor(1, 6, 2, 2), 2),
+            "6 channels; they must be a multiple of 4",
+        ),
         (lambda: nn.pixel_shuffle(tensor(1, 4, 2, 2), 0), "`upscale_factor` must be at least 1"),
         (lambda: nn.batch_flatten(tensor()), "must have a batch axis"),
         (lambda: nn.dropout(X, 1.5), "`rate` must be between 0 and 1"),
