@@ -339,23 +339,36 @@ def is_sum(node: PrimExpr) -> bool:
 
 
 def summands(root: PrimExpr) -> list[tuple[int, PrimExpr]]:
-    """The summands of nested sums and literal multiples, left to right, with their scales."""
-    out: list[tuple[int, PrimExpr]] = []
-    stack = [(1, root)]
+    """The summands of nested sums and literal multiples, left to right, with their scales.
+
+    Each distinct node once: ``x + x`` nested 200 times has one summand, not 2 to the 200th.
+    """
+    order: list[PrimExpr] = []
+    seen: set[int] = set()
+    stack: list[tuple[PrimExpr, bool]] = [(root, False)]
     while stack:
-        scale, node = stack.pop()
-        if not is_sum(node):
-            out.append((scale, node))
-        elif isinstance(node, Add | Sub):
-            stack.append((scale if isinstance(node, Add) else -scale, node.b))
-            stack.append((scale, node.a))
-        elif isinstance(node, Mul):
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if is_sum(node):
+                stack += [(child, False) for child in reversed(node.children())]
+    scales = dict.fromkeys(seen, 0)
+    scales[id(root)] = 1
+    for node in reversed(order):
+        scale = scales[id(node)]
+        if isinstance(node, BinaryExpr) and is_sum(node):
             a, b = node.a, node.b
-            if isinstance(b, IntImm):
-                stack.append((scale * b.value, a))
+            if isinstance(node, Add | Sub):
+                scales[id(a)] += scale
+                scales[id(b)] += scale if isinstance(node, Add) else -scale
+            elif isinstance(b, IntImm):
+                scales[id(a)] += scale * b.value
             elif isinstance(a, IntImm):
-                stack.append((scale * a.value, b))
-    return out
+                scales[id(b)] += scale * a.value
+    return [(scales[id(node)], node) for node in order if not is_sum(node)]
 
 
 _NEGATION: dict[type[PrimExpr], tuple[type[CmpExpr], bool]] = {
