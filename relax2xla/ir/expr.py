@@ -271,6 +271,9 @@ class ShapeExpr(Expr):
         """The dimensions in order."""
         return iter(self.values)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
 
