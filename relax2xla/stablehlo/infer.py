@@ -110,7 +110,7 @@ def _axis(attrs: Mapping[str, Any], name: str, rank: int) -> int:
 
 
 def _dim(value: Any) -> Dim:
-    return value if type(value) is int else tir.as_dim(value)
+    return value if type(value) is int else tir.as_dim(tir.simplify(value))
 
 
 # ---- element by element

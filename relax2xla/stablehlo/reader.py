@@ -52,7 +52,7 @@ from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
-from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, TERMINATORS, Row
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, OPEN, TERMINATORS, Row
 
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
 # Symbols of the module that are no functions; their text is kept in the module's attributes.
@@ -320,7 +320,7 @@ class _Reader:
         for name in held:
             codec = row.attrs.get(name)
             if codec is None:
-                if "." in name:
+                if "." in name or row.mlir_name in OPEN:
                     rest[name] = read_any(held[name])
                 else:
                     self.gap(op.name, f"the attribute {name!r} is not known", op)

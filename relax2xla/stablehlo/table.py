@@ -476,6 +476,9 @@ _row(
 # attributes.
 CONSTANT: Final = "stablehlo.constant"
 RETURN: Final = "stablehlo.return"
+# Extension points: attributes that the row does not name are kept, with or without a prefix
+# (JAX's shape assertions carry an "error_message").
+OPEN: Final = frozenset({"stablehlo.custom_call"})
 RETURNS: Final[dict[str, str]] = {"sdy.manual_computation": "sdy.return"}
 TERMINATORS: Final = frozenset({RETURN, "func.return", *RETURNS.values()})
 BY_MLIR_NAME: dict[str, Row] = {row.mlir_name: row for row in TABLE.values()}
