@@ -75,3 +75,8 @@ def arrange(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
     for value, axis in zip(values, axes, strict=True):
         out[axis] = value
     return tuple(out)
+
+
+def replaced(values: Sequence[Any], axis: int, value: Any) -> tuple[Any, ...]:
+    """``values`` with ``value`` at ``axis``."""
+    return (*values[:axis], value, *values[axis + 1 :])
