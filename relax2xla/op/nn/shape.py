@@ -176,12 +176,12 @@ def _pixel_shuffle(data: Expr, upscale_factor: int) -> Expr:
 def batch_flatten(data: Expr) -> StructInfo:
     """All axes but the first made one: (n, *s) to (n, product of s).
 
-    data:   at least one axis, any dtype
-    Raises ``OpError`` for a scalar.
+    data:   at least two axes, any dtype
+    Raises ``OpError`` for fewer axes.
     """
     x = want_tensor(data, "data")
-    if x.ndim == 0:
-        raise OpError("`data` must have a batch axis; got a scalar")
+    if 0 <= x.ndim < 2:
+        raise OpError(f"`data` must have a batch axis and at least one more; got rank {x.ndim}")
     if x.dims is None:
         return tensor(None, x.dtype, 2, x)
     return tensor((x.dims[0], product(x.dims[1:])), x.dtype, like=x)
