@@ -10,7 +10,6 @@ from typing import Any
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import CallError, StableHLOParseError
 from relax2xla.ir import Function, IRModule, TensorStructInfo
-from relax2xla.tir import Var as SymVar
 
 InputInfo = Sequence[tuple[Sequence[int], str]]
 
@@ -22,13 +21,21 @@ def from_stablehlo(stablehlo_module: Any, input_info: InputInfo | None = None) -
     MLIR module, a ``jax.stages.Lowered`` or a ``jax.export.Exported``. ``input_info``: (shape,
     dtype) of each input of ``main``; it binds dynamic dimensions and checks the others.
 
-    Raises :class:`StableHLOParseError` for what is no valid program, :class:`OpNotImplemented` with
-    everything that Relax cannot hold, and :class:`CallError` where ``input_info`` does not fit.
+    Raises :class:`StableHLOParseError` for what is no valid program or cannot take these inputs,
+    :class:`OpNotImplemented` with everything that Relax cannot hold, and :class:`CallError` where
+    ``input_info`` does not fit.
     """
-    from relax2xla.stablehlo import read
+    from relax2xla.stablehlo import emit, read
 
     mod = _entry_is_main(read(_module_of(stablehlo_module)))
-    return mod if input_info is None else _bind_inputs(mod, input_info)
+    if input_info is None:
+        return mod
+    inputs = _checked_inputs(mod["main"], input_info)
+    if [p.struct_info for p in mod["main"].params] == inputs:
+        return mod
+    from relax2xla.stablehlo.specialise import specialise
+
+    return read(specialise(emit(mod), inputs))
 
 
 def _module_of(source: Any) -> Any:
@@ -63,7 +70,8 @@ def _entry_is_main(mod: IRModule) -> IRModule:
     if len(public) != 1:
         names = ", ".join(g.name_hint for g in public) or "none"
         raise StableHLOParseError(
-            f"the program has no function @main, and not exactly one public function; it has {names}"
+            "the program has no function @main, and not exactly one public function; "
+            f"it has {names}"
         )
     # Every call refers to the GlobalVar itself, so its name can change in place.
     public[0].name_hint = "main"
@@ -74,11 +82,11 @@ def _entry_is_main(mod: IRModule) -> IRModule:
     return mod.replace(functions)
 
 
-def _bind_inputs(mod: IRModule, input_info: InputInfo) -> IRModule:
-    main: Function = mod["main"]
+def _checked_inputs(main: Function, input_info: InputInfo) -> list[TensorStructInfo]:
+    """``input_info`` as struct infos; CallError where they do not fit the parameters."""
     if len(input_info) != len(main.params):
         raise CallError(f"main takes {len(main.params)} inputs; input_info has {len(input_info)}")
-    known: dict[SymVar, int] = {}
+    inputs: list[TensorStructInfo] = []
     for param, (shape, dtype) in zip(main.params, input_info, strict=True):
         info = param.struct_info
         wanted = TensorStructInfo(tuple(shape), dtype_name(dtype))
@@ -87,12 +95,9 @@ def _bind_inputs(mod: IRModule, input_info: InputInfo) -> IRModule:
         if not fits or (dims is not None and len(dims) != len(shape)):
             raise CallError(f"main: {param.name_hint} is {info}; input_info says {wanted}")
         for axis, (dim, size) in enumerate(zip(dims or (), shape, strict=False)):
-            given = known.setdefault(dim, size) if isinstance(dim, SymVar) else dim
-            if isinstance(given, int) and given != size:
+            if isinstance(dim, int) and dim != size:
                 raise CallError(
-                    f"main: dimension {axis} of {param.name_hint} is {given}; input_info says {size}"
+                    f"main: dimension {axis} of {param.name_hint} is {dim}; input_info says {size}"
                 )
-    if known:
-        mod = mod.clone()
-        mod["main"] = main.bind_symbolic_vars(known)
-    return mod
+        inputs.append(wanted)
+    return inputs

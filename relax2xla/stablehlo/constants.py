@@ -18,7 +18,20 @@ from relax2xla.stablehlo.mlir import ir
 _TOKEN = re.compile(r"[-+.\w]+")
 # What jaxlib's bindings expose through Python's buffer protocol; the other kinds go through text.
 _BUFFERED = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 
 

@@ -137,7 +137,7 @@ class _Emitter:
             results = attrs["res_attrs"]
             if len(results) != len(returned):
                 raise self.error(
-                    f"the attribute res_attrs has {len(results)} entries for {len(returned)} results"
+                    f"res_attrs has {len(results)} entries for {len(returned)} results"
                 )
             op.attributes["res_attrs"] = ir.ArrayAttr.get([write_any(r) for r in results])
 

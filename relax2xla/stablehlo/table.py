@@ -79,7 +79,8 @@ def _rows(dialect: str, names: str, operands: str, infer: str | None, **attrs: s
 # ---- element by element
 _rows(
     "stablehlo",
-    """ceil count_leading_zeros floor negate not popcnt round_nearest_afz round_nearest_even sign""",
+    """ceil count_leading_zeros floor negate not popcnt round_nearest_afz round_nearest_even
+    sign""",
     "operand",
     "same",
 )
@@ -330,7 +331,7 @@ _row(
     composite_attributes="?any",
     decomposition="symbol",
     version="?i32",
-    **{"name": "str"},
+    name="str",
 )
 _row("stablehlo.infeed", "token", infeed_config="?str", layout="?any", pure=False)
 _row("stablehlo.outfeed", "*inputs token", "token", outfeed_config="?str", pure=False)

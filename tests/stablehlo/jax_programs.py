@@ -1,6 +1,5 @@
 """JAX functions whose StableHLO exercises most rows: (name, function, arguments)."""
 
-# ruff: noqa: E501 (a table of one-line programs)
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """Every rule of infer.py against MLIR's own inference and verification, on random operands."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 from collections.abc import Callable

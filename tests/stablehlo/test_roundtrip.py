@@ -142,7 +142,7 @@ def test_deep_nesting() -> None:
         text += f'%r{i} = "stablehlo.if"(%p) ({{\n'
     text += "stablehlo.return %a : tensor<f32>\n"
     for i in reversed(range(depth)):
-        text += f"}}, {{ stablehlo.return %a : tensor<f32> }}) : (tensor<i1>) -> tensor<f32>\n"
+        text += "}, { stablehlo.return %a : tensor<f32> }) : (tensor<i1>) -> tensor<f32>\n"
         text += f"{'stablehlo.return' if i else 'return'} %r{i} : tensor<f32>\n"
     check(parse(text + "}"))
 
