@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import linecache
 import os
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +38,20 @@ def from_source(
     if not isinstance(program, str):
         return _definition(program, sys._getframe(1), extra_vars or {})
     source = Source(program, filename)
-    return Parser(source, extra_vars or {}).text(source.parse())
+    with _no_collection():
+        return Parser(source, extra_vars or {}).text(source.parse())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """The cyclic collector would walk the growing trees again and again, and find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def decorate_function(func: Any, private: bool = False, pure: bool = True, **options: Any) -> Any:

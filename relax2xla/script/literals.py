@@ -50,5 +50,5 @@ def scalar_text(data: npt.NDArray[Any], dtype: str) -> str | None:
         return float_text(value)
     text = quote(str(value))
     # A NaN has many bit patterns; only the one that the text gives back may be written as text.
-    same = np.asarray(value).astype(row.numpy).tobytes() == data.tobytes()
+    same = np.asarray(float(str(value))).astype(row.numpy).tobytes() == data.tobytes()
     return text if same else None

@@ -1,0 +1,449 @@
+"""Parsing: every construct round-trips, names come from the surroundings, errors point."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from relax2xla import ir, tir
+from relax2xla.errors import DiagnosticError, TVMError
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.script import from_source
+from relax2xla.script import ir as I
+from relax2xla.script import relax as R
+from relax2xla.script import tir as T
+
+PROGRAMS = {
+    "tuple target": """
+        @R.function
+        def main(x: R.Tensor(("n", "m"), "float32")):
+            n, m = T.int64(), T.int64()
+            a, b = R.split(x, 2, axis=0)
+            (c, d) = (a, b)
+            return R.shape([n, m])
+    """,
+    "python operators": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("n",), "float32")):
+            n = T.int64()
+            m = n * 2 + 1
+            a = (x + y) * x - y / 2.0
+            b = -a
+            c = a < b
+            d = R.zeros(R.shape([m, n // 2, n % 3]), "float32")
+            return (c, d)
+    """,
+    "symbolic functions": """
+        @R.function
+        def main(x: R.Tensor(("T.max(n, 1)", "n"), "float32"), s: R.Shape(["(n + 1) * 2"])):
+            n = T.int64()
+            a = R.shape([T.min(n, 4), T.ceildiv(n, 2), T.if_then_else(n > 3, n, 3), -n + 9])
+            return a
+    """,
+    "match_cast defines symbols": """
+        @R.function
+        def main(x: R.Object):
+            y = R.match_cast(x, R.Tensor(("h", "w"), "float32"))
+            h = T.int64()
+            z: R.Tensor(("h", "w"), "float32") = R.add(y, y)
+            return R.shape([h])
+    """,
+    "nested if": """
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")):
+            if c:
+                if c:
+                    y = R.add(x, x)
+                else:
+                    y = R.exp(x)
+            elif c:
+                y = (x, x)[0]
+            else:
+                z = R.log(x)
+                y = z
+            return y
+    """,
+    "recursive local function": """
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")):
+            @R.function
+            def loop(i: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+                if c:
+                    j = R.add(i, x)
+                    r = loop(j)
+                else:
+                    r = i
+                return r
+            return loop(x)
+    """,
+    "local function with symbols of its own": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+            n = T.int64()
+            @R.function
+            def inner(i: R.Tensor(("n",), "float32"), j: R.Tensor((n,), "float32")) -> R.Shape(["n"]):
+                n = T.int64()
+                return R.shape([n])
+            s = inner(x, x)
+            return x
+    """,
+    "dataflow names end with the block": """
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            lv = R.exp(x)
+            with R.dataflow():
+                lv = R.add(x, x)
+                lv = R.add(lv, x)
+                gv = R.exp(lv)
+                R.output(gv)
+            return R.add(gv, lv)
+    """,
+    "an output bound twice": """
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            with R.dataflow():
+                gv = R.add(x, x)
+                gv = R.add(gv, x)
+                R.output(gv)
+            return gv
+    """,
+    "module": """
+        @I.ir_module
+        class Module:
+            '''Documentation is skipped.'''
+
+            I.module_attrs({"a": {"b": [1, 2.5, None, True, "x"]}})
+            I.module_global_infos({"vdevice": [I.vdevice("cuda", 0), I.vdevice("cuda", 1)]})
+            packed = R.ExternFunc("my.packed")
+
+            @R.function(private=True)
+            def f(x: R.Tensor(("n",), "float32", "cuda:1")):
+                return Module.g(x)
+
+            @R.function
+            def g(x: R.Tensor(("m",), "float32", "cuda:1")):
+                cls = Module
+                m = T.int64()
+                return (x, R.shape([m]), R.prim_value(m))
+
+            @T.prim_func
+            def tile(a: T.handle, B: T.Buffer((4,), "float32"), n: T.int64):
+                T.func_attr({"tir.noalias": True})
+                A = T.match_buffer(a, (4,), "float32")
+                for i in range(4):
+                    with T.block("b"):
+                        B[i] = A[i]
+    """,
+    "stablehlo": """
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32"), y: R.Tensor((3, 4), "float32")):
+            a = R.stablehlo.dot_general(
+                x,
+                y,
+                dot_dimension_numbers={
+                    "lhs_batching_dimensions": [],
+                    "rhs_batching_dimensions": [],
+                    "lhs_contracting_dimensions": [1],
+                    "rhs_contracting_dimensions": [0],
+                },
+                discardable={"mhlo.x": {"mlir": "#sdy.sharding<@m>"}, "k": float("-inf")},
+            )
+            @R.function
+            def region(i: R.Tensor((), "float32"), j: R.Tensor((), "float32")):
+                k = R.stablehlo.add(i, j)
+                return k
+            b = R.stablehlo.reduce(
+                a,
+                R.const(0, "float32"),
+                region,
+                dimensions=[0],
+                sinfo_args=(R.Tensor((4,), "float32"),),
+            )
+            c = R.chlo.erf(b)
+            return c
+    """,
+    "calls": """
+        @R.function(pure=False)
+        def main(f: R.Callable(ret=R.Tensor((2,), "float32")), x: R.Tensor((2,), "float32")):
+            a = f(x)
+            b = R.call_packed("p", x, (x, x), "text", 3, sinfo_args=R.Object, flag=True)
+            c = R.call_packed("q")
+            g = R.ExternFunc("p")
+            d = g(x)
+            e = I.GlobalVar("other")
+            h = R.tuple(x, x)
+            i = R.tuple()
+            R.print(x, format="{}")
+            return (a, R.str("s"), R.dtype("int8"), R.prim_value(1.5), R.prim_value(True))
+    """,
+}
+
+
+def parse(text: str, **names: object) -> ir.IRModule | ir.Function:
+    return from_source(textwrap.dedent(text), names)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_round_trip(name: str) -> None:
+    made = parse(PROGRAMS[name])
+    text = made.script(show_meta=True)
+    again = from_source(text)
+    assert_structural_equal(made, again)
+    assert again.script(show_meta=True) == text
+
+
+def test_symbols_are_shared_by_name() -> None:
+    func = parse(PROGRAMS["match_cast defines symbols"])
+    block = func.body.blocks[0]
+    cast, add = block.bindings
+    assert cast.struct_info.dims == add.var.struct_info.dims
+    assert func.body.body.values == cast.struct_info.dims[:1]
+    # The caller cannot know what only a match_cast defines.
+    assert func.ret_struct_info == ir.ShapeStructInfo(ndim=1)
+
+
+def test_forward_references_without_annotation() -> None:
+    mod = parse(PROGRAMS["module"])
+    f = mod["f"]
+    assert isinstance(f.ret_struct_info, ir.TupleStructInfo)
+    assert f.ret_struct_info.fields[0] == f.params[0].struct_info
+    assert f.params[0].struct_info.vdevice == ir.VDevice("cuda", 1)
+    assert mod.get_global_var("g").struct_info == mod["g"].struct_info
+    assert mod["tile"].params[1].name == "B_handle"
+    assert 'B = T.match_buffer(B_handle, (4,), "float32")' in mod["tile"].body.replace("'", '"')
+
+
+def test_weaker_annotation_is_kept() -> None:
+    func = parse("""
+        @R.function
+        def main(x: R.Tensor((2,), "float32")) -> R.Object:
+            y: R.Tensor(ndim=1) = R.exp(x)
+            return y
+    """)
+    assert func.body.body.struct_info == R.Tensor(ndim=1)
+    assert func.ret_struct_info == ir.ObjectStructInfo()
+
+
+def test_spans() -> None:
+    text = "@R.function\ndef main(é: R.Tensor((2,))):\n    y = R.add(é, R.exp(é))\n    return y\n"
+    func = from_source(text, filename="net.py")
+    inner, outer = func.body.blocks[0].bindings
+    assert outer.span == ir.Span("", "net.py", 3, 5, 3, 27, "file")
+    assert inner.span == outer.span
+    assert func.params[0].span.column == 10
+
+
+WEIGHT = np.arange(3, dtype="float32")
+SIZE = 3
+
+
+def test_decorators_see_globals_and_closures() -> None:
+    scale = R.const(2.0, "float32")
+    dims = (SIZE, "n")
+
+    @R.function
+    def main(x: R.Tensor(dims, "float32")) -> R.Tensor((SIZE,), "float32"):
+        y = R.multiply(x, scale)
+        return R.const(WEIGHT)
+
+    assert main.attrs["global_symbol"] == "main"
+    assert main.body.blocks[0].bindings[0].value.args[1] is scale
+    assert main.span is not None
+    assert main.span.file == __file__
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def f(x: R.Tensor(("n",), "float32")):
+            n = T.int64()
+            return Module.g(x, R.shape([n + SIZE]))
+
+        @R.function
+        def g(x: R.Tensor(("n",), "float32"), s: R.Shape(ndim=1)):
+            return R.multiply(x, scale)
+
+    assert sorted(g.name_hint for g in Module) == ["f", "g"]
+
+    # A second definition of the same name in the same function.
+    @I.ir_module
+    class Module:
+        @R.function
+        def h(x: R.Object):
+            return x
+
+    assert [g.name_hint for g in Module] == ["h"]
+
+
+def test_plain_python_use_of_the_namespaces() -> None:
+    x = ir.Var("x", R.Tensor((2, "n"), "float32"))
+    assert isinstance(R.nn.relu(x), ir.Call)
+    assert isinstance(T.int64(), tir.Var)
+    assert str(T.max(T.int64(), 3)).startswith("T.max(")
+    assert {"add", "nn", "Tensor"} <= set(dir(R))
+    assert "relu" in dir(R.nn)
+    with pytest.raises(AttributeError, match="there is no operator R.nonsense"):
+        _ = R.nonsense
+    with pytest.raises(TypeError, match=r"R\.output works only in TVMScript"):
+        R.output(x)
+
+
+def test_no_source() -> None:
+    names = {"R": R}
+    code = "@R.function\ndef f(x: R.Object):\n    return x\n"
+    with pytest.raises(DiagnosticError, match="source of 'f' is not available"):
+        exec(code, names)
+
+
+FUNCTION = '@R.function\ndef main(x: R.Tensor((2, 3), "float32"), o: R.Object):\n'
+ERRORS = [
+    # body, message, what the carets mark
+    ("y = R.ad(x)\nreturn y", "there is no operator R.ad; did you mean 'add'?", "R.ad"),
+    ("y = R.nn.rel(x)\nreturn y", "there is no operator R.nn.rel", "R.nn.rel"),
+    ("y = R.add(x, z1)\nreturn y", "undefined name 'z1'", "z1"),
+    ("y = R.add(x)\nreturn y", "missing a required argument", "R.add(x)"),
+    ("y = R.exp(x, axis=1)\nreturn y", "unexpected keyword argument 'axis'", "R.exp(x, axis=1)"),
+    (
+        "y = R.nn.softmax(x, axis=5)\nreturn y",
+        "out of range",
+        "R.nn.softmax(x, axis=5)",
+    ),
+    ("for i in x:\n    pass\nreturn x", "a for loop is not supported", "for i in x:"),
+    ("while x:\n    pass\nreturn x", "a while loop is not supported", "while x:"),
+    ("y = [a for a in x]\nreturn y", "a comprehension is not supported", "[a for a in x]"),
+    ("y = R.add(x, (lambda: x)())\nreturn y", "lambda is not supported", "lambda: x"),
+    ("x += x\nreturn x", "an augmented assignment is not supported", "x += x"),
+    ("y = R.exp(x)", "must end with `return value`", "y = R.exp(x)"),
+    ("return x\ny = x", "only the last statement", "return x"),
+    ("y: R.Tensor(('k',)) = x\nreturn y", "symbolic variable 'k' is not defined", "'k'"),
+    ("y: R.Tensor((3, 2)) = R.exp(x)\nreturn y", "'y' is declared as Tensor", "R.Tensor((3, 2))"),
+    ("y: 3 = R.exp(x)\nreturn y", "expected an annotation such as R.Tensor", "3"),
+    ("y: R.Prim = x\nreturn y", "R.Prim needs arguments", "R.Prim"),
+    ("y = x.__class__\nreturn y", "private name '__class__'", "x.__class__"),
+    ("y = print(x)\nreturn y", "undefined name 'print'", "print"),
+    ("y = danger(x)\nreturn y", "danger cannot be called in TVMScript", "danger"),
+    ("y = R.add(x, x)[0]\nreturn y", "only tuples can be indexed", "R.add(x, x)[0]"),
+    ("y = (x, x)\nz = y[2]\nreturn z", "out of range", "y[2]"),
+    ("y, z = x\nreturn z", "cannot unpack Tensor((2, 3)", "x"),
+    ("if x:\n    y = x\nelse:\n    y = x\nreturn y", "must be a bool tensor of rank 0", "x"),
+    ("if o:\n    y = x\nreturn x", "an if needs an else", "if o:"),
+    ("if o:\n    y = x\nelse:\n    z = x\nreturn x", "binds 'y', the other 'z'", "z = x"),
+    ("if o:\n    return x\nelse:\n    y = x\nreturn x", "only at the end", "return x"),
+    ("with R.dataflow():\n    y = R.exp(x)\nreturn y", "must end with R.output", "y = R.exp(x)"),
+    ("with R.dataflow():\n    R.output(q)\nreturn x", "'q' is not bound in this", "q"),
+    (
+        "with R.dataflow():\n    a = R.exp(x)\n    b = R.exp(a)\n    R.output(b)\nreturn a",
+        "undefined name 'a'",
+        "a",
+    ),
+    ("with open(x):\n    pass\nreturn x", "undefined name 'open'", "open"),
+    ("n = T.int64()\nm = 10 ** 100000\nreturn x", "the power is too large", "10 ** 100000"),
+    ("m = 'a' * 10000000\nreturn x", "the repetition is too long", "'a' * 10000000"),
+    ("y = R.output(x)\nreturn y", "R.output is a statement", "R.output(x)"),
+    ('y = metadata["relax.expr.Constant"][0]\nreturn y', "show_meta=True", "metadata"),
+    ("import os\nreturn x", "an import is not supported", "import os"),
+    ("3 + 4\nreturn x", "has no effect", "3 + 4"),
+    ("y = R.add(x, None)\nreturn y", "must be a Relax expression", "R.add(x, None)"),
+    ("y = R.Tensor((2, x))\nreturn y", "a dimension must be an integer", "R.Tensor((2, x))"),
+    ("@R.function\ndef f(a):\n    return a\nreturn f", "needs an annotation", "a"),
+    ("@R.function\ndef f(a: R.Object = 3):\n    return a\nreturn f", "cannot have defaults", "3"),
+    ("n = T.int64()\nn = T.int32()\nreturn x", "'n' is int64, not int32", "n"),
+    ("x.y = x\nreturn x", "only names can be assigned", "x.y"),
+    ("del x\nreturn x", "del is not supported", "del x"),
+    ("y = R.match_cast(x)\nreturn y", "takes a value and a struct info", "R.match_cast(x)"),
+    ("y = f'{x}'\nreturn y", "an f-string is not supported", "f'{x}'"),
+]
+
+
+def danger(x: object) -> object:
+    raise RuntimeError("nothing of the text may run")
+
+
+def check(text: str, message: str, marked: str, **names: object) -> None:
+    """The error has ``message``, and its carets are under ``marked``."""
+    with pytest.raises(DiagnosticError) as caught:
+        from_source(text, names, filename="net.py")
+    error = str(caught.value)
+    assert message in error
+    place, _, _ = error.partition(" ")
+    _, line, column, _ = place.split(":")
+    lines = text.split("\n")
+    begin = int(column) - 1
+    assert lines[int(line) - 1][begin : begin + len(marked)] == marked
+    shown = error.split("\n")[-2:]
+    at = shown[1].index("^")
+    assert shown[1].count("^") == len(marked)
+    assert shown[0][at : at + len(marked)] == marked
+    assert isinstance(caught.value, TVMError)
+
+
+@pytest.mark.parametrize(("body", "message", "marked"), ERRORS, ids=[e[0] for e in ERRORS])
+def test_errors_point_at_their_cause(body: str, message: str, marked: str) -> None:
+    check(FUNCTION + textwrap.indent(body, "    ") + "\n", message, marked, danger=danger)
+
+
+def test_error_of_inference_keeps_message_and_note() -> None:
+    text = FUNCTION + "    y = R.nn.softmax(x, axis=5)\n    return y\n"
+    with pytest.raises(DiagnosticError, match=r"in relax\.nn\.softmax\(data: ") as caught:
+        from_source(text)
+    assert isinstance(caught.value.__cause__, TVMError)
+
+
+MODULE = "@I.ir_module\nclass Module:\n"
+MODULE_ERRORS = [
+    ("x = 3", "a module holds functions only", "x = 3"),
+    ("print(3)", "undefined name 'print'", "print"),
+    ("def f(x: R.Object):\n    return x", "must have exactly one decorator", "def f(x: R.Object):"),
+    ("@I.ir_module\ndef f(x: R.Object):\n    return x", "expected @R.function", "I.ir_module"),
+    ("@R.function(private=3)\ndef f():\n    return ()", "must be True or False", "3"),
+    ("@R.function(fast=True)\ndef f():\n    return ()", "has no option 'fast'", "fast=True"),
+    ("@R.function\ndef f(x: R.Object):\n    return Module.g(x)", "no function 'g'", "Module.g"),
+    ("@R.function\ndef f(x: R.Object, *y):\n    return x", "only plain parameters", "y"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "marked"), MODULE_ERRORS, ids=[e[0] for e in MODULE_ERRORS]
+)
+def test_errors_of_modules(body: str, message: str, marked: str) -> None:
+    check(MODULE + textwrap.indent(body, "    ") + "\n", message, marked)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "neither a module nor a function"),
+        ("def f(:\n", "not valid Python"),
+        ("x = 1\n", "one module or function"),
+        ("class M:\n    pass\n", "must be decorated with @I.ir_module"),
+        ("@R.function\ndef f():\n    return ()\n" * 2, "more than one definition"),
+        ("(" * 5000, "not valid Python"),
+        ("\0", "not valid Python"),
+        ("@R.function\ndef f():\n    return " + "-" * 5000 + "1\n", "nested too deeply"),
+        ('@R.function\ndef f():\n    return ()\nmetadata = I.metadata("[]")\n', "JSON object"),
+    ],
+)
+def test_texts_that_are_no_programs(text: str, message: str) -> None:
+    with pytest.raises(DiagnosticError, match=message):
+        from_source(text)
+
+
+def test_carets_under_tabs_and_wide_characters() -> None:
+    text = '@R.function\ndef main(x: R.Object):\n\ty = R.call_packed("日本", nope)\n\treturn y\n'
+    with pytest.raises(DiagnosticError) as caught:
+        from_source(text)
+    lines = str(caught.value).split("\n")
+    assert lines[0].startswith("<str>:3:26: undefined name 'nope'")
+    # "日本" takes four cells, so the line of carets is two characters longer before them.
+    assert lines[-1] == "   | \t" + " " * 26 + "^^^^"
+
+
+def test_chain_of_100000_bindings() -> None:
+    lines = ["@R.function", "def main(x: R.Tensor((4,), 'float32')):", "    y = R.add(x, x)"]
+    lines += ["    y: R.Tensor((4,), dtype='float32') = R.add(y, x)"] * 100_000
+    start = time.process_time()
+    func = from_source("\n".join([*lines, "    return y"]))
+    assert len(func.body.blocks[0].bindings) == 100_001
+    assert time.process_time() - start < 90
