@@ -52,6 +52,8 @@ def _module_of(source: Any) -> Any:
             return parse(Path(source).read_bytes())
         case ir.Module():
             return source
+        case _:
+            pass
     if callable(compiler_ir := getattr(source, "compiler_ir", None)):
         return compiler_ir("stablehlo")
     if isinstance(serialized := getattr(source, "mlir_module_serialized", None), bytes):

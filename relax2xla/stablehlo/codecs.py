@@ -25,7 +25,7 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from relax2xla.stablehlo.mlir import chlo, ir
+from relax2xla.stablehlo.mlir import chlo, dense, ir
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 
 TEXT: Final = "mlir"
@@ -82,15 +82,11 @@ def _record(cls: Any, *fields: str, **defaults: Any) -> Codec:
     return Codec(write, read)
 
 
-def _dense_ints(array: Any) -> ir.Attribute:
-    return ir.DenseElementsAttr.get(np.ascontiguousarray(array))
-
-
 def _write_matrix(value: tuple[tuple[int, ...], ...], width: int) -> ir.Attribute:
     shape = (len(value), len(value[0]) if value else width)
     if 0 in shape:
         return ir.Attribute.parse(f"dense<> : tensor<{shape[0]}x{shape[1]}xi64>")
-    return _dense_ints(np.array(value, np.int64))
+    return dense(np.array(value, np.int64))
 
 
 def _read_matrix(a: ir.Attribute) -> tuple[tuple[int, ...], ...]:
@@ -126,8 +122,8 @@ def _dot_algorithm() -> Codec:
     )
 
     def write(value: Mapping[str, Any]) -> ir.Attribute:
-        types = [ir.Type.parse(value[f]) for f in fields[:3]]
-        return hlo.DotAlgorithm.get(*types, *[value[f] for f in fields[3:]])
+        parts: list[Any] = [ir.Type.parse(value[f]) for f in fields[:3]]
+        return hlo.DotAlgorithm.get(*parts, *[value[f] for f in fields[3:]])
 
     def read(a: ir.Attribute) -> Attrs:
         made = hlo.DotAlgorithm(a)
@@ -170,7 +166,7 @@ def write_any(value: Any) -> ir.Attribute:
             return ir.StringAttr.get(value)
         case tuple() | list():
             return ir.ArrayAttr.get([write_any(v) for v in value])
-        case Mapping() if value.keys() == {TEXT}:
+        case Mapping() if _is_text(value):
             return parse_attr(value[TEXT])
         case Mapping():
             return ir.DictAttr.get({k: write_any(v) for k, v in value.items()})
@@ -206,6 +202,10 @@ def _text_of(a: ir.StringAttr) -> str:
         return a.value
     except (UnicodeDecodeError, RuntimeError):
         return ""  # Not UTF-8: the binding cannot give it to Python.
+
+
+def _is_text(value: Mapping[str, Any]) -> bool:
+    return len(value) == 1 and TEXT in value
 
 
 def parse_attr(text: str) -> ir.Attribute:
@@ -324,7 +324,7 @@ def read_attr(codec: str, a: ir.Attribute) -> Any:
 
 def write_attr(codec: str, value: Any) -> ir.Attribute:
     """The attribute of ``value`` by the codec named ``codec``; EmitError if it does not fit."""
-    if isinstance(value, Mapping) and value.keys() == {TEXT}:
+    if isinstance(value, Mapping) and _is_text(value):
         return parse_attr(value[TEXT])
     try:
         return CODECS[codec].write(value)

@@ -13,7 +13,7 @@ import numpy as np
 from relax2xla.dtypes import Array, DType, dtype_info
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir.struct_info import TensorStructInfo
-from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.mlir import dense, ir
 
 _TOKEN = re.compile(r"[-+.\w]+")
 # What jaxlib's bindings expose through Python's buffer protocol; the other kinds go through text.
@@ -37,8 +37,9 @@ _BUFFERED = frozenset(
 
 def read_elements(op: Any, info: TensorStructInfo) -> Array:
     """The value of a ``constant`` operation whose result is ``info``."""
-    dtype, shape = dtype_info(info.dtype), info.dims
-    if shape is None or not all(isinstance(d, int) for d in shape):
+    dtype = dtype_info(info.dtype)
+    shape = tuple(d for d in info.dims or () if isinstance(d, int))
+    if info.dims != shape:
         raise UnsupportedError(f"a constant needs a static shape; this one is {info}")
     try:
         attribute = op.attributes["value"]
@@ -101,10 +102,10 @@ def write_elements(data: Array, t: ir.Type) -> ir.Attribute:
     if data.size == 0:
         # MLIR itself parses an empty complex constant as the splat of a zero.
         zero = data.dtype.itemsize if data.dtype.kind == "c" else 0
-        return ir.DenseElementsAttr.get(np.zeros(zero, np.uint8), type=t)
+        return dense(np.zeros(zero, np.uint8), t)
     if is_splat(data):
         data = data[(slice(0, 1),) * data.ndim]
         if data.dtype == np.bool_:
             return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(data.item())))
     flat = np.ascontiguousarray(data).reshape(-1)
-    return ir.DenseElementsAttr.get(flat if flat.dtype == np.bool_ else flat.view(np.uint8), type=t)
+    return dense(flat if flat.dtype == np.bool_ else flat.view(np.uint8), t)

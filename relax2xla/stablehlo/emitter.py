@@ -37,7 +37,8 @@ from relax2xla.stablehlo.table import CONSTANT, RETURN, RETURNS
 
 # Codecs of values that compare equal without being the same (-0.0 and 0.0, 1 and True).
 _UNCACHED = frozenset({"any", "f32", "result_accuracy"})
-# A result of one operation: the value, or the values of several results.
+# One MLIR value, and the result of one operation: its value, or the list of several results.
+MlirValue = Any
 Value = Any
 
 
@@ -207,7 +208,7 @@ class _Emitter:
         if "elements" in row.attrs.values():
             self.env[var or call] = self.constant(call, point)
             return []
-        operands: list[ir.Value] = []
+        operands: list[MlirValue] = []
         regions: list[Function] = []
         for arg in call.args:
             region = self.regions.get(arg) if isinstance(arg, Var) else None
@@ -248,7 +249,7 @@ class _Emitter:
 
     def row_attrs(self, call: Call) -> dict[str, ir.Attribute]:
         """The attributes of a call by the codecs of its row."""
-        codecs = call.op.row.attrs
+        codecs = call.op.row.attrs if isinstance(call.op, RowOp) else {}
         made: dict[str, ir.Attribute] = {}
         for name, value in call.attrs.items():
             if name == DISCARDABLE:
@@ -273,7 +274,7 @@ class _Emitter:
 
     def call(self, call: Call, info: StructInfo, point: ir.InsertionPoint) -> Value:
         """Write a call of another function of the module."""
-        callee = self.symbols.get(call.op)
+        callee = self.symbols.get(call.op) if isinstance(call.op, GlobalVar) else None
         if callee is None:
             raise self.error(f"the module has no function {call.op!r}", call)
         infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
@@ -320,7 +321,7 @@ class _Emitter:
             case _:
                 raise self.error(f"StableHLO has no {type(expr).__name__}", expr)
 
-    def operand(self, expr: Expr, point: ir.InsertionPoint) -> ir.Value:
+    def operand(self, expr: Expr, point: ir.InsertionPoint) -> MlirValue:
         """``expr`` as one MLIR value; several are packed into a tuple value."""
         held = self.env.get(expr) if isinstance(expr, Var) else None
         if held is None:
@@ -332,7 +333,7 @@ class _Emitter:
             "stablehlo.tuple", [t], held, loc=self.unknown, ip=point
         ).results[0]
 
-    def spread(self, expr: Expr, point: ir.InsertionPoint) -> list[ir.Value]:
+    def spread(self, expr: Expr, point: ir.InsertionPoint) -> list[MlirValue]:
         """The values that a function with the body ``expr`` returns."""
         held = self.value(getattr(expr, "body", expr), point)
         if isinstance(held, list):
@@ -341,7 +342,7 @@ class _Emitter:
             return [self.element(held, i, point) for i in range(t.num_types)]
         return [held]
 
-    def element(self, held: ir.Value, index: int, point: ir.InsertionPoint) -> ir.Value:
+    def element(self, held: MlirValue, index: int, point: ir.InsertionPoint) -> MlirValue:
         i32 = ir.IntegerType.get_signless(32)
         return ir.Operation.create(
             "stablehlo.get_tuple_element",
@@ -352,7 +353,7 @@ class _Emitter:
             ip=point,
         ).results[0]
 
-    def constant(self, call: Call, point: ir.InsertionPoint) -> ir.Value:
+    def constant(self, call: Call, point: ir.InsertionPoint) -> MlirValue:
         """A constant, of a call of a constant row or a bare Constant."""
         value = call.args[0]
         if not isinstance(value, Constant):

@@ -11,6 +11,9 @@ import os
 # As jax does when it is imported first: no INFO lines of the runtime on the user's terminal.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
+from typing import Any
+
+import numpy.typing as npt
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir._mlir_libs import _chlo as chlo
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -33,6 +36,15 @@ def context() -> ir.Context:
     # One thread parses and prints as fast for our sizes, and starts none.
     made.enable_multithreading(False)
     return made
+
+
+def dense(values: npt.NDArray[Any], t: ir.Type | None = None) -> ir.Attribute:
+    """The dense attribute of a contiguous array, of tensor type ``t`` (jaxlib's stub omits arrays).
+
+    With ``t``, ``values`` are the raw bytes of its elements, or of one element: a splat.
+    """
+    get: Any = ir.DenseElementsAttr.get
+    return get(values) if t is None else get(values, type=t)
 
 
 def first_line(error: Exception) -> str:

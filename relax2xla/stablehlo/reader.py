@@ -113,7 +113,7 @@ class _Reader:
                 functions.append(op)
             elif op.name in _SYMBOL_OPS:
                 text = op.get_asm(enable_debug_info=True, use_local_scope=True)
-                prelude.append(text.removesuffix(" loc(unknown)"))
+                prelude.append(str(text).removesuffix(" loc(unknown)"))
             else:
                 self.gap(op.name, "not supported at the top of a module", op)
         # A mangled name must not hide a function that has this name by itself.

@@ -36,7 +36,7 @@ def serialize(
         raise ValueError(f'a version belongs to form="portable"; got form={form!r}')
     match form:
         case "text":
-            return module.operation.get_asm(enable_debug_info=debug_info)
+            return str(module.operation.get_asm(enable_debug_info=debug_info))
         case "bytecode":
             import io
 

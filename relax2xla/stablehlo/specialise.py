@@ -25,7 +25,7 @@ def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Modu
         main = next(
             op.operation
             for op in copy.body.operations
-            if op.operation.attributes["sym_name"].value == "main"
+            if ir.StringAttr(op.operation.attributes["sym_name"]).value == "main"
         )
         block = main.regions[0].blocks[0]
         point = ir.InsertionPoint.at_block_begin(block)

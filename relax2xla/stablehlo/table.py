@@ -67,13 +67,16 @@ def _row(
     pure: bool = True,
     **attrs: str,
 ) -> None:
-    row = Row(mlir_name, tuple(operands.split()), attrs, regions, infer, loose, pure)
+    _add(Row(mlir_name, tuple(operands.split()), attrs, regions, infer, loose, pure))
+
+
+def _add(row: Row) -> None:
     TABLE[row.name] = row
 
 
 def _rows(dialect: str, names: str, operands: str, infer: str | None, **attrs: str) -> None:
     for name in names.split():
-        _row(f"{dialect}.{name}", operands, infer, **attrs)
+        _add(Row(f"{dialect}.{name}", tuple(operands.split()), attrs, infer=infer))
 
 
 # ---- element by element
