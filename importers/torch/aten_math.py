@@ -86,8 +86,8 @@ SAME_UNARY: dict[str, Unary] = {
     "logical_not": lambda x: R.logical_not(_as_bool(x)),
     "neg": lambda x: R.negative(x),
     "relu": lambda x: R.nn.relu(x),
-    "sgn": lambda x: R.sign(x),
-    "sign": lambda x: R.sign(x),
+    "sgn": lambda x: _sign(x),
+    "sign": lambda x: _sign(x),
     "square": lambda x: R.multiply(x, x),
     "isfinite": lambda x: R.isfinite(x),
     "isinf": lambda x: R.isinf(x),
@@ -99,6 +99,14 @@ def _sinc(x: Expr) -> Expr:
     dtype = dtype_of(x)
     angle = R.multiply(x, scalar(math.pi, dtype))
     return R.where(R.equal(x, scalar(0, dtype)), scalar(1, dtype), R.divide(R.sin(angle), angle))
+
+
+def _sign(x: Expr) -> Expr:
+    """Of NaN it is 0."""
+    dtype = dtype_of(x)
+    if not is_float(dtype):
+        return R.sign(x)
+    return R.where(R.isnan(x), scalar(0, dtype), R.sign(x))
 
 
 def _as_bool(x: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""Matrix products, convolutions, pooling, normalisation, attention, embedding, resizing, losses."""
+"""Matrix products, convolutions, pooling, normalisation, attention, embedding, losses."""
 
 from __future__ import annotations
 
@@ -594,7 +594,13 @@ def attention(
         if ndim_of(query) > 4:
             full = (*dims_of(query)[:-1], dims_of(key)[-2])
             bias = _merge(ctx, R.broadcast_to(bias, full), 4)
+        bias = ctx.emit(bias)
         y = R.nn.attention(q, k, v, bias, scale=factor, causal_mask=mask)
+        # A query that sees no key gives 0 in torch, where the formula gives NaN.
+        some = R.greater(R.max(bias, [-1], True), scalar(-math.inf, dtype))
+        return ctx.reshape(
+            R.where(some, R.permute_dims(y, [0, 2, 1, 3]), scalar(0, dtype)), ctx.dims()
+        )
     return ctx.reshape(R.permute_dims(y, [0, 2, 1, 3]), ctx.dims())
 
 
@@ -626,7 +632,7 @@ def _repeat_heads(ctx: Context, x: Expr, query: Expr) -> Expr:
     return R.reshape(wide, (*lead, wanted, length, depth))
 
 
-# -- embedding and resizing ----------------------------------------------------------------------
+# -- embedding ------------------------------------------------------------------------------
 @aten("embedding")
 def embedding(
     ctx: Context,
@@ -638,65 +644,6 @@ def embedding(
 ) -> Expr:
     """``padding_idx``, ``scale_grad_by_freq`` and ``sparse`` concern the gradient only."""
     return R.take(weight, indices, axis=0)
-
-
-def _resize(ctx: Context, self: Expr, method: str, transform: str, rounding: str) -> Expr:
-    size = [static(d, "the output size") for d in ctx.dims()[2:]]
-    return R.image.resize2d(
-        self,
-        size,
-        layout="NCHW",
-        method=method,
-        coordinate_transformation_mode=transform,
-        rounding_method=rounding,
-    )
-
-
-def _want_whole_scales(ctx: Context, self: Expr, scales: Sequence[float | None]) -> None:
-    """Torch resizes by the scale that it is given; R.image by the ratio of the sizes."""
-    for scale, old, new in zip(scales, dims_of(self)[2:], ctx.dims()[2:], strict=True):
-        if scale is not None and isinstance(old, int) and old * scale != new:
-            raise Unsupported(
-                f"a scale factor of {scale} from {old} to {new}",
-                "give size=, or recompute_scale_factor=True, to interpolate",
-            )
-
-
-@aten("upsample_nearest2d.vec")
-def upsample_nearest2d_vec(
-    ctx: Context, input: Expr, output_size: Any, scale_factors: Any
-) -> Expr:
-    _want_whole_scales(ctx, input, scale_factors or [None, None])
-    return _resize(ctx, input, "nearest_neighbor", "asymmetric", "floor")
-
-
-@aten("upsample_nearest2d")
-def upsample_nearest2d(
-    ctx: Context, self: Expr, output_size: Any, scales_h: Any = None, scales_w: Any = None
-) -> Expr:
-    return upsample_nearest2d_vec(ctx, self, output_size, [scales_h, scales_w])
-
-
-@aten("upsample_bilinear2d.vec")
-def upsample_bilinear2d_vec(
-    ctx: Context, input: Expr, output_size: Any, align_corners: bool, scale_factors: Any
-) -> Expr:
-    if not align_corners:
-        _want_whole_scales(ctx, input, scale_factors or [None, None])
-    transform = "align_corners" if align_corners else "half_pixel"
-    return _resize(ctx, input, "linear", transform, "")
-
-
-@aten("upsample_bilinear2d")
-def upsample_bilinear2d(
-    ctx: Context,
-    self: Expr,
-    output_size: Any,
-    align_corners: bool,
-    scales_h: Any = None,
-    scales_w: Any = None,
-) -> Expr:
-    return upsample_bilinear2d_vec(ctx, self, output_size, align_corners, [scales_h, scales_w])
 
 
 # -- losses and distances ------------------------------------------------------------------------
@@ -735,3 +682,35 @@ def cosine_similarity(
         return R.divide(x, R.maximum(length, scalar(eps, dtype)))
 
     return R.sum(R.multiply(unit(a), unit(b)), [axis])
+
+
+def _nll(
+    ctx: Context, self: Expr, target: Expr, weight: Expr | None, reduction: int, ignore: Any
+) -> Expr:
+    kind = ("none", "mean", "sum")[reduction]
+    return R.nn.nll_loss(self, target, weight, reduction=kind, ignore_index=ignore)
+
+
+@aten("nll_loss_nd", "nll_loss", "nll_loss2d")
+def nll_loss(
+    ctx: Context,
+    self: Expr,
+    target: Expr,
+    weight: Expr | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> Expr:
+    return _nll(ctx, self, target, weight, reduction, ignore_index)
+
+
+@aten("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss_forward(
+    ctx: Context,
+    self: Expr,
+    target: Expr,
+    weight: Expr | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Expr, None]:
+    """The total weight serves the gradient: where it is read, that read is the gap."""
+    return _nll(ctx, self, target, weight, reduction, ignore_index), None

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import importlib
 
-FILES = ("aten_create", "aten_index", "aten_math", "aten_nn", "aten_reduce", "aten_shape")
+FILES = (
+    "aten_create",
+    "aten_image",
+    "aten_index",
+    "aten_math",
+    "aten_nn",
+    "aten_reduce",
+    "aten_shape",
+)
 
 
 def load() -> None:

@@ -314,7 +314,7 @@ class Importer:
             return self.symbols.value(expected)
         if target is operator.getitem:
             container, index = self.read(node.args[0]), node.args[1]
-            if container[index] is None:
+            if container[index] is None and node.users:
                 raise Unsupported(f"its output {index} is not computed", "use the first output only")
             return container[index]
         if isinstance(expected, bool | int | float):

@@ -123,6 +123,8 @@ def bind(
         if a.wanted:
             bound[a.name] = value
         elif a.name in PLACEMENT:
+            if i >= len(args) and a.name not in kwargs:
+                continue
             if not PLACEMENT[a.name](value):
                 refused.append(f"{a.name}={value}")
         elif a.required or value is not a.default:

@@ -1,0 +1,45 @@
+"""Resizing against eager torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check_table  # noqa: E402
+
+IMAGES = {
+    n: torch.randn(2, 3, *(4, 5, 6)[:n], generator=torch.Generator().manual_seed(n))
+    for n in (1, 2, 3)
+}
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+TO: dict[str, dict[str, Any]] = {
+    "twice": {"scale_factor": 2},
+    "by a scale that does not divide": {"scale_factor": 1.7},
+    "smaller": {"scale_factor": 0.6},
+    "recomputed": {"scale_factor": 1.7, "recompute_scale_factor": True},
+}
+
+
+def test_resizing() -> None:
+    table: dict[str, tuple[Any, ...]] = {}
+    for n, image in IMAGES.items():
+        sizes = {**TO, "to a size": {"size": (7, 3, 9)[:n]}, "to one": {"size": (1,) * n}}
+        for mode in ("nearest", "nearest-exact", LINEAR[n]):
+            for name, options in sizes.items():
+                table[f"{mode} {n} {name}"] = (
+                    lambda x, m=mode, o=options: F.interpolate(x, mode=m, **o),
+                    image,
+                )
+        for name in ("twice", "to a size", "to one"):
+            table[f"{n} {name} with aligned corners"] = (
+                lambda x, m=LINEAR[n], o=sizes[name]: F.interpolate(
+                    x, mode=m, align_corners=True, **o
+                ),
+                image,
+            )
+    check_table(table)

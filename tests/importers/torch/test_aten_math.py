@@ -1,0 +1,179 @@
+"""Element-wise operators against eager torch: values, promotion, rounding, NaN."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check, check_table  # noqa: E402
+
+g = torch.Generator().manual_seed(0)
+X = torch.randn(3, 5, generator=g)
+Y = torch.randn(3, 5, generator=g)
+POSITIVE = X.abs() + 0.1
+UNIT = torch.tanh(X) * 0.9
+I = torch.tensor([[-7, -3, 0], [2, 5, 9]])
+J = torch.tensor([[2, -2, 3], [-4, 3, 2]])
+B = torch.tensor([[True, False, True], [False, True, True]])
+C = torch.tensor([[True, True, False], [False, True, False]])
+ODD = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, 2.5, -0.5, -2.5, 1e30])
+SCALAR = torch.tensor(2.5, dtype=torch.float64)
+
+ON_POSITIVE = (torch.log, torch.log2, torch.log10, torch.log1p, torch.sqrt, torch.rsqrt, torch.lgamma)
+ON_UNIT = (torch.acos, torch.asin, torch.atanh, torch.erfinv)
+ON_ALL = (
+    *(torch.sin, torch.cos, torch.tan, torch.sinh, torch.cosh, torch.tanh, torch.asinh, torch.atan),
+    *(torch.exp, torch.exp2, torch.expm1, torch.erf, torch.erfc, torch.sigmoid, torch.sinc),
+    *(torch.neg, torch.abs, torch.sign, torch.sgn, torch.square, torch.reciprocal, torch.signbit),
+    *(torch.ceil, torch.floor, torch.round, torch.trunc, torch.fix, torch.frac),
+    *(F.relu, F.relu6, F.silu, F.mish, F.gelu, F.selu, F.elu, F.celu, F.hardswish, F.hardsigmoid),
+    *(F.hardtanh, F.logsigmoid, F.softsign, F.tanhshrink, F.softshrink, F.hardshrink, F.softplus),
+)
+ROUNDINGS = (torch.ceil, torch.floor, torch.round, torch.trunc, torch.sign, torch.abs, torch.relu)
+TESTS = (torch.isnan, torch.isinf, torch.isfinite, torch.signbit, torch.nan_to_num)
+
+
+def test_one_operand() -> None:
+    table: dict[str, tuple[Any, ...]] = {}
+    for f in ON_ALL:
+        table[f.__name__] = (f, X)
+    for f in ON_POSITIVE:
+        table[f.__name__] = (f, POSITIVE)
+    for f in ON_UNIT:
+        table[f.__name__] = (f, UNIT)
+    table["acosh"] = (torch.acosh, POSITIVE + 1)
+    table["digamma"] = (torch.digamma, POSITIVE)
+    for f in (torch.exp, torch.sqrt, torch.sigmoid, torch.erf, torch.reciprocal, torch.cos):
+        table[f"{f.__name__} of integers"] = (f, I.abs() + 1)
+    for f in (*ROUNDINGS, torch.neg, torch.bitwise_not, torch.logical_not, torch.square):
+        table[f"{f.__name__} of int64"] = (f, I)
+    for f in (torch.bitwise_not, torch.logical_not, torch.abs):
+        table[f"{f.__name__} of bool"] = (f, B) if f is not torch.abs else (f, I.int())
+    for f in (*ROUNDINGS, *TESTS, torch.exp, torch.tanh, torch.logical_not, F.gelu, F.softplus):
+        table[f"{f.__name__} at the edges"] = (f, ODD)
+    for f in TESTS:
+        table[f"{f.__name__} of int64"] = (f, I)
+    table["round to decimals"] = (lambda x: (x.round(decimals=2), x.round(decimals=-1)), X * 30)
+    check_table(table)
+
+
+def test_two_operands() -> None:
+    table: dict[str, tuple[Any, ...]] = {
+        "add with alpha": (lambda a, b: torch.add(a, b, alpha=2), X, Y),
+        "add of integers with alpha": (lambda a, b: torch.add(a, b, alpha=-3), I, J),
+        "add of booleans": (torch.add, B, C),
+        "mul of booleans": (torch.mul, B, C),
+        "sub with alpha": (lambda a, b: torch.sub(a, b, alpha=0.5), X, Y),
+        "rsub": (lambda a: (3 - a, torch.rsub(a, 2, alpha=4)), X),
+        "mul": (torch.mul, X, Y),
+        "div": (torch.div, X, Y),
+        "div of integers": (torch.div, I, J),
+        "div by a number": (lambda a: (a / 3, 2 / a), X),
+        "div floor": (lambda a, b: torch.div(a, b, rounding_mode="floor"), X, Y),
+        "div trunc": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), X, Y),
+        "div floor of integers": (lambda a, b: torch.div(a, b, rounding_mode="floor"), I, J),
+        "div trunc of integers": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), I, J),
+        "floor_divide": (lambda a: (a // 0.1, a // 3), torch.tensor([1.0, -1.0, 0.35])),
+        "floor_divide of integers": (lambda a, b: (a // b, a // 3), I, J),
+        "remainder": (lambda a, b: (a % b, a % 2, 3 % b), X, Y),
+        "remainder of integers": (lambda a, b: (a % b, a % -4), I, J),
+        "fmod": (lambda a, b: (torch.fmod(a, b), torch.fmod(a, 0.7)), X, Y),
+        "fmod of integers": (torch.fmod, I, J),
+        "pow": (lambda a, b: (a**b, a**2, a**3, a**0.5, a**-1, a**1, a**2.5, 2**b), POSITIVE, Y),
+        "pow of integers": (lambda a, b: (a**b, a**2, a**3), I, J.abs()),
+        "atan2": (torch.atan2, X, Y),
+        "hypot": (torch.hypot, X, Y),
+        "logaddexp": (torch.logaddexp, X, Y),
+        "maximum": (torch.maximum, X, Y),
+        "minimum": (torch.minimum, ODD, ODD.flip(0)),
+        "fmax": (torch.fmax, ODD, ODD.flip(0)),
+        "fmin": (torch.fmin, ODD, ODD.flip(0)),
+        "maximum of integers": (torch.maximum, I, J),
+        "bits": (lambda a, b: (a & b, a | b, a ^ b, a & 3, a | 8), I, J),
+        "bits of booleans": (lambda a, b: (a & b, a | b, a ^ b), B, C),
+        "shifts": (lambda a, b: (a << b, a >> b, a >> 1), I, J.abs()),
+        "logic": (
+            lambda a, b: (torch.logical_and(a, b), torch.logical_or(a, b), torch.logical_xor(a, b)),
+            I,
+            J - 2,
+        ),
+        "isclose": (lambda a: (torch.isclose(a, a + 1e-9), torch.isclose(a, a * 1.1)), X),
+        "isclose with nan": (lambda a: torch.isclose(a, a, equal_nan=True), ODD),
+    }
+    for f in (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge):
+        table[f.__name__] = (lambda a, b, f=f: (f(a, b), f(a, 0), f(a, 0.5)), I, J)
+        table[f"{f.__name__} of floats"] = (lambda a, b, f=f: (f(a, b), f(a, 1)), ODD, ODD.flip(0))
+        table[f"{f.__name__} of booleans"] = (f, B, C)
+    check_table(table)
+
+
+def test_promotion_is_torchs() -> None:
+    kinds = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32]
+    kinds += [torch.bfloat16, torch.float64]
+    table: dict[str, tuple[Any, ...]] = {}
+    for a in kinds:
+        x = torch.ones(2, 3).to(a)
+        for b in kinds:
+            y = torch.full((3,), 3).to(b)
+            table[f"{a} + {b}"] = (lambda x, y: (x + y, x * y.sum(), x < y), x, y)
+            zero = torch.tensor(3).to(b)
+            table[f"{a} + 0-d {b}"] = (lambda x, y: (x + y, torch.where(x > 0, x, y)), x, zero)
+        table[f"{a} with numbers"] = (lambda x: (x + 1, x * 2.5, x / 2, x > 0.5, x == 1), x)
+    check_table(table)
+
+
+def test_three_operands() -> None:
+    table: dict[str, tuple[Any, ...]] = {
+        "where": (torch.where, B, I, J),
+        "where with numbers": (lambda c, x: (torch.where(c, x, 0), torch.where(c, 1.5, x)), B, I),
+        "where promotes": (torch.where, B, I, J.float()),
+        "masked_fill": (lambda x, m: (x.masked_fill(m, -1), x.masked_fill(m, SCALAR)), X, X > 0),
+        "masked_fill with infinity": (lambda x, m: x.masked_fill(m, -math.inf), X, X > 0),
+        "clamp": (lambda x: (x.clamp(-1, 1), x.clamp(min=0), x.clamp(max=0.5)), ODD),
+        "clamp with crossed bounds": (lambda x: x.clamp(2, 1), X),
+        "clamp by tensors": (lambda x, y: torch.clamp(x, y, y + 1), X, Y),
+        "clamp of integers": (lambda x: (x.clamp(-2, 3), x.clamp(-1.5, 3.0)), I),
+        "clamp_min": (lambda x: (torch.clamp_min(x, 0.2), torch.clamp_max(x, 0.2)), X),
+        "addcmul": (lambda a, b: torch.addcmul(a, a, b, value=0.5), X, Y),
+        "addcdiv": (lambda a, b: torch.addcdiv(a, a, b, value=2), X, POSITIVE),
+        "lerp": (lambda a, b: (torch.lerp(a, b, 0.3), torch.lerp(a, b, 0.9)), X, Y),
+        "lerp by a tensor": (torch.lerp, X, Y, POSITIVE),
+        "nan_to_num": (lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0), ODD),
+    }
+    check_table(table)
+
+
+def test_activations_with_arguments() -> None:
+    table: dict[str, tuple[Any, ...]] = {
+        "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), X),
+        "leaky_relu": (lambda x: (F.leaky_relu(x), F.leaky_relu(x, 0.3)), X),
+        "elu": (lambda x: F.elu(x, 0.7), X),
+        "celu": (lambda x: F.celu(x, 0.7), X),
+        "softplus": (lambda x: F.softplus(x, 2.0, 1.0), X),
+        "hardtanh": (lambda x: F.hardtanh(x, -0.3, 0.6), X),
+        "threshold": (lambda x: F.threshold(x, 0.1, 20.0), X),
+        "softshrink": (lambda x: F.softshrink(x, 0.3), X),
+        "hardshrink": (lambda x: F.hardshrink(x, 0.3), X),
+        "prelu": (F.prelu, torch.randn(2, 3, 4, generator=g), torch.tensor([0.1, 0.2, 0.3])),
+        "prelu with one weight": (F.prelu, X, torch.tensor([0.1])),
+        "glu": (lambda x: F.glu(x, 1), torch.randn(3, 6, generator=g)),
+    }
+    check_table(table)
+
+
+def test_a_symbolic_integer_meets_a_tensor() -> None:
+    n = torch.export.Dim("n", min=2, max=9)
+    x, y = torch.randn(4, 3, generator=g), torch.randn(7, 3, generator=g)
+    check(lambda x: (x / x.shape[0], x * x.shape[0] + 1), [x], [{0: n}], [[y]])
+
+
+def test_double_and_int64_stay_exact() -> None:
+    big = torch.tensor([2**53 + 1, -(2**62) + 3])
+    small = torch.tensor([1e-300, 1.0 + 2**-50], dtype=torch.float64)
+    check_table({"int64": (lambda x: x + 1, big), "float64": (lambda x: x * 3, small)})

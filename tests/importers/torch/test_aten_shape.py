@@ -1,0 +1,144 @@
+"""Reshaping, slicing, joining and padding against eager torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check, check_table  # noqa: E402
+
+g = torch.Generator().manual_seed(0)
+
+
+def randn(*shape: int) -> Any:
+    return torch.randn(*shape, generator=g)
+
+
+
+X = randn(2, 3, 4)
+I = torch.arange(24).reshape(2, 3, 4)
+
+
+def test_the_same_elements() -> None:
+    check_table(
+        {
+            "view": (lambda x: (x.view(6, 4), x.view(-1), x.view(2, -1, 2)), X),
+            "reshape": (lambda x: (x.transpose(0, 1).reshape(6, 4), x.reshape_as(x)), X),
+            "flatten": (lambda x: (x.flatten(), x.flatten(1), x.flatten(0, 1)), X),
+            "unflatten": (lambda x: (x.unflatten(2, (2, -1)), x.unflatten(-1, (2, 2))), X),
+            "squeeze": (lambda x: (x.squeeze(), x.squeeze(1), x.squeeze(0)), randn(2, 1, 3, 1)),
+            "unsqueeze": (lambda x: (x.unsqueeze(0), x.unsqueeze(-1), x[:, None, ..., None]), X),
+            "clone": (lambda x: (x.clone(), x.contiguous(), x.detach()), X),
+            "ravel": (torch.ravel, X),
+            "dropout in evaluation": (lambda x: F.dropout(x, 0.5, False), X),
+        }
+    )
+
+
+def test_conversions() -> None:
+    check_table(
+        {
+            "to": (lambda x: (x.int(), x.double(), x.half(), x.bool(), x.to(torch.uint8)), X.abs()),
+            "towards zero": (lambda x: (x * 10).long(), X),
+            "of integers": (lambda x: (x.float(), x.to(torch.int8), x.bool()), I),
+            "bfloat16": (lambda x: x.bfloat16().float(), X),
+            "type_as": (lambda x, y: x.type_as(y), I, X),
+            "to.other": (lambda x, y: x.to(y), I, X),
+            "bitcast": (lambda x: x.view(torch.int32), X),
+        }
+    )
+
+
+def test_axes() -> None:
+    check_table(
+        {
+            "permute": (lambda x: (x.permute(2, 0, 1), x.permute(0, -1, 1)), X),
+            "transpose": (lambda x: (x.transpose(0, 2), x.transpose(-1, -2), x.swapaxes(0, 1)), X),
+            "t": (lambda x: (x.t(), x.T, x.mT), randn(2, 3)),
+            "mT": (lambda x: x.mT, X),
+            "movedim": (lambda x: (x.movedim(0, 2), x.movedim((0, 1), (2, 0))), X),
+            "expand": (lambda x: (x.expand(2, 3, 4), x.expand(5, -1, -1, 4)), randn(2, 3, 1)),
+            "broadcast_to": (lambda x: torch.broadcast_to(x, (2, 3)), randn(3)),
+            "expand_as": (lambda x, y: x.expand_as(y), randn(1, 4), randn(3, 4)),
+            "repeat": (lambda x: (x.repeat(2, 1, 3), x.repeat(2, 1, 1, 1)), X),
+            "tile": (lambda x: (x.tile(2), x.tile(2, 1, 1, 2)), X),
+            "repeat_interleave": (lambda x: (x.repeat_interleave(2, 1), x.repeat_interleave(3)), X),
+            "flip": (lambda x: (x.flip(0), x.flip(1, 2)), X),
+            "roll": (lambda x: (x.roll(1, 0), x.roll((1, -2), (0, 2)), x.roll(5)), X),
+        }
+    )
+
+
+def test_parts() -> None:
+    check_table(
+        {
+            "slice": (lambda x: (x[:, 1:3], x[..., ::2], x[:, -2:], x[:, :-1], x[1:, 5:]), X),
+            "narrow": (lambda x: x.narrow(1, 1, 2), X),
+            "select": (lambda x: (x[0], x[:, -1], x.select(2, 1)), X),
+            "split": (lambda x: (*x.split(2, 2), *x.split(3, 2), *x.split([1, 2], 1)), X),
+            "chunk": (lambda x: (*x.chunk(2, 2), *x.chunk(2, 1), *x.chunk(1)), X),
+            "tensor_split": (lambda x: (*x.tensor_split(3, 2), *x.tensor_split((1, 2), 1)), X),
+            "unbind": (lambda x: (*x.unbind(0), *x.unbind(-1)), X),
+            "diagonal": (lambda x: (x.diagonal(), x.diagonal(1, 1, 2), x.diagonal(-1, 2, 1)), X),
+            "diag": (torch.diag, randn(3, 4)),
+            "unfold": (lambda x: (x.unfold(2, 2, 1), x.unfold(1, 2, 1)), X),
+        }
+    )
+
+
+def test_joining() -> None:
+    check_table(
+        {
+            "cat": (lambda x, y: (torch.cat([x, y]), torch.cat([x, y], -1)), X, X),
+            "cat promotes": (lambda x, y: torch.cat([x, y], 1), X, I),
+            "cat with an empty vector": (lambda x, y: torch.cat([y, x]), X, torch.zeros(0)),
+            "stack": (lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1)), X, X),
+            "hstack": (lambda x, y: (torch.hstack([x, y]), torch.vstack([x, y])), X, X),
+        }
+    )
+
+
+def test_padding_and_triangles() -> None:
+    image = randn(2, 3, 5, 6)
+    check_table(
+        {
+            "pad": (lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 0, 0, 2), value=3.0)), X),
+            "pad cuts": (lambda x: F.pad(x, (-1, 2, 1, -1)), X),
+            "reflect": (lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"), image),
+            "replicate": (lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate"), image),
+            "circular": (lambda x: F.pad(x, (1, 2, 2, 1), mode="circular"), image),
+            "tril": (lambda x: (x.tril(), x.tril(-1), x.triu(1)), X),
+            "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), randn(2, 8, 3, 4)),
+            "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), randn(2, 3, 4, 6)),
+            "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), randn(2, 6, 3, 4)),
+        }
+    )
+
+
+def test_symbolic_sizes() -> None:
+    n = torch.export.Dim("n", min=3, max=20)
+
+    def parts(x: Any) -> Any:
+        half = x.shape[0] + 1
+        doubled = torch.cat([x, x])
+        return (
+            doubled.view(2, x.shape[0], 4).transpose(0, 1).flatten(1),
+            doubled[:half],
+            x[1:],
+            x[:-1],
+            x[-1],
+            x.unsqueeze(1).expand(-1, 3, -1),
+            torch.zeros(x.shape[0], half),
+            x.repeat(2, 1),
+            F.pad(x, (0, 0, 1, 0)),
+            x.split([1, x.shape[0] - 1])[1],
+            torch.arange(x.shape[0]),
+        )
+
+    check(parts, [randn(5, 4)], [{0: n}], [[randn(9, 4)]])
