@@ -162,7 +162,7 @@ def region(
     """A local function for an op with a region: ``body`` is called with its variables."""
     made = [Var(name, info) for name, info in params]
     result = body(*made)
-    return Function(made, Tuple(result) if isinstance(result, tuple | list) else result)
+    return Function(made, result if isinstance(result, Expr) else Tuple(result))
 
 
 def scalar_region(name: str, dtype: str) -> Function:

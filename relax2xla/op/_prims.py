@@ -30,7 +30,7 @@ def as_prims_operand(value: Any) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, Iterable) and not isinstance(value, tir.PrimExpr):
-        return Tuple([as_prim_operand(v) for v in value])  # pyright: ignore[reportUnknownVariableType]
+        return Tuple([as_prim_operand(v) for v in value])
     return Tuple([as_prim_operand(value)])
 
 

@@ -109,8 +109,9 @@ def tensor_stride_i(x: Expr, axis: PrimLike) -> StructInfo:
     """
     info = want_tensor(x, "x")
     at = _axis(info, axis)
-    known = at is not None and info.dims is not None
-    return _known("int64", product(info.dims[at + 1 :]) if known else None)
+    if at is None or info.dims is None:
+        return _known("int64", None)
+    return _known("int64", product(info.dims[at + 1 :]))
 
 
 @tensor_stride_i.legalize

@@ -209,12 +209,12 @@ def call_dps_packed(func: Expr | str, args: Any, out_sinfo: Infos) -> Call:
 
 
 def _several(sinfo_args: Infos | None, name: str) -> list[StructInfo]:
-    infos = [] if sinfo_args is None else [sinfo_args]
-    if isinstance(sinfo_args, Sequence):
-        infos = list(sinfo_args)
+    if isinstance(sinfo_args, StructInfo):
+        return [sinfo_args]
+    infos = list(sinfo_args or ())
     if not infos:
         raise OpError(f"{name}: `sinfo_args` must say what the result is")
-    return _one(infos[0], name) if len(infos) == 1 else [i for i in infos if _one(i, name)]
+    return [_one(i, name)[0] for i in infos]
 
 
 def _values(args: Sequence[Any]) -> list[Expr]:

@@ -157,11 +157,9 @@ def _(x: Expr, shape: ShapeLike) -> Mapping[str, Any]:
     if isinstance(shape, ShapeExpr | Tuple) or not isinstance(shape, Expr):
         if isinstance(shape, int | np.integer | tir.PrimExpr):
             shape = (shape,)
-        dims = [
-            d.value if isinstance(d, PrimValue) else d
-            for d in (shape.fields if isinstance(shape, Tuple) else shape)
-        ]
-        return {"shape": new_shape(want_tensor(x, "x"), [tir.as_dim(d) for d in dims])}
+        items: Iterable[Any] = shape.fields if isinstance(shape, Tuple) else shape
+        dims = [tir.as_dim(d.value if isinstance(d, PrimValue) else d) for d in items]
+        return {"shape": new_shape(want_tensor(x, "x"), dims)}
     return {}
 
 
