@@ -18,6 +18,7 @@ from relax2xla.errors import StructuralEqualError
 from relax2xla.ir import expr as e
 from relax2xla.ir.arrays import array_hash, arrays_equal
 from relax2xla.ir.base import VDevice
+from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
 from relax2xla.ir.rewrite import children, post_order
@@ -467,6 +468,9 @@ class _Hasher:
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
         self.order: dict[object, int] = {}
+        # By id, with the object itself so that the id stays its own.
+        self.infos: dict[int, tuple[object, int]] = {}
+        self.arrays: dict[int, tuple[object, int]] = {}
 
     def anything(self, node: Any) -> int:
         if isinstance(node, IRModule):
@@ -491,6 +495,16 @@ class _Hasher:
         return tir.structural_hash(d, lambda v: self.number(v, define))
 
     def info(self, info: StructInfo | None, define: bool = False) -> int:
+        known = self.infos.get(id(info))
+        if known is not None:
+            return known[1]
+        result = self.new_info(info, define)
+        # Once all its symbols have their numbers, the hash is final.
+        if all(v in self.order for v in free_symbolic_vars(info)):
+            self.infos[id(info)] = (info, result)
+        return result
+
+    def new_info(self, info: StructInfo | None, define: bool) -> int:
         parts: list[object] = [type(info).__name__]
         match info:
             case TensorStructInfo():
@@ -538,8 +552,6 @@ class _Hasher:
                 return hash(type(value).__name__)
 
     def expr(self, root: e.Expr) -> int:
-        if isinstance(root, e.Var):
-            return hash((type(root).__name__, self.number(root)))
         done: dict[int, int] = {}
         for node in post_order(root):
             kids = [done[id(k)] for k in children(node)]
@@ -555,10 +567,15 @@ class _Hasher:
                 return hash(node.name)
             case e.Call():
                 name = node.op.name if isinstance(node.op, Op) else ""
-                attrs = call_attrs(node) if isinstance(node.op, Op) else node.attrs
-                return hash((name, self.value(attrs), *map(self.info, node.sinfo_args)))
+                attrs = call_attrs(node)
+                value = self.value(attrs) if attrs else 0
+                return hash((name, value, *map(self.info, node.sinfo_args)))
             case e.Constant():
-                return hash((array_hash(node.data), self.info(node.struct_info_)))
+                known = self.arrays.get(id(node))
+                if known is None:
+                    value = hash((array_hash(node.data), self.info(node.struct_info_)))
+                    known = self.arrays[id(node)] = (node, value)
+                return known[1]
             case e.GlobalVar():
                 return hash(node.name_hint)
             case e.ShapeExpr():

@@ -404,7 +404,7 @@ def is_op(expr: Expr, name: str) -> bool:
 
 def call_attrs(call: Call) -> Mapping[str, Any]:
     """Attributes of ``call`` with the operator's defaults filled in."""
-    if not isinstance(call.op, Op):
+    if not isinstance(call.op, Op) or len(call.op.params) == len(call.op.operands):
         return call.attrs
     defaults = {p.name: p.default for p in call.op.params if not p.kind.operand and not p.required}
     return {**defaults, **call.attrs}

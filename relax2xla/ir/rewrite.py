@@ -7,9 +7,11 @@ only nested functions and branches recurse (one Python frame a level).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from relax2xla import tir
 from relax2xla.ir import lattice
+from relax2xla.ir.base import Attrs
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
@@ -58,7 +60,14 @@ def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
         return node
     if isinstance(node, Call):
         op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
-        return Call(op, args, node.attrs, node.sinfo_args, node.span)
+        # Variables for variables of the same struct info: nothing that inference could see.
+        same = all(
+            a is b
+            or (isinstance(a, Var) and isinstance(b, Var) and a.struct_info_ == b.struct_info_)
+            for a, b in zip(old, new, strict=True)
+        )
+        info = node.struct_info_ if same else None
+        return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=info)
     if isinstance(node, Tuple):
         return Tuple(new, node.span)
     if isinstance(node, TupleGetItem):
@@ -141,10 +150,43 @@ class Rewriter:
         self.symbolic = dict(symbolic or {})
         self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
+        self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
-        """Struct info under the substitution."""
-        return lattice.substitute(info, self.symbolic)
+        """Struct info under the substitution; itself if that changes nothing."""
+        if not self.symbolic:
+            return info
+        known = self._infos.get(id(info))
+        if known is None:
+            new = lattice.substitute(info, self.symbolic)
+            # The key is kept alive with the result, so that its id stays its own.
+            known = self._infos[id(info)] = (info, info if new == info else new)
+        return known[1]
+
+    def attr(self, value: Any) -> Any:
+        """An attribute's value under the substitution."""
+        if isinstance(value, tir.PrimExpr):
+            return tir.simplify(tir.substitute(value, self.symbolic))
+        if isinstance(value, StructInfo):
+            return self.info(value)
+        if isinstance(value, tuple):
+            return tuple(map(self.attr, value))
+        if isinstance(value, Attrs):
+            return Attrs({k: self.attr(v) for k, v in value.items()})
+        return value
+
+    def symbols_in(self, call: Call) -> Call:
+        """``call``, whose operands are done, with its own symbols replaced."""
+        infos = [self.info(i) for i in call.sinfo_args]
+        attrs = self.attr(call.attrs) if call.attrs else call.attrs
+        known = call.struct_info_
+        if (
+            attrs == call.attrs
+            and all(a is b for a, b in zip(infos, call.sinfo_args, strict=True))
+            and (known is None or self.info(known) is known)
+        ):
+            return call
+        return Call(call.op, call.args, attrs, infos, call.span)
 
     def dim(self, d: tir.Dim) -> tir.Dim:
         """A dimension under the substitution."""
@@ -165,11 +207,13 @@ class Rewriter:
         if isinstance(node, Var):
             return self.env.get(node, node)
         if isinstance(node, ShapeExpr):
-            return ShapeExpr([self.dim(d) for d in node.values]) if self.symbolic else node
+            dims = tuple(map(self.dim, node.values))
+            return node if dims == node.values else ShapeExpr(dims, node.span)
         if isinstance(node, PrimValue):
             if not self.symbolic:
                 return node
-            return PrimValue(tir.simplify(tir.substitute(node.value, self.symbolic)), node.span)
+            value = tir.simplify(tir.substitute(node.value, self.symbolic))
+            return node if value == node.value else PrimValue(value, node.span)
         if isinstance(node, Function):
             return self.function(node)
         return self.seq(node) if isinstance(node, SeqExpr) else node
@@ -187,12 +231,8 @@ class Rewriter:
                 a, b = self.seq(new.true_branch), self.seq(new.false_branch)
                 if a is not new.true_branch or b is not new.false_branch:
                     new = If(new.cond, a, b, new.span)
-            elif isinstance(new, Call) and new.sinfo_args and self.symbolic:
-                infos = [self.info(i) for i in new.sinfo_args]
-                new = Call(new.op, new.args, new.attrs, infos, new.span)
-            elif isinstance(new, Call) and self.symbolic and new is node:
-                # Operands may be literals whose attributes alone are symbolic: infer again.
-                new = Call(new.op, new.args, new.attrs, new.sinfo_args, new.span)
+            elif isinstance(new, Call) and self.symbolic:
+                new = self.symbols_in(new)
             if self.rule is not None and not isinstance(new, Function | SeqExpr):
                 new = self.rule(new) or new
             done[id(node)] = new
