@@ -194,6 +194,11 @@ def reduce(x: Expr, name: str, axes: Sequence[int], keepdims: bool = False) -> E
     return result
 
 
+def spread(x: Expr, shape: Sequence[int], axes: Sequence[int]) -> Expr:
+    """``x``, a reduction over ``axes`` of something of shape ``shape``, repeated along them."""
+    return broadcast_in_dim(x, shape, [a for a in range(len(shape)) if a not in axes])
+
+
 def take_slice(
     x: Expr, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
 ) -> Expr:

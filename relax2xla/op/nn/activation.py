@@ -14,7 +14,6 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op._lower import (
-    binary,
     broadcast_in_dim,
     chlo,
     compare,
@@ -26,6 +25,7 @@ from relax2xla.op._lower import (
     scalar,
     select,
     shape_of,
+    spread,
 )
 from relax2xla.op._rules import FLOAT, REAL, common_dtype, norm_axis, want_tensor
 
@@ -206,7 +206,7 @@ def _want_softmax(data: Expr, axis: int) -> StructInfo:
 
 
 def _shifted(x: Expr, axis: int) -> Expr:
-    return binary("subtract", x, reduce(x, "maximum", [axis], keepdims=True))
+    return hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape_of(x), [axis]))
 
 
 @op("relax.nn.softmax")
@@ -226,7 +226,7 @@ def _softmax(data: Expr, axis: int = -1) -> Expr:
     def lower(x: Expr) -> Expr:
         at = axis % len(shape_of(x))
         e = hlo("exponential", _shifted(x, at))
-        return binary("divide", e, reduce(e, "add", [at], keepdims=True))
+        return hlo("divide", e, spread(reduce(e, "add", [at]), shape_of(x), [at]))
 
     return in_float32(lower, data)
 
@@ -248,7 +248,7 @@ def _log_softmax(data: Expr, axis: int = -1) -> Expr:
     def lower(x: Expr) -> Expr:
         at = axis % len(shape_of(x))
         x = _shifted(x, at)
-        total = reduce(hlo("exponential", x), "add", [at], keepdims=True)
-        return binary("subtract", x, hlo("log", total))
+        total = hlo("log", reduce(hlo("exponential", x), "add", [at]))
+        return hlo("subtract", x, spread(total, shape_of(x), [at]))
 
     return in_float32(lower, data)

@@ -11,7 +11,6 @@ from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Kind, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (
-    binary,
     broadcast_in_dim,
     broadcast_to,
     compare,
@@ -24,6 +23,7 @@ from relax2xla.op._lower import (
     reduce,
     select,
     shape_of,
+    spread,
     sum_dtype,
     transpose,
 )
@@ -120,14 +120,15 @@ def _lower(
     seen, blind = _seen(shape_of(scores), mask, window)
     if seen is not None:
         scores = select(seen, scores, full_like(scores, -math.inf))
-    top = reduce(scores, "maximum", [3], keepdims=True)
-    powers = hlo("exponential", binary("subtract", scores, top))
+    shape = shape_of(scores)
+    top = reduce(scores, "maximum", [3])
+    powers = hlo("exponential", hlo("subtract", scores, spread(top, shape, [3])))
     if seen is not None and blind:
         powers = select(seen, powers, full_like(powers, 0.0))
-    total = reduce(powers, "add", [3], keepdims=True)
+    total = reduce(powers, "add", [3])
     if blind:
         total = hlo("maximum", total, full_like(total, float.fromhex("0x1p-126")))
-    weights = convert(binary("divide", powers, total), dtype)
+    weights = convert(hlo("divide", powers, spread(total, shape, [3])), dtype)
     mixed = dot_general(weights, value, ([3], [1]), ((0, 1), (0, 2)), wide)  # batch, heads, q, d
     return convert(transpose(mixed, (0, 2, 1, 3)), dtype)
 
@@ -153,7 +154,7 @@ def _seen(shape: tuple[int, ...], mask: str | None, window: int | None) -> tuple
 
 
 @op("relax.nn.attention", doc=_DOC.format(plus="", bias=""))
-def attention_unbiased(
+def attention_op(
     query: Expr,
     key: Expr,
     value: Expr,
@@ -165,8 +166,8 @@ def attention_unbiased(
     return _infer(query, key, value, None, causal_mask, window_size)
 
 
-@attention_unbiased.legalize
-def _attention_unbiased(
+@attention_op.legalize
+def _attention_op(
     query: Expr,
     key: Expr,
     value: Expr,
@@ -217,5 +218,5 @@ def attention(
     ``relax.nn.attention``, as in TVM. See their documentation.
     """
     if bias is None:
-        return attention_unbiased(query, key, value, scale, causal_mask, window_size)
+        return attention_op(query, key, value, scale, causal_mask, window_size)
     return attention_bias(query, key, value, bias, scale, causal_mask, window_size)

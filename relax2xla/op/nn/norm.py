@@ -22,6 +22,7 @@ from relax2xla.op._lower import (
     reduce,
     reshape,
     shape_of,
+    spread,
     sum_dtype,
 )
 from relax2xla.op._rules import FLOAT, norm_axes, norm_axis, want_tensor
@@ -51,15 +52,10 @@ def _want_channels(
 
 # ---- lowerings
 def _mean(x: Expr, axes: Sequence[int]) -> Expr:
-    """Mean over ``axes``, which keep size 1."""
-    total = reduce(x, "add", axes, keepdims=True)
+    """Mean over ``axes``, which disappear."""
+    total = reduce(x, "add", axes)
     count = math.prod(shape_of(x)[a] for a in axes)
     return hlo("multiply", total, full_like(total, 1.0 / count if count else math.nan))
-
-
-def _spread(x: Expr, like: Expr) -> Expr:
-    """``x`` (size 1 where it was reduced) in the shape of ``like``."""
-    return broadcast_in_dim(x, shape_of(like), range(len(shape_of(x))))
 
 
 def _rsqrt(x: Expr, epsilon: float) -> Expr:
@@ -68,9 +64,10 @@ def _rsqrt(x: Expr, epsilon: float) -> Expr:
 
 def _normalised(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
     """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``."""
-    centred = hlo("subtract", x, _spread(_mean(x, axes), x))
+    shape = shape_of(x)
+    centred = hlo("subtract", x, spread(_mean(x, axes), shape, axes))
     variance = _mean(hlo("multiply", centred, centred), axes)
-    return hlo("multiply", centred, _spread(_rsqrt(variance, epsilon), x))
+    return hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, axes))
 
 
 def _affine(x: Expr, gamma: Expr | None, beta: Expr | None, axes: Sequence[int]) -> Expr:
@@ -139,14 +136,11 @@ def _batch_norm(
     if training:
         others = [a for a in range(len(shape)) if a != axis]
         mean = _mean(x, others)
-        centred = hlo("subtract", x, _spread(mean, x))
+        centred = hlo("subtract", x, spread(mean, shape, others))
         variance = _mean(hlo("multiply", centred, centred), others)
-        out = hlo("multiply", centred, _spread(_rsqrt(variance, epsilon), x))
+        out = hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, others))
         out = _affine(out, gamma if scale else None, bias, [axis])
-        stats = [
-            _moved(old, reshape(new, [shape[axis]]), momentum)
-            for old, new in ((moving_mean, mean), (moving_var, variance))
-        ]
+        stats = _moved(moving_mean, mean, momentum), _moved(moving_var, variance, momentum)
         return Tuple([convert(out, dtype), *stats])
     # What depends on parameters alone is done on vectors: one multiplication and one addition
     # remain for each value, and the vectors are lifted to load time where they are weights.
@@ -346,5 +340,5 @@ def _rms_norm(data: Expr, weight: Expr, axes: IntsLike = -1, epsilon: float = 1e
     x = convert(data, sum_dtype(dtype))
     where = norm_axes(axes, len(shape_of(x)))
     square = _mean(hlo("multiply", x, x), where)
-    x = hlo("multiply", x, _spread(_rsqrt(square, epsilon), x))
+    x = hlo("multiply", x, spread(_rsqrt(square, epsilon), shape_of(x), where))
     return convert(_affine(x, weight, None, where), dtype)
