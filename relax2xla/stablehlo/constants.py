@@ -67,7 +67,7 @@ def _from_text(text: str, dtype: DType, shape: Any) -> Array:
     else:
         values = _parse_values(_TOKEN.findall(inner), dtype)
     if values.size == 1:
-        return np.broadcast_to(values.reshape(()), shape)
+        return np.broadcast_to(values.reshape(()).copy(), shape)
     return values.reshape(shape)
 
 
@@ -100,12 +100,17 @@ def is_splat(data: Array) -> bool:
 def write_elements(data: Array, t: ir.Type) -> ir.Attribute:
     """The dense attribute of ``data`` with the tensor type ``t``."""
     if data.size == 0:
-        # MLIR itself parses an empty complex constant as the splat of a zero.
-        zero = data.dtype.itemsize if data.dtype.kind == "c" else 0
-        return dense(np.zeros(zero, np.uint8), t)
+        one = data.base
+        if isinstance(one, np.ndarray) and one.size == 1 and one.dtype == data.dtype:
+            return _write_splat(one, t)  # MLIR tells a splat without elements from no elements.
+        return dense(np.zeros(0, np.uint8), t)
     if is_splat(data):
-        data = data[(slice(0, 1),) * data.ndim]
-        if data.dtype == np.bool_:
-            return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(data.item())))
+        return _write_splat(data[(slice(0, 1),) * data.ndim], t)
     flat = np.ascontiguousarray(data).reshape(-1)
     return dense(flat if flat.dtype == np.bool_ else flat.view(np.uint8), t)
+
+
+def _write_splat(one: Array, t: ir.Type) -> ir.Attribute:
+    if one.dtype == np.bool_:
+        return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(one.item())))
+    return dense(np.ascontiguousarray(one).reshape(-1).view(np.uint8), t)

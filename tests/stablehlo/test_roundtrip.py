@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 import pytest
 
@@ -42,6 +43,31 @@ def check(module: ir.Module) -> IRModule:
 @pytest.mark.parametrize(("fn", "args"), [p[1:] for p in PROGRAMS], ids=[p[0] for p in PROGRAMS])
 def test_jax_program(fn: Any, args: Any) -> None:
     check(jax.jit(fn).lower(*args).compiler_ir("stablehlo"))
+
+
+def test_jax_sharding() -> None:
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("x")
+
+    def body(a: Any) -> Any:
+        return jax.lax.psum(a, "x") + jax.lax.all_gather(a, "x", tiled=True)
+
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+
+    def fn(a: Any) -> Any:
+        return jax.lax.with_sharding_constraint(mapped(a), sharding)
+
+    text = str(check(jax.jit(fn).lower(np.ones((8,), "f")).compiler_ir("stablehlo")).attrs)
+    assert "sdy.mesh" in text
+
+
+def test_jax_symbolic_shapes() -> None:
+    (n,) = jax.export.symbolic_shape("n")
+    exported = jax.export.export(jax.jit(lambda a: jax.nn.softmax(a @ a.T).reshape(-1)))(
+        jax.ShapeDtypeStruct((n, 4), "float32")
+    )
+    check(parse(exported.mlir_module()))
 
 
 def samples() -> list[Path]:
@@ -113,6 +139,14 @@ func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {
   %3 = stablehlo.reshape %2 : (tensor<4x2xf32>) -> tensor<2x4xf32>
   %4 = stablehlo.partition_id : tensor<ui32>
   return %3 : tensor<2x4xf32>
+}""",
+    "empty_splats": """
+func.func @main() -> (tensor<2x0xi4>, tensor<0xi1>, tensor<0xcomplex<f32>>, tensor<0xf32>) {
+  %0 = stablehlo.constant dense<2> : tensor<2x0xi4>
+  %1 = stablehlo.constant dense<true> : tensor<0xi1>
+  %2 = stablehlo.constant dense<> : tensor<0xcomplex<f32>>
+  %3 = stablehlo.constant dense<> : tensor<0xf32>
+  return %0, %1, %2, %3 : tensor<2x0xi4>, tensor<0xi1>, tensor<0xcomplex<f32>>, tensor<0xf32>
 }""",
     "splat_of_a_terabyte": """
 func.func @main() -> tensor<1048576x1048576xi8> {
