@@ -8,6 +8,7 @@ compiled and cached once (decision D7).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -180,6 +181,9 @@ class BoundFunction:
             if any(map(xla.is_tracer, buffers)):
                 return self._traced(buffers)
             found = self._compile(tuple(key), self._infos(key))
+        elif len(self._cache) > 1:
+            with self._lock, contextlib.suppress(KeyError):
+                self._cache.move_to_end(tuple(key))
         loaded, program = found
         return program.pack(loaded.run(buffers + self.weights()))
 
@@ -216,7 +220,7 @@ class BoundFunction:
         if xla.is_tracer(value):
             return value
         try:
-            host = to_host(value, info.dtype if info.ndim in (0, -1) else "")
+            host = to_host(value, info.dtype)
         except CallError as e:
             raise CallError(f"{self.name}: argument {index} ({show(info)}): {e}") from None
         if dtype_known(host) is None:
@@ -292,8 +296,8 @@ class BoundFunction:
         computed: Sequence[Any] = ()
         if lifted.transform is not None:
             program = specialise(self._executable.mod, self.name, lifted.transform, {})
-            module = emit(program.module)
-            loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], self.device)
+            avals = [xla.aval(o) for o in program.outputs]
+            loaded = xla.Loaded(emit(program.module), avals, self.device, run_once=True)
             raw = [xla.device_put(a, self.device, copy=False) for a in lifted.raw]
             computed = program.pack(loaded.run(raw))
             # The raw copies on the device are not needed once this has run.

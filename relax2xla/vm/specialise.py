@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    If,
     IRModule,
+    MatchCast,
     PrimStructInfo,
     PrimValue,
     SeqExpr,
@@ -76,18 +79,34 @@ def match(name: str, params: Sequence[Var], infos: Sequence[StructInfo]) -> SymM
 
 def specialise(mod: IRModule, name: str, func: Function, env: SymMap) -> Program:
     """The static StableHLO-row program of ``func`` under bound symbolic dimensions."""
+    func = _flatten_params(func)
     func = rewrite_function(func, symbolic=env) if env else func
-    legal = legalize_function(func)
-    legal, outputs, pack = _flatten_results(legal)
+    legal, outputs, pack = _flatten_results(legalize_function(func))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
-    for gvar in _callees(mod, legal):
-        callee = mod[gvar]
-        if not isinstance(callee, Function):
-            raise LegalizeError(f"{name} calls {gvar.name_hint}, which is no Relax function")
-        functions[gvar] = legalize_function(callee.without_attr("global_symbol"))
-    return Program(_unique_names(functions), outputs, pack)
+    for gvar in _callees(mod, name, legal):
+        functions[gvar] = legalize_function(mod[gvar].without_attr("global_symbol"))
+    return Program(_with_one_main(functions), outputs, pack)
+
+
+def _flatten_params(func: Function) -> Function:
+    """``func`` with each tuple parameter replaced by its leaves."""
+    values: dict[Var, Expr] = {}
+    params: list[Var] = []
+
+    def leaves(info: StructInfo, hint: str) -> Expr:
+        if isinstance(info, TupleStructInfo):
+            return Tuple([leaves(f, f"{hint}_{i}") for i, f in enumerate(info.fields)])
+        params.append(Var(hint, info))
+        return params[-1]
+
+    for p in func.params:
+        if isinstance(p.struct_info, TupleStructInfo):
+            values[p] = leaves(p.struct_info, p.name_hint)
+        else:
+            params.append(p)
+    return rewrite_function(func.replace(params=params), values=values) if values else func
 
 
 def _is_device(p: Var) -> bool:
@@ -102,31 +121,85 @@ def _is_device(p: Var) -> bool:
     )
 
 
-def _callees(mod: IRModule, func: Function) -> list[GlobalVar]:
-    """Functions that ``func`` calls, directly or not."""
+def _callees(mod: IRModule, name: str, func: Function) -> list[GlobalVar]:
+    """Functions that ``func`` needs, directly or not; LegalizeError where one needs itself."""
+    order: list[GlobalVar] = []
+    state: dict[GlobalVar, bool] = {}
+
+    def visit(caller: Function, trail: tuple[str, ...]) -> None:
+        for gvar in _referenced(mod, caller):
+            if state.get(gvar) is False or gvar.name_hint == name:
+                raise LegalizeError(
+                    f"{' -> '.join((*trail, gvar.name_hint))}: a recursive function cannot be part "
+                    "of an XLA program"
+                )
+            if gvar in state:
+                continue
+            callee = mod[gvar]
+            if not isinstance(callee, Function):
+                raise LegalizeError(f"{trail[-1]} calls {gvar.name_hint}, no Relax function")
+            state[gvar] = False
+            visit(callee, (*trail, gvar.name_hint))
+            state[gvar] = True
+            order.append(gvar)
+
+    visit(func, (name,))
+    return order
+
+
+# Attributes of rows that name functions of the module.
+SYMBOL_ATTRS = ("decomposition", "called_computations")
+
+
+def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
+    """Functions of the module that the body of ``func`` names, in order."""
     found: dict[GlobalVar, None] = {}
-    work = [func]
-    while work:
-        seqs = [work.pop().body]
-        while seqs:
-            seq = seqs.pop()
-            for block in seq.blocks:
-                for b in block.bindings:
-                    for node in post_order(b.value):  # type: ignore[attr-defined]
-                        if isinstance(node, Function):
-                            seqs.append(node.body)
-                        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
-                            gvar = mod.get_global_var(node.op.name_hint)
-                            if gvar not in found:
-                                found[gvar] = None
-                                if isinstance(mod[gvar], Function):
-                                    work.append(mod[gvar])
+    seqs = [func.body]
+    while seqs:
+        seq = seqs.pop()
+        for block in seq.blocks:
+            for b in block.bindings:
+                if not isinstance(b, VarBinding | MatchCast):
+                    continue
+                for node in post_order(b.value):
+                    if isinstance(node, Function):
+                        seqs.append(node.body)
+                    if isinstance(node, If):
+                        seqs += [node.true_branch, node.false_branch]
+                    if isinstance(node, Call):
+                        for symbol in _symbols(node):
+                            found[mod.get_global_var(symbol)] = None
     return list(found)
 
 
-def _unique_names(functions: dict[GlobalVar, Any]) -> IRModule:
-    """The functions as a module; another one called main gets another name."""
-    return IRModule(functions)
+def _symbols(call: Call) -> list[str]:
+    if isinstance(call.op, GlobalVar):
+        return [call.op.name_hint]
+    named = [call.attrs[a] for a in SYMBOL_ATTRS if a in call.attrs]
+    return [s for n in named for s in ([n] if isinstance(n, str) else n)]
+
+
+def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:
+    """The functions as a module whose only ``main`` is the first; another gets another name."""
+    entry, *rest = functions
+    clash = next((g for g in rest if g.name_hint == entry.name_hint), None)
+    if clash is None:
+        return IRModule(functions)
+    taken = {g.name_hint for g in functions}
+    fresh = next(n for i in itertools.count(1) if (n := f"main_{i}") not in taken)
+    renamed = GlobalVar(fresh, clash.struct_info_)
+
+    def rename(node: Expr) -> Expr | None:
+        if isinstance(node, Call) and node.op is clash:
+            return Call(renamed, node.args, node.attrs, node.sinfo_args, node.span)
+        return None
+
+    return IRModule(
+        {
+            renamed if g is clash else g: rewrite_function(f, rule=rename)
+            for g, f in functions.items()
+        }
+    )
 
 
 def _flatten_results(

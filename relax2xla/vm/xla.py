@@ -31,6 +31,11 @@ from relax2xla.runtime.device import Device
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
+# For programs that run once (weights at load): compiled several times faster, run no better.
+RUN_ONCE_OPTIONS: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
@@ -102,17 +107,33 @@ def on_device(value: Any, device: Device | None) -> Any:
         return jax.device_put(value, target)
 
 
+def _compile(target: Any, module: ir.Module, overrides: dict[str, Any]) -> Any:
+    options = xc.CompileOptions()
+    options.num_replicas = options.num_partitions = 1
+    options.env_option_overrides = list(overrides.items())
+    return target.client.compile_and_load(module, xc.DeviceList((target,)), options)
+
+
 class Loaded:
-    """A compiled program on one device: ``run(buffers)`` gives the list of results."""
+    """A compiled program on one device: ``run(buffers)`` gives the list of results.
+
+    ``run_once``: compile fast rather than well.
+    """
 
     __slots__ = ("_execute", "_handlers", "executable")
 
-    def __init__(self, module: ir.Module, outputs: Sequence[Any], device: Device | None) -> None:
+    def __init__(
+        self,
+        module: ir.Module,
+        outputs: Sequence[Any],
+        device: Device | None,
+        run_once: bool = False,
+    ) -> None:
         target = jax_device(device)
-        options = xc.CompileOptions()
-        options.num_replicas = options.num_partitions = 1
-        options.env_option_overrides = list(COMPILER_OPTIONS.items())
-        self.executable = target.client.compile_and_load(module, xc.DeviceList((target,)), options)
+        options = dict(COMPILER_OPTIONS)
+        if run_once and target.platform == "cpu":
+            options.update(RUN_ONCE_OPTIONS)
+        self.executable = _compile(target, module, options)
         sharding = _sharding(device)
         self._handlers = [
             xc.array_result_handler(a, sharding, committed=True, _skip_checks=True) for a in outputs

@@ -1,0 +1,188 @@
+"""The default pipeline on small convolutional networks: same results, and the expected form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.transform import ConvertLayout, FoldBatchNorm, FuseTransposeMatmul, get_pipeline
+from relax2xla.transform.lift_weights import lift_weights
+
+T = rx.TensorStructInfo
+RNG = np.random.default_rng(7)
+
+
+def weight(*shape: int) -> rx.Constant:
+    return rx.const(RNG.standard_normal(shape).astype("f") * 0.3)
+
+
+def normalised(x: rx.Expr, channels: int) -> rx.Expr:
+    mean, var = weight(channels), rx.const(RNG.uniform(0.5, 2, channels).astype("f"))
+    return R.nn.batch_norm(
+        x, weight(channels), weight(channels), mean, var, axis=1, training=False
+    )[0]
+
+
+def conv(x: rx.Expr, out: int, size: int, **kw: object) -> rx.Expr:
+    channels = x.struct_info.dims[1]
+    return R.nn.conv2d(x, weight(out, channels, size, size), **kw)
+
+
+def depthwise(x: rx.Expr) -> rx.Expr:
+    channels = x.struct_info.dims[1]
+    return R.nn.conv2d(x, weight(channels, 1, 3, 3), padding=1, groups=channels)
+
+
+def squeeze_excite(x: rx.Expr) -> rx.Expr:
+    gate = R.sigmoid(conv(R.mean(x, axis=[2, 3], keepdims=True), x.struct_info.dims[1], 1))
+    return R.multiply(x, gate)
+
+
+NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
+    "conv": lambda x: conv(x, 8, 3, padding=1),
+    "stride": lambda x: conv(conv(x, 8, 3, strides=2, padding=1), 5, 1, strides=2),
+    "norm": lambda x: R.nn.relu(normalised(conv(x, 8, 3, padding=1), 8)),
+    "norm alone": lambda x: normalised(x, 4),
+    "norm of shared conv": lambda x: (lambda y: R.add(y, normalised(y, 8)))(conv(x, 8, 3)),
+    "residual": lambda x: (lambda y: R.nn.relu(R.add(y, normalised(conv(y, 8, 3, padding=1), 8))))(
+        conv(x, 8, 1)
+    ),
+    "pools": lambda x: R.nn.avg_pool2d(
+        R.nn.max_pool2d(conv(x, 8, 3), pool_size=3, strides=2, padding=1), pool_size=2
+    ),
+    "global pool": lambda x: R.nn.adaptive_avg_pool2d(conv(x, 8, 3), 1),
+    "mean": lambda x: R.mean(conv(x, 8, 3), axis=[2, 3]),
+    "mean of channels": lambda x: R.mean(conv(x, 8, 3), axis=[1]),
+    "sum of rows": lambda x: R.sum(conv(x, 8, 3), axis=[2]),
+    "excite": lambda x: squeeze_excite(conv(x, 8, 3, padding=1)),
+    "depthwise": lambda x: depthwise(conv(x, 8, 1)),
+    "concat": lambda x: R.concat((conv(x, 8, 3), conv(x, 4, 3)), axis=1),
+    "concat of rows": lambda x: R.concat((conv(x, 8, 3), conv(x, 8, 3)), axis=-2),
+    "softmax": lambda x: R.nn.softmax(conv(x, 8, 3), axis=1),
+    "bias": lambda x: R.add(conv(x, 8, 3), weight(8, 1, 1)),
+    "bias of rank 4": lambda x: R.multiply(conv(x, 8, 3), weight(1, 8, 1, 1)),
+    "row vector": lambda x: R.add(conv(x, 8, 3), weight(7)),
+    "flatten": lambda x: R.reshape(R.nn.relu(conv(x, 8, 3)), (2, -1)),
+    "pad": lambda x: R.nn.pad(conv(x, 8, 3), [0, 0, 0, 0, 1, 2, 3, 4]),
+    "permute": lambda x: R.permute_dims(conv(x, 8, 3), [1, 0, 3, 2]),
+    "where": lambda x: (lambda y: R.where(R.greater(y, rx.const(0.0)), y, R.exp(y)))(conv(x, 8, 3)),
+    "tuple": lambda x: rx.Tuple([conv(x, 8, 3), x]),
+}
+
+
+def module(body: Callable[[rx.Expr], rx.Expr], dims: tuple[object, ...]) -> rx.IRModule:
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", T(dims))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(body(x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+# The reshape of "flatten" fixes the batch.
+CASES = [(n, s) for n in NETWORKS for s in (False, True) if not (s and n == "flatten")]
+
+
+@pytest.mark.parametrize(("name", "symbolic"), CASES)
+def test_the_pipeline_keeps_the_results(name: str, symbolic: bool) -> None:
+    batch = rx.tir.Var("n") if symbolic else 2
+    mod = module(NETWORKS[name], (batch, 4, 9, 9))
+    x = RNG.standard_normal((2, 4, 9, 9)).astype("f")
+    plain = rx.VirtualMachine(rx.build(mod, relax_pipeline="zero"))["main"](x)
+    fast = rx.VirtualMachine(rx.build(mod))["main"](x)
+    for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (plain, fast)], strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-4, atol=2e-5)
+    assert rx.analysis.well_formed(get_pipeline("default")(mod))
+
+
+def names(func: rx.Function) -> list[str]:
+    return [b.value.op.name for b in bindings_of(func.body) if isinstance(b.value, rx.Call)]
+
+
+def test_a_chain_of_convolutions_is_transposed_once_each_way() -> None:
+    def body(x: rx.Expr) -> rx.Expr:
+        for _ in range(3):
+            x = R.nn.relu(normalised(conv(x, 8, 3, padding=1), 8))
+        return x
+
+    func = lift_weights(get_pipeline("default")(module(body, (1, 4, 9, 9)))["main"]).main
+    activations = [
+        b.value
+        for b in bindings_of(func.body)
+        if is_op(b.value, "relax.permute_dims") and b.value.struct_info.dims[1:3] != (1, 1)
+    ]
+    assert len(activations) == 2
+    assert "relax.nn.batch_norm" not in names(func)
+
+
+def test_pointwise_convolutions_are_contractions_of_the_weight_as_it_lies() -> None:
+    mod = module(lambda x: conv(x, 8, 1, strides=2), (1, 4, 9, 9))
+    lifted = lift_weights(get_pipeline("default")(mod)["main"])
+    assert "relax.einsum" in names(lifted.main)
+    assert "relax.nn.conv2d" not in names(lifted.main)
+
+
+def test_folding_matches_torch() -> None:
+    layer = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 8, 3, bias=False), torch.nn.BatchNorm2d(8)
+    ).eval()
+    layer[1].running_mean.uniform_(-1, 1)
+    layer[1].running_var.uniform_(0.1, 3)
+    norm = layer[1]
+    values = [norm.weight, norm.bias, norm.running_mean, norm.running_var]
+    mod = module(
+        lambda x: R.nn.batch_norm(
+            R.nn.conv2d(x, rx.const(layer[0].weight.detach().numpy())),
+            *[rx.const(v.detach().numpy()) for v in values],
+            axis=1,
+            epsilon=norm.eps,
+            training=False,
+        )[0],
+        (2, 4, 9, 9),
+    )
+    folded = FoldBatchNorm()(mod)["main"]
+    assert "relax.nn.batch_norm" not in names(folded)
+    x = torch.randn(2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = layer(x).numpy()
+    result = rx.VirtualMachine(rx.build(mod))["main"](x)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_transposed_matrices_are_read_as_they_lie() -> None:
+    w = weight(5, 6)
+    mod = module(lambda x: R.matmul(x, R.permute_dims(w)), (2, 3, 6))
+    fused = rx.transform.DeadCodeElimination()(FuseTransposeMatmul()(mod))["main"]
+    assert names(fused) == ["relax.einsum"]
+    x = RNG.standard_normal((2, 3, 6)).astype("f")
+    result = rx.testing.evaluate(fused.with_attr("global_symbol", "main"), [x])
+    np.testing.assert_allclose(result, x @ w.data.T, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_operator_in_desired_layouts_is_refused() -> None:
+    with pytest.raises(rx.TVMError, match="ConvertLayout knows"):
+        ConvertLayout({"relax.nn.conv9d": ["NHWC", "HWIO"]})
+
+
+def test_only_what_depends_on_weights_alone_is_lifted() -> None:
+    w = weight(64, 64)
+
+    def body(x: rx.Expr) -> rx.Expr:
+        lifted = R.exp(R.permute_dims(w))
+        grown = R.broadcast_to(R.reshape(w, (1, 64, 64)), (50, 64, 64))
+        return R.add(R.matmul(x, lifted), R.sum(grown, axis=[0]))
+
+    split = lift_weights(module(body, (64, 64))["main"])
+    assert split.transform is not None
+    assert sorted(names(split.transform)) == ["relax.exp", "relax.permute_dims", "relax.reshape"]
+    assert "relax.broadcast_to" in names(split.main)
+    assert split.num_input == 1
+    assert split.raw_size() == (1, w.data.nbytes)

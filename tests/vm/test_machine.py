@@ -1,0 +1,361 @@
+"""The machine: arguments in every form, dtypes exact, shapes specialised, errors by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.errors import CallError, DeviceError, LegalizeError, TVMError
+from relax2xla.vm import xla
+
+T = rx.TensorStructInfo
+
+
+def function(
+    params: dict[str, rx.StructInfo], body: Callable[..., rx.Expr], name: str = "main"
+) -> rx.IRModule:
+    builder = rx.BlockBuilder()
+    variables = [rx.Var(n, i) for n, i in params.items()]
+    with builder.function(name, variables):
+        with builder.dataflow():
+            out = builder.emit_output(body(*variables))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def machine(mod: rx.IRModule, **kw: Any) -> rx.VirtualMachine:
+    return rx.VirtualMachine(rx.build(mod, **kw))
+
+
+def doubled(dtype: str = "float32", shape: tuple[Any, ...] = (3,)) -> rx.VirtualMachine:
+    return machine(function({"x": T(shape, dtype)}, lambda x: R.add(x, x)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.asarray,
+        lambda v: jax.device_put(v),
+        torch.from_numpy,
+        lambda v: torch.from_numpy(v).clone().requires_grad_(),
+        lambda v: v.tolist(),
+    ],
+    ids=["numpy", "jax", "torch", "torch-grad", "list"],
+)
+@pytest.mark.parametrize("road", ["jit", "pjrt"])
+def test_arguments_of_every_kind(make: Callable[[Any], Any], road: str) -> None:
+    value = np.array([1.5, -2.0, 0.25], np.float32)
+    weights = [np.full(128, i, np.float32) + np.arange(128, dtype=np.float32) for i in range(20)]
+
+    def body(x: rx.Expr) -> rx.Expr:
+        y: rx.Expr = R.add(x, x)
+        if road == "pjrt":
+            for w in weights:
+                y = R.add(y, R.sum(rx.const(w)))
+        return y
+
+    vm = machine(function({"x": T((3,), "float32")}, body), relax_pipeline="zero")
+    result = vm["main"](make(value) if callable(make) else value)
+    assert isinstance(result, jax.Array)
+    expected = value * 2 + (sum(w.sum() for w in weights) if road == "pjrt" else 0)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int64", "uint64", "float64", "complex128", "int8", "bfloat16", "float16", "bool"]
+)
+def test_dtypes_are_exact_whatever_the_x64_flag(dtype: str) -> None:
+    host = np.array([0, 1, 1]).astype(rx.dtypes.numpy_dtype(dtype))
+    if dtype in ("int64", "uint64"):
+        host = host * (2**40 + 1)
+    if dtype == "float64":
+        host = host * (1 + 2**-40)
+    vm = machine(function({"x": T((3,), dtype)}, lambda x: R.flip(x, axis=0)))
+    result = vm["main"](host)
+    assert result.dtype == host.dtype
+    np.testing.assert_array_equal(np.asarray(result), host[::-1])
+    assert not jax.config.jax_enable_x64
+
+
+def test_torch_bfloat16() -> None:
+    value = torch.tensor([1.0, 2.5, -3.0], dtype=torch.bfloat16)
+    result = doubled("bfloat16")["main"](value)
+    assert result.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(np.asarray(result, np.float32), (value * 2).float().numpy())
+
+
+def test_arguments_are_copied() -> None:
+    vm = machine(function({"x": T((64,), "int64")}, lambda x: R.flatten(x)))
+    value = np.zeros(64, np.int64)
+    result = vm["main"](value)
+    value[:] = 7
+    np.testing.assert_array_equal(np.asarray(result), np.zeros(64))
+
+
+def test_numbers_for_scalars() -> None:
+    vm = machine(function({"x": T((), "float32")}, lambda x: R.add(x, x)))
+    assert float(vm["main"](1.5)) == 3.0
+    vm = machine(function({"x": T((), "int64")}, lambda x: R.add(x, x)))
+    assert int(vm["main"](2**40)) == 2**41
+    with pytest.raises(CallError, match="does not fit int64 exactly"):
+        vm["main"](1.5)
+
+
+def test_symbolic_shapes_are_specialised_and_cached() -> None:
+    n, m = tir.Var("n"), tir.Var("m")
+    mod = function(
+        {"x": T((n, m), "float64"), "y": T((m,), "float64"), "z": T((n + 1,), "float64")},
+        lambda x, y, z: R.concat((R.sum(R.add(x, y), axis=1), z)),
+    )
+    vm = machine(mod)
+    f = vm["main"]
+    for rows, columns in [(2, 3), (4, 1), (2, 3)]:
+        x, y, z = np.ones((rows, columns)), np.arange(columns) * 1.0, np.zeros(rows + 1)
+        expected = np.concatenate([(x + y).sum(1), z])
+        np.testing.assert_allclose(np.asarray(f(x, y, z)), expected)
+    assert len(f._cache) == 2
+    with pytest.raises(CallError, match=r"`y`.*dimension 0 is 4, expected 3 \(m\)"):
+        f(np.ones((2, 3)), np.ones(4), np.ones(3))
+    with pytest.raises(CallError, match=r"`z`.*dimension 0 is 2, expected 3"):
+        f(np.ones((2, 3)), np.ones(3), np.ones(2))
+
+
+def test_the_cache_forgets_the_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relax2xla.vm.machine.CACHE_SIZE", 2)
+    f = doubled("float64", (tir.Var("n"),))["main"]
+    for size in (1, 2, 1, 3):
+        np.testing.assert_array_equal(np.asarray(f(np.ones(size))), np.full(size, 2.0))
+    assert [key[0][0] for key in f._cache] == [(1,), (3,)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wrong_calls_name_function_parameter_expected_and_given(dtype: str) -> None:
+    vm = machine(
+        function(
+            {"x": T((2, 3), dtype), "y": T((3,), dtype)}, lambda x, y: R.add(x, y), name="forward"
+        )
+    )
+    f = vm["forward"]
+    x, y = np.ones((2, 3), dtype), np.ones(3, dtype)
+    for args, expected in [
+        ((x, np.ones(3, "int32")), r"forward.*`y`.*dtype int32, expected " + dtype),
+        ((x, np.ones((3, 1), dtype)), r"forward.*`y`.*rank 2, expected 1"),
+        ((x, np.ones(4, dtype)), r"forward.*`y`.*dimension 0 is 4, expected 3"),
+        ((x,), r"forward takes 2 arguments \(x, y\); got 1"),
+        ((x, y, y), r"forward takes 2 arguments \(x, y\); got 3"),
+        ((x, "text"), r"forward.*argument 1.*expected an array"),
+        ((x, None), r"forward.*argument 1.*NoneType"),
+    ]:
+        with pytest.raises(CallError, match=expected):
+            f(*args)
+    with pytest.raises(CallError, match=r"no parameter 'z'"):
+        f(x, z=y)
+    with pytest.raises(CallError, match=r"missing y"):
+        f(x=x)
+    np.testing.assert_array_equal(np.asarray(f(y=y, x=x)), x + y)
+
+
+def test_float64_numpy_is_not_narrowed_for_float32() -> None:
+    with pytest.raises(CallError, match="dtype float64, expected float32"):
+        doubled("float32")["main"](np.ones(3))
+
+
+def test_tuples_in_and_out() -> None:
+    info = rx.TupleStructInfo([T((2,)), rx.TupleStructInfo([T((2,), "int32")])])
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", info)
+    with builder.function("main", [x]):
+        a, inner = builder.emit(x[0]), builder.emit(x[1])
+        b = builder.emit(inner[0])
+        builder.emit_func_output(rx.Tuple([b, rx.Tuple([R.add(a, a)]), rx.Tuple([])]))
+    vm = machine(builder.get())
+    b_out, (a_out,), empty = vm["main"]((np.ones(2, "f"), (np.arange(2, dtype="i4"),)))
+    np.testing.assert_array_equal(np.asarray(a_out), [2, 2])
+    np.testing.assert_array_equal(np.asarray(b_out), [0, 1])
+    assert empty == ()
+    with pytest.raises(CallError, match=r"`x`\[1\] must be a tuple of 1"):
+        vm["main"]((np.ones(2, "f"), np.arange(2, dtype="i4")))
+
+
+def test_shapes_and_numbers_as_arguments_and_results() -> None:
+    n = tir.Var("n")
+    builder = rx.BlockBuilder()
+    s = rx.Var("s", rx.ShapeStructInfo((n, 2)))
+    x = rx.Var("x", T((n,)))
+    with builder.function("main", [s, x]):
+        total = builder.emit(R.add(x, x))
+        builder.emit_func_output(rx.Tuple([total, rx.ShapeExpr([n * 2]), rx.PrimValue(n + 1)]))
+    out, shape, number = machine(builder.get())["main"]((3, 2), np.ones(3, "f"))
+    np.testing.assert_array_equal(np.asarray(out), [2, 2, 2])
+    assert shape == (6,)
+    assert number == 4
+
+
+def test_calls_between_functions() -> None:
+    builder = rx.BlockBuilder()
+    a = rx.Var("a", T((2,)))
+    with builder.function("main", [a], private=True):
+        builder.emit_func_output(builder.emit(R.multiply(a, a)))
+    helper = builder.get().get_global_var("main")
+    x = rx.Var("x", T((2,)))
+    with builder.function("entry", [x]):
+        y = builder.emit(rx.Call(helper, [x]))
+        builder.emit_func_output(builder.emit(R.add(y, rx.Call(helper, [y]))))
+    vm = machine(builder.get())
+    # A private function called main must not be taken for the entry of the program.
+    np.testing.assert_array_equal(np.asarray(vm["entry"](np.array([1, 2], "f"))), [2, 20])
+
+
+def test_symbolic_callees_are_inlined() -> None:
+    n = tir.Var("n")
+    builder = rx.BlockBuilder()
+    a = rx.Var("a", T((n,), "float64"))
+    with builder.function("helper", [a], private=True):
+        builder.emit_func_output(builder.emit(R.concat((a, a))))
+    helper = builder.get().get_global_var("helper")
+    m = tir.Var("m")
+    x = rx.Var("x", T((m,), "float64"))
+    with builder.function("main", [x]):
+        y = builder.emit(rx.Call(helper, [x]))
+        builder.emit_func_output(builder.emit(rx.Call(helper, [y])))
+    result = machine(builder.get())["main"](np.arange(2.0))
+    np.testing.assert_array_equal(np.asarray(result), np.tile(np.arange(2.0), 4))
+
+
+def test_branches() -> None:
+    mod = rx.script.from_source(
+        """
+@R.function
+def main(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+    if c:
+        a: R.Tensor((2,), "float32") = R.add(x, x)
+        y: R.Tensor((2,), "float32") = R.multiply(a, x)
+    else:
+        y: R.Tensor((2,), "float32") = R.negative(x)
+    return y
+"""
+    )
+    f = machine(mod)["main"]
+    x = np.array([1, 3], "f")
+    np.testing.assert_array_equal(np.asarray(f(np.True_, x)), 2 * x * x)
+    np.testing.assert_array_equal(np.asarray(f(np.False_, x)), -x)
+
+
+def test_recursion_is_refused_clearly() -> None:
+    gvar = rx.GlobalVar("main", rx.FuncStructInfo([T((2,))], T((2,))))
+    x = rx.Var("x", T((2,)))
+    func = rx.Function([x], rx.Call(gvar, [x]), T((2,)), attrs={"global_symbol": "main"})
+    with pytest.raises(LegalizeError, match="main -> main: a recursive function"):
+        machine(rx.IRModule({gvar: func}))["main"](np.ones(2, "f"))
+
+
+def test_inside_other_jax_transformations(rng: np.random.Generator) -> None:
+    f = doubled("float32", (3,))["main"]
+    x = rng.standard_normal(3).astype("f")
+    np.testing.assert_allclose(np.asarray(jax.jit(lambda v: f(v) + 1)(x)), 2 * x + 1, rtol=1e-6)
+
+
+def test_many_threads(rng: np.random.Generator) -> None:
+    f = doubled("float64", (tir.Var("n"),))["main"]
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        for i in range(30):
+            x = np.full(1 + (seed + i) % 4, float(seed))
+            if not np.array_equal(np.asarray(f(x)), x * 2):
+                failures.append(f"{seed} {i}")
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_weights_are_shared_arguments_and_results_exact(rng: np.random.Generator) -> None:
+    w = rng.standard_normal((40, 50)).astype("f")
+    mod = function(
+        {"x": T((3, 40))},
+        lambda x: R.matmul(x, R.multiply(rx.const(w), rx.const(np.float32(2)))),
+    )
+    executable = rx.build(mod)
+    assert "weights: 1 arrays" in executable.stats()
+    assert "computed once at load" in executable.stats()
+    x = rng.standard_normal((3, 40)).astype("f")
+    result = rx.VirtualMachine(executable)["main"](x)
+    np.testing.assert_allclose(np.asarray(result), x @ (w * 2), rtol=1e-4, atol=1e-5)
+
+
+def test_params_by_name_and_by_function(rng: np.random.Generator) -> None:
+    w = rng.standard_normal((3,)).astype("f")
+    mod = function({"x": T((3,)), "w": T((3,))}, lambda x, w: R.multiply(x, w))
+    x = np.ones(3, "f")
+    for params in ({"w": w}, {"main": [w]}):
+        vm = machine(mod, params=params)
+        np.testing.assert_array_equal(np.asarray(vm["main"](x)), w)
+    with pytest.raises(TVMError, match="parameter 'v'"):
+        rx.build(mod, params={"v": w})
+    with pytest.raises(TVMError, match="dimension 0 is 4"):
+        rx.build(mod, params={"w": np.ones(4, "f")})
+
+
+def test_devices_and_targets() -> None:
+    mod = function({"x": T((3,))}, lambda x: R.add(x, x))
+    for target in (None, "llvm", "cpu", rx.cpu(), rx.cpu(0)):
+        result = rx.VirtualMachine(rx.build(mod, target))["main"](np.ones(3, "f"))
+        np.testing.assert_array_equal(np.asarray(result), [2, 2, 2])
+    with pytest.raises(DeviceError, match="there is no device cpu:99"):
+        rx.VirtualMachine(rx.build(mod), rx.cpu(99))
+    with pytest.raises(DeviceError, match="unknown device 'abacus'"):
+        rx.build(mod, "abacus")
+    with pytest.raises(ValueError, match="exec_mode"):
+        rx.build(mod, exec_mode="interpreted")
+    with pytest.raises(ValueError, match="unknown pipeline"):
+        rx.build(mod, relax_pipeline="fastest")
+
+
+def test_unknown_function_and_no_public_function() -> None:
+    mod = function({"x": T((3,))}, lambda x: R.add(x, x))
+    with pytest.raises(TVMError, match="no function 'man'; it has main"):
+        rx.VirtualMachine(rx.build(mod))["man"]
+    private = rx.IRModule({g.name_hint: f.without_attr("global_symbol") for g, f in mod.items()})
+    with pytest.raises(TVMError, match="no public function"):
+        rx.build(private)
+    with pytest.raises(TypeError, match="takes what relax2xla"):
+        rx.VirtualMachine(mod)  # pyright: ignore[reportArgumentType]
+
+
+def test_warm_compiles_ahead() -> None:
+    vm = doubled("float64", (tir.Var("n"),))
+    vm.warm("main", T((5,), "float64"))
+    assert len(vm["main"]._cache) == 1
+    vm["main"](np.ones(5))
+    assert len(vm["main"]._cache) == 1
+    with pytest.raises(CallError, match="not static"):
+        vm.warm("main")
+    doubled("float32").warm("main")
+
+
+def test_nan_in_minimum_and_maximum() -> None:
+    mod = function({"x": T((2,)), "y": T((2,))}, lambda x, y: R.maximum(x, y))
+    for road in ("jit", "pjrt"):
+        f = machine(mod)["main"]
+        args = [np.array([np.nan, 1], "f"), np.array([0, np.nan], "f")]
+        result = f(*args) if road == "jit" else f._run(args)
+        assert np.isnan(np.asarray(result)).all()
+
+
+def test_value_info_and_device_put() -> None:
+    placed = xla.device_put(np.arange(3), None)
+    assert xla.value_info(placed) == T((3,), "int64")
