@@ -544,7 +544,7 @@ class BlockBuilder:
     def _claim(self, seq: SeqExpr) -> bool:
         """Whether ``seq`` can stay as it is: normal, and its variables are bound nowhere else."""
         bindings = list(_all_bindings(seq))
-        if not _is_normal(seq) or any(b.var in self._values for b in bindings):
+        if not is_normal(seq) or any(b.var in self._values for b in bindings):
             return False
         self._values.update((b.var, b.value) for b in bindings)
         return True
@@ -664,9 +664,9 @@ def _all_bindings(seq: SeqExpr) -> Iterator[Binding]:
                 yield from block.bindings
 
 
-def _is_normal(seq: SeqExpr) -> bool:
-    """Whether a sequence and all that is inside it is in A-normal form."""
-    for node in post_order_deep(seq):
+def is_normal(root: Expr) -> bool:
+    """Whether an expression and all that is inside it is in A-normal form."""
+    for node in post_order_deep(root):
         if isinstance(node, SeqExpr):
             if not is_operand(node.body):
                 return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from relax2xla.builder import BlockBuilder
+from relax2xla.builder import BlockBuilder, is_normal
 from relax2xla.ir import expr as e
 from relax2xla.ir.lattice import definable_vars, erase, is_base_of
 from relax2xla.ir.module import IRModule
@@ -300,6 +300,8 @@ class PyExprMutator(ExprFunctor):
     def _normal(self, expr: e.Expr) -> e.Expr:
         if isinstance(expr, e.Function | e.SeqExpr) or not self.builder_.in_scope():
             return expr
+        if isinstance(expr, e.If) and is_normal(expr):
+            return expr  # the builder knows the variables of its branches already
         return self.builder_.normalize(expr)
 
     # -- the kinds ---------------------------------------------------------------------------

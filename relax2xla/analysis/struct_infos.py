@@ -71,8 +71,10 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[tir.Dim]:
 
 
 def defined_symbolic_vars(func: Function) -> list[tir.Var]:
-    """Symbolic variables that parameters and match-casts of ``func`` define."""
+    """Symbolic variables that ``func`` defines: parameters first, then match-casts and insides."""
     found: dict[tir.Var, None] = {}
+    for p in func.params:
+        found.update(dict.fromkeys(lattice.definable_vars(p.struct_info)))
     for node in post_order_deep(func):
         if isinstance(node, SeqExpr):
             for b in bindings_of(node):

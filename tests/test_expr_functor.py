@@ -1,0 +1,233 @@
+"""Visitors and mutators."""
+
+from __future__ import annotations
+
+import pytest
+
+from relax2xla import op, tir
+from relax2xla.analysis import check_well_formed
+from relax2xla.builder import BlockBuilder
+from relax2xla.expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor, mutator, visitor
+from relax2xla.ir import (
+    Call,
+    Constant,
+    DataflowVar,
+    Expr,
+    Function,
+    If,
+    IRModule,
+    ShapeExpr,
+    Span,
+    StringImm,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    Var,
+    const,
+)
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.ir.op import Op, is_op
+
+n = tir.Var("n")
+INFO = TensorStructInfo((n, 4))
+
+
+def model(first: str = "exp", dtype: str = "float32") -> IRModule:
+    x, c, y = Var("x", INFO), Var("c", TensorStructInfo((), "bool")), Var("y", INFO)
+    bb = BlockBuilder()
+    with bb.function("main", [x, c]):
+        with bb.dataflow():
+            a = bb.emit(getattr(op, first)(x), span=Span("here"))
+            b = bb.emit(op.add(a, x))
+            g = bb.emit_output(b)
+        f = bb.emit(Function([y], getattr(op, first)(y)))
+        r = bb.emit(If(c, getattr(op, first)(g), Call(f, [g])))
+        m = bb.match_cast(r, INFO)
+        bb.emit_func_output((m, g))
+    return bb.get()
+
+
+@visitor
+class Log(PyExprVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+
+    def visit_op_(self, op: Op[...]) -> None:
+        self.log.append(op.name)
+
+    def visit_var_(self, op: Var) -> None:
+        self.log.append(f"use {op.name_hint}")
+
+    def visit_dataflow_var_(self, op: DataflowVar) -> None:
+        self.log.append(f"use df {op.name_hint}")
+
+    def visit_var_def_(self, var: Var) -> None:
+        self.log.append(f"def {var.name_hint}")
+
+    def visit_dataflow_var_def_(self, var: DataflowVar) -> None:
+        self.log.append(f"def df {var.name_hint}")
+
+
+def test_the_order_of_a_walk() -> None:
+    log = Log()
+    log.visit_expr(model()["main"])
+    assert log.log == [
+        *("def x", "def c"),
+        *("relax.exp", "use x", "def df lv"),
+        *("relax.add", "use df lv", "use x", "def df lv1"),
+        *("use df lv1", "def gv"),
+        *("def y", "relax.exp", "use y", "def gv1", "use gv1", "def gv2"),
+        *("use c", "relax.exp", "use gv", "def gv3", "use gv3"),
+        *("use gv2", "use gv", "def gv4", "use gv4", "def gv5"),
+        *("use gv5", "def gv6"),
+        *("use gv6", "use gv"),
+    ]
+
+
+def test_a_shared_call_is_visited_once_in_a_walk() -> None:
+    shared = op.exp(Var("x", INFO))
+    log = Log()
+    for _ in range(2):
+        log.visit_expr(op.add(shared, shared))
+    assert log.log == ["relax.add", "relax.exp", "use x"] * 2
+
+
+def test_a_functor_names_the_method_it_lacks() -> None:
+    with pytest.raises(NotImplementedError, match="ExprFunctor has no visit_constant_"):
+        ExprFunctor().visit_expr(const(1))
+
+
+def test_decorators_refuse_other_classes() -> None:
+    with pytest.raises(TypeError, match="subclasses of PyExprVisitor"):
+        visitor(PyExprMutator)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="subclasses of PyExprMutator"):
+        mutator(Log)  # type: ignore[type-var]
+
+
+@mutator
+class ExpToSin(PyExprMutator):
+    def visit_call_(self, op: Call) -> Expr:
+        call = self.visit_expr_post_order(op)
+        return sin(call.args[0]) if is_op(call, "relax.exp") else call  # type: ignore[attr-defined]
+
+
+def sin(x: Expr) -> Expr:
+    return op.sin(x)
+
+
+def test_a_mutator_without_overrides_changes_nothing() -> None:
+    func = model()["main"]
+    assert PyExprMutator().visit_expr(func) is func
+
+
+def test_a_mutator_reaches_everything() -> None:
+    func = ExpToSin().visit_expr(model()["main"])
+    assert isinstance(func, Function)
+    check_well_formed(func)
+    assert_structural_equal(func, model("sin")["main"])
+    assert func.body.blocks[0].bindings[0].span == Span("here")
+
+
+def test_what_is_returned_is_normalised() -> None:
+    @mutator
+    class Expand(PyExprMutator):
+        def visit_call_(self, call: Call) -> Expr:
+            call = self.visit_expr_post_order(call)  # type: ignore[assignment]
+            if not is_op(call, "relax.exp"):
+                return call
+            return op.negative(op.negative(op.exp(call.args[0])))
+
+    func = Expand().visit_expr(model()["main"])
+    assert isinstance(func, Function)
+    check_well_formed(func)
+    values = [b.value for b in func.body.blocks[0].bindings[:3]]
+    assert [v.op.name for v in values] == ["relax.exp", "relax.negative", "relax.negative"]  # type: ignore[attr-defined]
+
+
+def test_struct_info_follows() -> None:
+    @mutator
+    class Half(PyExprMutator):
+        def visit_call_(self, call: Call) -> Expr:
+            if is_op(call, "relax.exp"):
+                return op.astype(call, "float16")
+            return super().visit_call_(call)
+
+    bb, x = BlockBuilder(), Var("x", INFO)
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            out = bb.emit_output(op.sin(bb.emit(op.exp(x))))
+        bb.emit_func_output(out)
+    func = Half().visit_expr(bb.get()["main"])
+    assert isinstance(func, Function)
+    check_well_formed(func)
+    assert func.ret_struct_info == TensorStructInfo((n, 4), "float16")
+    assert isinstance(func.body.blocks[0].bindings[0].var, DataflowVar)
+
+
+def test_emitting_and_looking_up() -> None:
+    @mutator
+    class Twice(PyExprMutator):
+        def visit_call_(self, call: Call) -> Expr:
+            call = self.visit_expr_post_order(call)  # type: ignore[assignment]
+            if is_op(call, "relax.add"):
+                assert is_op(self.lookup_binding(call.args[0]), "relax.exp")  # type: ignore[arg-type]
+                seen.append(call)
+                return op.multiply(self.builder_.emit(call), const(2.0))
+            return call
+
+    seen: list[Expr] = []
+    mod = model()
+    made = Twice(mod)
+    func = made.visit_expr(mod["main"])
+    assert isinstance(func, Function)
+    made.builder_.update_func(made.builder_.get().get_global_var("main"), func)
+    check_well_formed(made.builder_.get())
+    assert len(seen) == 1
+    assert len(func.body.blocks[0].bindings) == 4
+
+
+def test_replacing_a_definition() -> None:
+    @mutator
+    class Rename(PyExprMutator):
+        def visit_var_def_(self, var: Var) -> Var:
+            return Var(f"{var.name_hint}_new", var.struct_info_)
+
+    func = Rename().visit_expr(model()["main"])
+    assert isinstance(func, Function)
+    check_well_formed(func)
+    assert_structural_equal(func, model()["main"])
+    assert func.params[0].name_hint == "x_new"
+
+
+def test_with_struct_info_and_remap() -> None:
+    m, x = PyExprMutator(), Var("x", INFO)
+    assert m.with_struct_info(x, TensorStructInfo((n, 4))) is x
+    new = m.with_struct_info(x, TensorStructInfo((1, 4)))
+    assert new.vid is x.vid
+    with pytest.raises(KeyError):
+        m.get_var_remap(x.vid)
+    m.set_var_remap(x.vid, new)
+    assert m.visit_expr(x) is m.get_var_remap(x.vid) is new
+    assert isinstance(m.visit_with_new_scope(op.sin(x)).body, Var)
+
+
+def test_every_kind_has_a_method() -> None:
+    x = Var("x", INFO)
+    leaves: list[Expr] = [const(1), StringImm("a"), ShapeExpr([n]), x, op.sin(x).op]
+    for node in [*leaves, Tuple([x]), TupleGetItem(Tuple([x]), 0)]:
+        Log().visit_expr(node)
+        if not isinstance(node, TupleGetItem):
+            assert PyExprMutator().visit_expr(node) is node
+
+
+def test_constants_can_be_replaced() -> None:
+    @mutator
+    class Zero(PyExprMutator):
+        def visit_constant_(self, constant: Constant) -> Expr:
+            return const(0.0)
+
+    new = Zero().visit_expr(op.add(Var("x", INFO), const(1.0)))
+    assert isinstance(new, Call)
+    assert isinstance(new.args[1], Constant)
+    assert new.args[1].data == 0
