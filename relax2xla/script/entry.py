@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import gc
+import inspect
 import linecache
 import os
-import sys
 import types
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -33,17 +33,17 @@ def from_source(
 
     The text is parsed and never executed. ``extra_vars`` are Python values that it may name beside
     ``I``, ``R`` and ``T``; ``filename`` is shown in errors. Raises DiagnosticError, which shows the
-    place; ``check_well_formed`` adds the rules of :func:`relax2xla.ir.well_formed`.
+    place; ``check_well_formed`` adds the rules of ``relax2xla.ir.check``.
     """
     if not isinstance(program, str):
-        return _definition(program, sys._getframe(1), extra_vars or {})
+        return _definition(program, _caller(), extra_vars or {}, check_well_formed)
     source = Source(program, filename)
     with _no_collection():
-        return Parser(source, extra_vars or {}).text(source.parse())
+        return Parser(source, extra_vars or {}, check_well_formed).text(source.parse())
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_collection() -> Generator[None]:
     """The cyclic collector would walk the growing trees again and again, and find nothing."""
     enabled = gc.isenabled()
     gc.disable()
@@ -54,8 +54,13 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def decorate_function(func: Any, private: bool = False, pure: bool = True, **options: Any) -> Any:
-    """``@R.function`` outside of a class: the Function. Inside, the class's decorator parses it."""
+def decorate_function(
+    func: Any, private: bool = False, pure: bool = True, check_well_formed: bool = True
+) -> Any:
+    """``@R.function`` outside of a class: the Function. Inside, the class's decorator parses it.
+
+    The options are read from the source, as the parser sees them.
+    """
     frame = _caller()
     # The body of a class is the one place where both names are local.
     if "__qualname__" in frame.f_locals and "__module__" in frame.f_locals:
@@ -63,8 +68,8 @@ def decorate_function(func: Any, private: bool = False, pure: bool = True, **opt
     return _definition(func, frame, {})
 
 
-def decorate_module(cls: type, **options: Any) -> ir.IRModule:
-    """``@I.ir_module``: the IRModule of a class."""
+def decorate_module(cls: type, check_well_formed: bool = True) -> ir.IRModule:
+    """``@I.ir_module``: the IRModule of a class. Its option is read from the source."""
     made = _definition(cls, _caller(), {})
     if not isinstance(made, ir.IRModule):
         raise TypeError(f"I.ir_module decorates a class; got {type(cls).__name__}")
@@ -73,7 +78,7 @@ def decorate_module(cls: type, **options: Any) -> ir.IRModule:
 
 def _caller() -> types.FrameType:
     """The frame that uses a decorator of this package."""
-    frame: types.FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == _HERE:
         frame = frame.f_back
     if frame is None:
@@ -82,7 +87,7 @@ def _caller() -> types.FrameType:
 
 
 def _definition(
-    thing: Any, frame: types.FrameType, extra: Mapping[str, Any]
+    thing: Any, frame: types.FrameType, extra: Mapping[str, Any], check: bool = True
 ) -> ir.IRModule | ir.Function:
     if isinstance(thing, types.FunctionType):
         code = thing.__code__
@@ -104,14 +109,15 @@ def _definition(
             "define it in a file, or give its text to relax2xla.script.from_source"
         )
     outside = ChainMap(dict(extra), closure, dict(frame.f_locals), module_names)
-    return Parser(Source(text, filename), outside).definition(node)
+    return Parser(Source(text, filename), outside, check).definition(node)
 
 
 def _filled(cell: types.CellType) -> bool:
     try:
-        return cell.cell_contents is not None or True
+        _ = cell.cell_contents
     except ValueError:
         return False  # the enclosing function has not assigned it yet
+    return True
 
 
 @lru_cache(maxsize=16)

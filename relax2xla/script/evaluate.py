@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import ir, tir
-from relax2xla.errors import DiagnosticError
+from relax2xla.errors import DiagnosticError, TVMError
+from relax2xla.ir.bind import as_value
 from relax2xla.ir.op import Op, Param, as_dtype
 from relax2xla.script import arithmetic as arith
 from relax2xla.script import ir_names, relax_names, tir_names
@@ -26,7 +27,7 @@ from relax2xla.script.source import Source, message_of, suggestion
 
 # What building a call or computing with values raises for the user's mistakes.
 MISTAKES: Final = (
-    ir.expr.TVMError,
+    TVMError,
     TypeError,
     ValueError,
     ArithmeticError,
@@ -286,8 +287,6 @@ class Evaluator:
             case _ if func is ir.GlobalVar:
                 return self.gvars.setdefault(args[0], ir.GlobalVar(*args, **kwargs))
             case _ if self._may_call(func):
-                if func is relax_names.packed and "sinfo_args" not in kwargs:
-                    kwargs["sinfo_args"] = (ir.ObjectStructInfo(),)
                 return func(*args, **kwargs)
             case _:
                 name = ast.unparse(node.func)
@@ -351,7 +350,7 @@ class Evaluator:
         if isinstance(value, ir.Expr):
             return value
         if isinstance(value, bool | int | float | str | tuple | list | tir.PrimExpr | np.ndarray):
-            return self._attempt(node, lambda: ir.bind.as_value(value))
+            return self._attempt(node, lambda: as_value(value))
         self.source.fail(
             node, f"expected a Relax value; `{ast.unparse(node)}` is a {type(value).__name__}"
         )

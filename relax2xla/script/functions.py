@@ -7,7 +7,7 @@ of variables are those of the text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
 from relax2xla.script.markers import Decorator, Marker
 
-_UNSUPPORTED = {
+_UNSUPPORTED: dict[type[ast.stmt], str] = {
     ast.For: "a for loop",
     ast.While: "a while loop",
     ast.AugAssign: "an augmented assignment",
@@ -87,13 +87,12 @@ class FunctionParser(Evaluator):
                 self.source.fail(decorator.args[0], "options of @R.function are given by keyword")
             for k in decorator.keywords:
                 value = self.value(k.value)
-                if k.arg not in Flags.__slots__ and k.arg != "s_tir":
+                if k.arg is None or k.arg not in Flags.__slots__:
                     names = ", ".join(Flags.__slots__)
                     self.source.fail(k, f"@R.function has no option {k.arg!r}; it has {names}")
                 if not isinstance(value, bool):
                     self.source.fail(k.value, f"{k.arg} must be True or False")
                 options[k.arg] = value
-        options.pop("s_tir", None)  # how newer texts mark loop-level functions
         kind = self.value(func)
         if not isinstance(kind, Decorator):
             self.source.fail(func, "expected @R.function or @T.prim_func")
@@ -199,7 +198,7 @@ class FunctionParser(Evaluator):
         head.attrs.update(value)
 
     @contextmanager
-    def inner(self) -> Iterator[None]:
+    def inner(self) -> Generator[None]:
         """A scope of names inside the current function."""
         outer, self.scope = self.scope, Scope(self.scope)
         try:
@@ -457,7 +456,7 @@ class FunctionParser(Evaluator):
             cond = self.builder.normalize(cond)
         if not is_operand(cond):
             name = self.builder.get_unique_name("cond")
-            cond = self._bind_var(node.test, name, cond, None)  # type: ignore[arg-type]
+            cond = self._bind_var(node, name, cond, None)
         then_name, then, then_info = self._branch(node.body, "then")
         else_name, other, else_info = self._branch(node.orelse, "else")
         if then_name != else_name:

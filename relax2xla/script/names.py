@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 _BAD = re.compile(r"\W", re.ASCII)
@@ -54,7 +54,7 @@ class Names:
         return name
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """Names defined inside are free again afterwards."""
         added, searched = len(self._added), len(self._searched)
         self._depth += 1

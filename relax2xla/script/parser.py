@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from relax2xla import ir, tir
+from relax2xla.errors import WellFormedError
+from relax2xla.ir.check import check_well_formed
 from relax2xla.script.evaluate import NAMESPACES, Evaluator, ModuleAlias
 from relax2xla.script.functions import FunctionParser, Signature
 from relax2xla.script.markers import Decorator, Marker
-from relax2xla.script.source import Source
+from relax2xla.script.source import Source, message_of
 
 # Callees whose result must be inferred from their body are parsed at their first call; beyond
 # this depth of such calls the result is an unknown object.
@@ -25,8 +27,9 @@ _ROOMS = {"ir": "I", "relax": "R", "tir": "T", "tirx": "T"}
 class Parser(FunctionParser):
     """One source text."""
 
-    def __init__(self, source: Source, outside: Mapping[str, Any]) -> None:
+    def __init__(self, source: Source, outside: Mapping[str, Any], check: bool = True) -> None:
         super().__init__(source, outside)
+        self._check_rules = check
         self._heads: dict[str, Signature] = {}
         self._functions: dict[str, Any] = {}
         self._open: list[str] = []
@@ -34,13 +37,24 @@ class Parser(FunctionParser):
     # -- definitions -----------------------------------------------------------------------------
     def definition(self, node: ast.ClassDef | ast.FunctionDef) -> ir.IRModule | ir.Function:
         """A module or a lone function."""
+        check = self._check_rules
         if isinstance(node, ast.ClassDef):
-            return self.module(node)
-        decorator, flags = self.flags(node)
-        if decorator.name != "R.function":
-            return self.prim_func(node, flags.private)
-        head = self.signature(node, flags, self.scope)
-        return self.function(head, None if flags.private else node.name)
+            check = check and self._wants_check(node)
+            made: ir.IRModule | ir.Function = self.module(node)
+        else:
+            decorator, flags = self.flags(node)
+            if decorator.name != "R.function":
+                return self.prim_func(node, flags.private)
+            head = self.signature(node, flags, self.scope)
+            made = self.function(head, None if flags.private else node.name)
+            check = check and flags.check_well_formed
+        if check:
+            # The parser has compared annotations itself; like TVM it lets them say more.
+            try:
+                check_well_formed(made, check_struct_info=False)
+            except WellFormedError as e:
+                self.source.fail(node, f"the program is not well-formed: {message_of(e)}", e)
+        return made
 
     def module(self, node: ast.ClassDef) -> ir.IRModule:
         """``@I.ir_module class Module``."""
@@ -194,16 +208,21 @@ class Parser(FunctionParser):
             self.source.fail(end, "the text holds neither a module nor a function")
         if len(found) > 1:
             self.source.fail(found[1], "the text holds more than one definition")
-        node = found[0]
-        if isinstance(node, ast.ClassDef):
-            self._check_module_decorator(node)
-        return self.definition(node)
+        return self.definition(found[0])
 
-    def _check_module_decorator(self, node: ast.ClassDef) -> None:
+    def _wants_check(self, node: ast.ClassDef) -> bool:
+        """Whether the class's decorator leaves the rules of well-formedness on."""
+        wanted = True
         for decorator in node.decorator_list:
-            value = self.value(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if isinstance(value, Decorator) and value.name == "I.ir_module":
-                return
+            call = decorator if isinstance(decorator, ast.Call) else None
+            value = self.value(decorator if call is None else call.func)
+            if not isinstance(value, Decorator) or value.name != "I.ir_module":
+                continue
+            for k in [] if call is None else call.keywords:
+                if k.arg != "check_well_formed":
+                    self.source.fail(k, f"@I.ir_module has no option {k.arg!r}")
+                wanted = bool(self.value(k.value))
+            return wanted
         self.source.fail(node, f"the class {node.name!r} must be decorated with @I.ir_module")
 
     def _import(self, node: ast.ImportFrom) -> None:

@@ -9,7 +9,7 @@ expression (which A-normal form never has) is written before the statement that 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from relax2xla import ir, tir
 from relax2xla.ir.base import VDevice
+from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.script.literals import number, quote, scalar_text
@@ -113,7 +114,7 @@ class _Printer:
         if isinstance(node, ir.IRModule):
             self.print_module(node)
         elif isinstance(node, ir.Function):
-            self.print_public(node, self.name or ir.expr.global_symbol(node) or "main")
+            self.print_public(node, self.name or global_symbol(node) or "main")
         elif isinstance(node, tir.PrimFunc):
             self.print_prim_func(node, str(node.attrs.get("global_symbol", self.name or "main")))
         elif isinstance(node, ir.StructInfo | ir.Expr):
@@ -156,7 +157,7 @@ class _Printer:
         self.lines.append(self.indent + text if text else "")
 
     @contextmanager
-    def indented(self) -> Iterator[None]:
+    def indented(self) -> Generator[None]:
         """Statements inside are one step deeper."""
         outer = self.indent
         self.indent += self.step
@@ -445,7 +446,8 @@ class _Printer:
             args.insert(0, [quote(op.global_symbol)])
         else:
             start = [op]
-        args += [[f"{k}={self.value(v)}"] for k, v in sorted(attrs.items())]
+        for name, value in sorted(attrs.items()):
+            args.append([f"{name}={self.value(value)}"])
         if node.sinfo_args and not (isinstance(op, ir.Op) and op.name in OUT_SINFO):
             infos = ", ".join(map(self.info, node.sinfo_args))
             args.append([f"sinfo_args=({infos}{',' if len(node.sinfo_args) == 1 else ''})"])

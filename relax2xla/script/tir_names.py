@@ -71,9 +71,14 @@ def _unchanged(func: Any) -> Any:
     return func
 
 
+def _buffer(*args: Any, **kwargs: Any) -> None:
+    """Python evaluates ``T.Buffer(...)`` in a signature; the parser reads its text instead."""
+
+
 _MARKERS: Final[dict[str, Any]] = {
     "prim_func": Decorator("T.prim_func", _unchanged),
     "func_attr": Marker("T.func_attr"),
+    "Buffer": _buffer,
 }
 _DTYPES: Final = {name: Dtype(name) for name in (*DTYPES, "handle")}
 CALLABLE: Final = list(FUNCTIONS.values())

@@ -1,7 +1,5 @@
 """Parsing: every construct round-trips, names come from the surroundings, errors point."""
 
-from __future__ import annotations
-
 import textwrap
 import time
 
@@ -84,7 +82,7 @@ PROGRAMS = {
         def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
             n = T.int64()
             @R.function
-            def inner(i: R.Tensor(("n",), "float32"), j: R.Tensor((n,), "float32")) -> R.Shape(["n"]):
+            def inner(i: R.Tensor(("n",), "float32"), j: R.Tensor((n,))) -> R.Shape(["n"]):
                 n = T.int64()
                 return R.shape([n])
             s = inner(x, x)
@@ -265,7 +263,11 @@ def test_decorators_see_globals_and_closures() -> None:
         def g(x: R.Tensor(("n",), "float32"), s: R.Shape(ndim=1)):
             return R.multiply(x, scale)
 
-    assert sorted(g.name_hint for g in Module) == ["f", "g"]
+        @T.prim_func(private=True)
+        def tile(a: T.handle, b: T.Buffer((4,), "float32")):
+            T.evaluate(0)
+
+    assert sorted(g.name_hint for g in Module) == ["f", "g", "tile"]
 
     # A second definition of the same name in the same function.
     @I.ir_module
@@ -284,7 +286,7 @@ def test_plain_python_use_of_the_namespaces() -> None:
     assert str(T.max(T.int64(), 3)).startswith("T.max(")
     assert {"add", "nn", "Tensor"} <= set(dir(R))
     assert "relu" in dir(R.nn)
-    with pytest.raises(AttributeError, match="there is no operator R.nonsense"):
+    with pytest.raises(AttributeError, match=r"there is no operator R\.nonsense"):
         _ = R.nonsense
     with pytest.raises(TypeError, match=r"R\.output works only in TVMScript"):
         R.output(x)
@@ -428,6 +430,26 @@ def test_errors_of_modules(body: str, message: str, marked: str) -> None:
 def test_texts_that_are_no_programs(text: str, message: str) -> None:
     with pytest.raises(DiagnosticError, match=message):
         from_source(text)
+
+
+IMPURE = """
+@R.function
+def main(x: R.Object):
+    y = R.call_packed("f", x)
+    return y
+"""
+
+
+def test_rules_are_checked() -> None:
+    with pytest.raises(DiagnosticError, match="not well-formed"):
+        from_source(IMPURE)
+    assert isinstance(from_source(IMPURE, check_well_formed=False), ir.Function)
+    text = IMPURE.replace("@R.function", "@R.function(check_well_formed=False)")
+    assert isinstance(from_source(text), ir.Function)
+    text = "@I.ir_module(check_well_formed=False)\nclass Module:\n" + textwrap.indent(
+        IMPURE, "    "
+    )
+    assert isinstance(from_source(text), ir.IRModule)
 
 
 def test_carets_under_tabs_and_wide_characters() -> None:

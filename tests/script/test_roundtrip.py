@@ -1,0 +1,190 @@
+"""Printing and parsing are inverses, on random modules of everything that a text can hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relax2xla import ir, tir
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.script import from_source
+from relax2xla.script import relax as R
+
+NAMES = st.sampled_from(["x", "y", "lv", "lv", "gv", "n", "R", "cls", "in", "a.b", "_", "é"])
+DTYPES = st.sampled_from(["float32", "float16", "int64", "int8", "bool", "bfloat16"])
+ATTRS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+UNARY = [R.exp, R.nn.relu, R.stablehlo.tanh, R.stablehlo.negate]
+BINARY = [R.add, R.multiply, R.stablehlo.maximum]
+
+
+class Builder:
+    """Draws one function; ``values`` are the float32 tensors of one shape in scope."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.symbols = [tir.Var(n) for n in draw(st.lists(NAMES, max_size=2))]
+        self.info = R.Tensor(self.dims(), "float32")
+        self.flag = ir.Var("c", R.Tensor((), "bool"))
+
+    def dims(self) -> tuple[tir.Dim, ...]:
+        size: st.SearchStrategy[tir.Dim] = st.integers(0, 9)
+        if self.symbols:
+            one = st.sampled_from(self.symbols)
+            size |= one | one.map(lambda n: n * 2 + 1) | one.map(lambda n: tir.max(n // 2, 3))
+        return tuple(self.draw(st.lists(size, max_size=3)))
+
+    def struct_info(self, depth: int = 2) -> ir.StructInfo:
+        kind = self.draw(st.sampled_from(["tensor", "shape", "prim", "object", "tuple", "func"]))
+        if kind == "tensor":
+            known = self.draw(st.booleans())
+            dtype = self.draw(DTYPES | st.none())
+            if known:
+                return ir.TensorStructInfo(self.dims(), dtype)
+            return ir.TensorStructInfo(None, dtype, ndim=self.draw(st.integers(-1, 3)))
+        if kind == "shape":
+            return ir.ShapeStructInfo(self.dims())
+        if kind == "prim":
+            return ir.PrimStructInfo(self.draw(st.sampled_from(["int64", "float32", "bool"])))
+        if kind == "tuple" and depth:
+            count = self.draw(st.integers(0, 3))
+            return ir.TupleStructInfo([self.struct_info(depth - 1) for _ in range(count)])
+        if kind == "func" and depth:
+            pure = self.draw(st.booleans())
+            return ir.FuncStructInfo([self.struct_info(0)], self.struct_info(0), pure)
+        return ir.ObjectStructInfo()
+
+    def leaf(self, values: list[ir.Expr]) -> ir.Expr:
+        if self.draw(st.integers(0, 5)) == 0:
+            number = self.draw(st.floats(width=32, allow_nan=False))
+            return ir.const(np.full([2] if self.draw(st.booleans()) else [], number, "float32"))
+        return self.draw(st.sampled_from(values))
+
+    def var(self, value: ir.Expr, dataflow: bool = False) -> ir.VarBinding:
+        make = ir.DataflowVar if dataflow else ir.Var
+        return ir.VarBinding(make(self.draw(NAMES), value.struct_info_), value)
+
+    def value(self, values: list[ir.Expr], depth: int) -> ir.Expr:
+        """Something to bind. Values of the common struct info are added to ``values``."""
+        kind = self.draw(st.integers(0, 9 if depth else 6))
+        same = [v for v in values if v.struct_info_ == self.info]
+        if kind <= 1:
+            return self.draw(st.sampled_from(UNARY))(self.draw(st.sampled_from(same)))
+        if kind == 2:
+            op = self.draw(st.sampled_from(BINARY))
+            return op(self.draw(st.sampled_from(same)), self.draw(st.sampled_from(same)))
+        if kind == 3:
+            return ir.Tuple([self.leaf(values) for _ in range(self.draw(st.integers(0, 3)))])
+        if kind == 4:
+            pair = ir.Tuple([self.leaf(values), self.leaf(values)])
+            return ir.TupleGetItem(pair, self.draw(st.integers(0, 1)))
+        if kind == 5:
+            literals = [
+                ir.ShapeExpr(self.dims()),
+                ir.PrimValue(self.draw(st.integers(-9, 9))),
+                ir.StringImm(self.draw(st.text(max_size=5))),
+                ir.DataTypeImm(self.draw(DTYPES)),
+            ]
+            return self.draw(st.sampled_from(literals))
+        if kind == 6:
+            attrs = self.draw(
+                st.dictionaries(st.sampled_from(["axis", "k", "zz"]), ATTRS, max_size=2)
+            )
+            args = [self.leaf(values), *self.draw(st.lists(st.just(self.flag), max_size=1))]
+            infos = [self.struct_info() for _ in range(self.draw(st.integers(1, 2)))]
+            return ir.Call(ir.ExternFunc(self.draw(st.text(max_size=5))), args, attrs, infos)
+        if kind == 7:
+            yes, no = self.seq(values, depth - 1), self.seq(values, depth - 1)
+            return ir.If(self.flag, yes, no)
+        if kind == 8:
+            return self.function([], values, depth - 1)
+        start = ir.const(0.0)
+        i, j = (ir.Var(n, R.Tensor((), "float32")) for n in self.draw(st.tuples(NAMES, NAMES)))
+        total = self.var(R.stablehlo.add(i, j))
+        body = ir.SeqExpr([ir.BindingBlock([total])], total.var)
+        region = ir.Function([i, j], body)
+        rank = range(len(self.info.dims))
+        source = self.draw(st.sampled_from(same))
+        attrs = {"dimensions": tuple(rank)}
+        op = ir.Op.get("relax.stablehlo.reduce")
+        return ir.Call(op, [source, start, region], attrs, [start.struct_info])
+
+    def seq(self, values: list[ir.Expr], depth: int) -> ir.SeqExpr:
+        values = list(values)
+        blocks: list[ir.BindingBlock] = []
+        for dataflow in self.draw(st.sampled_from([[], [False], [True], [False, True, False]])):
+            bindings: list[ir.Binding] = []
+            inside: list[ir.Expr] = list(values)
+            for _ in range(self.draw(st.integers(1, 4))):
+                value = self.value(inside, 0 if dataflow else depth)
+                if isinstance(value, ir.Call):
+                    # A region is bound before its call.
+                    args = list(value.args)
+                    for i, a in enumerate(args):
+                        if isinstance(a, ir.Function):
+                            held = self.var(a)
+                            bindings.append(held)
+                            args[i] = held.var
+                    if args != list(value.args):
+                        value = ir.Call(value.op, args, value.attrs, value.sinfo_args)
+                if isinstance(value, ir.TupleGetItem):
+                    held = self.var(value.tuple_value, dataflow)
+                    bindings.append(held)
+                    value = ir.TupleGetItem(held.var, value.index)
+                local = dataflow and self.draw(st.booleans())
+                made = self.var(value, local)
+                bindings.append(made)
+                inside.append(made.var)
+                if not local:
+                    values.append(made.var)
+            blocks.append((ir.DataflowBlock if dataflow else ir.BindingBlock)(bindings))
+        return ir.SeqExpr(blocks, self.leaf(values))
+
+    def function(self, params: list[ir.Var], values: list[ir.Expr], depth: int) -> ir.Function:
+        return ir.Function(params, self.seq([*params, *values], depth))
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> ir.IRModule:
+    """A module of one or two functions."""
+    mod = ir.IRModule(attrs=draw(st.dictionaries(st.text(max_size=4), ATTRS, max_size=2)))
+    for name in draw(st.sampled_from([["main"], ["f", "g"]])):
+        builder = Builder(draw)
+        params = [ir.Var(draw(NAMES), builder.info), builder.flag]
+        params += [
+            ir.Var(draw(NAMES), builder.struct_info()) for _ in range(draw(st.integers(0, 2)))
+        ]
+        # What the shapes need must be defined by a parameter.
+        params.append(ir.Var("s", ir.ShapeStructInfo(builder.symbols)))
+        attrs = draw(st.dictionaries(st.sampled_from(["k", "z"]), ATTRS, max_size=2))
+        if draw(st.booleans()):
+            attrs["global_symbol"] = name
+        seq = builder.seq(list(params[:1]), 2)
+        pure = draw(st.booleans())
+        mod[name] = ir.Function(params, seq, is_pure=pure, attrs=attrs)
+    return mod
+
+
+@settings(max_examples=150)
+@given(modules())
+def test_print_then_parse(mod: ir.IRModule) -> None:
+    text = mod.script(show_meta=True)
+    again = from_source(text, check_well_formed=False)
+    assert_structural_equal(mod, again)
+    assert again.script(show_meta=True) == text
+
+
+@given(ATTRS)
+def test_attributes(value: object) -> None:
+    func = ir.Function([], ir.Tuple([]), attrs={"global_symbol": "f", "value": value})
+    assert from_source(func.script()).attrs == func.attrs
