@@ -152,6 +152,33 @@ def _result_accuracy() -> Codec:
     return Codec(write, record.read)
 
 
+def _conv_dims() -> Codec:
+    record = _record(
+        hlo.ConvDimensionNumbers,
+        "input_batch_dimension",
+        "input_feature_dimension",
+        "input_spatial_dimensions",
+        "kernel_input_feature_dimension",
+        "kernel_output_feature_dimension",
+        "kernel_spatial_dimensions",
+        "output_batch_dimension",
+        "output_feature_dimension",
+        "output_spatial_dimensions",
+    )
+
+    def write(value: Mapping[str, Any]) -> ir.Attribute:
+        """MLIR aborts the process when it prints numbers that are no order of the axes."""
+        names = ("batch", "feature"), ("input_feature", "output_feature"), ("batch", "feature")
+        for side, (a, b) in zip(("input", "kernel", "output"), names, strict=True):
+            axes = [value[f"{side}_{a}_dimension"], value[f"{side}_{b}_dimension"]]
+            axes += value.get(f"{side}_spatial_dimensions", ())
+            if sorted(axes) != list(range(len(axes))):
+                raise EmitError(f"the {side} dimensions must order 0..{len(axes) - 1}; got {axes}")
+        return record.write(value)
+
+    return Codec(write, record.read)
+
+
 # ---- any attribute (discardable ones, dictionaries of custom calls and composites)
 def write_any(value: Any) -> ir.Attribute:
     """bool, int (i64), float (f64), str, tuple, mapping, or MLIR text as an attribute."""
@@ -268,18 +295,7 @@ CODECS: Final[dict[str, Codec]] = {
         "lhs_contracting_dimensions",
         "rhs_contracting_dimensions",
     ),
-    "conv_dims": _record(
-        hlo.ConvDimensionNumbers,
-        "input_batch_dimension",
-        "input_feature_dimension",
-        "input_spatial_dimensions",
-        "kernel_input_feature_dimension",
-        "kernel_output_feature_dimension",
-        "kernel_spatial_dimensions",
-        "output_batch_dimension",
-        "output_feature_dimension",
-        "output_spatial_dimensions",
-    ),
+    "conv_dims": _conv_dims(),
     "gather_dims": _record(
         hlo.GatherDimensionNumbers,
         "offset_dims",

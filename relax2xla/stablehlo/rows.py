@@ -121,6 +121,10 @@ class RowOp(Op[...]):
         except TVMError as e:
             e.add_note(f"  in {self.describe(call)}")
             raise
+        except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+            error = OpError(f"{self.name}: the attributes do not fit the operands ({e!r})")
+            error.add_note(f"  in {self.describe(call)}")
+            raise error from e
 
     def _operand_names(self, count: int) -> list[str]:
         names = [p.name for p in self.operands]

@@ -65,10 +65,27 @@ ANY = st.recursive(
     ),
     max_leaves=6,
 )
-CONV = (
-    *("input_batch_dimension", "input_feature_dimension", "kernel_input_feature_dimension"),
-    *("kernel_output_feature_dimension", "output_batch_dimension", "output_feature_dimension"),
-)
+
+
+def conv_numbers(spatial: int) -> st.SearchStrategy[Attrs]:
+    order = st.permutations(range(spatial + 2))
+
+    def build(image: list[int], kernel: list[int], out: list[int]) -> Attrs:
+        return Attrs(
+            input_batch_dimension=image[0],
+            input_feature_dimension=image[1],
+            input_spatial_dimensions=image[2:],
+            kernel_input_feature_dimension=kernel[0],
+            kernel_output_feature_dimension=kernel[1],
+            kernel_spatial_dimensions=kernel[2:],
+            output_batch_dimension=out[0],
+            output_feature_dimension=out[1],
+            output_spatial_dimensions=out[2:],
+        )
+
+    return st.builds(build, order, order, order)
+
+
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "any": ANY,
     "bool": st.booleans(),
@@ -117,12 +134,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         lhs_contracting_dimensions=DIMS,
         rhs_contracting_dimensions=DIMS,
     ),
-    "conv_dims": record(
-        **dict.fromkeys(CONV, DIM),
-        input_spatial_dimensions=DIMS,
-        kernel_spatial_dimensions=DIMS,
-        output_spatial_dimensions=DIMS,
-    ),
+    "conv_dims": st.integers(0, 3).flatmap(conv_numbers),
     "gather_dims": record(
         offset_dims=DIMS,
         collapsed_slice_dims=DIMS,

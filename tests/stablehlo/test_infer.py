@@ -406,6 +406,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: hlo.dot(var((2, 3)), var((4, 5))), "contracted dimensions differ: 3 and 4"),
     (lambda: hlo.add(var((2,)), var((2,), "int32")), "one dtype"),
     (lambda: hlo.complex(var((2,), "int32"), var((2,), "int32")), "float32 or float64"),
+    (lambda: hlo.fft(var((4,)), fft_type="RFFT", fft_length=()), "do not fit the operands"),
     (lambda: chlo.top_k(var(()), k=1), "at least one dimension"),
 ]
 
