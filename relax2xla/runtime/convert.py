@@ -6,13 +6,16 @@ is). No dtype ever changes: what does not fit a parameter is an error of the cal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError
+
+# Python values that take the dtype of the parameter that they meet.
+NUMBERS = (bool, int, float, complex, list, tuple)
 
 
 def is_torch(value: Any) -> bool:
@@ -43,12 +46,12 @@ def to_host(value: Any, dtype: str = "") -> np.ndarray[Any, Any]:
         return value
     if is_torch(value):
         return torch_to_numpy(value)
-    if isinstance(value, bool | int | float | complex | list | tuple) and dtype:
+    if isinstance(value, NUMBERS) and dtype:
         return _literal(value, dtype)
     if hasattr(value, "__array__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        return np.from_dlpack(cast("Any", value))
     raise CallError(
         f"expected an array (numpy, jax or torch) or a number; got {type(value).__name__}"
     )

@@ -27,6 +27,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.op import call_attrs, is_op
 from relax2xla.ir.rewrite import bindings_of, post_order
+from relax2xla.tir import Dim
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
 CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -69,71 +70,73 @@ def _fold(func: Function) -> Function:
 
 
 def _use_counts(func: Function) -> Counter[Expr]:
+    """How often each variable is read, those that leave the function once more."""
     counts: Counter[Expr] = Counter()
     for b in bindings_of(func.body):
         if isinstance(b, VarBinding | MatchCast):
-            counts.update(n for n in _operands(b.value) if isinstance(n, Var))
-    counts.update(n for n in _operands(func.body.body) if isinstance(n, Var))
+            counts.update(n for n in post_order(b.value) if isinstance(n, Var))
+    counts.update(n for n in post_order(func.body.body) if isinstance(n, Var))
     return counts
-
-
-def _operands(value: Expr) -> list[Expr]:
-    return list(post_order(value))
 
 
 def _folded(var: Var, bn: Call, convs: dict[Expr, Call], uses: Counter[Expr]) -> list[Binding]:
     """Bindings that make ``var`` the result of ``bn`` (a tuple of three) without it."""
     attrs = call_attrs(bn)
     data, gamma, beta, mean, variance = bn.args
-    info = data.struct_info
-    if attrs["training"] or not isinstance(info, TensorStructInfo) or info.ndim < 0:
+    info, moments = data.struct_info, variance.struct_info
+    if not isinstance(info, TensorStructInfo) or not isinstance(moments, TensorStructInfo):
         return [VarBinding(var, bn)]
-    out: list[Binding] = []
-
-    def bind(name: str, value: Call) -> Var:
-        made = type(var)(f"{var.name_hint}_{name}", value.struct_info, var.span)
-        out.append(VarBinding(made, value, var.span))
-        return made
-
-    def op(name: str, *operands: Expr, **kw: object) -> Call:
-        return Op.get(name)(*operands, **kw)
-
-    dtype = variance.struct_info.dtype  # type: ignore[attr-defined]
-    eps = const(attrs["epsilon"], dtype)
-    scale: Expr = bind("rsqrt", op("relax.rsqrt", bind("eps", op("relax.add", variance, eps))))
+    if attrs["training"] or info.ndim < 0 or moments.dims is None:
+        return [VarBinding(var, bn)]
+    fold = _Bindings(var)
+    channels = moments.dims[0]
+    eps = const(attrs["epsilon"], moments.dtype)
+    scale: Expr = fold("rsqrt", "relax.rsqrt", fold("eps", "relax.add", variance, eps))
     if attrs["scale"]:
-        scale = bind("scale", op("relax.multiply", gamma, scale))
-    shift: Expr = bind("mean", op("relax.multiply", mean, scale))
+        scale = fold("scale", "relax.multiply", gamma, scale)
+    shift: Expr = fold("mean", "relax.multiply", mean, scale)
     if attrs["center"]:
-        shift = bind("shift", op("relax.subtract", beta, shift))
+        shift = fold("shift", "relax.subtract", beta, shift)
     else:
-        shift = bind("shift", op("relax.negative", shift))
+        shift = fold("shift", "relax.negative", shift)
     axis = attrs["axis"] % info.ndim
     conv = convs.get(data)
     if conv is not None and uses[data] == 1 and _channel_axis(conv) == axis:
-        layout = call_attrs(conv)["kernel_layout"]
-        weight = conv.args[1]
-        scale = _along(op, bind, scale, layout.index("O"), len(layout))
-        weight = bind("weight", op("relax.multiply", weight, scale))
-        scaled: Expr = bind(
-            "conv", Call(conv.op, [conv.args[0], weight], conv.attrs, span=conv.span)
-        )
+        layout: str = call_attrs(conv)["kernel_layout"]
+        along = fold.along(scale, channels, layout.index("O"), len(layout))
+        weight = fold("weight", "relax.multiply", conv.args[1], along)
+        again = Call(conv.op, [conv.args[0], weight], conv.attrs, span=conv.span)
+        scaled: Expr = fold.bind("conv", again)
     else:
-        scaled = bind(
-            "scaled", op("relax.multiply", data, _along(op, bind, scale, axis, info.ndim))
-        )
-    result = bind("out", op("relax.add", scaled, _along(op, bind, shift, axis, info.ndim)))
-    out.append(VarBinding(var, Tuple([result, mean, variance]), var.span))
-    return out
+        along = fold.along(scale, channels, axis, info.ndim)
+        scaled = fold("scaled", "relax.multiply", data, along)
+    result = fold("out", "relax.add", scaled, fold.along(shift, channels, axis, info.ndim))
+    return [*fold.made, VarBinding(var, Tuple([result, mean, variance]), var.span)]
+
+
+class _Bindings:
+    """Bindings that take the place of one variable's, in order."""
+
+    def __init__(self, var: Var) -> None:
+        self.var = var
+        self.made: list[Binding] = []
+
+    def bind(self, name: str, value: Call) -> Var:
+        """A new variable for ``value``, named after the one it works for."""
+        made = type(self.var)(f"{self.var.name_hint}_{name}", value.struct_info, self.var.span)
+        self.made.append(VarBinding(made, value, self.var.span))
+        return made
+
+    def __call__(self, name: str, operator: str, *operands: Expr) -> Var:
+        return self.bind(name, Op.get(operator)(*operands))
+
+    def along(self, vector: Expr, size: Dim, axis: int, ndim: int) -> Var:
+        """A vector as a tensor of rank ``ndim`` along ``axis``."""
+        shape: list[Dim] = [1] * ndim
+        shape[axis] = size
+        return self.bind("vec", Op.get("relax.reshape")(vector, shape))
 
 
 def _channel_axis(conv: Call) -> int:
     attrs = call_attrs(conv)
     return (attrs.get("out_layout") or attrs["data_layout"]).index("C")
-
-
-def _along(op: object, bind: object, value: Expr, axis: int, ndim: int) -> Expr:
-    """A vector as a tensor of rank ``ndim`` along ``axis``."""
-    shape = [1] * ndim
-    shape[axis] = value.struct_info.dims[0]  # type: ignore[attr-defined]
-    return bind("vec", op("relax.reshape", value, shape))  # type: ignore[operator]

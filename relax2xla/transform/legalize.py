@@ -103,7 +103,8 @@ class _Legalizer:
     def bind(self, value: Expr, var: Var | None) -> Expr:
         """Bind ``value`` to ``var``, or to a new variable."""
         if var is None:
-            name = value.op.name.rpartition(".")[2] if _op_call(value) else "lv"
+            op = value.op if isinstance(value, Call) else None
+            name = op.name.rpartition(".")[2] if isinstance(op, Op) else "lv"
             var = Var(name, value.struct_info, self.span)
         self.out.append(VarBinding(var, value, self.span))
         return var
@@ -219,10 +220,6 @@ class _Legalizer:
         bindings, self.out = self.out, outer
         blocks = [BindingBlock(bindings)] if bindings else []
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
-
-
-def _op_call(value: Expr) -> Any:
-    return isinstance(value, Call) and isinstance(value.op, Op)
 
 
 def flatten_info(info: StructInfo) -> list[StructInfo]:

@@ -274,7 +274,7 @@ class BoundFunction:
         infos = infos or [p.struct_info for p in self.params]
         self.weights()
         if self._jit is not None:
-            zeros = [np.zeros(i.dims, DTYPES[i.dtype].numpy) for i in infos]  # type: ignore[attr-defined]
+            zeros = [np.zeros(*_key_of(i)) for i in infos]
             xla.block([self(*zeros)])
             return
         leaves = [leaf for i in infos for leaf in flatten_info(i)]

@@ -224,7 +224,8 @@ def _flatten_results(
             return HostValue(tuple(tir.as_dim(d) for d in value.values))
         if isinstance(value, PrimValue):
             literal = tir.simplify(value.value)
-            return HostValue(literal.value if hasattr(literal, "value") else literal)
+            known = isinstance(literal, tir.IntImm | tir.FloatImm)
+            return HostValue(literal.value if known else literal)
         if not isinstance(info, TensorStructInfo):
             raise LegalizeError(
                 f"a result is {show(info)}; only tensors, shapes and numbers can be "

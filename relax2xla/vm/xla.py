@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
@@ -174,7 +175,7 @@ def _program_impl(*args: Any, program: str, outputs: tuple[Any, ...]) -> Any:
 
 def _program_lowering(
     ctx: Any, *args: Any, program: str, outputs: tuple[Any, ...]
-) -> Sequence[ir.Value]:
+) -> Sequence[ir.Value[Any]]:
     """Clone the functions of the program into the module being lowered, and call the entry."""
     target = ctx.module_context.module
     source = ir.Module.parse(program, context=target.context)
