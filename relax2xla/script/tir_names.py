@@ -66,7 +66,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _unchanged(func: Any) -> Any:
+def _unchanged(func: Any, private: bool = False) -> Any:
     """A loop-level function outside of a module has no form here; the name stays what it is."""
     return func
 
