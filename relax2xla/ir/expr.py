@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla import tir
-from relax2xla.dtypes import dtype_name, numpy_dtype
+from relax2xla.dtypes import dtype_name, is_integer, limits, numpy_dtype
 from relax2xla.errors import StructInfoError, TVMError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
 from relax2xla.ir.struct_info import (
@@ -585,8 +585,14 @@ def const(value: Any, dtype: Any = None) -> Constant:
             dtype = "bool"
         elif isinstance(value, int):
             dtype = "int32"
-        elif isinstance(value, float):
-            dtype = "float32"
+        elif isinstance(value, float) and not isinstance(value, np.generic):
+            dtype = "float32"  # np.float64 is a float too, but it has said its dtype
+    if isinstance(value, int) and is_integer(dtype_name(dtype)):
+        low, high = limits(dtype_name(dtype))
+        if not low <= value <= high:
+            raise ValueError(
+                f"the value {value} does not fit {dtype_name(dtype)}; give const a wider dtype"
+            )
     if isinstance(value, Constant):
         value = value.data
     array = np.asarray(value)

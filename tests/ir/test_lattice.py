@@ -1,0 +1,157 @@
+"""The lattice of struct infos."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relax2xla import tir
+from relax2xla.errors import StructInfoError
+from relax2xla.ir import (
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TupleStructInfo,
+)
+from relax2xla.ir import TensorStructInfo as T
+from relax2xla.ir.lattice import Mismatch, SymMap, erase, struct_info_lca, substitute, unify
+
+n, m = tir.Var("n"), tir.Var("m")
+
+dims = st.sampled_from([1, 2, n, m, n * 2])
+shapes = st.lists(dims, max_size=2)
+dtypes = st.sampled_from(["float32", "int8", ""])
+leaves = st.one_of(
+    st.just(ObjectStructInfo()),
+    st.builds(T, shapes, dtypes),
+    st.builds(lambda r, d: T(None, d, ndim=r), st.integers(-1, 2), dtypes),
+    st.builds(ShapeStructInfo, shapes),
+    st.builds(lambda r: ShapeStructInfo(ndim=r), st.integers(-1, 2)),
+    st.sampled_from([PrimStructInfo("int64"), PrimStructInfo(value=n), PrimStructInfo("bool")]),
+)
+infos: st.SearchStrategy[StructInfo] = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(TupleStructInfo, st.lists(inner, max_size=2)),
+        st.builds(FuncStructInfo, st.lists(inner, max_size=1), inner, st.booleans()),
+        st.builds(lambda r: FuncStructInfo(None, r), inner),
+    ),
+    max_leaves=4,
+)
+
+
+@given(infos)
+def test_reflexive_and_bounded(a: StructInfo) -> None:
+    assert a.is_base_of(a)
+    assert ObjectStructInfo().is_base_of(a)
+    assert struct_info_lca(a, a) == a
+    assert a == a
+    assert hash(a) == hash(substitute(a, {}))
+
+
+@given(infos, infos)
+def test_the_common_ancestor_is_above_both(a: StructInfo, b: StructInfo) -> None:
+    top = struct_info_lca(a, b)
+    assert top.is_base_of(a)
+    assert top.is_base_of(b)
+    assert struct_info_lca(b, a).is_base_of(top)
+    assert top.is_base_of(struct_info_lca(b, a))
+
+
+@given(infos, infos, infos)
+def test_transitive(a: StructInfo, b: StructInfo, c: StructInfo) -> None:
+    if a.is_base_of(b) and b.is_base_of(c):
+        assert a.is_base_of(c)
+
+
+@given(infos)
+def test_forgetting_goes_up(a: StructInfo) -> None:
+    known = erase(a, lambda v: False)
+    if not isinstance(a, FuncStructInfo | TupleStructInfo):  # parameters are invariant
+        assert known.is_base_of(a)
+    assert erase(known, lambda v: False) == known
+    assert erase(a, lambda v: True) == a
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (T((n, 2)), T((n, 2)), T((n, 2))),
+        (T((n, 2)), T((m, 2)), T(ndim=2)),
+        (T((n, 2)), T((n,)), T()),
+        (T((n,), "int8"), T((n,)), T((n,), "")),
+        (T((n * 2,)), T((n + n,)), T((n * 2,))),
+        (T((n,)), ShapeStructInfo((n,)), ObjectStructInfo()),
+        (PrimStructInfo(value=1), PrimStructInfo(value=2), PrimStructInfo("int64")),
+        (TupleStructInfo([T((1,))]), TupleStructInfo([T((2,))]), TupleStructInfo([T(ndim=1)])),
+        (TupleStructInfo([]), TupleStructInfo([T()]), ObjectStructInfo()),
+    ],
+)
+def test_common_ancestors(a: StructInfo, b: StructInfo, expected: StructInfo) -> None:
+    assert struct_info_lca(a, b) == expected
+    other = struct_info_lca(b, a)  # equal up to the form of a dimension
+    assert other.is_base_of(expected)
+    assert expected.is_base_of(other)
+
+
+def test_purity_and_parameters_of_functions() -> None:
+    pure, impure = (FuncStructInfo([T((n,))], T((n,)), p) for p in (True, False))
+    assert impure.is_base_of(pure)
+    assert not pure.is_base_of(impure)
+    assert FuncStructInfo.opaque_func().is_base_of(pure)
+    assert not FuncStructInfo([T(ndim=1)], T((n,))).is_base_of(pure)
+
+
+@pytest.mark.parametrize(
+    ("param", "value", "bound"),
+    [
+        (T((n, m)), T((3, m * 2)), {n: 3, m: m * 2}),
+        (T((n, n)), T((3, m)), {n: 3}),
+        (T(ndim=2), T((3, 4)), {}),
+        (T((n,)), T(ndim=1), {}),
+        (T((n,)), ObjectStructInfo(), {}),
+        (ShapeStructInfo((n, 2)), ShapeStructInfo((1, 2)), {n: 1}),
+        (PrimStructInfo(value=n), PrimStructInfo(value=5), {n: 5}),
+        (TupleStructInfo([T((n,)), T((n * 2,))]), TupleStructInfo([T((3,)), T((6,))]), {n: 3}),
+    ],
+)
+def test_unify(param: StructInfo, value: StructInfo, bound: SymMap) -> None:
+    env: SymMap = {}
+    unify(param, value, env)
+    assert env == bound
+
+
+@pytest.mark.parametrize(
+    ("param", "value", "message"),
+    [
+        (T((n, n)), T((3, 4)), r"dimension 1 is 4, expected 3 \(n\)"),
+        (T((2,)), T((3,)), "dimension 0 is 3, expected 2$"),
+        (T((2,)), T((2,), "int8"), "dtype int8, expected float32"),
+        (T(ndim=1), T((2, 2)), "rank 2, expected 1"),
+        (ShapeStructInfo(ndim=1), ShapeStructInfo(ndim=2), "rank 2, expected 1"),
+        (T((2,)), ShapeStructInfo((2,)), r"Shape\(\[2\]\), expected Tensor"),
+        (PrimStructInfo("int64"), PrimStructInfo("int32"), "dtype int32, expected int64"),
+        (TupleStructInfo([T()]), TupleStructInfo([]), "0 fields, expected 1"),
+        (TupleStructInfo([T((1,))]), TupleStructInfo([T((2,))]), "field 0: dimension 0 is 2"),
+        (TupleStructInfo([T((n,)), T((n * 2,))]), TupleStructInfo([T((3,)), T((5,))]), "field 1"),
+    ],
+)
+def test_unify_errors(param: StructInfo, value: StructInfo, message: str) -> None:
+    with pytest.raises(Mismatch, match=message):
+        unify(param, value, {})
+
+
+def test_struct_infos_refuse_contradictions() -> None:
+    with pytest.raises(StructInfoError, match="shape or ndim, not both"):
+        T((2, 3), ndim=3)
+    with pytest.raises(StructInfoError, match="values or ndim, not both"):
+        ShapeStructInfo((2,), ndim=1)
+    with pytest.raises(StructInfoError, match="must not be negative"):
+        T((-1,))
+    with pytest.raises(StructInfoError, match="a dtype, a value, or both"):
+        PrimStructInfo()
+    with pytest.raises(StructInfoError, match="leave the dtype out"):
+        PrimStructInfo("int32", tir.Var("n"))
