@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,3 +189,26 @@ def test_print_then_parse(mod: ir.IRModule) -> None:
 def test_attributes(value: object) -> None:
     func = ir.Function([], ir.Tuple([]), attrs={"global_symbol": "f", "value": value})
     assert from_source(func.script()).attrs == func.attrs
+
+
+def test_programs_of_jax() -> None:
+    """What the StableHLO reader makes of JAX programs: regions, nested attributes, calls."""
+    jax = pytest.importorskip("jax")
+    from relax2xla.stablehlo import parse, read
+
+    def network(x, w, flag):  # type: ignore[no-untyped-def]
+        y = jax.lax.fori_loop(0, 3, lambda i, a: jax.numpy.tanh(a @ w) + jax.numpy.sort(a, 0), x)
+        y = jax.lax.cond(flag, lambda v: v * 2, lambda v: v[::-1], y)
+        image = jax.lax.conv_general_dilated(y[None, None], w[None, None], (1, 1), "SAME")
+        return jax.nn.softmax(y), jax.numpy.argmax(y, 1), image, y[jax.numpy.array([1, 0])]
+
+    def loss(*args):  # type: ignore[no-untyped-def]
+        return network(*args)[0][0, 0]
+
+    x = np.ones((4, 4), "float32")
+    for f in (network, jax.grad(loss)):
+        mod = read(parse(jax.jit(f).lower(x, x, True).as_text()))
+        text = mod.script(show_meta=True)
+        again = from_source(text)
+        assert_structural_equal(mod, again)
+        assert again.script(show_meta=True) == text
