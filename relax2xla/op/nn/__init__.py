@@ -15,6 +15,9 @@ from .activation import softmax as softmax
 from .activation import softplus as softplus
 from .attention import attention as attention
 from .attention import attention_bias as attention_bias
+from .attention import attention_op as attention_op
+from .attention import attention_var_len as attention_var_len
+from .attention import attention_var_len_op as attention_var_len_op
 from .conv import conv1d as conv1d
 from .conv import conv1d_transpose as conv1d_transpose
 from .conv import conv2d as conv2d

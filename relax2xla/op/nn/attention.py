@@ -17,6 +17,7 @@ from relax2xla.op._lower import (
     convert,
     dot_general,
     dtype_of,
+    full,
     full_like,
     hlo,
     iota,
@@ -106,21 +107,36 @@ def _lower(
     mask: str | None,
     window: int | None,
 ) -> Expr:
-    """Two products with batch axes (batch, heads); no operand is transposed."""
+    """Attention with a mask that depends on positions alone."""
+    shape = (shape_of(query)[1], shape_of(key)[1])
+    return _attend(query, key, value, bias, scale, *_seen(shape, mask, window))
+
+
+def _attend(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None,
+    scale: float | None,
+    seen: Expr | None,
+    blind: bool,
+) -> Expr:
+    """Two products with batch axes (batch, heads); no operand is transposed.
+
+    ``seen``: which scores (seq, seq_kv) count; ``blind``: whether some query may see no key at all.
+    """
     dtype = dtype_of(query)
     wide = sum_dtype(dtype)
-    depth = shape_of(query)[3]
     scores = dot_general(query, key, ([3], [3]), ((0, 2), (0, 2)), wide)  # batch, heads, q, k
-    factor = 1.0 / math.sqrt(depth) if scale is None else scale
+    shape = shape_of(scores)
+    factor = 1.0 / math.sqrt(shape_of(query)[3]) if scale is None else scale
     if factor != 1.0:
         scores = hlo("multiply", scores, full_like(scores, factor))
     if bias is not None:
-        added = convert(bias, wide)
-        scores = hlo("add", scores, broadcast_to(added, shape_of(scores)))
-    seen, blind = _seen(shape_of(scores), mask, window)
+        scores = hlo("add", scores, broadcast_to(convert(bias, wide), shape))
     if seen is not None:
+        seen = broadcast_in_dim(seen, shape, (2, 3))
         scores = select(seen, scores, full_like(scores, -math.inf))
-    shape = shape_of(scores)
     top = reduce(scores, "maximum", [3])
     powers = hlo("exponential", hlo("subtract", scores, spread(top, shape, [3])))
     if seen is not None and blind:
@@ -133,9 +149,9 @@ def _lower(
     return convert(transpose(mixed, (0, 2, 1, 3)), dtype)
 
 
-def _seen(shape: tuple[int, ...], mask: str | None, window: int | None) -> tuple[Expr | None, bool]:
-    """Which scores count, as (batch, heads, q, k), and whether some query sees no key at all."""
-    rows, columns = shape[2:]
+def _seen(shape: tuple[int, int], mask: str | None, window: int | None) -> tuple[Expr | None, bool]:
+    """Which scores (seq, seq_kv) count, and whether some query sees no key at all."""
+    rows, columns = shape
     if mask is None and window is None:
         return None, False
     offset = abs(rows - columns) if mask == "BottomRight" else 0
@@ -150,7 +166,7 @@ def _seen(shape: tuple[int, ...], mask: str | None, window: int | None) -> tuple
         seen = recent if seen is None else hlo("and", seen, recent)
         blind = rows - 1 + offset - window >= columns - 1
     assert seen is not None
-    return broadcast_in_dim(seen, shape, (2, 3)), blind
+    return seen, blind
 
 
 @op("relax.nn.attention", doc=_DOC.format(plus="", bias=""))
@@ -220,3 +236,113 @@ def attention(
     if bias is None:
         return attention_op(query, key, value, scale, causal_mask, window_size)
     return attention_bias(query, key, value, bias, scale, causal_mask, window_size)
+
+
+# ---- sequences of various lengths, one after the other
+@op("relax.nn.attention_var_len")
+def attention_var_len_op(
+    queries: Expr,
+    keys: Expr,
+    values: Expr,
+    seqstart_q: Expr,
+    seqstart_k: Expr,
+    max_seqlen_q: Expr,
+    max_seqlen_k: Expr,
+    scale: Scale = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """Attention within each of several sequences that lie one after the other.
+
+    queries:    (1, total, heads, depth), a float dtype
+    keys:       (1, total_kv, heads, depth); values: (1, total_kv, heads, depth_v); same dtype
+    seqstart_q, seqstart_k: (sequences + 1,), int32: where each sequence starts, and the total
+    max_seqlen_q, max_seqlen_k: the longest sequence, int32: of no effect on the result
+    scale, causal_mask, window_size: as in ``attention``, with positions and lengths of a sequence
+    result:     (1, total, heads, depth_v), dtype of ``queries``
+    Raises ``OpError`` for other ranks, dtypes and sizes, and unknown masks.
+    """
+    for name, operand in (("queries", queries), ("keys", keys), ("values", values)):
+        info = want_tensor(operand, name, FLOAT, 4)
+        if info.dims is not None and isinstance(info.dims[0], int) and info.dims[0] != 1:
+            raise OpError(f"`{name}` must have a first axis of size 1; got {show(info)}")
+    starts = [
+        want_tensor(operand, name, ("int32",), 1)
+        for name, operand in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k))
+    ]
+    counts = [i.dims[0] for i in starts if i.dims is not None and isinstance(i.dims[0], int)]
+    if len(set(counts)) > 1:
+        raise OpError(f"`seqstart_q` and `seqstart_k` must have one size; got {counts}")
+    for name, operand in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+        want_tensor(operand, name, ("int32",))
+    return _infer(queries, keys, values, None, causal_mask, window_size)
+
+
+@attention_var_len_op.legalize
+def _attention_var_len_op(
+    queries: Expr,
+    keys: Expr,
+    values: Expr,
+    seqstart_q: Expr,
+    seqstart_k: Expr,
+    max_seqlen_q: Expr,
+    max_seqlen_k: Expr,
+    scale: Scale = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> Expr:
+    shape = (shape_of(queries)[1], shape_of(keys)[1])
+
+    def rows(x: Expr) -> Expr:
+        return broadcast_in_dim(x, shape, (0,))
+
+    def columns(x: Expr) -> Expr:
+        return broadcast_in_dim(x, shape, (1,))
+
+    order_q, at_q, length_q = _places(seqstart_q, shape[0])
+    order_k, at_k, length_k = _places(seqstart_k, shape[1])
+    seen = compare(rows(order_q), columns(order_k), "EQ")
+    last = rows(at_q)
+    if causal_mask == "BottomRight":
+        gap = hlo("abs", hlo("subtract", rows(length_q), columns(length_k)))
+        last = hlo("add", last, gap)
+    if causal_mask is not None:
+        seen = hlo("and", seen, compare(columns(at_k), last, "LE"))
+    if window_size is not None:
+        first = hlo("subtract", last, full_like(last, window_size))
+        seen = hlo("and", seen, compare(columns(at_k), first, "GT"))
+    return _attend(queries, keys, values, None, scale, seen, True)
+
+
+def _places(starts: Expr, total: int) -> tuple[Expr, Expr, Expr]:
+    """Of each token: the number of its sequence, its place there, and the sequence's length."""
+    shape = (total, shape_of(starts)[0])
+    token = iota(shape, 0, "int32")
+    bounds = broadcast_in_dim(starts, shape, (1,))
+    begun = compare(token, bounds, "GE")
+    order = reduce(convert(begun, "int32"), "add", [1])
+    first = reduce(select(begun, bounds, full(shape, 0, "int32")), "maximum", [1])
+    behind = reduce(select(begun, full(shape, total, "int32"), bounds), "minimum", [1])
+    return order, hlo("subtract", iota((total,), 0, "int32"), first), hlo("subtract", behind, first)
+
+
+def attention_var_len(
+    queries: Expr,
+    keys: Expr,
+    values: Expr,
+    seqstart_q: Expr,
+    max_seqlen_q: Expr,
+    seqstart_k: Expr | None = None,
+    max_seqlen_k: Expr | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> Call:
+    """A call of ``relax.nn.attention_var_len``; keys start where queries do unless said otherwise,
+    as in TVM.
+    """
+    return attention_var_len_op(
+        *(queries, keys, values, seqstart_q),
+        *(seqstart_q if seqstart_k is None else seqstart_k, max_seqlen_q),
+        *(max_seqlen_q if max_seqlen_k is None else max_seqlen_k, scale, causal_mask, window_size),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,27 @@ def test_values(dtype: torch.dtype, tol: float) -> None:
     batch.check()
 
 
+def test_var_len() -> None:
+    batch = Batch()
+    lengths_q, lengths_k = [3, 0, 5, 2], [3, 2, 4, 6]
+    q, k, v = random(1, 10, 2, 4), random(1, 15, 2, 4), random(1, 15, 2, 3)
+    starts_q, starts_k = (np.cumsum([0, *x]).astype(np.int32) for x in (lengths_q, lengths_k))
+    operands = [batch.var(x) for x in (q, k, v, starts_q, np.int32(5), starts_k, np.int32(6))]
+    for mask, window in ((None, None), ("TopLeft", None), ("BottomRight", None), ("TopLeft", 2)):
+        made = nn.attention_var_len(*operands, causal_mask=mask, window_size=window)
+        parts: list[torch.Tensor] = []
+        for i in range(4):
+            a, b = (slice(s[i], s[i + 1]) for s in (starts_q, starts_k))
+            seen = seen_by(lengths_q[i], lengths_k[i], mask, window)
+            parts.append(reference(q[:, a], k[:, b], v[:, b], None, None, seen))
+        batch.add(f"{mask} {window}", made, torch.cat(parts, 1))
+    same = nn.attention_var_len(*[operands[0]] * 3, *operands[3:5])
+    pieces = [q[:, a:b] for a, b in itertools.pairwise(starts_q)]
+    want = torch.cat([reference(x, x, x, None, None, None) for x in pieces], 1)
+    batch.add("same", same, want)
+    batch.check()
+
+
 def test_large_scores_do_not_overflow() -> None:
     batch = Batch()
     q = random(1, 3, 1, 16, dtype=torch.float16) * 60
@@ -120,6 +142,13 @@ def test_struct_info_and_names() -> None:
     assert nn.attention(unknown, k, v).struct_info == unknown.struct_info
 
 
+def var_len(**changes: Var) -> Any:
+    start, longest = tensor(4, dtype="int32"), tensor(dtype="int32")
+    q, k, v = (tensor(1, n, 2, 4) for n in (10, 15, 15))
+    operands = {"queries": q, "keys": k, "values": v, "seqstart_q": start, "max_seqlen_q": longest}
+    return nn.attention_var_len(**{**operands, **changes})
+
+
 Q, K, V = tensor(2, 5, 4, 8), tensor(2, 6, 4, 8), tensor(2, 6, 4, 8)
 
 
@@ -140,6 +169,10 @@ Q, K, V = tensor(2, 5, 4, 8), tensor(2, 6, 4, 8), tensor(2, 6, 4, 8)
         (lambda: nn.attention(Q, K, V, tensor(1, 2, 4, 5, 6)), "`bias` must be broadcastable"),
         (lambda: nn.attention(tensor(2, 5, 4, 8, dtype="float16"), K, V), "must have one dtype"),
         (lambda: nn.attention(tensor(2, 5, 4, 8, dtype="int32"), K, V), "`query` must be one of"),
+        (lambda: var_len(queries=Q), "`queries` must have a first axis of size 1"),
+        (lambda: var_len(seqstart_q=tensor(4)), "`seqstart_q` must be one of int32"),
+        (lambda: var_len(seqstart_k=tensor(5, dtype="int32")), "must have one size"),
+        (lambda: var_len(max_seqlen_k=tensor()), "`max_seqlen_k` must be one of int32"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:
