@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from relax2xla.errors import Gap, OpNotImplemented
 
 
@@ -17,6 +19,11 @@ class Unsupported(Exception):
         self.hint = hint
 
 
+def _place(where: str) -> str:
+    """The module and line of "node, in module, file:line"; all of it where there are none."""
+    return where.partition(", ")[2] or where
+
+
 class Gaps:
     """The gaps of one model, grouped by operator and reason in order of first appearance."""
 
@@ -28,6 +35,21 @@ class Gaps:
         """Note that ``op`` at ``where`` cannot be converted because of ``reason``."""
         self._found.setdefault((op, reason, hint), []).append(where)
 
+    def keep(self, earlier: Gaps) -> None:
+        """Take over the gaps with a hint from an ``earlier`` walk over the same program.
+
+        What was found since at the same places of the source is dropped: it comes from torch's
+        own rewriting of the operator that the earlier gap names.
+        """
+        named = {key: at for key, at in earlier._found.items() if key[2]}
+        known = {_place(where) for at in named.values() for where in at}
+        rest: dict[tuple[str, str, str], list[str]] = {}
+        for key, at in self._found.items():
+            left = [where for where in at if _place(where) not in known]
+            if left and key not in named:
+                rest[key] = left
+        self._found = {**named, **rest}
+
     def __bool__(self) -> bool:
         return bool(self._found)
 
@@ -36,10 +58,14 @@ class Gaps:
         return [Gap(op, why, tuple(at), hint) for (op, why, hint), at in self._found.items()]
 
     def raise_if_any(self) -> None:
-        """Raise one :class:`OpNotImplemented` that lists every gap, if there is one."""
+        """:meth:`raise_all`, if there is a gap."""
         if self._found:
-            count = sum(map(len, self._found.values()))
-            nodes = "node" if count == 1 else "nodes"
-            raise OpNotImplemented(
-                f"{count} {nodes} of this {self.source} cannot be converted to Relax:", self.gaps()
-            )
+            self.raise_all()
+
+    def raise_all(self) -> NoReturn:
+        """Raise one :class:`OpNotImplemented` that lists every gap."""
+        count = sum(map(len, self._found.values()))
+        nodes = "node" if count == 1 else "nodes"
+        raise OpNotImplemented(
+            f"{count} {nodes} of this {self.source} cannot be converted to Relax:", self.gaps()
+        )

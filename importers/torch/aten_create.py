@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Making tensors: constant fills, ranges, and scalars."""
 
 from __future__ import annotations
@@ -68,9 +69,7 @@ def scalar_tensor(ctx: Context, s: Any, dtype: Any = None) -> Expr:
 
 
 @aten("arange", "arange.start", "arange.start_step")
-def arange(
-    ctx: Context, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None
-) -> Expr:
+def arange(ctx: Context, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None) -> Expr:
     """Steps are counted in the dtype of the arguments, as in torch; then converted."""
     kind = ctx.dtype()
     if any(isinstance(v, float) for v in (start, end, step)) and not is_float(kind):

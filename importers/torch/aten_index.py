@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Indexing with tensors, gathering and scattering.
 
 Relax counts indices from the front; negative ones are wrapped here, as in torch.
@@ -42,7 +43,7 @@ def take(ctx: Context, self: Expr, index: Expr) -> Expr:
 
 @aten("gather")
 def gather(ctx: Context, self: Expr, dim: int, index: Expr, sparse_grad: bool = False) -> Expr:
-    """``index`` may be shorter than ``self`` along every axis; ``sparse_grad`` is the gradient's."""
+    """``index`` may be shorter than ``self``; ``sparse_grad`` concerns the gradient."""
     ndim = ndim_of(self)
     if ndim == 0 or ndim_of(index) == 0:
         flat = R.reshape(self, (-1,))
@@ -64,9 +65,7 @@ SCATTER_REDUCTIONS = {"sum": "add", "add": "add", "multiply": "mul", "prod": "mu
 SCATTER_EXTREMA = {"amax": "max", "amin": "min"}
 
 
-def _scatter(
-    ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, reduction: str
-) -> Expr:
+def _scatter(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
     ndim = ndim_of(self)
     if ndim == 0:
         flat, at = R.reshape(self, (1,)), R.reshape(index, (1,))
@@ -101,14 +100,18 @@ def scatter_value(
 
 @aten("scatter_reduce.two")
 def scatter_reduce(
-    ctx: Context, self: Expr, dim: int, index: Expr, src: Expr, reduce: str, include_self: bool = True
+    ctx: Context,
+    self: Expr,
+    dim: int,
+    index: Expr,
+    src: Expr,
+    reduce: str,
+    include_self: bool = True,
 ) -> Expr:
     kind = {**SCATTER_REDUCTIONS, **SCATTER_EXTREMA}.get(reduce)
     if kind is None or not include_self:
         raise Unsupported(f"scatter_reduce with reduce={reduce!r}, include_self={include_self}")
     return _scatter(ctx, self, dim, index, _cut(ctx, src, index, None), kind)
-
-
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
@@ -150,7 +153,9 @@ def _broadcast(ctx: Context, indices: Sequence[Expr]) -> list[Expr]:
     dims = getattr(info, "dims", None)
     if dims is None:
         raise Unsupported("index tensors whose common shape is not known")
-    return [ctx.cast(i if dims_of(i) == dims else R.broadcast_to(i, dims), "int64") for i in indices]
+    return [
+        ctx.cast(i if dims_of(i) == dims else R.broadcast_to(i, dims), "int64") for i in indices
+    ]
 
 
 def _coordinates(indices: Sequence[Expr]) -> Expr:
@@ -236,7 +241,7 @@ def _between(ctx: Context, x: Expr, part: Expr, axis: int, start: Any, stop: Any
     parts = [ctx.cast(part, dtype_of(x))]
     if not (isinstance(start, int) and start == 0):
         parts.insert(0, take_range(x, axis, 0, start))
-    if not stop == size:
+    if stop != size:
         parts.append(take_range(x, axis, stop, size))
     return parts[0] if len(parts) == 1 else R.concat(parts, axis)
 

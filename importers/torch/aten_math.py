@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Element-wise arithmetic, comparison, logic and activations.
 
 Type promotion is torch's: operands are cast to the dtype that torch computes in, numbers become
@@ -418,9 +419,7 @@ def leaky_relu(ctx: Context, self: Expr, negative_slope: float = 0.01) -> Expr:
 
 
 @aten("elu")
-def elu(
-    ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
-) -> Expr:
+def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Expr:
     dtype = dtype_of(self)
     grown = self if input_scale == 1 else R.multiply(self, scalar(input_scale, dtype))
     below = R.multiply(row("exponential_minus_one", grown), scalar(alpha * scale, dtype))

@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Matrix products, convolutions, pooling, normalisation, attention, embedding, losses."""
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ Ints = Sequence[int]
 # -- products ------------------------------------------------------------------------------------
 @aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
 def matmul(
-    ctx: Context, self: Expr, other: Any = None, mat2: Any = None, vec: Any = None, tensor: Any = None
+    ctx: Context,
+    self: Expr,
+    other: Any = None,
+    mat2: Any = None,
+    vec: Any = None,
+    tensor: Any = None,
 ) -> Expr:
     right = next(v for v in (other, mat2, vec, tensor) if v is not None)
     return R.matmul(self, right)
@@ -53,9 +59,7 @@ def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Exp
 
 
 @aten("addmm")
-def addmm(
-    ctx: Context, self: Expr, mat1: Expr, mat2: Expr, beta: Any = 1, alpha: Any = 1
-) -> Expr:
+def addmm(ctx: Context, self: Expr, mat1: Expr, mat2: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
     return _plus(ctx, self, R.matmul(mat1, mat2), beta, alpha)
 
 
@@ -256,9 +260,13 @@ def _avg_pool(ndim: int) -> Function:
         window = _per_axis(kernel_size, ndim)
         step = _per_axis(stride, ndim) if stride else window
         pads, one = _per_axis(padding, ndim), [1] * ndim
-        if divisor_override is not None:
-            raise Unsupported(f"the argument divisor_override={divisor_override}")
-        y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        if divisor_override is None:
+            y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        elif ceil_mode:
+            raise Unsupported(f"divisor_override={divisor_override} with ceil_mode")
+        else:
+            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
+            y = _scale(y, math.prod(window) / divisor_override)
         return _unbatched(ctx, y, alone)
 
     return convert
@@ -668,9 +676,7 @@ def l1_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
 
 
 @aten("cosine_similarity")
-def cosine_similarity(
-    ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float = 1e-8
-) -> Expr:
+def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float = 1e-8) -> Expr:
     a, b = (ctx.emit(x) for x in ctx.promote(x1, x2))
     dtype = dtype_of(a)
     if not is_float(dtype):

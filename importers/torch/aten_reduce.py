@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Reductions, scans, sorting and searching along axes."""
 
 from __future__ import annotations

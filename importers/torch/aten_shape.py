@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Reshaping, slicing, joining, and what only changes dtype or memory.
 
 Operators that keep the elements in row-major order are all ``reshape`` to the shape that torch

@@ -93,38 +93,29 @@ def _prototype(x: Expr) -> torch.Tensor:
 
 
 def result_type(*values: Any) -> str:
-    """dtype that torch computes in when these tensors and numbers meet."""
-    dimensioned: torch.dtype | None = None
-    scalars: torch.dtype | None = None
-    numbers: torch.dtype | None = None
+    """dtype that torch computes in when these tensors and numbers meet.
 
-    def join(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:
-        return b if a is None else torch.promote_types(a, b)
-
+    Tensors with dimensions come first, then those of rank 0, then numbers; an operand of a lower
+    kind counts only where it is of a higher category (bool, integer, float, complex).
+    """
+    groups: list[torch.dtype | None] = [None, None, None]
     for v in values:
         if isinstance(v, Expr):
             proto = _prototype(v)
-            if proto.ndim:
-                dimensioned = join(dimensioned, proto.dtype)
-            else:
-                scalars = join(scalars, proto.dtype)
-        elif isinstance(v, tir.PrimExpr):
-            numbers = join(numbers, torch.int64)
+            kind, dtype = (0 if proto.ndim else 1), proto.dtype
         else:
-            numbers = join(numbers, torch.result_type(v, v))
-    # A lower kind of operand counts only where it is of a higher category.
-    found = None
-    for group, shape in ((dimensioned, (1,)), (scalars, ()), (numbers, None)):
-        if group is None:
-            continue
-        if found is None:
-            found = group
-        elif shape == ():
-            found = torch.result_type(_meta(found, (1,)), _meta(group, ()))
-        else:
-            found = torch.result_type(_meta(found, (1,)), _NUMBER[_category(group)])
+            kind = 2
+            dtype = torch.int64 if isinstance(v, tir.PrimExpr) else torch.result_type(v, v)
+        known = groups[kind]
+        groups[kind] = dtype if known is None else torch.promote_types(known, dtype)
+    dimensioned, scalars, numbers = groups
+    found = dimensioned or scalars or numbers
     if found is None:
         raise Unsupported("no operand has a dtype")
+    if dimensioned is not None and scalars is not None:
+        found = torch.result_type(_meta(dimensioned, (1,)), _meta(scalars, ()))
+    if numbers is not None and found is not numbers:
+        found = torch.result_type(_meta(found, (1,)), _NUMBER[_category(numbers)])
     return dtype_name(found)
 
 

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from relax2xla import tir
@@ -51,7 +52,6 @@ WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 # What they check is settled when the program is exported (dtypes, devices), or stands in the
 # bounds of the symbolic variables.
 CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
-ROUNDS = 4
 
 
 def from_exported_program(
@@ -85,17 +85,17 @@ def from_exported_program(
     options = (keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
     if needs_functionalization(program.graph_module):
         program = decompose(program, {})
+    importer = Importer(program, *options)
+    mod = importer.run()
     tried: set[Any] = set()
-    for _ in range(ROUNDS):
+    while mod is None and (table := decompositions(importer.open - tried)):
+        tried |= set(table)
+        before, program = importer.gaps, decompose(program, table)
         importer = Importer(program, *options)
         mod = importer.run()
-        table = {} if mod is not None else decompositions(importer.open - tried)
-        if mod is not None or not table:
-            break
-        tried |= set(table)
-        program = decompose(program, table)
-    importer.gaps.raise_if_any()
-    assert mod is not None
+        importer.gaps.keep(before)
+    if mod is None:
+        importer.gaps.raise_all()
     return mod
 
 
@@ -205,7 +205,7 @@ class Importer:
                     self.env[node] = self.weights.constant(tensor)
             elif spec.kind != InputKind.USER_INPUT:
                 self.gaps.add(f"input {spec.arg.name}", f"an input of kind {spec.kind.name}", "")
-            elif hasattr(spec.arg, "value"):
+            elif isinstance(spec.arg, ConstantArgument):
                 self.env[node] = spec.arg.value  # a number that the export has fixed
             else:
                 inputs.append(self.parameter(node, node.name))
@@ -213,10 +213,10 @@ class Importer:
 
     def tensor_of(self, spec: Any) -> torch.Tensor:
         """The value of a parameter, buffer or constant."""
-        state = self.program.state_dict
-        if spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state:
-            return state[spec.target]
-        return self.program.constants[spec.target]
+        state: Any = self.program.state_dict
+        constants: Any = self.program.constants
+        stored = spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state
+        return (state if stored else constants)[spec.target]
 
     def parameter(self, node: Node, source: str) -> Var:
         """A parameter of ``main`` for a placeholder."""
@@ -301,7 +301,7 @@ class Importer:
         try:
             value = self.value(node, expected)
         except Unsupported as e:
-            if not e.hint and isinstance(node.target, torch._ops.OpOverload):
+            if not e.hint and isinstance(node.target, OpOverload):
                 self.open.add(node.target)
             self.gaps.add(str(node.target), e.reason, self.spans.where(node), e.hint)
             return self.stand_in(node, expected)
@@ -315,13 +315,15 @@ class Importer:
         if target is operator.getitem:
             container, index = self.read(node.args[0]), node.args[1]
             if container[index] is None and node.users:
-                raise Unsupported(f"its output {index} is not computed", "use the first output only")
+                raise Unsupported(
+                    f"its output {index} is not computed", "use the first output only"
+                )
             return container[index]
         if isinstance(expected, bool | int | float):
             return expected  # arithmetic on sizes that the export has settled
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             return self.call(node, target)
-        if isinstance(target, torch._ops.HigherOrderOperator):
+        if isinstance(target, HigherOrderOperator):
             return self.inline(node, target)
         raise Unsupported("no converter for this function")
 
@@ -377,7 +379,7 @@ class Importer:
             if isinstance(expected, torch.Tensor):
                 value = self.compared(node, value, expected)
         target = node.target
-        if isinstance(target, torch._ops.OpOverload) and functional_form(target) is not None:
+        if isinstance(target, OpOverload) and functional_form(target) is not None:
             self.overwrite(node, value)
         return value
 
@@ -387,7 +389,7 @@ class Importer:
         while isinstance(changed, Node):
             self.env[changed] = value
             target = changed.target
-            inplace = isinstance(target, torch._ops.OpOverload) and functional_form(target)
+            inplace = isinstance(target, OpOverload) and functional_form(target)
             changed = changed.args[0] if inplace else None
 
     def compared(self, node: Node, value: Expr, expected: torch.Tensor) -> Expr:

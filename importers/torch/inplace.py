@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name
@@ -43,6 +44,12 @@ FRESH_COMPOSITES = frozenset(
 )
 
 
+def _schema(op: Any) -> Any:
+    """The schema of an operator; None for a Python function."""
+    overload: Any = op if isinstance(op, OpOverload) else None
+    return None if overload is None else overload._schema
+
+
 @lru_cache(maxsize=1024)
 def functional_form(op: Any) -> Any:
     """``aten.relu`` for ``aten.relu_``; None for an operator that does not write in place."""
@@ -60,14 +67,16 @@ def functional_form(op: Any) -> Any:
 @lru_cache(maxsize=1024)
 def makes_new_memory(op: Any) -> bool:
     """Whether the results of ``op`` never share memory with its arguments."""
-    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable:
+    schema = _schema(op)
+    if schema is None or schema.is_mutable:
         return False
-    if any(r.alias_info is not None for r in op._schema.returns):
+    if any(r.alias_info is not None for r in schema.returns):
         return False
     if operator_name(op) in FRESH_COMPOSITES:
         return True
-    key = "CompositeImplicitAutograd"
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+    dispatcher: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+    composite = "CompositeImplicitAutograd"
+    return not dispatcher._dispatch_has_kernel_for_dispatch_key(op.name(), composite)
 
 
 def needs_functionalization(module: GraphModule) -> bool:
@@ -86,7 +95,8 @@ def needs_functionalization(module: GraphModule) -> bool:
 
 
 def _mutable(op: Any) -> bool:
-    return isinstance(op, torch._ops.OpOverload) and op._schema.is_mutable
+    schema = _schema(op)
+    return schema is not None and schema.is_mutable
 
 
 def _writes(module: GraphModule) -> bool:

@@ -11,7 +11,9 @@ from relax2xla.ir import Span
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # Frames inside torch say nothing of the user's source.
-LIBRARY = re.compile(r"[/\\]site-packages[/\\]torch[/\\]|[/\\]torch[/\\](nn|_dynamo|export|fx)[/\\]")
+LIBRARY = re.compile(
+    r"[/\\]site-packages[/\\]torch[/\\]|[/\\]torch[/\\](nn|_dynamo|export|fx)[/\\]"
+)
 
 
 class Spans:

@@ -122,7 +122,8 @@ def check_table(table: dict[str, tuple[Any, ...]], scale: float = 1.0) -> None:
                 compare([next(got) for _ in want], want, scale)
             except AssertionError as e:
                 wrong[name] = str(e)
-    except Exception as together:
+    except Exception as error:
+        together = str(error)
         for name, (function, *own) in table.items():
             try:
                 check(function, own, scale=scale)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -11,14 +10,13 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from .helpers import check, check_table  # noqa: E402
+from .helpers import check_table  # noqa: E402
 
 g = torch.Generator().manual_seed(0)
 
 
 def randn(*shape: int) -> Any:
     return torch.randn(*shape, generator=g)
-
 
 
 X = randn(4, 3, 5)
@@ -61,7 +59,9 @@ def test_writing() -> None:
             "scatter, longer source": (lambda x, i, s: x.scatter(0, i[:, :2], s), base, at, src),
             "scatter_add": (lambda x, i, s: x.scatter_add(0, i, s), base, at, src),
             "scatter_reduce": (
-                lambda x, i, s: [x.scatter_reduce(0, i, s, r) for r in ("sum", "prod", "amax", "amin")],
+                lambda x, i, s: [
+                    x.scatter_reduce(0, i, s, r) for r in ("sum", "prod", "amax", "amin")
+                ],
                 base,
                 at,
                 src,
@@ -94,7 +94,10 @@ def test_making() -> None:
             "fills": (lambda x: (torch.zeros(2, 3), torch.ones(2), torch.full((2,), 7), x), X),
             "like": (lambda x: (torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2)), X),
             "new": (lambda x: (x.new_zeros(2), x.new_ones(3), x.new_full((2,), 3.5)), X),
-            "dtypes": (lambda x: (torch.zeros_like(x, dtype=torch.int32), x.new_ones(2, dtype=torch.bool)), X),
+            "dtypes": (
+                lambda x: (torch.zeros_like(x, dtype=torch.int32), x.new_ones(2, dtype=torch.bool)),
+                X,
+            ),
             "arange": (
                 lambda x: (torch.arange(5), torch.arange(2, 9, 3), torch.arange(0, 1, 0.3), x),
                 X,

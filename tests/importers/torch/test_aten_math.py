@@ -18,14 +18,22 @@ X = torch.randn(3, 5, generator=g)
 Y = torch.randn(3, 5, generator=g)
 POSITIVE = X.abs() + 0.1
 UNIT = torch.tanh(X) * 0.9
-I = torch.tensor([[-7, -3, 0], [2, 5, 9]])
+INTS = torch.tensor([[-7, -3, 0], [2, 5, 9]])
 J = torch.tensor([[2, -2, 3], [-4, 3, 2]])
 B = torch.tensor([[True, False, True], [False, True, True]])
 C = torch.tensor([[True, True, False], [False, True, False]])
 ODD = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, 2.5, -0.5, -2.5, 1e30])
 SCALAR = torch.tensor(2.5, dtype=torch.float64)
 
-ON_POSITIVE = (torch.log, torch.log2, torch.log10, torch.log1p, torch.sqrt, torch.rsqrt, torch.lgamma)
+ON_POSITIVE = (
+    torch.log,
+    torch.log2,
+    torch.log10,
+    torch.log1p,
+    torch.sqrt,
+    torch.rsqrt,
+    torch.lgamma,
+)
 ON_UNIT = (torch.acos, torch.asin, torch.atanh, torch.erfinv)
 ON_ALL = (
     *(torch.sin, torch.cos, torch.tan, torch.sinh, torch.cosh, torch.tanh, torch.asinh, torch.atan),
@@ -50,15 +58,15 @@ def test_one_operand() -> None:
     table["acosh"] = (torch.acosh, POSITIVE + 1)
     table["digamma"] = (torch.digamma, POSITIVE)
     for f in (torch.exp, torch.sqrt, torch.sigmoid, torch.erf, torch.reciprocal, torch.cos):
-        table[f"{f.__name__} of integers"] = (f, I.abs() + 1)
+        table[f"{f.__name__} of integers"] = (f, INTS.abs() + 1)
     for f in (*ROUNDINGS, torch.neg, torch.bitwise_not, torch.logical_not, torch.square):
-        table[f"{f.__name__} of int64"] = (f, I)
+        table[f"{f.__name__} of int64"] = (f, INTS)
     for f in (torch.bitwise_not, torch.logical_not, torch.abs):
-        table[f"{f.__name__} of bool"] = (f, B) if f is not torch.abs else (f, I.int())
+        table[f"{f.__name__} of bool"] = (f, B) if f is not torch.abs else (f, INTS.int())
     for f in (*ROUNDINGS, *TESTS, torch.exp, torch.tanh, torch.logical_not, F.gelu, F.softplus):
         table[f"{f.__name__} at the edges"] = (f, ODD)
     for f in TESTS:
-        table[f"{f.__name__} of int64"] = (f, I)
+        table[f"{f.__name__} of int64"] = (f, INTS)
     table["round to decimals"] = (lambda x: (x.round(decimals=2), x.round(decimals=-1)), X * 30)
     check_table(table)
 
@@ -66,27 +74,27 @@ def test_one_operand() -> None:
 def test_two_operands() -> None:
     table: dict[str, tuple[Any, ...]] = {
         "add with alpha": (lambda a, b: torch.add(a, b, alpha=2), X, Y),
-        "add of integers with alpha": (lambda a, b: torch.add(a, b, alpha=-3), I, J),
+        "add of integers with alpha": (lambda a, b: torch.add(a, b, alpha=-3), INTS, J),
         "add of booleans": (torch.add, B, C),
         "mul of booleans": (torch.mul, B, C),
         "sub with alpha": (lambda a, b: torch.sub(a, b, alpha=0.5), X, Y),
         "rsub": (lambda a: (3 - a, torch.rsub(a, 2, alpha=4)), X),
         "mul": (torch.mul, X, Y),
         "div": (torch.div, X, Y),
-        "div of integers": (torch.div, I, J),
+        "div of integers": (torch.div, INTS, J),
         "div by a number": (lambda a: (a / 3, 2 / a), X),
         "div floor": (lambda a, b: torch.div(a, b, rounding_mode="floor"), X, Y),
         "div trunc": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), X, Y),
-        "div floor of integers": (lambda a, b: torch.div(a, b, rounding_mode="floor"), I, J),
-        "div trunc of integers": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), I, J),
+        "div floor of integers": (lambda a, b: torch.div(a, b, rounding_mode="floor"), INTS, J),
+        "div trunc of integers": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), INTS, J),
         "floor_divide": (lambda a: (a // 0.1, a // 3), torch.tensor([1.0, -1.0, 0.35])),
-        "floor_divide of integers": (lambda a, b: (a // b, a // 3), I, J),
+        "floor_divide of integers": (lambda a, b: (a // b, a // 3), INTS, J),
         "remainder": (lambda a, b: (a % b, a % 2, 3 % b), X, Y),
-        "remainder of integers": (lambda a, b: (a % b, a % -4), I, J),
+        "remainder of integers": (lambda a, b: (a % b, a % -4), INTS, J),
         "fmod": (lambda a, b: (torch.fmod(a, b), torch.fmod(a, 0.7)), X, Y),
-        "fmod of integers": (torch.fmod, I, J),
+        "fmod of integers": (torch.fmod, INTS, J),
         "pow": (lambda a, b: (a**b, a**2, a**3, a**0.5, a**-1, a**1, a**2.5, 2**b), POSITIVE, Y),
-        "pow of integers": (lambda a, b: (a**b, a**2, a**3), I, J.abs()),
+        "pow of integers": (lambda a, b: (a**b, a**2, a**3), INTS, J.abs()),
         "atan2": (torch.atan2, X, Y),
         "hypot": (torch.hypot, X, Y),
         "logaddexp": (torch.logaddexp, X, Y),
@@ -94,20 +102,20 @@ def test_two_operands() -> None:
         "minimum": (torch.minimum, ODD, ODD.flip(0)),
         "fmax": (torch.fmax, ODD, ODD.flip(0)),
         "fmin": (torch.fmin, ODD, ODD.flip(0)),
-        "maximum of integers": (torch.maximum, I, J),
-        "bits": (lambda a, b: (a & b, a | b, a ^ b, a & 3, a | 8), I, J),
+        "maximum of integers": (torch.maximum, INTS, J),
+        "bits": (lambda a, b: (a & b, a | b, a ^ b, a & 3, a | 8), INTS, J),
         "bits of booleans": (lambda a, b: (a & b, a | b, a ^ b), B, C),
-        "shifts": (lambda a, b: (a << b, a >> b, a >> 1), I, J.abs()),
+        "shifts": (lambda a, b: (a << b, a >> b, a >> 1), INTS, J.abs()),
         "logic": (
             lambda a, b: (torch.logical_and(a, b), torch.logical_or(a, b), torch.logical_xor(a, b)),
-            I,
+            INTS,
             J - 2,
         ),
         "isclose": (lambda a: (torch.isclose(a, a + 1e-9), torch.isclose(a, a * 1.1)), X),
         "isclose with nan": (lambda a: torch.isclose(a, a, equal_nan=True), ODD),
     }
     for f in (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge):
-        table[f.__name__] = (lambda a, b, f=f: (f(a, b), f(a, 0), f(a, 0.5)), I, J)
+        table[f.__name__] = (lambda a, b, f=f: (f(a, b), f(a, 0), f(a, 0.5)), INTS, J)
         table[f"{f.__name__} of floats"] = (lambda a, b, f=f: (f(a, b), f(a, 1)), ODD, ODD.flip(0))
         table[f"{f.__name__} of booleans"] = (f, B, C)
     check_table(table)
@@ -130,15 +138,19 @@ def test_promotion_is_torchs() -> None:
 
 def test_three_operands() -> None:
     table: dict[str, tuple[Any, ...]] = {
-        "where": (torch.where, B, I, J),
-        "where with numbers": (lambda c, x: (torch.where(c, x, 0), torch.where(c, 1.5, x)), B, I),
-        "where promotes": (torch.where, B, I, J.float()),
+        "where": (torch.where, B, INTS, J),
+        "where with numbers": (
+            lambda c, x: (torch.where(c, x, 0), torch.where(c, 1.5, x)),
+            B,
+            INTS,
+        ),
+        "where promotes": (torch.where, B, INTS, J.float()),
         "masked_fill": (lambda x, m: (x.masked_fill(m, -1), x.masked_fill(m, SCALAR)), X, X > 0),
         "masked_fill with infinity": (lambda x, m: x.masked_fill(m, -math.inf), X, X > 0),
         "clamp": (lambda x: (x.clamp(-1, 1), x.clamp(min=0), x.clamp(max=0.5)), ODD),
         "clamp with crossed bounds": (lambda x: x.clamp(2, 1), X),
         "clamp by tensors": (lambda x, y: torch.clamp(x, y, y + 1), X, Y),
-        "clamp of integers": (lambda x: (x.clamp(-2, 3), x.clamp(-1.5, 3.0)), I),
+        "clamp of integers": (lambda x: (x.clamp(-2, 3), x.clamp(-1.5, 3.0)), INTS),
         "clamp_min": (lambda x: (torch.clamp_min(x, 0.2), torch.clamp_max(x, 0.2)), X),
         "addcmul": (lambda a, b: torch.addcmul(a, a, b, value=0.5), X, Y),
         "addcdiv": (lambda a, b: torch.addcdiv(a, a, b, value=2), X, POSITIVE),

@@ -20,8 +20,6 @@ def randn(*shape: int) -> Any:
     return torch.randn(*shape, generator=g)
 
 
-
-
 def test_products() -> None:
     a, b, v = randn(3, 4), randn(4, 5), randn(4)
     check_table(
@@ -34,11 +32,20 @@ def test_products() -> None:
             "linear without bias": (F.linear, randn(4), randn(5, 4)),
             "linear to a scalar": (F.linear, randn(3, 4), randn(4)),
             "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), randn(5), a, b),
-            "addmm beta 0": (lambda c, a, b: c.addmm(a, b, beta=0), torch.full((3, 5), math.nan), a, b),
+            "addmm beta 0": (
+                lambda c, a, b: c.addmm(a, b, beta=0),
+                torch.full((3, 5), math.nan),
+                a,
+                b,
+            ),
             "baddbmm": (torch.baddbmm, randn(2, 3, 5), randn(2, 3, 4), randn(2, 4, 5)),
             "addmv": (torch.addmv, randn(3), a, v),
             "outer": (torch.outer, randn(3), randn(4)),
-            "einsum": (lambda a, b: torch.einsum("bij, bkj -> bik", a, b), randn(2, 3, 4), randn(2, 5, 4)),
+            "einsum": (
+                lambda a, b: torch.einsum("bij, bkj -> bik", a, b),
+                randn(2, 3, 4),
+                randn(2, 5, 4),
+            ),
             "einsum of one": (lambda a: torch.einsum("ij->ji", a), a),
         }
     )
@@ -94,6 +101,10 @@ def test_pooling() -> None:
             "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, 2, 1), x2),
             "avg_pool2d without padding": (
                 lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, ceil_mode=True),
+                x2,
+            ),
+            "avg_pool2d with a divisor": (
+                lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
                 x2,
             ),
             "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), x3),
@@ -170,7 +181,11 @@ def test_losses() -> None:
     labels = torch.tensor([0, 4, 2, 1])
     check_table(
         {
-            "mse": (lambda x, y: [F.mse_loss(x, y, reduction=r) for r in ("none", "mean", "sum")], x, y),
+            "mse": (
+                lambda x, y: [F.mse_loss(x, y, reduction=r) for r in ("none", "mean", "sum")],
+                x,
+                y,
+            ),
             "l1": (lambda x, y: F.l1_loss(x, y), x, y),
             "cosine_similarity": (lambda x, y: F.cosine_similarity(x, y, -1), x, y),
             "cross_entropy": (F.cross_entropy, x, labels),

@@ -20,9 +20,8 @@ def randn(*shape: int) -> Any:
     return torch.randn(*shape, generator=g)
 
 
-
 X = randn(2, 3, 4)
-I = torch.tensor([[3, -1, 4], [1, 5, -9]])
+INTS = torch.tensor([[3, -1, 4], [1, 5, -9]])
 B = torch.tensor([[True, False, True], [True, True, True]])
 GAPS = torch.tensor([[1.0, math.nan, 2.0], [math.inf, 0.0, -math.inf]])
 TIES = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]])
@@ -32,20 +31,23 @@ def test_sums() -> None:
     check_table(
         {
             "sum": (lambda x: (x.sum(), x.sum(1), x.sum((0, -1), keepdim=True)), X),
-            "sum of integers": (lambda x: (x.sum(), x.sum(0), x.sum(dtype=torch.float32)), I),
+            "sum of integers": (lambda x: (x.sum(), x.sum(0), x.sum(dtype=torch.float32)), INTS),
             "sum of booleans": (lambda x: (x.sum(), x.sum(1)), B),
             "mean": (lambda x: (x.mean(), x.mean(-1), x.mean((0, 2), keepdim=True)), X),
-            "mean of integers": (lambda x: x.mean(dtype=torch.float64), I),
+            "mean of integers": (lambda x: x.mean(dtype=torch.float64), INTS),
             "prod": (lambda x: (x.prod(), x.prod(1), x.prod(-1, keepdim=True)), X),
             "amax": (lambda x: (x.amax(), x.amax(1), x.amin((0, 2), keepdim=True)), X),
             "max": (lambda x: (x.max(), x.min()), GAPS),
             "any": (lambda x: (x.any(), x.all(), x.any(1), x.all(0, keepdim=True)), B),
-            "any of integers": (lambda x: (x.any(), x.all(1)), I - 3),
-            "count_nonzero": (lambda x: (x.count_nonzero(), x.count_nonzero(1)), I - 3),
+            "any of integers": (lambda x: (x.any(), x.all(1)), INTS - 3),
+            "count_nonzero": (lambda x: (x.count_nonzero(), x.count_nonzero(1)), INTS - 3),
             "aminmax": (lambda x: (*torch.aminmax(x, dim=1), *torch.aminmax(x)), X),
             "logsumexp": (lambda x: (x.logsumexp(1), (x * 100).logsumexp(-1, keepdim=True)), X),
             "logsumexp of infinities": (lambda x: x.logsumexp(0), torch.full((3, 2), -math.inf)),
-            "a scalar": (lambda x: (x.sum(), x.sum(0), x.mean(), x.max(), x.amax()), torch.tensor(1.5)),
+            "a scalar": (
+                lambda x: (x.sum(), x.sum(0), x.mean(), x.max(), x.amax()),
+                torch.tensor(1.5),
+            ),
         }
     )
 
@@ -58,7 +60,9 @@ def test_spread() -> None:
             "var_mean": (lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x)), X),
             "norm": (lambda x: (x.norm(), x.norm(dim=1), torch.linalg.vector_norm(x, 3)), X),
             "norms": (
-                lambda x: [torch.linalg.vector_norm(x, p, (0, 2)) for p in (0, 1, 2, 3.5, math.inf)],
+                lambda x: [
+                    torch.linalg.vector_norm(x, p, (0, 2)) for p in (0, 1, 2, 3.5, math.inf)
+                ],
                 X,
             ),
             "normalize": (lambda x: F.normalize(x, dim=-1), X),
@@ -79,7 +83,7 @@ def test_positions() -> None:
             "sort": (lambda x: (*x.sort(), *x.sort(1, descending=True), x.argsort(0)), X),
             "sort is stable": (lambda x: (*x.sort(stable=True),), TIES),
             "kthvalue": (lambda x: (*x.kthvalue(2), *x.kthvalue(2, 1, True)), X),
-            "median of integers": (lambda x: (*x.median(1),), I),
+            "median of integers": (lambda x: (*x.median(1),), INTS),
         }
     )
 
@@ -88,10 +92,14 @@ def test_scans() -> None:
     check_table(
         {
             "cumsum": (lambda x: (x.cumsum(0), x.cumsum(-1)), X),
-            "cumsum of integers": (lambda x: (x.cumsum(1), x.int().cumsum(0)), I),
+            "cumsum of integers": (lambda x: (x.cumsum(1), x.int().cumsum(0)), INTS),
             "cumsum of booleans": (lambda x: x.cumsum(1), B),
             "cumprod": (lambda x: x.cumprod(1), X),
-            "bucketize": (lambda x, e: (torch.bucketize(x, e), torch.bucketize(x, e, right=True)), X, torch.tensor([-1.0, 0.0, 0.5])),
+            "bucketize": (
+                lambda x, e: (torch.bucketize(x, e), torch.bucketize(x, e, right=True)),
+                X,
+                torch.tensor([-1.0, 0.0, 0.5]),
+            ),
         }
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -20,9 +19,8 @@ def randn(*shape: int) -> Any:
     return torch.randn(*shape, generator=g)
 
 
-
 X = randn(2, 3, 4)
-I = torch.arange(24).reshape(2, 3, 4)
+INTS = torch.arange(24).reshape(2, 3, 4)
 
 
 def test_the_same_elements() -> None:
@@ -46,10 +44,10 @@ def test_conversions() -> None:
         {
             "to": (lambda x: (x.int(), x.double(), x.half(), x.bool(), x.to(torch.uint8)), X.abs()),
             "towards zero": (lambda x: (x * 10).long(), X),
-            "of integers": (lambda x: (x.float(), x.to(torch.int8), x.bool()), I),
+            "of integers": (lambda x: (x.float(), x.to(torch.int8), x.bool()), INTS),
             "bfloat16": (lambda x: x.bfloat16().float(), X),
-            "type_as": (lambda x, y: x.type_as(y), I, X),
-            "to.other": (lambda x, y: x.to(y), I, X),
+            "type_as": (lambda x, y: x.type_as(y), INTS, X),
+            "to.other": (lambda x, y: x.to(y), INTS, X),
             "bitcast": (lambda x: x.view(torch.int32), X),
         }
     )
@@ -96,7 +94,7 @@ def test_joining() -> None:
     check_table(
         {
             "cat": (lambda x, y: (torch.cat([x, y]), torch.cat([x, y], -1)), X, X),
-            "cat promotes": (lambda x, y: torch.cat([x, y], 1), X, I),
+            "cat promotes": (lambda x, y: torch.cat([x, y], 1), X, INTS),
             "cat with an empty vector": (lambda x, y: torch.cat([y, x]), X, torch.zeros(0)),
             "stack": (lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1)), X, X),
             "hstack": (lambda x, y: (torch.hstack([x, y]), torch.vstack([x, y])), X, X),

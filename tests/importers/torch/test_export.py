@@ -1,0 +1,394 @@
+"""Programs as a whole: parameters, results, names, spans, shapes, writes in place, gaps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, tir  # noqa: E402
+from relax2xla.frontend import detach_params  # noqa: E402
+from relax2xla.frontend.torch import from_exported_program  # noqa: E402
+from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.ir import (  # noqa: E402
+    PrimStructInfo,
+    ShapeStructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+from .helpers import check, imported, run  # noqa: E402
+
+
+def bindings(mod: IRModule) -> list[Any]:
+    return [b for block in mod["main"].body.blocks for b in block.bindings]
+
+
+def constants(mod: IRModule) -> list[Constant]:
+    found: dict[int, Constant] = {}
+    for b in bindings(mod):
+        for x in getattr(b.value, "args", ()):
+            if isinstance(x, Constant):
+                found[id(x)] = x
+    return list(found.values())
+
+
+class MLP(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(10, 7)
+        self.register_buffer("shift", torch.ones(7))
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.up(x)) + self.shift
+
+
+X = torch.randn(128, 10, generator=torch.Generator().manual_seed(0))
+
+
+# -- the signature -------------------------------------------------------------------------------
+def test_the_documented_example() -> None:
+    program = torch.export.export(MLP(), args=(torch.rand(128, 10, dtype=torch.float32),))
+    mod = from_exported_program(program)
+    main = mod["main"]
+    assert isinstance(main, Function)
+    assert [p.name_hint for p in main.params] == ["x"]
+    assert main.ret_struct_info == TupleStructInfo([TensorStructInfo((128, 7), "float32")])
+
+
+def test_parameters_kept_as_inputs_and_detached() -> None:
+    module = MLP()
+    mod = imported(module, [X], keep_params_as_input=True)
+    assert [p.name_hint for p in mod["main"].params] == ["x", "p_up_weight", "p_up_bias"]
+    assert mod["main"].attrs["num_input"] == 1
+    detached, params = detach_params(mod)
+    assert "params" not in detached["main"].attrs
+    assert "params" in mod["main"].attrs  # the given module stays as it is
+    assert list(params) == ["main"]
+    weight, bias = params["main"]
+    np.testing.assert_array_equal(weight, module.up.weight.detach().numpy())
+    (got,) = run(detached, [X, torch.from_numpy(weight), torch.from_numpy(bias)])
+    np.testing.assert_allclose(got, module(X).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_detach_params_without_and_with_wrong_params() -> None:
+    assert detach_params(imported(MLP(), [X]))[1] == {}
+    mod = imported(MLP(), [X])
+    mod["main"] = mod["main"].with_attr("params", "none")
+    with pytest.raises(ValueError, match="must be a list of arrays"):
+        detach_params(mod)
+
+
+def test_unwrap_unit_return_tuple() -> None:
+    tensor = TensorStructInfo((128, 7), "float32")
+    assert imported(MLP(), [X], unwrap_unit_return_tuple=True)["main"].ret_struct_info == tensor
+    two = imported(lambda x: (x, x + 1), [X], unwrap_unit_return_tuple=True)
+    assert isinstance(two["main"].ret_struct_info, TupleStructInfo)
+
+
+def test_no_bind_return_tuple() -> None:
+    from relax2xla import Tuple, Var
+
+    bound = imported(lambda x: (x * 2, x + 1), [X])["main"].body.body
+    assert isinstance(bound, Var)
+    free = imported(lambda x: (x * 2, x + 1), [X], no_bind_return_tuple=True)["main"].body.body
+    assert isinstance(free, Tuple)
+    assert all(isinstance(f, Var) for f in free.fields)
+
+
+def test_anything_else_than_a_program_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes the result of torch\.export\.export; got MLP"):
+        from_exported_program(MLP())  # type: ignore[arg-type]
+
+
+# -- inputs and results --------------------------------------------------------------------------
+class Nested(nn.Module):
+    def forward(self, pair: Any, options: Any, *, scale: Any) -> Any:
+        a, b = pair
+        return {"sum": a + b, "rest": [options["x"] * scale, None, 3], "shape": a.shape[0]}
+
+
+def test_nested_inputs_and_results() -> None:
+    a, b, x, s = (torch.randn(2, 3) for _ in range(4))
+    program = torch.export.export(Nested(), ((a, b), {"x": x}), {"scale": s})
+    mod = from_exported_program(program)
+    assert [p.name_hint for p in mod["main"].params] == ["pair_0", "pair_1", "options_x", "scale"]
+    info = mod["main"].ret_struct_info
+    assert isinstance(info, TupleStructInfo)
+    assert info.fields[2] == TupleStructInfo(())  # None
+    assert [type(f) for f in info.fields[3:]] == [PrimStructInfo, PrimStructInfo]
+    assert len(info.fields) == 5
+
+
+def test_a_number_that_the_export_fixed_is_no_parameter() -> None:
+    mod = check(lambda x, n, y: x * n + y, [torch.ones(2), 3, torch.ones(2)])
+    assert len(mod["main"].params) == 2
+
+
+def test_a_result_that_is_an_input_or_a_weight() -> None:
+    class Same(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            return x, self.w, x
+
+    check(Same(), [torch.randn(2)])
+
+
+# -- weights -------------------------------------------------------------------------------------
+def test_weights_share_torchs_memory() -> None:
+    module = MLP()
+    shared = [c for c in constants(imported(module, [X])) if c.data.size > 1]
+    pointers = {c.data.__array_interface__["data"][0] for c in shared}
+    assert pointers == {t.data_ptr() for t in (module.up.weight, module.up.bias, module.shift)}
+
+
+def test_tied_weights_are_one_constant() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(11, 4)
+            self.head = nn.Linear(4, 11, bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.tokens(ids))
+
+    mod = check(Tied(), [torch.tensor([[1, 5]])])
+    assert [c.data.shape for c in constants(mod)] == [(11, 4)]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_weights_of_other_dtypes(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    mod = check(nn.Linear(4, 3).to(kind), [torch.randn(2, 4).to(kind)])
+    assert {c.data.dtype.name for c in constants(mod)} == {dtype}
+
+
+def test_bfloat16_weights_keep_their_bits() -> None:
+    class Add(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(5).bfloat16())
+
+        def forward(self, x: Any) -> Any:
+            return x + self.w
+
+    module = Add()
+    (constant,) = constants(imported(module, [torch.zeros(5).bfloat16()]))
+    assert constant.data.dtype == ml_dtypes.bfloat16
+    assert np.array_equal(constant.data.astype(np.float32), module.w.detach().float().numpy())
+
+
+# -- names and spans -----------------------------------------------------------------------------
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(MLP(), nn.Linear(7, 2))
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x).softmax(-1)
+
+
+def test_every_binding_has_its_module_and_line() -> None:
+    mod = imported(Two(), [X])
+    where = {b.var.name_hint: b.span for b in bindings(mod)}
+    assert where["linear"].name == "layers.0.up"
+    assert where["relu"].name == "layers.0"
+    assert where["linear_1"].name == "layers.1"
+    assert where["softmax"].name == ""
+    assert all(
+        s.file.endswith("test_export.py") and s.line > 0 for n, s in where.items() if n != "gv"
+    )
+
+
+# -- shapes --------------------------------------------------------------------------------------
+def test_a_dim_is_one_variable_everywhere_and_its_range_is_kept() -> None:
+    n, m = torch.export.Dim("n", min=2, max=9), torch.export.Dim("m", max=100)
+    x, y = torch.randn(4, 5), torch.randn(5, 4)
+    mod = imported(lambda x, y: x @ y, [x, y], [{0: n, 1: m}, {0: m, 1: n}])
+    infos = [p.struct_info for p in mod["main"].params]
+    a, b = infos[0].dims
+    assert (str(a), str(b)) == ("n", "m")
+    assert infos[1].dims == (b, a)
+    assert mod["main"].ret_struct_info.fields[0].dims == (a, a)
+    assert mod["main"].attrs["tir_var_lower_bound"]["n"] == 2
+    assert mod["main"].attrs["tir_var_upper_bound"] == {"n": 9, "m": 100}
+
+
+def test_a_derived_dim() -> None:
+    half = torch.export.Dim("half", min=2, max=30)
+    x, y = torch.randn(8, 3), torch.randn(4, 3)
+    mod = imported(lambda x, y: x[::2] + y, [x, y], [{0: 2 * half}, {0: half}])
+    first, second = (p.struct_info.dims[0] for p in mod["main"].params)
+    assert tir.can_prove_equal(first, second * 2)
+
+
+def test_arithmetic_on_sizes() -> None:
+    n = torch.export.Dim("n", min=4, max=64)
+
+    def f(x: Any) -> Any:
+        size = x.shape[0]
+        return (
+            x.new_zeros(size * 3 + 1),
+            x.new_ones(size // 2 + 3),
+            x.new_zeros(torch.sym_max(size, 6)),
+            torch.cat([x, x]).view(size, 2),
+            x.view(-1, 1)[: size - 1],
+        )
+
+    check(f, [torch.randn(10)], [{0: n}], [[torch.randn(4)], [torch.randn(33)]])
+
+
+def test_sizes_as_results() -> None:
+    n = torch.export.Dim("n", min=2, max=9)
+    mod = imported(lambda x: (x.shape[0] + 1, x), [torch.randn(4)], [{0: n}])
+    info = mod["main"].ret_struct_info.fields[0]
+    assert isinstance(info, PrimStructInfo)
+    assert not isinstance(info, ShapeStructInfo)
+
+
+def test_a_converter_that_is_wrong_is_found_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = Converter(lambda ctx, self: ctx.cast(self, "float64"), frozenset({"self"}))
+    imported(torch.cos, [X])
+    monkeypatch.setitem(CONVERTERS, "cos", bad)
+    with pytest.raises(TVMError, match=r"aten\.cos\.default gives .*float64.*but torch says"):
+        imported(lambda x: torch.cos(x), [X])
+
+
+# -- writes in place -----------------------------------------------------------------------------
+def test_writes_that_nobody_else_sees_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relax2xla.importers.torch import export
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was rewritten")
+
+    monkeypatch.setattr(export, "decompose", never)
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        z = y + 1
+        y.add_(z).clamp_(min=0)
+        return y.sum(), z.relu_(), y
+
+    check(f, [torch.randn(3, 4)])
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Hardswish(inplace=True))
+    check(block, [torch.randn(3, 4)])
+
+
+def test_writes_through_views() -> None:
+    def f(x: Any) -> Any:
+        y = x.clone()
+        row = y[0]
+        y.mul_(2)
+        row[1:] = 5.0
+        y[:, 0] += 1
+        z = torch.zeros_like(x)
+        z[1] = row
+        return y, z, row
+
+    check(f, [torch.randn(3, 4)])
+
+
+def test_a_view_taken_after_a_write() -> None:
+    def f(x: Any) -> Any:
+        y = x + 1
+        y.mul_(3)
+        v = y.view(-1)
+        return v * 2, y
+
+    check(f, [torch.randn(3, 4)])
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.steps += 1
+        return x * self.steps
+
+
+def test_a_changed_buffer_is_named() -> None:
+    with pytest.raises(OpNotImplemented, match=r"buffer mutation .*changes 'steps'"):
+        imported(Counter(), [X])
+
+
+def test_batch_norm_in_training_says_what_to_do() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
+    program = torch.export.export(module, (torch.randn(2, 3, 4, 4),))
+    with pytest.raises(OpNotImplemented, match=r"(?s)running_mean.*model\.eval\(\)"):
+        from_exported_program(program)
+
+
+# -- what is decomposed, and gaps ----------------------------------------------------------------
+def test_no_grad_regions_are_converted_in_place() -> None:
+    def f(x: Any) -> Any:
+        with torch.no_grad():
+            y = x * 2
+        return y + x
+
+    check(f, [torch.randn(3)])
+
+
+def test_what_has_no_converter_is_decomposed_by_torch() -> None:
+    assert "logit" not in CONVERTERS
+    assert "trace" not in CONVERTERS
+
+    def f(x: Any) -> Any:
+        return torch.logit(torch.sigmoid(x)), torch.trace(x), torch.special.entr(x.abs())
+
+    check(f, [torch.randn(4, 4)], scale=10)
+
+
+class Gappy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.nonzero(x) if False else torch.linalg.eigvalsh(x)
+        return self.inner(x) + torch.rand(4, 4), y, torch.linalg.eigvalsh(x + 1)
+
+
+def test_one_error_names_every_gap() -> None:
+    program = torch.export.export(Gappy().train(), (torch.eye(4),))
+    with pytest.raises(OpNotImplemented) as caught:
+        from_exported_program(program)
+    gaps = {g.op: g for g in caught.value.gaps}
+    assert {"aten.dropout.default", "aten.rand.default"} <= set(gaps)
+    assert any("eigvalsh" in op or "eigh" in op for op in gaps)
+    dropout = gaps["aten.dropout.default"]
+    assert "in inner" in dropout.nodes[0]
+    assert "test_export.py:" in dropout.nodes[0]
+    assert "model.eval()" in dropout.hint
+    json.dumps(caught.value.report())
+
+
+def test_an_argument_that_is_not_handled_is_a_gap() -> None:
+    with pytest.raises(OpNotImplemented, match="divisor_override=3 with ceil_mode"):
+        imported(
+            lambda x: torch.nn.functional.avg_pool2d(x, 2, ceil_mode=True, divisor_override=3),
+            [torch.randn(1, 1, 5, 5)],
+        )
+
+
+def test_every_registered_name_is_an_overload() -> None:
+    unknown: list[str] = []
+    for name in CONVERTERS:
+        namespace, _, rest = name.rpartition("::")
+        packet, _, overload = rest.partition(".")
+        found = getattr(getattr(torch.ops, namespace or "aten"), packet, None)
+        if found is None or (overload or "default") not in found.overloads():
+            unknown.append(name)
+    assert unknown == []
