@@ -158,8 +158,8 @@ def _(x: Expr, shape: ShapeLike) -> Mapping[str, Any]:
         if isinstance(shape, int | np.integer | tir.PrimExpr):
             shape = (shape,)
         items: Iterable[Any] = shape.fields if isinstance(shape, Tuple) else shape
-        dims = [tir.as_dim(d.value if isinstance(d, PrimValue) else d) for d in items]
-        return {"shape": new_shape(want_tensor(x, "x"), dims)}
+        numbers: list[Any] = [d.value if isinstance(d, PrimValue) else d for d in items]
+        return {"shape": new_shape(want_tensor(x, "x"), [tir.as_dim(d) for d in numbers])}
     return {}
 
 

@@ -17,7 +17,7 @@ from relax2xla.ir.struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from relax2xla.op._lower import index_constant, scalar, static
+from relax2xla.op._lower import hlo, index_constant, scalar, static
 from relax2xla.op._lower import shape_of as static_shape
 from relax2xla.op._rules import INTEGER, literal_dims, product, tensor, want_shape, want_tensor
 
@@ -110,7 +110,7 @@ def hint_on_device(data: Expr, dst_vdevice: Any) -> StructInfo:
 
 @hint_on_device.legalize
 def _(data: Expr, dst_vdevice: Any) -> Expr:
-    return data
+    return _placed(data, dst_vdevice)
 
 
 @op("relax.to_vdevice")
@@ -127,7 +127,13 @@ def to_vdevice(data: Expr, dst_vdevice: Any) -> StructInfo:
 
 @to_vdevice.legalize
 def _(data: Expr, dst_vdevice: Any) -> Expr:
-    return data
+    return _placed(data, dst_vdevice)
+
+
+def _placed(data: Expr, device: Any) -> Expr:
+    info = _moved(data, device)
+    # A reshape to the same shape costs nothing and carries the new struct info.
+    return data if info == data.struct_info else hlo("reshape", data, out=info)
 
 
 def _moved(data: Expr, device: Any) -> TensorStructInfo:

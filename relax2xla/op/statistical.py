@@ -126,7 +126,7 @@ def _mean(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
     if is_kind(dtype, "int", "uint", "bool"):
         work = "uint64" if is_kind(dtype, "uint") else "int64"
         total = reduce(convert(x, work), "add", axes, keepdims)
-        count = max(_count(x, axes), 1)
+        count = _count(x, axes) or 1
         return cast(hlo("divide", total, full_like(total, count)), dtype)
     total = reduce(_wide(x), "add", axes, keepdims)
     return convert(hlo("divide", total, full_like(total, _count(x, axes))), dtype)

@@ -1,0 +1,196 @@
+"""Calls of foreign functions, shapes as values, marks and data-dependent operators: inference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relax2xla import op, tir
+from relax2xla.errors import LegalizeError, OpError
+from relax2xla.ir import (
+    Constant,
+    ExternFunc,
+    GlobalVar,
+    ObjectStructInfo,
+    PrimStructInfo,
+    PrimValue,
+    ShapeExpr,
+    ShapeStructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleStructInfo,
+    Var,
+    VDevice,
+    const,
+)
+from tests.op.harness import Case, check, tensor
+
+N = tir.Var("n", "int64")
+F32 = TensorStructInfo((N, 3), "float32")
+X = tensor((N, 3))
+
+
+def test_call_tir():
+    func = GlobalVar("f")
+    one = op.call_tir(func, X, F32)
+    assert one.struct_info == F32
+    assert isinstance(one.args[1], Tuple)
+    assert one.args[0] is func
+    two = op.call_tir(func, (X, X), [F32, F32], tir_vars=(N,))
+    assert two.struct_info == TupleStructInfo([F32, F32])
+    assert two.args[2] == ShapeExpr((N,))
+    place = op.call_tir_inplace(func, (X,), 0, F32)
+    assert place.attrs["inplace_indices"] == (0,)
+    grad = op.call_tir_with_grad(func, X, F32, "grad", {"k": 1})
+    assert grad.attrs["te_grad_name"] == "grad"
+
+
+def test_packed_calls():
+    pure = op.call_pure_packed("f", X, PrimValue(1), sinfo_args=F32)
+    assert pure.struct_info == F32
+    assert isinstance(pure.args[0], ExternFunc)
+    assert pure.args[0].global_symbol == "f"
+    dps = op.call_dps_packed("f", X, F32)
+    assert dps.struct_info == F32
+    inplace = op.call_inplace_packed("f", X, inplace_indices=[0], sinfo_args=[F32])
+    assert inplace.struct_info == F32
+    assert op.call_builtin_with_ctx("vm.f", (X,)).struct_info == ObjectStructInfo()
+    closure = op.make_closure(GlobalVar("f"), (X,))
+    assert closure.struct_info == ObjectStructInfo()
+    assert op.invoke_closure(closure, (X,), F32).struct_info == F32
+    assert op.invoke_pure_closure(closure, (X,), F32).struct_info == F32
+
+
+def test_purity():
+    for impure in ("print", "assert_op", "invoke_closure", "call_builtin_with_ctx"):
+        assert not op.add.get(f"relax.{impure}").pure
+    for pure in ("call_pure_packed", "call_tir", "invoke_pure_closure", "null_value"):
+        assert op.add.get(f"relax.{pure}").pure
+
+
+def test_effects():
+    shown = op.print(X, PrimValue(1), format="{} {}")
+    assert shown.struct_info == TupleStructInfo(())
+    assert len(shown.args) == 2
+    assert shown.attrs["format"] == "{} {}"
+    checked = op.assert_op(const(True), [X], format="no {}")
+    assert checked.args[1] is X
+
+
+def test_shapes():
+    assert op.shape_of(X).struct_info == ShapeStructInfo((N, 3))
+    unknown = Var("x", TensorStructInfo(None, "float32", ndim=2))
+    assert op.shape_of(unknown).struct_info == ShapeStructInfo(ndim=2)
+    assert op.tensor_to_shape(tensor((3,), "int64")).struct_info == ShapeStructInfo(ndim=3)
+    assert op.tensor_to_shape(tensor((N,), "int64")).struct_info == ShapeStructInfo()
+    made = op.shape_to_tensor(ShapeExpr((N, 3))).struct_info
+    assert made == TensorStructInfo((2,), "int64")
+    x = np.zeros((2, 5), np.float32)
+    shape = Constant(np.array([5, 2], np.int64))
+    check(
+        [
+            Case("of", lambda x: op.shape_to_tensor(op.shape_of(x)), [x], np.array([2, 5])),
+            Case("size", op.size, [x], np.int64(10)),
+        ]
+    )
+    lower = op.tensor_to_shape.lowering
+    assert lower is not None
+    assert lower(shape) == (5, 2)
+    with pytest.raises(LegalizeError, match="only when the program runs"):
+        lower(tensor((2,), "int64"))
+
+
+def test_marks_change_nothing():
+    x = np.ones((2, 3), np.float32)
+    device = VDevice("llvm")
+    check(
+        [
+            Case("hint", lambda x: op.hint_on_device(x, device), [x], x),
+            Case("stop", op.builtin.stop_lift_params, [x], x),
+            Case("gather", lambda x: op.ccl.allgather(x, 1), [x], x),
+            Case("scatter", lambda x: op.ccl.scatter_from_worker0(x, 1), [x], x),
+            Case(
+                "alloc",
+                lambda: op.builtin.alloc_tensor((2,), "int8", 0),
+                [],
+                np.zeros(2, np.int8),
+            ),
+        ]
+    )
+    moved = op.to_vdevice(X, device).struct_info
+    assert isinstance(moved, TensorStructInfo)
+    assert moved.vdevice == device
+    assert op.null_value().struct_info == ObjectStructInfo()
+
+
+def test_collectives():
+    assert op.ccl.allreduce(X, "avg").struct_info == F32
+    assert op.ccl.allgather(X, 2).struct_info == TensorStructInfo((N * 2, 3), "float32")
+    assert op.ccl.broadcast_from_worker0(X).struct_info == F32
+    made = op.ccl.scatter_from_worker0(X, 3, 1).struct_info
+    assert made == TensorStructInfo((N, 1), "float32")
+
+
+def test_inspection():
+    def value(call):
+        assert isinstance(call.struct_info, PrimStructInfo)
+        return str(call.struct_info.value), call.struct_info.dtype
+
+    half = tensor((2, N, 4), "bfloat16")
+    assert op.inspect.tensor_ndim(half).struct_info == PrimStructInfo(value=tir.const(3, "int32"))
+    assert op.inspect.tensor_dtype_bits(half).struct_info.value.value == 16
+    assert op.inspect.tensor_dtype_code(half).struct_info.value.value == 4
+    assert value(op.inspect.tensor_shape_i(half, 1)) == ("n", "int64")
+    assert op.inspect.tensor_stride_i(half, 1).struct_info.value.value == 4
+    unknown = Var("x", TensorStructInfo(None, None))
+    assert op.inspect.tensor_ndim(unknown).struct_info == PrimStructInfo("int32")
+    with pytest.raises(OpError, match="out of range"):
+        op.inspect.tensor_shape_i(half, 3)
+    with pytest.raises(OpError, match="must not be negative"):
+        op.inspect.tensor_shape_i(half, -1)
+
+
+def test_sizes_that_depend_on_data():
+    flat = TensorStructInfo(None, "float32", ndim=1)
+    where = TensorStructInfo(None, "int64", ndim=1)
+    assert op.unique(X).struct_info == flat
+    assert op.unique(X, axis=1).struct_info == TensorStructInfo(None, "float32", ndim=2)
+    three = op.unique(X, True, True, False, True).struct_info
+    assert three == TupleStructInfo([flat, where, where])
+    assert op.nonzero(X).struct_info == TensorStructInfo(None, "int64", ndim=2)
+    with pytest.raises(OpError, match="out of range"):
+        op.unique(X, axis=2)
+
+
+def test_multinomial():
+    prob = np.array([[0.25, 0.25, 0.5], [0.0, 1.0, 0.0]], np.float32)
+    numbers = np.array([[0.0], [0.25], [0.49], [0.5], [0.99], [0.0], [0.999]], np.float32)
+    rows = np.array([[0], [0], [0], [0], [0], [1], [1]])
+    want = np.array([[0], [1], [1], [2], [2], [1], [1]])
+    check([Case("draws", op.multinomial_from_uniform, [prob, numbers, rows], want)])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: op.call_tir(ExternFunc("f"), X, F32), "by its GlobalVar"),
+        (lambda: op.call_tir(GlobalVar("f"), X, []), "at least one result"),
+        (lambda: op.call_tir(GlobalVar("f"), X, ObjectStructInfo()), "tensors of known shape"),
+        (lambda: op.call_pure_packed("f", X, sinfo_args=None), "`sinfo_args` must say"),
+        (lambda: op.call_inplace_packed("f", X, inplace_indices=1, sinfo_args=F32), "index 1"),
+        (lambda: op.assert_op(const(1)), "`condition` must be one of bool"),
+        (lambda: op.assert_op(PrimValue(1)), "`condition` must be a bool"),
+        (lambda: op.shape_of(ShapeExpr((1,))), "`expr` must be a tensor"),
+        (lambda: op.shape_to_tensor(X), "`expr` must be a shape"),
+        (lambda: op.tensor_to_shape(tensor((3,))), "got float32"),
+        (lambda: op.to_vdevice(X, 3), "must be a VDevice"),
+        (lambda: op.ccl.allreduce(X, "xor"), "`op_type` must be one of"),
+        (lambda: op.ccl.allgather(X, 0), "`num_workers` must be positive"),
+        (lambda: op.ccl.scatter_from_worker0(X, 2, 1), "no multiple of 2 workers"),
+        (lambda: op.multinomial_from_uniform(X, X, tensor((N, 1), "int64")), r"shape \(n, 1\)"),
+        (lambda: op.builtin.alloc_tensor((2,), const(1), 0), "`dtype` must be a dtype"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(OpError, match=message):
+        call()
