@@ -76,7 +76,8 @@ def seen_by(rows: int, columns: int, mask: str | None, window: int | None) -> An
 )
 def test_values(dtype: torch.dtype, tol: float) -> None:
     batch = Batch()
-    for (rows, columns), shape, scale, mask, window in CASES:
+    cases = CASES if dtype == torch.float32 else CASES[1::3]
+    for (rows, columns), shape, scale, mask, window in cases:
         q = random(2, rows, 3, 8, dtype=dtype)
         k, v = random(2, columns, 3, 8, dtype=dtype), random(2, columns, 3, 4, dtype=dtype)
         bias = None if shape is None else random(*shape, dtype=dtype)
