@@ -82,6 +82,7 @@ def from_exported_program(
             f"from_exported_program takes the result of torch.export.export; "
             f"got {type(program).__name__}"
         )
+    converters.load()
     options = (keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
     if needs_functionalization(program.graph_module):
         program = decompose(program, {})
@@ -128,7 +129,6 @@ class Importer:
     def __init__(
         self, program: ExportedProgram, keep_params: bool, unwrap: bool, no_bind: bool
     ) -> None:
-        converters.load()
         self.program = program
         self.keep_params, self.unwrap, self.no_bind = keep_params, unwrap, no_bind
         self.gaps = Gaps("PyTorch program")
@@ -152,7 +152,8 @@ class Importer:
         with self.builder.function("main", [*inputs, *params], attrs):
             with self.builder.dataflow():
                 outputs = self.walk(self.program.graph_module)
-                result = self.result(self.user_outputs(outputs))
+                with self.builder.source("output"):
+                    result = self.result(self.user_outputs(outputs))
             self.builder.emit_func_output(result)
         return None if self.gaps else self.builder.get()
 
