@@ -82,6 +82,21 @@ def test_topk():
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_special_values(dtype, largest):
+    x = np.concatenate([SPECIAL, -SPECIAL, np.arange(-3, 9)]).astype(dtype)
+    x = np.stack([x, x[::-1]], 1)
+    values, where = torch.from_numpy(x).sort(dim=0, descending=largest, stable=True)
+    make = lambda x, k: op.topk(x, k, 0, largest=largest, dtype="int64")  # noqa: E731
+    check(
+        [
+            Case(f"{k}", lambda x, k=k: make(x, k), [x], (values[:k].numpy(), where[:k].numpy()), 0)
+            for k in (1, 7, 20, 31)
+        ]
+    )
+
+
 def test_arg_extremes():
     nan = np.array([[1, math.nan, 9, math.nan], [-math.inf] * 4], np.float32)
     i = np.array([5, 7, 7, -128], np.int8)
