@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from relax2xla.op import builtin as builtin
 from relax2xla.op import ccl as ccl
+from relax2xla.op import grad as grad
 from relax2xla.op import image as image
 from relax2xla.op import inspect as inspect
+from relax2xla.op import memory as memory
 from relax2xla.op import nn as nn
 from relax2xla.op.binary import add as add
 from relax2xla.op.binary import atan2 as atan2

@@ -123,6 +123,25 @@ def test_marks_change_nothing():
     assert op.null_value().struct_info == ObjectStructInfo()
 
 
+def test_views():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    view = op.memory.view
+    check(
+        [
+            Case("shape", lambda x: view(x, (4, 3)), [x], x.reshape(4, 3)),
+            Case("part", lambda x: view(x, (2, 2), None, 8), [x], x.ravel()[2:6].reshape(2, 2)),
+            Case("dtype", lambda x: view(x, None, "int32"), [x], x.view(np.int32)),
+            Case("wider", lambda x: view(x, (6,), "int64"), [x], x.ravel().view(np.int64)),
+            Case("narrower", lambda x: view(x, (3, 16), "uint8"), [x], x.view(np.uint8)),
+            Case("nothing", op.memory.ensure_zero_offset, [x], x),
+            Case("no_grad", op.grad.no_grad, [x], x),
+        ]
+    )
+    assert view(X, (3, N)).struct_info == TensorStructInfo((3, N), "float32")
+    with pytest.raises(OpError, match="reaches beyond"):
+        view(tensor((2, 2)), (5,))
+
+
 def test_collectives():
     assert op.ccl.allreduce(X, "avg").struct_info == F32
     assert op.ccl.allgather(X, 2).struct_info == TensorStructInfo((N * 2, 3), "float32")

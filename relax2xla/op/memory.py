@@ -1,0 +1,174 @@
+"""``relax.memory``: storage made explicit, and views of tensors. Source: TVM Relax v0.20.
+
+XLA plans memory itself; of these only ``view`` and ``ensure_zero_offset`` compute something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relax2xla.dtypes import dtype_info
+from relax2xla.errors import LegalizeError, OpError
+from relax2xla.ir.expr import Expr, Tuple
+from relax2xla.ir.op import PrimLike, ShapeLike, op
+from relax2xla.ir.struct_info import (
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    show,
+)
+from relax2xla.op._lower import dtype_of, hlo, reshape, shape_of, slice_axis, tensor_info
+from relax2xla.op._prims import dim_of, integer
+from relax2xla.op._rules import product, want_shape, want_tensor
+from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal
+
+
+@op("relax.memory.alloc_storage", pure=False)
+def alloc_storage(
+    size: ShapeLike,
+    virtual_device_index: PrimLike,
+    storage_scope: StringOperand,
+    dtype: DTypeOperand,
+) -> StructInfo:
+    """A block of memory.
+
+    size: its bytes as a shape of rank 1
+    result: an object
+    """
+    want_shape(size, "size")
+    return ObjectStructInfo()
+
+
+@op("relax.memory.alloc_tensor", pure=False)
+def alloc_tensor(
+    storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand
+) -> StructInfo:
+    """A tensor in a block of memory.
+
+    storage: of alloc_storage; offset: in bytes; shape: a shape
+    result: ``shape``, ``dtype``
+    """
+    want_shape(shape, "shape")
+    return TensorStructInfo(shape, dtype_literal(dtype))
+
+
+@op("relax.memory.kill_storage", pure=False)
+def kill_storage(storage: Expr) -> StructInfo:
+    """Gives a block of memory back.
+
+    storage: of alloc_storage
+    result: an empty tuple
+    """
+    return TupleStructInfo(())
+
+
+@op("relax.memory.kill_tensor", pure=False)
+def kill_tensor(tensor: Expr) -> StructInfo:
+    """Ends the life of a tensor.
+
+    tensor: any tensor
+    result: an empty tuple
+    """
+    want_tensor(tensor, "tensor")
+    return TupleStructInfo(())
+
+
+@op("relax.memory.ensure_zero_offset")
+def ensure_zero_offset(data: Expr) -> StructInfo:
+    """``data`` in a buffer of its own; XLA's arrays always are.
+
+    data: any tensor
+    result: ``data``
+    """
+    return want_tensor(data, "data")
+
+
+@ensure_zero_offset.legalize
+def _(data: Expr) -> Expr:
+    return data
+
+
+def _absent(x: Any) -> bool:
+    """Whether an optional operand was left out, which TVM writes as an empty tuple."""
+    return x is None or (isinstance(x, Tuple) and not x.fields)
+
+
+@op("relax.memory.view")
+def view(
+    data: Expr,
+    shape: ShapeLike = None,
+    dtype: DTypeOperand = None,
+    relative_byte_offset: PrimLike = None,
+) -> StructInfo:
+    """The bytes of ``data`` from an offset on, read as another shape and dtype.
+
+    data: any tensor; what is left out stays as it is
+    result: ``shape``, ``dtype``
+    Raises ``OpError`` if the view reaches beyond the bytes of ``data``.
+    """
+    info = want_tensor(data, "data")
+    kind = info.dtype if _absent(dtype) else dtype_literal(dtype)
+    offset = 0 if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset")
+    if _absent(shape):
+        made = TensorStructInfo(info.dims, kind) if info.dims is not None else None
+        made = made or TensorStructInfo(None, kind, ndim=info.ndim)
+    else:
+        target = want_shape(shape, "shape")
+        made = TensorStructInfo(shape, kind)
+        if target.values is None:
+            return made
+    have, need = (product(i.dims) if i.dims is not None and i.dtype else None for i in (info, made))
+    if isinstance(have, int) and isinstance(need, int) and isinstance(offset, int):
+        end = offset + need * dtype_info(kind).nbytes
+        if offset < 0 or end > have * dtype_info(info.dtype).nbytes:
+            raise OpError(f"a view as {show(made)} at byte {offset} reaches beyond {show(info)}")
+    return made
+
+
+@view.shorthand
+def _(
+    data: Expr,
+    shape: ShapeLike = None,
+    dtype: DTypeOperand = None,
+    relative_byte_offset: PrimLike = None,
+) -> Mapping[str, Any]:
+    given = {"shape": shape, "dtype": dtype, "relative_byte_offset": relative_byte_offset}
+    return {name: Tuple(()) for name, value in given.items() if value is None}
+
+
+@view.legalize
+def _(
+    data: Expr,
+    shape: ShapeLike = None,
+    dtype: DTypeOperand = None,
+    relative_byte_offset: PrimLike = None,
+) -> Expr:
+    result = view(data, shape, dtype, relative_byte_offset)
+    old, new = dtype_info(dtype_of(data)), dtype_info(dtype_of(result))
+    offset = 0 if _absent(relative_byte_offset) else integer(relative_byte_offset, "offset")
+    target = shape_of(result)
+    count = int(np.prod(target, dtype=np.int64))
+    if ("bool" in (old.kind, new.kind) and old.name != new.name) or offset % old.nbytes:
+        raise LegalizeError("a view that splits elements is not supported")
+    nbytes = count * new.nbytes
+    if nbytes % old.nbytes:
+        raise LegalizeError("a view that splits elements is not supported")
+    flat = reshape(data, (int(np.prod(shape_of(data), dtype=np.int64)),))
+    start = offset // old.nbytes
+    flat = slice_axis(flat, 0, start, start + nbytes // old.nbytes)
+    if old.name != new.name:
+        flat = _bitcast(flat, old.nbytes, new.nbytes, new.name, count)
+    return reshape(flat, target)
+
+
+def _bitcast(flat: Expr, old: int, new: int, dtype: str, count: int) -> Expr:
+    """The bits of a vector as elements of another width."""
+    if old < new:
+        flat = reshape(flat, (count, new // old))
+        return hlo("bitcast_convert", flat, out=tensor_info((count,), dtype))
+    wide = (count,) if old == new else (count * new // old, old // new)
+    return hlo("bitcast_convert", flat, out=tensor_info(wide, dtype))
