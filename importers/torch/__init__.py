@@ -1,5 +1,6 @@
-"""PyTorch to Relax: ``from_exported_program`` for what ``torch.export.export`` gives."""
+"""PyTorch to Relax: ``from_exported_program`` for ``torch.export``, ``from_fx`` for FX graphs."""
 
 from __future__ import annotations
 
 from relax2xla.importers.torch.export import from_exported_program as from_exported_program
+from relax2xla.importers.torch.fx import from_fx as from_fx

@@ -76,14 +76,25 @@ def from_exported_program(
 
     Raises ``OpNotImplemented`` with everything that cannot be converted.
     """
-    program = exported_program
-    if not isinstance(program, ExportedProgram):
+    if not isinstance(exported_program, ExportedProgram):
         raise TypeError(
             f"from_exported_program takes the result of torch.export.export; "
-            f"got {type(program).__name__}"
+            f"got {type(exported_program).__name__}"
         )
-    converters.load()
     options = (keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
+    return convert_program(exported_program, *options)
+
+
+def convert_program(
+    program: ExportedProgram,
+    keep_params: bool,
+    unwrap: bool,
+    no_bind: bool,
+    names: Sequence[str] = (),
+) -> IRModule:
+    """``from_exported_program``; ``names`` are those of the inputs in order, if not torch's."""
+    converters.load()
+    options = (keep_params, unwrap, no_bind, names)
     if needs_functionalization(program.graph_module):
         program = decompose(program, {})
     importer = Importer(program, *options)
@@ -127,10 +138,16 @@ class Importer:
     """One walk over one program; ``open`` holds the operators that had no (full) converter."""
 
     def __init__(
-        self, program: ExportedProgram, keep_params: bool, unwrap: bool, no_bind: bool
+        self,
+        program: ExportedProgram,
+        keep_params: bool,
+        unwrap: bool,
+        no_bind: bool,
+        names: Sequence[str],
     ) -> None:
         self.program = program
         self.keep_params, self.unwrap, self.no_bind = keep_params, unwrap, no_bind
+        self.names = names
         self.gaps = Gaps("PyTorch program")
         self.open: set[Any] = set()
         self.symbols = Symbols()
@@ -201,7 +218,7 @@ class Importer:
                 tensor = self.tensor_of(spec)
                 if self.keep_params and spec.kind == InputKind.PARAMETER:
                     values.append(as_numpy(tensor))
-                    params.append(self.parameter(node, spec.target or ""))
+                    params.append(self.parameter(node, node.name, spec.target or ""))
                 else:
                     self.env[node] = self.weights.constant(tensor)
             elif spec.kind != InputKind.USER_INPUT:
@@ -209,7 +226,8 @@ class Importer:
             elif isinstance(spec.arg, ConstantArgument):
                 self.env[node] = spec.arg.value  # a number that the export has fixed
             else:
-                inputs.append(self.parameter(node, node.name))
+                name = self.names[len(inputs)] if self.names else node.name
+                inputs.append(self.parameter(node, name))
         return inputs, params, values
 
     def tensor_of(self, spec: Any) -> torch.Tensor:
@@ -219,10 +237,10 @@ class Importer:
         stored = spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state
         return (state if stored else constants)[spec.target]
 
-    def parameter(self, node: Node, source: str) -> Var:
-        """A parameter of ``main`` for a placeholder."""
+    def parameter(self, node: Node, name: str, source: str = "") -> Var:
+        """A parameter of ``main`` for a placeholder; ``source`` is a weight's own name."""
         value = node.meta["val"]
-        var = Var(node.name, self.struct_info(value), self.spans.named(source))
+        var = Var(name, self.struct_info(value), self.spans.named(source or name))
         # A symbolic integer is worth its expression everywhere else.
         self.env[node] = self.symbols.value(value) if isinstance(value, torch.SymInt) else var
         return var
