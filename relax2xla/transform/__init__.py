@@ -12,8 +12,10 @@ from relax2xla.transform._pass import module_pass as module_pass
 from relax2xla.transform.canonicalize import CanonicalizeBindings as CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout as ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination as DeadCodeElimination
+from relax2xla.transform.feature_major import FeatureMajor as FeatureMajor
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.inline import InlineSymbolicFunctions as InlineSymbolicFunctions
 from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
+from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from relax2xla.ir import Function
 from relax2xla.transform._pass import Pass, Sequential
 from relax2xla.transform.canonicalize import CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination
+from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.inline import InlineSymbolicFunctions
+
+# Rewrites of static functions, by the platform that they are good for.
+StaticRewrites = dict[str, tuple[Callable[[Function], Function], ...]]
+
+
+class Pipeline(Sequential):
+    """Passes over the module, then rewrites of each function that the machine has specialised.
+
+    ``static``: by platform ("cpu"), functions from a Relax function of static shapes to another.
+    """
+
+    def __init__(self, passes: Sequence[Pass], static: StaticRewrites, name: str) -> None:
+        self.static = static
+        super().__init__(passes, name=name)
 
 
 def zero() -> Pass:
@@ -29,7 +45,8 @@ def default(layout: str = "NHWC") -> Pass:
         layouts = {"relax.nn.conv2d": [layout, "HWIO"]}
         passes.append(ConvertLayout(layouts, pointwise_as_matmul=True))
     passes.append(FuseTransposeMatmul())
-    return Sequential([*passes, DeadCodeElimination()], name="default")
+    passes.append(DeadCodeElimination())
+    return Pipeline(passes, {"cpu": (feature_major,)}, name="default")
 
 
 PIPELINES: dict[str, Callable[..., Pass]] = {

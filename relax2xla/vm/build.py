@@ -11,7 +11,7 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
-from relax2xla.transform.pipeline import get_pipeline
+from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.vm.executable import Entry, VMExecutable
 
 
@@ -59,7 +59,8 @@ def build(
             "the module has no public function to build; give one the attribute global_symbol "
             "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
         )
-    return VMExecutable(mod, entries, target_device(target))
+    static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
+    return VMExecutable(mod, entries, target_device(target), static)
 
 
 def compile(

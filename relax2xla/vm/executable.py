@@ -11,6 +11,7 @@ from relax2xla.ir import Function, IRModule
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.transform.lift_weights import Lifted
+from relax2xla.transform.pipeline import StaticRewrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,17 @@ class VMExecutable:
     """A built module: public functions by name, ready for a :class:`VirtualMachine`.
 
     ``mod`` is the module after the pipeline, ``device`` the device that the target names (None: the
-    machine's choice).
+    machine's choice), ``static`` the pipeline's rewrites of specialised functions.
     """
 
-    def __init__(self, mod: IRModule, entries: Mapping[str, Entry], device: Device | None) -> None:
+    def __init__(
+        self,
+        mod: IRModule,
+        entries: Mapping[str, Entry],
+        device: Device | None,
+        static: StaticRewrites | None = None,
+    ) -> None:
+        self.static = static or {}
         self.mod = mod
         self.entries = dict(entries)
         self.device = device

@@ -253,7 +253,8 @@ class BoundFunction:
     def program(self, infos: Sequence[StructInfo]) -> Program:
         """The static program for arguments of these struct infos."""
         env = match(self.name, self.params, infos)
-        return specialise(self._executable.mod, self.name, self.entry.func, env)
+        rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
+        return specialise(self._executable.mod, self.name, self.entry.func, env, rewrites)
 
     def _compile(self, key: Key, infos: Sequence[StructInfo]) -> tuple[xla.Loaded, Program]:
         with self._lock:

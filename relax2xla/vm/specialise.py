@@ -77,10 +77,21 @@ def match(name: str, params: Sequence[Var], infos: Sequence[StructInfo]) -> SymM
     return env
 
 
-def specialise(mod: IRModule, name: str, func: Function, env: SymMap) -> Program:
-    """The static StableHLO-row program of ``func`` under bound symbolic dimensions."""
+def specialise(
+    mod: IRModule,
+    name: str,
+    func: Function,
+    env: SymMap,
+    rewrites: Sequence[Callable[[Function], Function]] = (),
+) -> Program:
+    """The static StableHLO-row program of ``func`` under bound symbolic dimensions.
+
+    ``rewrites`` see the static function before it is lowered.
+    """
     func = _flatten_params(func)
     func = rewrite_function(func, symbolic=env) if env else func
+    for rewrite in rewrites:
+        func = rewrite(func)
     legal, outputs, pack = _flatten_results(legalize_function(func))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})

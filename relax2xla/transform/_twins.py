@@ -1,0 +1,353 @@
+"""Layout propagation: values kept beside themselves with their axes in another order.
+
+A *twin* of a value is the same value with its axes permuted; a twin of order (1, 2, 0) has the
+value's axis 1 first. Passes that prefer another order of axes (:mod:`convert_layout`,
+:mod:`feature_major`) make twins at the operators that gain; the interpreter here carries them along
+through everything that does not care: element-wise operators, reductions, normalisation, softmax,
+reshapes that keep the order of elements, permutations (which cost nothing: they only rename the
+order). The value itself is made where something asks for it, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    Op,
+    SeqExpr,
+    ShapeExpr,
+    Span,
+    TensorStructInfo,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.op import call_attrs
+from relax2xla.ir.rewrite import Rewriter
+from relax2xla.ir.struct_info import Dims
+from relax2xla.tir import Dim
+
+Order = tuple[int, ...]
+# A value in an order of axes; the expression is new and still to be bound, or a bound twin.
+Ordered = tuple[Expr, Order]
+Rule = Callable[[Any, Call], Ordered | None]
+
+
+def names(text: str) -> frozenset[str]:
+    """Operators of Relax by their short names."""
+    return frozenset(f"relax.{n}" for n in text.split())
+
+
+UNARY = names(
+    """abs acos acosh asin asinh atan atanh bitwise_not ceil clip cos cosh erf exp floor isfinite
+    isinf isnan log logical_not negative round rsqrt sigmoid sign sin sinh sqrt square tan tanh
+    trunc astype nn.relu nn.relu6 nn.leakyrelu nn.gelu nn.gelu_tanh nn.silu nn.selu nn.softplus"""
+)
+BROADCASTING = names(
+    """add subtract multiply divide floor_divide mod floor_mod power maximum minimum equal not_equal
+    less less_equal greater greater_equal logical_and logical_or logical_xor where"""
+)
+REDUCTIONS = names("sum mean max min prod std variance")
+
+
+def dims_of(value: Expr) -> Dims | None:
+    """Dimensions of a tensor if its shape is known."""
+    info = value.struct_info_
+    return info.dims if isinstance(info, TensorStructInfo) else None
+
+
+def identity(ndim: int) -> Order:
+    """The order that a value itself has."""
+    return tuple(range(ndim))
+
+
+class Twins:
+    """Rewrites one function; subclasses add ``rules`` for the operators that gain from an order."""
+
+    rules: Mapping[str, Rule]
+
+    def __init__(self) -> None:
+        self.twins: dict[Expr, tuple[Var, Order]] = {}
+        # Variables that have a twin, but whose own binding is not written yet.
+        self.due: set[Expr] = set()
+        self.out: list[Binding] = []
+        self.new_var: type[Var] = Var
+        self.span: Span | None = None
+
+    def function(self, func: Function) -> Function:
+        """``func`` with its values in the orders that the rules ask for."""
+        blocks: list[BindingBlock] = []
+        for block in func.body.blocks:
+            self.out = []
+            self.new_var = DataflowVar if isinstance(block, DataflowBlock) else Var
+            for b in block.bindings:
+                self.binding(b)
+            # What leaves the block leaves it as it is; what nobody reads is dead code.
+            for var in [v for v in self.due if not isinstance(v, DataflowVar)]:
+                self.plain(var)
+            self.due.clear()
+            self.twins.clear()
+            blocks.append(type(block)(self.out, block.span))
+        return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
+
+    def binding(self, b: Binding) -> None:
+        """One binding: in another order if a rule says so, else as it is."""
+        self.span = b.var.span
+        if isinstance(b, VarBinding) and isinstance(b.value, Call) and isinstance(b.value.op, Op):
+            rule = self.rules.get(b.value.op.name)
+            made = rule(self, b.value) if rule is not None else None
+            if made is not None:
+                value, order = made
+                if order == identity(len(order)):
+                    self.out.append(VarBinding(b.var, value, b.span))
+                    return
+                twin = value if isinstance(value, Var) else self.bind(value, b.var.name_hint)
+                self.twins[b.var] = (twin, order)
+                self.due.add(b.var)
+                return
+        if isinstance(b, VarBinding | MatchCast) and self.due:
+            _Reader(self.plain).expr(b.value)
+        self.out.append(b)
+
+    # -- values in an order
+
+    def bind(self, value: Expr, name: str) -> Var:
+        """A new variable for ``value``."""
+        var = self.new_var(name, value.struct_info, self.span)
+        self.out.append(VarBinding(var, value, self.span))
+        return var
+
+    def call(self, name: str, *args: Any, **attrs: Any) -> Call:
+        """A call of the operator ``relax.NAME``."""
+        return Op.get(f"relax.{name}")(*args, **attrs)
+
+    def again(self, call: Call, args: Sequence[Expr], **attrs: Any) -> Call:
+        """``call`` with other operands and some other attributes."""
+        return Call(call.op, args, {**call.attrs, **attrs}, None, call.span)
+
+    def plain(self, var: Expr) -> None:
+        """Write the binding of a variable itself, from its twin, if it is still due."""
+        if var in self.due and isinstance(var, Var):
+            self.due.discard(var)
+            twin, order = self.twins[var]
+            back = [order.index(i) for i in range(len(order))]
+            call = self.call("permute_dims", twin, axes=back)
+            self.out.append(VarBinding(var, call, var.span))
+
+    def order_of(self, value: Expr) -> Order | None:
+        """The order of the twin of ``value``; None without one."""
+        return self.twins[value][1] if value in self.twins else None
+
+    def ordered(self, value: Expr, order: Order) -> Expr:
+        """``value`` with its axes in ``order``."""
+        twin = self.twins.get(value)
+        if twin is not None and twin[1] == order:
+            return twin[0]
+        if order == identity(len(order)):
+            self.plain(value)
+            return value
+        name = getattr(value, "name_hint", "const")
+        if twin is not None and value in self.due:
+            axes = [twin[1].index(a) for a in order]
+            return self.bind(self.call("permute_dims", twin[0], axes=axes), name)
+        made = self.bind(self.call("permute_dims", value, axes=list(order)), name)
+        if isinstance(value, Var) and twin is None:
+            self.twins[value] = (made, order)
+        return made
+
+    def aligned(self, value: Expr, order: Order) -> Expr | None:
+        """An operand of a broadcasting operator whose result has its axes in ``order``."""
+        dims = dims_of(value)
+        if dims is None or len(dims) > len(order):
+            return None
+        if not dims:
+            return value
+        if len(dims) == len(order):
+            return self.ordered(value, order)
+        full: list[Dim] = [1] * (len(order) - len(dims)) + list(dims)
+        if sum(d != 1 for d in full) <= 1:
+            return self.bind(self.call("reshape", value, [full[a] for a in order]), "operand")
+        return self.ordered(self.bind(self.call("reshape", value, full), "operand"), order)
+
+    # -- rules for operators that take any order
+
+    def unary(self, call: Call) -> Ordered | None:
+        """An element-wise operator of one tensor."""
+        order = self.order_of(call.args[0])
+        if order is None:
+            return None
+        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]]), order
+
+    def broadcasting(self, call: Call) -> Ordered | None:
+        """An element-wise operator of several tensors, in the order of the largest twin."""
+        result = dims_of(call)
+        known = [(a, o) for a in call.args if (o := self.order_of(a)) is not None]
+        fitting = [(a, o) for a, o in known if result is not None and len(o) == len(result)]
+        if not fitting:
+            return None
+        order = max(fitting, key=lambda ao: _size(ao[0]))[1]
+        if any(dims_of(a) is None for a in call.args):
+            return None
+        args = [self.aligned(a, order) for a in call.args]
+        kept = [a for a in args if a is not None]
+        return (self.again(call, kept), order) if len(kept) == len(args) else None
+
+    def reduction(self, call: Call) -> Ordered | None:
+        """A reduction over some axes."""
+        order = self.order_of(call.args[0])
+        if order is None:
+            return None
+        attrs = call_attrs(call)
+        ndim = len(order)
+        axes = range(ndim) if attrs["axis"] is None else [a % ndim for a in attrs["axis"]]
+        moved = sorted(order.index(a) for a in axes)
+        value = self.again(call, [self.twins[call.args[0]][0]], axis=moved)
+        if attrs["keepdims"]:
+            return value, order
+        kept = [a for a in order if a not in axes]
+        return value, tuple(sorted(kept).index(a) for a in kept)
+
+    def one_axis(self, call: Call) -> Ordered | None:
+        """An operator along one axis, ``axis``."""
+        order = self.order_of(call.args[0])
+        if order is None:
+            return None
+        axis = order.index(call_attrs(call)["axis"] % len(order))
+        return self.again(call, [self.twins[call.args[0]][0]], axis=axis), order
+
+    def norm(self, call: Call) -> Ordered | None:
+        """``layer_norm`` or ``rms_norm`` over one axis, with its vectors of weights."""
+        order = self.order_of(call.args[0])
+        axes = call_attrs(call)["axes"]
+        if order is None or len(axes) != 1:
+            return None
+        axis = order.index(axes[0] % len(order))
+        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]], axes=[axis]), order
+
+    def concat(self, call: Call) -> Ordered | None:
+        """A concatenation of values that are written out as a tuple."""
+        parts = call.args[0].fields if isinstance(call.args[0], Tuple) else ()
+        order = next((o for p in parts if (o := self.order_of(p)) is not None), None)
+        if order is None:
+            return None
+        axis = order.index((call_attrs(call)["axis"] or 0) % len(order))
+        return self.again(call, [Tuple([self.ordered(p, order) for p in parts])], axis=axis), order
+
+    def pad(self, call: Call) -> Ordered | None:
+        """Padding, given as (before, after) for each axis."""
+        order = self.order_of(call.args[0])
+        if order is None:
+            return None
+        width = list(call_attrs(call)["pad_width"])
+        moved = [n for a in order for n in width[2 * a : 2 * a + 2]]
+        args = [self.twins[call.args[0]][0], *call.args[1:]]
+        return self.again(call, args, pad_width=moved), order
+
+    def permute_dims(self, call: Call) -> Ordered | None:
+        """A permutation: the twin stays, its order gets other names."""
+        order = self.order_of(call.args[0])
+        if order is None:
+            return None
+        axes = call_attrs(call)["axes"]
+        ndim = len(order)
+        axes = list(range(ndim))[::-1] if axes is None else [a % ndim for a in axes]
+        renamed = tuple(axes.index(a) for a in order)
+        return self.twins[call.args[0]][0], renamed
+
+    def reshape(self, call: Call) -> Ordered | None:
+        """A reshape that splits and merges axes which lie together, in order, in the twin."""
+        order, old, new = self.order_of(call.args[0]), dims_of(call.args[0]), dims_of(call)
+        if order is None or old is None or new is None or not isinstance(call.args[1], ShapeExpr):
+            return None
+        groups = _groups(old, new)
+        if groups is None:
+            return None
+        # Axes of size 1 lie anywhere; the others give the order of the groups.
+        walk = [a for a in order if old[a] != 1]
+        sequence: list[tuple[list[int], list[int]]] = []
+        while walk:
+            group = next(g for g in groups if walk[0] in g[0])
+            members = [a for a in group[0] if old[a] != 1]
+            if walk[: len(members)] != members:
+                return None
+            walk = walk[len(members) :]
+            sequence.append(group)
+        wide = [a for _, outs in sequence for a in outs if new[a] != 1]
+        result = tuple(wide + [a for a in range(len(new)) if new[a] == 1])
+        if wide == sorted(wide):
+            # Nothing but axes of size 1 moved: it is the value itself.
+            result = identity(len(new))
+        twin = self.twins[call.args[0]][0]
+        return self.call("reshape", twin, [new[a] for a in result]), result
+
+
+def _size(value: Expr) -> int:
+    return math.prod(d if isinstance(d, int) else 1024 for d in dims_of(value) or ())
+
+
+def _groups(old: Dims, new: Dims) -> list[tuple[list[int], list[int]]] | None:
+    """Runs of axes of ``old`` and ``new`` with the same number of elements, as fine as possible.
+
+    None where symbolic or empty dimensions leave it open.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        ins: list[int] = []
+        outs: list[int] = []
+        if i < len(old) and j < len(new) and old[i] == new[j]:
+            groups.append(([i], [j]))
+            i, j = i + 1, j + 1
+            continue
+        a = b = 1
+        while a != b or not (ins or outs):
+            take_old = i < len(old) and (a <= b or j >= len(new))
+            if not take_old and j >= len(new):
+                return None
+            size = old[i] if take_old else new[j]
+            if not isinstance(size, int) or size == 0:
+                return None
+            if take_old:
+                ins.append(i)
+                a, i = a * size, i + 1
+            else:
+                outs.append(j)
+                b, j = b * size, j + 1
+        groups.append((ins, outs))
+    return groups
+
+
+class _Reader(Rewriter):
+    """Walks an expression, also inside functions and branches, and reports its variables."""
+
+    def __init__(self, report: Callable[[Expr], None]) -> None:
+        super().__init__()
+        self.report = report
+
+    def leaf(self, node: Expr) -> Expr:
+        if isinstance(node, Var):
+            self.report(node)
+        return super().leaf(node)
+
+
+ANY_ORDER: dict[str, Rule] = {
+    **dict.fromkeys(UNARY, Twins.unary),
+    **dict.fromkeys(BROADCASTING, Twins.broadcasting),
+    **dict.fromkeys(REDUCTIONS, Twins.reduction),
+    **dict.fromkeys(names("nn.layer_norm nn.rms_norm"), Twins.norm),
+    **dict.fromkeys(names("nn.softmax nn.log_softmax"), Twins.one_axis),
+    "relax.concat": Twins.concat,
+    "relax.nn.pad": Twins.pad,
+    "relax.permute_dims": Twins.permute_dims,
+    "relax.reshape": Twins.reshape,
+}

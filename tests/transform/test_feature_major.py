@@ -1,0 +1,133 @@
+"""FeatureMajor: linear layers on few rows with the features first; same results, few transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.transform._twins import _groups
+from relax2xla.transform.feature_major import feature_major
+
+T = rx.TensorStructInfo
+RNG = np.random.default_rng(3)
+
+
+def weight(*shape: int) -> rx.Constant:
+    return rx.const((RNG.standard_normal(shape) / np.sqrt(shape[-1])).astype("f"))
+
+
+def linear(x: rx.Expr, out: int) -> rx.Expr:
+    product = R.matmul(x, R.permute_dims(weight(out, x.struct_info.dims[-1])))
+    return R.add(product, weight(out))
+
+
+def heads(x: rx.Expr, count: int) -> rx.Expr:
+    batch, tokens, hidden = x.struct_info.dims
+    return R.permute_dims(R.reshape(x, (batch, tokens, count, hidden // count)), [0, 2, 1, 3])
+
+
+def attention(x: rx.Expr) -> rx.Expr:
+    q, k, v = (heads(linear(x, 128), 4) for _ in range(3))
+    scores = R.matmul(q, R.permute_dims(k, [0, 1, 3, 2]))
+    mask = rx.const(np.triu(np.full((1, 1, 10, 10), -10.0, "f"), 1))
+    out = R.matmul(R.nn.softmax(R.add(scores, mask), axis=-1), v)
+    return R.reshape(R.permute_dims(out, [0, 2, 1, 3]), x.struct_info.dims)
+
+
+def block(x: rx.Expr) -> rx.Expr:
+    y = R.nn.layer_norm(x, weight(128), weight(128), axes=[-1])
+    x = R.add(x, linear(attention(y), 128))
+    y = R.nn.rms_norm(x, weight(128), axes=[2])
+    return R.add(x, linear(R.nn.gelu(linear(y, 256)), 128))
+
+
+NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
+    "linear": lambda x: linear(x, 200),
+    "blocks": lambda x: block(block(x)),
+    "mean": lambda x: R.mean(linear(x, 256), axis=[1]),
+    "features kept": lambda x: R.sum(linear(x, 256), axis=[-1], keepdims=True),
+    "row bias": lambda x: R.add(linear(x, 256), weight(10, 1)),
+    "outer": lambda x: R.multiply(linear(x, 256), linear(x, 256)),
+    "concat": lambda x: R.concat((linear(x, 256), linear(x, 128)), axis=-1),
+    "flat": lambda x: R.reshape(linear(x, 256), (-1,)),
+    "rows merged": lambda x: R.reshape(linear(x, 256), (-1, 256)),
+    "split of rows": lambda x: R.reshape(linear(x, 256), (-1, 2, 5, 256)),
+    "unsuited reshape": lambda x: R.reshape(linear(x, 256), (-1, 10, 16)),
+    "result twice": lambda x: rx.Tuple([(y := linear(x, 256)), R.exp(y), linear(R.exp(y), 128)]),
+}
+
+
+def module(body: Callable[[rx.Expr], rx.Expr], dims: tuple[object, ...]) -> rx.IRModule:
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", T(dims))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(body(x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_results_stay(name: str, batch: int) -> None:
+    mod = module(NETWORKS[name], (batch, 10, 128))
+    x = RNG.standard_normal((batch, 10, 128)).astype("f")
+    results = []
+    for rewrite in (lambda f: f, feature_major):
+        fused = rx.transform.FuseTransposeMatmul()(mod)
+        fused["main"] = rewrite(fused["main"])
+        assert rx.analysis.well_formed(fused)
+        out = rx.testing.evaluate(fused, [x])
+        results.append(out if isinstance(out, tuple) else (out,))
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def optimised(mod: rx.IRModule) -> rx.Function:
+    return feature_major(rx.get_pipeline("default")(mod)["main"])
+
+
+def subscripts(func: rx.Function) -> list[str]:
+    return [
+        b.value.attrs["subscripts"]
+        for b in bindings_of(func.body)
+        if is_op(b.value, "relax.einsum")
+    ]
+
+
+def test_a_transformer_block_keeps_features_first_throughout() -> None:
+    func = optimised(module(NETWORKS["blocks"], (1, 10, 128)))
+    weights = [s for s in subscripts(func) if s.startswith("zy,")]
+    assert len(weights) == 12
+
+
+def test_it_stays_away_where_it_would_not_pay() -> None:
+    for body, dims in [
+        (lambda x: linear(x, 256), (1, 1000, 128)),
+        (lambda x: linear(x, 256), (1, 1, 128)),
+        (lambda x: linear(x, 4), (1, 10, 128)),
+        (lambda x: R.reshape(linear(x, 256), (-1, 10, 16)), (1, 10, 128)),
+    ]:
+        func = rx.get_pipeline("default")(module(body, dims))["main"]
+        assert not any(s.startswith("zy,") for s in subscripts(feature_major(func)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "groups"),
+    [
+        ((2, 12), (2, 3, 4), [([0], [0]), ([1], [1, 2])]),
+        ((2, 3, 4), (6, 4), [([0, 1], [0]), ([2], [1])]),
+        ((2, 6), (4, 3), [([0, 1], [0, 1])]),
+        ((5, 1, 1), (5,), [([0], [0]), ([1], []), ([2], [])]),
+        ((5,), (1, 5, 1), [([0], [0, 1]), ([], [2])]),
+        ((0, 3), (3, 0), None),
+    ],
+)
+def test_groups_of_a_reshape(old: object, new: object, groups: object) -> None:
+    assert _groups(old, new) == groups
