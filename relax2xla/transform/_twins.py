@@ -72,11 +72,10 @@ def identity(ndim: int) -> Order:
 
 
 class Twins:
-    """Rewrites one function; subclasses add ``rules`` for the operators that gain from an order."""
+    """Rewrites one function by ``rules``: operators by name, and how each takes part."""
 
-    rules: Mapping[str, Rule]
-
-    def __init__(self) -> None:
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self.rules = rules
         self.twins: dict[Expr, tuple[Var, Order]] = {}
         # Variables that have a twin, but whose own binding is not written yet.
         self.due: set[Expr] = set()

@@ -66,15 +66,11 @@ class _Converter(Twins):
     """Converts one function whose convolutions are in NCHW."""
 
     def __init__(self, data: str, kernel: str, pointwise: bool) -> None:
-        super().__init__()
+        super().__init__(RULES)
         self.data = data
         self.kernel = kernel
         self.pointwise = pointwise and data.endswith("C")
         self.order: Order = tuple(SOURCE.index(a) for a in data)
-
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        return RULES
 
     def applies(self, func: Function) -> bool:
         """Whether ``func`` has a convolution to convert."""

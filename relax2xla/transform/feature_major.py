@@ -12,7 +12,6 @@ It needs static shapes, so the machine runs it on each specialised function.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from string import ascii_lowercase
 
 from relax2xla.ir import Call, Function, IRModule, Op, Tuple, VarBinding
@@ -99,9 +98,8 @@ def _transpositions(func: Function) -> int:
 class _FeatureMajor(Twins):
     """The interpreter with rules for linear layers and for products of activations."""
 
-    @property
-    def rules(self) -> Mapping[str, Rule]:
-        return RULES
+    def __init__(self) -> None:
+        super().__init__(RULES)
 
     def einsum(self, call: Call) -> Ordered | None:
         """A linear layer: ``oi,i..->o..``, the result's features first."""
