@@ -94,11 +94,16 @@ def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
 
 
 def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
+    # Without a handler MLIR writes its diagnostics to the process's standard error.
+    said: list[str] = []
+    handler = ctx.attach_diagnostic_handler(lambda d: said.append(d.message) is None)
     try:
-        module = hlo.deserialize_portable_artifact(ctx, data)
+        return hlo.deserialize_portable_artifact(ctx, data)
     except (ir.MLIRError, ValueError) as e:
-        raise StableHLOParseError(f"not a readable portable artefact: {first_line(e)}") from e
-    return module
+        reason = "; ".join(said) or first_line(e)
+        raise StableHLOParseError(f"not a readable portable artefact: {reason}") from e
+    finally:
+        handler.detach()
 
 
 def _explain(message: str, data: bytes, binary: bool) -> str:

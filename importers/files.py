@@ -1,0 +1,492 @@
+"""Model files of every supported kind to and from an IRModule, by extension and content.
+
+Files are treated as hostile (design decision D12): nothing is read before its kind and size are
+known, Relax text is parsed and never executed, and ``.pt2``, which can run code as it is read,
+needs ``trust=True``. Files are written under another name in the same folder and then renamed, so
+that what stands at a path is complete whatever happens.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import logging
+import os
+import re
+import secrets
+import stat
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+from relax2xla import tir
+from relax2xla.errors import FileFormatError, LegalizeError, TVMError
+from relax2xla.ir import Function, IRModule, TensorStructInfo
+from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
+from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.tir import Dim
+
+# Sizes of symbolic dimensions by name, or the whole shape of a parameter by its name.
+Shapes = Mapping[str, int | Sequence[int]]
+Form = Literal["relax", "mlir", "mlirbc", "stablehlo"]
+
+MLIR_BYTECODE: Final = b"ML\xefR"
+ZIP: Final = b"PK\x03\x04"
+# A protobuf message cannot be larger; ONNX keeps the weights of larger models in other files.
+PROTOBUF_LIMIT: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file: its name, the extensions it goes by, and the package that reads it."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    title: str
+    package: str = ""
+    extra: str = ""
+
+
+FORMATS: Final = (
+    Format("onnx", (".onnx",), "ONNX model", "onnx", "onnx"),
+    Format("pt2", (".pt2",), "PyTorch exported program", "torch", "torch"),
+    Format("mlir", (".mlir",), "StableHLO text"),
+    Format("mlirbc", (".mlirbc",), "MLIR bytecode"),
+    Format("stablehlo", (".stablehlo",), "StableHLO portable artefact"),
+    Format("relax", (".relax", ".py"), "Relax text (TVMScript)"),
+)
+BY_SUFFIX: Final = {suffix: f for f in FORMATS for suffix in f.suffixes}
+KNOWN: Final = ", ".join(BY_SUFFIX)
+WRITABLE: Final = tuple(f for f in FORMATS if not f.package)
+
+# What to do with files that people have, but that are no programs we can read.
+HINTS: Final = {
+    **dict.fromkeys(
+        (".pt", ".pth", ".ckpt"),
+        "it may hold weights alone, or need its classes. In torch: "
+        "torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+    ),
+    ".safetensors": "it holds weights without the network; export the model to .onnx or .pt2",
+    **dict.fromkeys(
+        (".tflite", ".pb", ".h5", ".keras"),
+        "convert it to ONNX with tf2onnx, or write it as StableHLO",
+    ),
+    **dict.fromkeys((".onnx.data", ".data"), "it holds the weights of an .onnx file; give that"),
+}
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format that the extension of ``path`` names; FileFormatError for one that names none."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix in BY_SUFFIX:
+        return BY_SUFFIX[suffix]
+    what = f"the extension {suffix!r} is" if suffix else "a name without extension is"
+    hint = f". {path.name}: {HINTS[suffix]}" if suffix in HINTS else ""
+    raise FileFormatError(f"{path}: {what} not known; known are {KNOWN}{hint}")
+
+
+def load(
+    path: str | os.PathLike[str], trust: bool = False, shapes: Shapes | None = None
+) -> IRModule:
+    """The module in a file: ONNX, a PyTorch exported program, StableHLO in any form, or Relax text.
+
+    path:   what the file holds follows from its extension (``FORMATS``) and is checked
+    trust:  reading a ``.pt2`` file can run code that is in it; True says that you trust its origin
+    shapes: sizes of symbolic dimensions (``{"n": 4}``) or whole shapes of parameters
+            (``{"x": (1, 3, 224, 224)}``); others stay symbolic
+
+    Raises :class:`FileFormatError` for a file that is missing, unknown or damaged,
+    :class:`OpNotImplemented` with everything in it that has no converter, and TVMError for shapes
+    that do not fit.
+    """
+    path = Path(path)
+    head = check_file(path)
+    kind = format_of(path)
+    _check_content(path, kind, head)
+    if kind.name == "pt2" and not trust:
+        raise FileFormatError(
+            f"{path}: reading a .pt2 file can run code that is in it. If you trust where it comes "
+            "from, say so: trust=True, or --trust on the command line"
+        )
+    check_package(kind)
+    try:
+        return _LOADERS[kind.name](path, shapes or {})
+    except TVMError as e:
+        if str(path) not in str(e):
+            e.add_note(f"(in {path})")
+        raise
+    except OSError as e:
+        raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from e
+    except (RecursionError, MemoryError) as e:
+        raise FileFormatError(
+            f"{path}: the {kind.title} is nested too deeply or too large to be read "
+            f"({type(e).__name__})"
+        ) from e
+    except Exception as e:  # whatever a reader of another project raises on damaged content
+        raise FileFormatError(
+            f"{path} cannot be read as {kind.title}: {type(e).__name__}: {_first_line(e)}. Is it "
+            "complete, and is that what it holds?"
+        ) from e
+
+
+def check_package(kind: Format) -> None:
+    """TVMError where the package that reads ``kind`` is not installed."""
+    if kind.package and importlib.util.find_spec(kind.package) is None:
+        raise TVMError(
+            f"reading {kind.suffixes[0]} files needs the package {kind.package}; "
+            f"install it with: pip install 'relax2xla[{kind.extra}]'"
+        )
+
+
+def check_file(path: Path) -> bytes:
+    """The first bytes of a file that can be read, is not empty and fits into memory."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileFormatError(f"{path}: there is no such file{_similar(path)}") from None
+    except (OSError, ValueError) as e:
+        raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from None
+    if stat.S_ISDIR(status.st_mode):
+        inside = sorted(p.name for p in _listing(path) if p.suffix.lower() in BY_SUFFIX)
+        hint = f"; it holds {', '.join(inside[:5])}" if inside else ""
+        raise FileFormatError(f"{path} is a directory; give one model file{hint}")
+    if not stat.S_ISREG(status.st_mode):
+        raise FileFormatError(f"{path} is no regular file (a pipe or a device)")
+    if status.st_size == 0:
+        raise FileFormatError(f"{path} is empty; write or copy it again")
+    memory = physical_memory()
+    if memory and status.st_size > memory:
+        raise FileFormatError(
+            f"{path} has {status.st_size / 2**30:.1f} GiB; this machine has "
+            f"{memory / 2**30:.1f} GiB of memory"
+        )
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as e:
+        raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from None
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine, 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no message").splitlines()[0][:300]
+
+
+def _listing(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _similar(path: Path) -> str:
+    names = [p.name for p in _listing(path.parent) if p.suffix.lower() in BY_SUFFIX]
+    close = difflib.get_close_matches(path.name, names, 3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _check_content(path: Path, kind: Format, head: bytes) -> None:
+    """FileFormatError where the first bytes are not those of ``kind``."""
+    is_bytecode, is_zip = head.startswith(MLIR_BYTECODE), head.startswith(ZIP)
+    found = "MLIR bytecode" if is_bytecode else "a zip archive" if is_zip else "text or other data"
+    if kind.name == "pt2" and is_zip and not zipfile.is_zipfile(path):
+        raise FileFormatError(f"{path} is truncated: the archive has no end. Copy it again")
+    if kind.name == "pt2" and not is_zip:
+        wanted = "an archive that torch.export.save wrote"
+    elif kind.name in ("mlirbc", "stablehlo") and not is_bytecode:
+        wanted = f"{kind.title}, which starts with {MLIR_BYTECODE!r}"
+    elif kind.name in ("onnx", "relax") and (is_bytecode or is_zip):
+        wanted = kind.title
+    elif kind.name == "mlir" and is_zip:
+        wanted = f"{kind.title} or bytecode"
+    else:
+        return
+    hint = " (for StableHLO text use the extension .mlir)" if "mlir" in found.lower() else ""
+    raise FileFormatError(
+        f"{path}: its extension says {wanted}; it holds {found}{hint}. Is it complete, and does it "
+        "have the right extension?"
+    )
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def _load_onnx(path: Path, shapes: Shapes) -> IRModule:
+    from relax2xla.importers.onnx import from_onnx
+
+    if path.stat().st_size > PROTOBUF_LIMIT:
+        raise FileFormatError(
+            f"{path} is larger than 2 GiB, which no ONNX file can be; store its weights as "
+            "external data: onnx.save(model, path, save_as_external_data=True)"
+        )
+    return from_onnx(path, shape_dict=_onnx_shapes(path, shapes) if shapes else None)
+
+
+def _onnx_shapes(path: Path, shapes: Shapes) -> dict[str, list[int | str]]:
+    """Shapes by the model's own input names; sizes given by a dimension's name are filled in."""
+    from relax2xla.importers.onnx.reader import read
+
+    graph = read(path).proto.graph
+    weights = {t.name for t in graph.initializer}
+    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in weights}
+    # Parameters have names that are identifiers; either name is right here.
+    names = {re.sub(r"\W", "_", name, flags=re.ASCII): name for name in inputs}
+    made: dict[str, list[int | str]] = {}
+    used: set[str] = set()
+    known: list[str] = []
+    for name, tensor in inputs.items():
+        dims: list[int | str] = []
+        for at, d in enumerate(tensor.shape.dim):
+            label = d.dim_param or f"{name}_{at}"
+            size = d.dim_value if d.HasField("dim_value") else shapes.get(label, label)
+            if not d.HasField("dim_value"):
+                known.append(label)
+                used.add(label)
+            dims.append(size if isinstance(size, int) else label)
+        if any(k in shapes for k in known):
+            made[name] = dims
+    for key, value in shapes.items():
+        if isinstance(value, int):
+            if key not in used:
+                raise TVMError(
+                    f"there is no symbolic dimension {key!r}; there are "
+                    f"{', '.join(dict.fromkeys(known)) or 'none: every dimension is known'}"
+                )
+            continue
+        name = key if key in inputs else names.get(key)
+        if name is None:
+            raise TVMError(f"there is no input {key!r}; there are {', '.join(inputs)}")
+        made[name] = list(value)
+    return made
+
+
+def _load_pt2(path: Path, shapes: Shapes) -> IRModule:
+    from relax2xla.importers.torch import from_exported_program
+
+    return bind_shapes(from_exported_program(load_exported(path)), shapes)
+
+
+def load_exported(path: str | os.PathLike[str]) -> Any:
+    """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
+    import torch
+
+    # Torch logs what it then raises, with a traceback.
+    log = logging.getLogger("torch.export")
+    level = log.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about classes of its own
+        log.setLevel(logging.CRITICAL)
+        try:
+            return torch.export.load(path)
+        finally:
+            log.setLevel(level)
+
+
+def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:
+    from relax2xla.importers.stablehlo import from_stablehlo
+
+    data = path.read_bytes()
+    mod = from_stablehlo(data)
+    if not shapes:
+        return mod
+    infos = [p.struct_info for p in _bind(_entry(mod), shapes).params]
+    if missing := symbols(infos):
+        raise TVMError(f"give the sizes of all dynamic dimensions; missing: {', '.join(missing)}")
+    wanted = [
+        ([d for d in i.dims or () if isinstance(d, int)], i.dtype)
+        for i in infos
+        if isinstance(i, TensorStructInfo)
+    ]
+    return from_stablehlo(data, wanted)
+
+
+def _load_relax(path: Path, shapes: Shapes) -> IRModule:
+    from relax2xla.script import from_source
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise FileFormatError(f"{path} is no Relax text: {e}") from None
+    if "\0" in text:
+        raise FileFormatError(f"{path} is no Relax text: it holds zero bytes")
+    if not text.strip():
+        raise FileFormatError(f"{path} holds white space only")
+    found = from_source(text, filename=str(path))
+    mod = found if isinstance(found, IRModule) else IRModule.from_expr(found)
+    return bind_shapes(mod, shapes)
+
+
+_LOADERS: Final[dict[str, Callable[[Path, Shapes], IRModule]]] = {
+    "onnx": _load_onnx,
+    "pt2": _load_pt2,
+    "mlir": _load_stablehlo,
+    "mlirbc": _load_stablehlo,
+    "stablehlo": _load_stablehlo,
+    "relax": _load_relax,
+}
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+def _entry(mod: IRModule) -> Function:
+    """The function ``main``, or the only one; TVMError where there is neither."""
+    functions = list(mod.relax_functions().values())
+    if "main" in mod and isinstance(mod["main"], Function):
+        return mod["main"]
+    if len(functions) == 1:
+        return functions[0]
+    raise TVMError("the module has no function main")
+
+
+def symbols(infos: Sequence[StructInfo]) -> list[str]:
+    """Names of the symbolic dimensions in struct infos, in order."""
+    return list(dict.fromkeys(v.name for i in infos for v in free_symbolic_vars(i)))
+
+
+def bind_shapes(mod: IRModule, shapes: Shapes) -> IRModule:
+    """``mod`` with sizes for symbolic dimensions of its entry; see :func:`load`."""
+    if not shapes:
+        return mod
+    main = _entry(mod)
+    gvar = next(g for g, f in mod.items() if f is main)
+    return mod.replace({**mod.functions, gvar: _bind(main, shapes)})
+
+
+def _bind(func: Function, shapes: Shapes) -> Function:
+    params = {p.name_hint: p for p in func.params}
+    variables = {v.name: v for p in func.params for v in free_symbolic_vars(p.struct_info)}
+    env: SymMap = {}
+    for name, value in shapes.items():
+        if isinstance(value, int):
+            if name not in variables:
+                known = ", ".join(variables) or "none: every dimension is known"
+                raise TVMError(f"there is no symbolic dimension {name!r}; there are {known}")
+            env[variables[name]] = value
+            continue
+        if name not in params:
+            raise TVMError(f"there is no parameter {name!r}; there are {', '.join(params)}")
+        info = params[name].struct_info
+        dtype = info.dtype if isinstance(info, TensorStructInfo) else "float32"
+        try:
+            unify(info, TensorStructInfo(tuple(value), dtype), env)
+        except Mismatch as e:
+            raise TVMError(
+                f"the parameter {name} is {show(info)}; the given shape has {e}"
+            ) from None
+    sizes: dict[tir.Var | str, Dim] = {**env}
+    return func.bind_symbolic_vars(sizes) if sizes else func
+
+
+# -- writing ---------------------------------------------------------------------------------------
+def save(
+    mod: IRModule,
+    path: str | os.PathLike[str],
+    form: Form | None = None,
+    version: str | None = None,
+) -> int:
+    """Write ``mod`` to a file; gives its size in bytes.
+
+    form:    "relax" (text with its arrays), "mlir" (StableHLO text), "mlirbc" (bytecode) or
+             "stablehlo" (a portable artefact, which other versions of StableHLO read); None: by the
+             extension of ``path``
+    version: of StableHLO, for the portable artefact
+
+    Weights are written inline. The file appears complete or not at all. Raises
+    :class:`FileFormatError` for a path that cannot be written, :class:`LegalizeError` and
+    :class:`EmitError` for a module that the form cannot hold.
+    """
+    path = Path(path)
+    form = form or form_of(path)
+    check_target(path)
+    data = render(mod, form, version)
+    write_atomically(path, lambda file: file.write(data))
+    return len(data)
+
+
+def form_of(path: str | os.PathLike[str]) -> Form:
+    """The form that an output's extension names."""
+    for row in WRITABLE:
+        if Path(path).suffix.lower() in row.suffixes:
+            return row.name  # pyright: ignore[reportReturnType]
+    known = ", ".join(s for row in WRITABLE for s in row.suffixes)
+    raise FileFormatError(
+        f"{path}: the output's extension does not say what to write; known are {known}"
+    )
+
+
+def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
+    """``mod`` in one of the forms of :func:`save`."""
+    if form == "relax":
+        if version is not None:
+            raise TVMError("a StableHLO version belongs to the form stablehlo")
+        return (mod.script(show_meta=True).rstrip() + "\n").encode()
+    from relax2xla.stablehlo import to_stablehlo
+    from relax2xla.transform import LegalizeOps
+
+    try:
+        rows = LegalizeOps()(mod)
+    except LegalizeError as e:
+        unknown = symbols([p.struct_info for f in mod.relax_functions().values() for p in f.params])
+        if not unknown:
+            raise
+        raise LegalizeError(
+            f"{e}\nThe symbolic dimensions are {', '.join(unknown)}; give their sizes: "
+            f"shapes={{{unknown[0]!r}: 4}}, or --shape {unknown[0]}=4 on the command line"
+        ) from e
+    kinds: dict[str, Literal["text", "bytecode", "portable"]] = {
+        "mlir": "text",
+        "mlirbc": "bytecode",
+        "stablehlo": "portable",
+    }
+    try:
+        made = to_stablehlo(rows, kinds[form], version)
+    except ValueError as e:
+        if isinstance(e, TVMError):
+            raise
+        raise TVMError(str(e)) from None
+    return made.encode() if isinstance(made, str) else made
+
+
+def check_target(path: Path) -> None:
+    """FileFormatError where no file can be written at ``path``; found before the work is done."""
+    if path.exists() and not path.is_file():
+        raise FileFormatError(f"{path} is a directory or a device; give a file's path to write to")
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileFormatError(f"{path}: there is no directory {folder} to write to")
+    if not os.access(folder, os.W_OK):
+        raise FileFormatError(f"{path}: the directory {folder} cannot be written to")
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let ``write`` fill a file beside ``path`` that then takes its place; nothing on failure."""
+    check_target(path)
+    target = path.resolve()  # a link stays a link
+    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as e:
+        raise FileFormatError(f"{path}: cannot be written: {_reason(e)}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except OSError as e:
+        raise FileFormatError(f"{path}: cannot be written: {_reason(e)}") from e
+    finally:
+        # Gone after the rename; still there after an error or an interruption.
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""The command line: ``relax2xla inspect | convert | run | verify | bench FILE``.
+
+Starting it loads neither jax, torch nor onnx: each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+# What a shell shows for a process that an interrupt or a closed pipe ended.
+INTERRUPTED, PIPE_CLOSED, FAILED = 130, 141, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit status (0, 1 for a mismatch, 2 for an error).
+
+    Errors are one message on standard error. ``--debug``, anywhere among the arguments, shows the
+    traceback as well.
+    """
+    from relax2xla.cli.app import app
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [w for w in words if w != "--debug"]
+    try:
+        app(args=words, prog_name="relax2xla")
+        sys.stdout.flush()
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else FAILED if e.code else 0
+    except KeyboardInterrupt:
+        sys.stderr.write("\nrelax2xla: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; what is still buffered goes nowhere, and without a message.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as e:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        sys.stderr.write(f"relax2xla: {_message(e)}\n")
+        return FAILED
+    return 0
+
+
+def _message(error: Exception) -> str:
+    """The text of an error for someone who does not read tracebacks; no line is endless."""
+    return "\n".join(_clipped(line) for line in _full_message(error).split("\n"))
+
+
+def _clipped(line: str, most: int = 600) -> str:
+    return line if len(line) <= most else f"{line[:most]} ... ({len(line)} characters)"
+
+
+def _full_message(error: Exception) -> str:
+    from relax2xla.errors import TVMError
+
+    notes = "".join(f"\n{n}" for n in getattr(error, "__notes__", ()))
+    if isinstance(error, TVMError):
+        return f"error: {error}{notes}"
+    if isinstance(error, MemoryError):
+        return "error: not enough memory"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"error: {error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"error: the package {error.name} is not installed; pip install {error.name}"
+    first = (str(error).strip() or "no message").splitlines()[0][:500]
+    return (
+        f"error: {type(error).__name__}: {first}{notes}\n"
+        "This is not an error that relax2xla expects; --debug shows where it comes from."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

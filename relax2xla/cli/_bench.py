@@ -1,0 +1,102 @@
+"""``relax2xla bench``: latency beside the frameworks that can run the same file."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from relax2xla.cli import _timing
+from relax2xla.cli._console import note, out, status, table
+from relax2xla.cli._model import (
+    entry_name,
+    load_model,
+    make_inputs,
+    nest,
+    parse_device,
+    parse_shapes,
+)
+from relax2xla.cli._reference import on_device, source_reference, unoptimised
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import format_of
+
+
+def run_bench(
+    file: Path,
+    inputs: Sequence[str],
+    seed: int,
+    rounds: int,
+    threads: int | None,
+    device_name: str,
+    as_json: bool,
+    trust: bool,
+    shape: Sequence[str],
+) -> None:
+    """Measure and print one row a variant."""
+    device = parse_device(device_name)
+    shapes = parse_shapes(shape)
+    if threads is not None:
+        use_cores(threads)
+    mod = load_model(file, trust, shapes)
+    import jax
+
+    from relax2xla.vm.build import build
+    from relax2xla.vm.machine import VirtualMachine
+
+    start = time.perf_counter()
+    with status("compiling"):
+        machine = VirtualMachine(build(mod), device)
+        main = machine[entry_name(list(machine.executable))]
+        flat = make_inputs(main.params, inputs, seed, shapes)
+        args = nest(main.params, on_device(flat, device))
+        jax.block_until_ready(main(*args))
+    compiled = time.perf_counter() - start
+    variants: dict[str, Callable[[], Any]] = {
+        "relax2xla": lambda: jax.block_until_ready(main(*args))
+    }
+    with status("preparing the others"):
+        reference = source_reference(file, mod, flat, device, threads)
+        variants[reference.name] = reference.run
+        if format_of(file).name in ("onnx", "pt2"):
+            plain = unoptimised(mod, flat, device)
+            variants[plain.name] = plain.run
+    with status("measuring"):
+        calls = min(_timing.calls_for(run) for run in variants.values())
+        times = _timing.interleaved(variants, rounds, calls)
+    found = {
+        name: {
+            "median_ms": 1e3 * statistics.median(values),
+            "min_ms": 1e3 * min(values),
+            "ratio": _timing.ratio(times, name, "relax2xla"),
+        }
+        for name, values in times.items()
+    }
+    if as_json:
+        done = {"file": str(file), "rounds": rounds, "compile_s": compiled, "variants": found}
+        out(json.dumps(done, indent=2))
+        return
+    table(
+        ("variant", "median ms", "min ms", "times relax2xla"),
+        [
+            (name, f"{f['median_ms']:.3f}", f"{f['min_ms']:.3f}", f"{f['ratio']:.2f}")
+            for name, f in found.items()
+        ],
+    )
+    note(f"{rounds} rounds of {calls} calls, all variants in turn; compiled in {compiled:.1f} s")
+
+
+def use_cores(count: int) -> None:
+    """Let this process run on ``count`` cores only, before any runtime starts its threads."""
+    setter = getattr(os, "sched_setaffinity", None)
+    if setter is None:
+        raise TVMError(
+            "--threads is not supported on this system; use the variables of each runtime"
+        )
+    allowed = sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise TVMError(f"--threads {count}: there are only {len(allowed)} cores")
+    setter(0, allowed[:count])

@@ -1,0 +1,86 @@
+"""What commands print: results on standard output, progress and errors on standard error.
+
+Colours, spinners and boxes appear on terminals only; piped output is plain aligned text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Generator, Sequence
+
+_NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
+
+
+def out(text: str = "") -> None:
+    """One line, or several, on standard output."""
+    sys.stdout.write(f"{text}\n")
+
+
+def note(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+def coloured(stream: object) -> bool:
+    """Whether ``stream`` is a terminal that takes colours."""
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty()) and "NO_COLOR" not in os.environ
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """A table; columns after the first that hold numbers are aligned to the right."""
+    numeric = [i > 0 and all(_NUMBER.fullmatch(r[i]) for r in rows) for i in range(len(columns))]
+    if coloured(sys.stdout):
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+        for name, right in zip(columns, numeric, strict=True):
+            made.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            made.add_row(*(cell.replace("[", r"\[") for cell in row))
+        Console().print(made)
+        return
+    if title:
+        out(title)
+    out(plain_table(columns, rows, numeric))
+
+
+def plain_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]
+) -> str:
+    """Aligned columns, two spaces apart."""
+    lines = [columns, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if r else cell.ljust(w)
+            for cell, w, r in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+@contextlib.contextmanager
+def status(message: str) -> Generator[None]:
+    """A spinner beside ``message`` while the block runs; silent where no one watches."""
+    if not coloured(sys.stderr):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message):
+        yield
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that reads best."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

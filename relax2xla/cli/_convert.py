@@ -1,0 +1,51 @@
+"""``relax2xla convert``: a model in another form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from relax2xla.cli._console import note, size, status
+from relax2xla.cli._inspect import weights
+from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import check_target, form_of, render, write_atomically
+
+# From this size on, weights written as text are worth a word.
+LARGE: Final = 32 * 2**20
+
+
+def run_convert(
+    file: Path,
+    output: str,
+    to: Any,
+    version: str | None,
+    trust: bool,
+    shape: Sequence[str],
+) -> None:
+    """Write ``file`` in another form to ``output`` ("-" is standard output)."""
+    if output == "-" and to is None:
+        raise TVMError("-o - needs --to relax, mlir, mlirbc or stablehlo")
+    form = to or form_of(output)
+    if version is not None and form != "stablehlo":
+        raise TVMError("--stablehlo-version belongs to portable artefacts (--to stablehlo)")
+    if output != "-":
+        check_target(Path(output))
+        if Path(output).resolve() == file.resolve() and file.exists():
+            raise TVMError(f"{output} is the file that is read; give another name")
+    mod = load_model(file, trust, parse_shapes(shape))
+    held = weights(list(mod.relax_functions().values()))["bytes"]
+    with status(f"writing {output}"):
+        data = render(mod, form, version)
+        if output == "-":
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+        write_atomically(Path(output), lambda stream: stream.write(data))
+    inline = f", weights of {size(held)} inline" if held else ""
+    note(f"wrote {output}: {size(len(data))}{inline}")
+    if held > LARGE and form in ("relax", "mlir"):
+        note("hint: .mlirbc holds the same weights in less space, and is faster to read")

@@ -1,0 +1,127 @@
+"""``relax2xla inspect``: what a model holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from relax2xla.cli._console import out, size, status, table
+from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import format_of, symbols
+from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
+from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.struct_info import show
+
+
+def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Sequence[str]) -> None:
+    """Print the report of ``file``."""
+    mod = load_model(file, trust, parse_shapes(shape))
+    found = report(file, mod)
+    if text:
+        found["text"] = mod.script()
+    if as_json:
+        out(json.dumps(found, indent=2))
+    else:
+        _print(found)
+
+
+def report(file: Path, mod: IRModule) -> dict[str, Any]:
+    """Everything that ``inspect`` says, as plain data."""
+    functions = mod.relax_functions()
+    return {
+        "file": str(file),
+        "format": format_of(file).title,
+        "file_bytes": file.stat().st_size,
+        "functions": [
+            {
+                "name": gvar.name_hint,
+                "public": "global_symbol" in f.attrs,
+                "parameters": [
+                    {"name": p.name_hint, "struct_info": show(p.struct_info)} for p in f.params
+                ],
+                "result": show(f.ret_struct_info),
+                "bindings": sum(len(b.bindings) for b in f.body.blocks),
+            }
+            for gvar, f in functions.items()
+        ],
+        "symbolic_dimensions": symbols(
+            [p.struct_info for f in functions.values() for p in f.params]
+        ),
+        "operators": operators(list(functions.values())),
+        "weights": weights(list(functions.values())),
+        "runs": runs(mod),
+    }
+
+
+def operators(functions: Sequence[Function]) -> dict[str, int]:
+    """How often each operator is called, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for f in functions:
+        for node in post_order_deep(f):
+            if not isinstance(node, Call):
+                continue
+            if isinstance(node.op, Op):
+                counts[node.op.name.removeprefix("relax.")] += 1
+            elif isinstance(node.op, GlobalVar):
+                counts[f"call of {node.op.name_hint}"] += 1
+            elif isinstance(node.op, ExternFunc):
+                counts[f"packed function {node.op.global_symbol}"] += 1
+    return dict(counts.most_common())
+
+
+def weights(functions: Sequence[Function]) -> dict[str, Any]:
+    """Number, elements and bytes of the distinct constant arrays, elements by dtype."""
+    arrays = {
+        id(node.data): node.data
+        for f in functions
+        for node in post_order_deep(f)
+        if isinstance(node, Constant) and node.data.ndim
+    }
+    dtypes: Counter[str] = Counter()
+    for a in arrays.values():
+        dtypes[a.dtype.name] += a.size
+    return {
+        "arrays": len(arrays),
+        "elements": sum(a.size for a in arrays.values()),
+        "bytes": sum(a.nbytes for a in arrays.values()),
+        "elements_by_dtype": dict(dtypes.most_common()),
+    }
+
+
+def runs(mod: IRModule) -> dict[str, Any]:
+    """What runs where after the default pipeline, in words; or why the module cannot be built."""
+    from relax2xla.vm.build import build
+
+    try:
+        with status("building"):
+            return {"stats": build(mod).stats().splitlines()[1:]}
+    except (TVMError, NotImplementedError) as e:
+        return {"error": str(e)}
+
+
+def _print(found: dict[str, Any]) -> None:
+    out(f"{found['file']}: {found['format']}, {size(found['file_bytes'])}")
+    for f in found["functions"]:
+        out(f"\n{f['name']}{'' if f['public'] else ' (private)'}, {f['bindings']} bindings")
+        for p in f["parameters"]:
+            out(f"  {p['name']}: {p['struct_info']}")
+        out(f"  -> {f['result']}")
+    if found["symbolic_dimensions"]:
+        out(f"\nsymbolic dimensions: {', '.join(found['symbolic_dimensions'])}")
+    w = found["weights"]
+    kinds = ", ".join(f"{count:,} {name}" for name, count in w["elements_by_dtype"].items())
+    out(f"\nweights: {w['arrays']} arrays, {size(w['bytes'])}" + (f" ({kinds})" if kinds else ""))
+    out()
+    if found["operators"]:
+        table(("operator", "calls"), [(n, str(c)) for n, c in found["operators"].items()])
+    out("\nwhat runs where")
+    if "error" in found["runs"]:
+        out(f"  cannot be built: {found['runs']['error']}")
+    for line in found["runs"].get("stats", ()):
+        out(f"  {line}")
+    if "text" in found:
+        out(f"\n{found['text']}")

@@ -1,0 +1,307 @@
+"""What every command starts with: a file as a module, its shapes, its function, its inputs."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.cli._console import note, status
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import CallError, FileFormatError, TVMError
+from relax2xla.importers.files import check_file, load, physical_memory, symbols
+from relax2xla.ir import (
+    IRModule,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    Var,
+)
+from relax2xla.ir.lattice import Mismatch, SymMap, substitute, unify
+from relax2xla.ir.struct_info import show
+from relax2xla.runtime.device import Device, device
+
+Array = npt.NDArray[Any]
+Sizes = dict[str, int | Sequence[int]]
+
+# Importers tell those who call them from Python; here every renamed input would be a line.
+QUIET: Final = ("Renaming name", "Input ")
+
+
+def load_model(file: Path, trust: bool, shapes: Mapping[str, int | Sequence[int]]) -> IRModule:
+    """The module in ``file``; the importer's warnings go to standard error, one line each."""
+    with status(f"reading {file.name}"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        mod = load(file, trust, shapes)
+    for text in dict.fromkeys(str(w.message) for w in caught):
+        if not text.startswith(QUIET):
+            note(f"warning: {' '.join(text.split())[:300]}")
+    return mod
+
+
+def parse_shapes(words: Sequence[str]) -> Sizes:
+    """``n=4`` and ``x=1x3x224x224`` as a mapping; TVMError for what is neither."""
+    made: Sizes = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        parts = text.replace(",", "x").split("x")
+        if not equals or not name or not all(p.isascii() and p.isdigit() for p in parts):
+            raise TVMError(
+                f"--shape {word}: expected NAME=SIZES, such as n=4 for a symbolic dimension or "
+                "x=1x3x224x224 for an input (x=4x for one of rank 1 is x=4,)"
+                if not text.rstrip("x,").isdigit()
+                else f"--shape {word}: write the size of a dimension as {name or 'n'}=4"
+            )
+        sizes = [int(p) for p in parts]
+        if max(sizes) >= 2**31:
+            raise TVMError(f"--shape {word}: a dimension must be smaller than 2147483648")
+        made[name] = sizes[0] if len(sizes) == 1 else tuple(sizes)
+    return made
+
+
+def parse_device(text: str) -> Device:
+    """The device that the user names; DeviceError lists the known ones."""
+    return device(text)
+
+
+def entry_name(names: Sequence[str], asked: str = "main") -> str:
+    """The function to run: the one asked for, or the only one where nothing was asked."""
+    if asked in names or len(names) != 1 or asked != "main":
+        return asked
+    return names[0]
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value that a caller gives: its names (ours, then the model's own) and struct info."""
+
+    names: tuple[str, ...]
+    info: StructInfo
+
+
+def leaves_of(params: Sequence[Var]) -> list[Leaf]:
+    """The values behind the parameters; fields of tuples are called ``name.0``, ``name.1``."""
+    made: list[Leaf] = []
+    stack: list[tuple[tuple[str, ...], StructInfo]] = [
+        ((p.name_hint, *((p.span.name,) if p.span and p.span.name else ())), p.struct_info)
+        for p in reversed(params)
+    ]
+    while stack:
+        names, info = stack.pop()
+        if isinstance(info, TupleStructInfo):
+            fields = list(enumerate(info.fields))
+            stack += [(tuple(f"{n}.{i}" for n in names), f) for i, f in reversed(fields)]
+        else:
+            made.append(Leaf(names, info))
+    return made
+
+
+def make_inputs(
+    params: Sequence[Var],
+    given: Sequence[str],
+    seed: int,
+    shapes: Mapping[str, int | Sequence[int]],
+) -> list[Any]:
+    """Flat arguments for ``params``: from files where given, else generated from ``seed``.
+
+    Raises TVMError for names and shapes that do not fit, and for sizes that nothing says.
+    """
+    leaves = leaves_of(params)
+    values = _given(leaves, given)
+    env: SymMap = {}
+    for leaf, value in zip(leaves, values, strict=True):
+        if value is None or not isinstance(leaf.info, TensorStructInfo):
+            continue
+        try:
+            unify(leaf.info, TensorStructInfo(value.shape, leaf.info.dtype or "float32"), env)
+        except Mismatch as e:
+            raise CallError(
+                f"the input {leaf.names[0]} is {show(leaf.info)}; the array given has {e} "
+                f"(shape {value.shape})"
+            ) from None
+    infos = [substitute(leaf.info, env) for leaf in leaves]
+    for i, leaf in enumerate(leaves):
+        if values[i] is None:
+            values[i] = _generated(leaf, infos[i], np.random.default_rng((seed, i)), shapes)
+    return values
+
+
+def nest(params: Sequence[Var], flat: Sequence[Any]) -> list[Any]:
+    """Flat values as the parameters' tuples are."""
+    rest = iter(flat)
+
+    def build(info: StructInfo) -> Any:
+        if isinstance(info, TupleStructInfo):
+            return tuple(build(f) for f in info.fields)
+        return next(rest)
+
+    return [build(p.struct_info) for p in params]
+
+
+def _generated(
+    leaf: Leaf,
+    info: StructInfo,
+    rng: np.random.Generator,
+    shapes: Mapping[str, int | Sequence[int]],
+) -> Any:
+    """A value of ``info``: normal numbers; 0 and 1 for integers, which serve as indices too."""
+    name = leaf.names[0]
+    if missing := symbols([info]):
+        sizes = " ".join(f"--shape {n}=4" for n in missing)
+        raise TVMError(f"the input {name} is {show(info)}; give its sizes: {sizes}")
+    if isinstance(info, ShapeStructInfo) and info.values is not None:
+        return tuple(int(str(d)) for d in info.values)
+    if isinstance(info, PrimStructInfo) and info.value is not None:
+        return int(str(info.value))
+    if not isinstance(info, TensorStructInfo):
+        raise TVMError(f"no value can be made for the input {name}: {show(info)}")
+    dims: Sequence[Any] | None = info.dims
+    if dims is None:
+        found = next((shapes[n] for n in leaf.names if n in shapes), None)
+        if found is None:
+            raise TVMError(f"the shape of {name} is not known; give it: --shape {name}=1x3x8")
+        dims = (found,) if isinstance(found, int) else found
+    shape = tuple(d for d in dims if isinstance(d, int))
+    dtype = numpy_dtype(info.dtype or "float32")
+    if math.prod(shape) * max(dtype.itemsize, 8) > (physical_memory() or 2**62):
+        raise TVMError(f"the input {name} of shape {shape} does not fit into memory")
+    if dtype.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    if dtype.kind in "biu" or "int" in dtype.name:
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _given(leaves: Sequence[Leaf], words: Sequence[str]) -> list[Any]:
+    """The arrays that the user gives, in order of the leaves; None where there is none."""
+    by_name = {n: i for i, leaf in enumerate(leaves) for n in reversed(leaf.names)}
+    known = ", ".join(leaf.names[0] for leaf in leaves) or "none"
+    made: list[Any] = [None] * len(leaves)
+    free = 0  # where the next array without a name goes
+
+    def put(index: int, array: Array, where: str) -> None:
+        if made[index] is not None:
+            raise CallError(f"--inputs: {leaves[index].names[0]} is given twice ({where})")
+        made[index] = _checked(array, leaves[index], where)
+
+    for word in words:
+        name, path = _split(word, by_name)
+        for key, array in _arrays(path):
+            label = name or key
+            where = f"{path}:{key}" if key else str(path)
+            if label is None:
+                while free < len(made) and made[free] is not None:
+                    free += 1
+                if free == len(made):
+                    raise CallError(
+                        f"--inputs: {where} is one array too many; the inputs are {known}"
+                    )
+                put(free, array, where)
+            elif label in by_name:
+                put(by_name[label], array, where)
+            else:
+                raise CallError(
+                    f"--inputs: {where}: there is no input {label!r}; there are {known}"
+                )
+    return made
+
+
+def _split(word: str, names: Mapping[str, int]) -> tuple[str | None, Path]:
+    """``NAME=FILE`` or ``FILE``; a path may itself hold an equals sign."""
+    name, equals, path = word.partition("=")
+    if equals and (name in names or not Path(word).exists()):
+        return name, Path(path)
+    return None, Path(word)
+
+
+def _checked(array: Array, leaf: Leaf, where: str) -> Array:
+    info = leaf.info
+    if not isinstance(info, TensorStructInfo):
+        raise CallError(f"--inputs: {where}: {leaf.names[0]} is {show(info)}, no array")
+    if not info.dtype:
+        return array
+    wanted = numpy_dtype(info.dtype)
+    # numpy writes bfloat16 and other dtypes that it does not know as plain bytes.
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)
+    if array.dtype != wanted:
+        raise CallError(
+            f"--inputs: {where}: {leaf.names[0]} is {show(info)}; the array is {array.dtype} of "
+            f"shape {array.shape}. Convert it with .astype({wanted.name!r})"
+        )
+    return array
+
+
+def _arrays(path: Path) -> Iterator[tuple[str | None, Array]]:
+    """The arrays of an .npz by name, or the one of an .npy; nothing in them can run code."""
+    check_file(path)
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        with path.open("rb") as file:
+            yield None, _read_array(file, path.stat().st_size, str(path))
+    elif suffix == ".npz":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    where = f"{path}:{info.filename}"
+                    if info.file_size > (physical_memory() or 2**62):
+                        raise FileFormatError(f"{where} does not fit into memory")
+                    if info.filename.endswith(".npy"):
+                        with archive.open(info) as file:
+                            array = _read_array(file, info.file_size, where)
+                        yield info.filename.removesuffix(".npy"), array
+        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as e:
+            raise FileFormatError(f"{path} is no .npz file, or is truncated: {e}") from None
+    else:
+        raise FileFormatError(f"{path}: inputs are .npy or .npz files; save them with numpy.savez")
+
+
+def _read_array(file: IO[bytes], size: int, where: str) -> Array:
+    """One array in numpy's format, its header checked against the file's size before it is read."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read[version[0]](file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects, which can run code; save plain arrays")
+        count = math.prod(shape)
+        if min(shape, default=0) < 0 or count * dtype.itemsize > size:
+            raise ValueError(f"shape {shape} of {dtype} does not fit its {size} bytes")
+        data = file.read(count * dtype.itemsize)
+        if len(data) != count * dtype.itemsize:
+            raise ValueError("it is truncated")
+    except (ValueError, KeyError, OSError) as e:
+        raise FileFormatError(f"{where} is no readable .npy array: {e}") from None
+    array = np.frombuffer(io.BytesIO(data).getbuffer(), dtype, count)
+    return array.reshape(shape, order="F" if fortran else "C")
+
+
+# -- results ---------------------------------------------------------------------------------------
+def flat_results(value: Any) -> list[Any]:
+    """The leaves of nested tuples of results, in order."""
+    made: list[Any] = []
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, tuple | list):
+            stack += reversed(top)
+        else:
+            made.append(top)
+    return made
+
+
+def outputs_of(value: Any) -> list[Array]:
+    """Results as numpy arrays, in order; waits until they are computed."""
+    return [np.asarray(leaf) for leaf in flat_results(value)]

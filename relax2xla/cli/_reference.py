@@ -1,0 +1,165 @@
+"""Other ways to run the same file: the framework it comes from, or XLA without our passes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relax2xla.cli._console import note
+from relax2xla.cli._model import flat_results, nest
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import format_of, load_exported
+from relax2xla.ir import IRModule, TensorStructInfo
+from relax2xla.runtime.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One way to run a model on given inputs: ``run()`` gives the flat results when computed."""
+
+    name: str
+    run: Callable[[], list[Any]]
+
+
+def source_reference(
+    file: Path, mod: IRModule, flat: Sequence[Any], device: Device, threads: int | None = None
+) -> Reference:
+    """The reference of ``verify``: see its help."""
+    kind = format_of(file).name
+    if kind == "onnx":
+        return onnx_reference(file, flat, threads)
+    if kind == "pt2":
+        return torch_reference(file, flat, threads)
+    if kind == "relax":
+        return unoptimised(mod, flat, device)
+    return jit_reference(file, mod, flat, device)
+
+
+def installed(package: str) -> bool:
+    """Whether ``package`` can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def onnx_reference(file: Path, flat: Sequence[Any], threads: int | None = None) -> Reference:
+    """ONNX Runtime; onnx.reference where it is not installed or cannot run the model."""
+    if not installed("onnxruntime"):
+        return _onnx_evaluator(file, flat)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+    try:
+        session = onnxruntime.InferenceSession(
+            str(file), options, providers=["CPUExecutionProvider"]
+        )
+        feeds = dict(zip([i.name for i in session.get_inputs()], flat, strict=True))
+        session.run(None, feeds)
+    except Exception as e:  # its errors have no public base class
+        reason = " ".join(str(e).split())[:200]
+        note(f"ONNX Runtime cannot run this model, so onnx.reference does: {reason}")
+        return _onnx_evaluator(file, flat)
+    return Reference("ONNX Runtime", lambda: list(session.run(None, feeds)))
+
+
+def _onnx_evaluator(file: Path, flat: Sequence[Any]) -> Reference:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(file)
+    weights = {t.name for t in model.graph.initializer}
+    names = [i.name for i in model.graph.input if i.name not in weights]
+    evaluator = ReferenceEvaluator(model)
+    feeds = dict(zip(names, flat, strict=True))
+    return Reference("onnx.reference", lambda: list(evaluator.run(None, feeds)))
+
+
+def torch_reference(file: Path, flat: Sequence[Any], threads: int | None = None) -> Reference:
+    """The exported program, run by torch."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    program = load_exported(file)
+    module = program.module()
+    tensors = iter([torch.from_numpy(a.copy()) if a.flags.c_contiguous else a for a in flat])
+    args: Any = tuple(tensors)
+    kwargs: Any = {}
+    if program.example_inputs is not None:
+        leaves, spec = pytree.tree_flatten(program.example_inputs)
+        rest = iter(args)
+        mixed = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
+        args, kwargs = pytree.tree_unflatten(mixed, spec)
+
+    def run() -> list[Any]:
+        with torch.no_grad():
+            found = pytree.tree_leaves(module(*args, **kwargs))
+        return [v for v in found if isinstance(v, torch.Tensor)]
+
+    return Reference("torch", run)
+
+
+def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:
+    """The module compiled by XLA as it is: nothing but lowered."""
+    import jax
+
+    from relax2xla.cli._model import entry_name
+    from relax2xla.vm.build import build
+    from relax2xla.vm.machine import VirtualMachine
+
+    machine = VirtualMachine(build(mod, relax_pipeline="zero"), device)
+    main = machine[entry_name(list(machine.executable))]
+    args = nest(main.params, on_device(flat, device))
+    return Reference("XLA without passes", lambda: flat_results(jax.block_until_ready(main(*args))))
+
+
+def on_device(flat: Sequence[Any], device: Device) -> list[Any]:
+    """Arrays placed on ``device``, dtypes unchanged; other values as they are."""
+    import numpy as np
+
+    from relax2xla.vm import xla
+
+    return [xla.device_put(v, device) if isinstance(v, np.ndarray) else v for v in flat]
+
+
+def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:
+    """The StableHLO program of the file, untouched by importer and passes, under ``jax.jit``."""
+    import jax
+
+    from relax2xla.stablehlo import parse
+    from relax2xla.stablehlo.specialise import specialise
+    from relax2xla.vm import xla
+
+    main: Any = mod["main"]
+    module = parse(file.read_bytes())
+    infos = [xla.value_info(v) for v in flat]
+    if [p.struct_info for p in main.params] != infos:
+        module = specialise(module, infos)
+        from relax2xla.importers.stablehlo import from_stablehlo
+
+        main = from_stablehlo(module)["main"]
+    text = str(module)
+    if "@main" not in text:
+        raise TVMError(f"{file}: the program has no function @main, so nothing else can run it")
+    outputs = [xla.aval(i) for i in flat_infos(main.ret_struct_info)]
+    jitted = jax.jit(lambda *args: xla.inline_program(args, text, outputs))
+
+    placed = on_device(flat, device)
+
+    def run() -> list[Any]:
+        with jax.enable_x64(True):
+            return list(jax.block_until_ready(jitted(*placed)))
+
+    return Reference("jax.jit of the file", run)
+
+
+def flat_infos(info: Any) -> list[TensorStructInfo]:
+    """Struct infos of the arrays in a result, in order."""
+    from relax2xla.transform.legalize import flatten_info
+
+    return [i for i in flatten_info(info) if isinstance(i, TensorStructInfo)]

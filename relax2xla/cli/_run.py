@@ -1,0 +1,112 @@
+"""``relax2xla run``: one call of a model on XLA."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relax2xla.cli._console import note, out, status, table
+from relax2xla.cli._model import (
+    Array,
+    entry_name,
+    leaves_of,
+    load_model,
+    make_inputs,
+    nest,
+    outputs_of,
+    parse_device,
+    parse_shapes,
+)
+from relax2xla.errors import FileFormatError, TVMError
+from relax2xla.importers.files import check_target, write_atomically
+
+
+def run_run(
+    file: Path,
+    inputs: Sequence[str],
+    output: Path | None,
+    seed: int,
+    device_name: str,
+    function: str,
+    trust: bool,
+    shape: Sequence[str],
+) -> None:
+    """Run ``file`` once; print a table of the results, and save them to ``output``."""
+    device = parse_device(device_name)
+    shapes = parse_shapes(shape)
+    if output is not None:
+        _check_output(output)
+    mod = load_model(file, trust, shapes)
+    from relax2xla.vm.build import build
+    from relax2xla.vm.machine import VirtualMachine
+
+    start = time.perf_counter()
+    with status("compiling"):
+        machine = VirtualMachine(build(mod), device)
+        main = machine[entry_name(list(machine.executable), function)]
+        flat = make_inputs(main.params, inputs, seed, shapes)
+        results = outputs_of(main(*nest(main.params, flat)))
+    first = time.perf_counter()
+    outputs_of(main(*nest(main.params, flat)))
+    again = time.perf_counter()
+    given = [v for v in flat if isinstance(v, np.ndarray)]
+    names = [leaf.names[0] for leaf in leaves_of(main.params)]
+    if given:
+        table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
+        out()
+    table(_COLUMNS, [_row(f"output_{i}", v) for i, v in enumerate(results)], "outputs")
+    note(f"compiled and run in {first - start:.2f} s; a second run took {_time(again - first)}")
+    if output is not None:
+        save_results(output, results)
+        note(f"wrote {output}")
+
+
+_COLUMNS = ("name", "dtype", "shape", "min", "mean", "max", "first values")
+
+
+def _row(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, np.ndarray):
+        return (name, type(value).__name__, "", "", "", "", str(value))
+    shape = "x".join(map(str, value.shape)) or "scalar"
+    dtype = value.dtype.name
+    numbers = widened(value)
+    few = " ".join(f"{v:.4g}" for v in numbers.reshape(-1)[:4])
+    if value.size > 4:
+        few += " ..."
+    if value.size == 0 or numbers.dtype.kind == "c":
+        return (name, dtype, shape, "", "", "", few)
+    low, mean, high = numbers.min(), numbers.mean(dtype=np.float64), numbers.max()
+    return (name, dtype, shape, f"{low:.4g}", f"{mean:.4g}", f"{high:.4g}", few)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def widened(value: Array) -> Array:
+    """``value`` in a dtype that numpy itself has and that holds it exactly."""
+    if value.dtype.kind in "biufc" and value.dtype.isbuiltin == 1:
+        return value.astype(np.uint8) if value.dtype.kind == "b" else value
+    return value.astype(np.int8 if "int" in value.dtype.name else np.float32)
+
+
+def _check_output(output: Path) -> None:
+    if output.suffix.lower() not in (".npz", ".npy"):
+        raise FileFormatError(f"{output}: results are saved as .npz, or as .npy for a single one")
+    check_target(output)
+
+
+def save_results(output: Path, results: Sequence[Array]) -> None:
+    """Write results; dtypes that numpy does not know, such as bfloat16, in a wider one."""
+    plain = [r if r.dtype.kind == "b" else widened(r) for r in results]
+    if output.suffix.lower() == ".npy":
+        if len(plain) != 1:
+            raise TVMError(f"{output} holds one array; there are {len(plain)} results: use .npz")
+        write_atomically(output, lambda file: np.save(file, plain[0], allow_pickle=False))
+        return
+    named: Any = {f"output_{i}": value for i, value in enumerate(plain)}
+    write_atomically(output, lambda file: np.savez(file, **named))

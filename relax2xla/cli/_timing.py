@@ -1,0 +1,41 @@
+"""Timing side by side: variants are run in turn, so that a machine that drifts drifts for all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int = 1, warmup: int = 1
+) -> dict[str, list[float]]:
+    """Seconds a call of each variant, one figure a round; the order rotates from round to round."""
+    for _ in range(warmup):
+        for run in variants.values():
+            run()
+    names = list(variants)
+    times: dict[str, list[float]] = {n: [] for n in names}
+    for r in range(rounds):
+        for i in range(len(names)):
+            name = names[(i + r) % len(names)]
+            run = variants[name]
+            start = time.perf_counter()
+            for _ in range(calls):
+                run()
+            times[name].append((time.perf_counter() - start) / calls)
+    return times
+
+
+def ratio(times: Mapping[str, list[float]], name: str, against: str) -> float:
+    """The median of the ratios of two variants, round by round."""
+    return statistics.median(a / b for a, b in zip(times[name], times[against], strict=True))
+
+
+def calls_for(run: Callable[[], Any], at_least: float = 2e-3, most: int = 1000) -> int:
+    """How many calls last ``at_least`` seconds, so that the clock's own cost does not show."""
+    run()
+    start = time.perf_counter()
+    run()
+    return max(1, min(most, round(at_least / max(time.perf_counter() - start, 1e-7))))

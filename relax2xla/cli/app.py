@@ -1,0 +1,258 @@
+"""The commands' arguments and help. What a command does is in the module of its name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+class To(StrEnum):
+    """Forms that ``convert`` writes."""
+
+    relax = "relax"
+    mlir = "mlir"
+    mlirbc = "mlirbc"
+    stablehlo = "stablehlo"
+
+
+FILE = Annotated[
+    Path,
+    typer.Argument(
+        help="A model: .onnx, .pt2 (with --trust), .mlir, .mlirbc, .stablehlo, .relax or .py.",
+        show_default=False,
+    ),
+]
+TRUST = Annotated[
+    bool, typer.Option("--trust", help="Read a .pt2 file, which can run code that is in it.")
+]
+SHAPE = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="The size of a symbolic dimension (n=4), or the shape of an input (x=1x3x224x224). "
+        "May be given several times.",
+        show_default=False,
+    ),
+]
+INPUTS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inputs",
+        "-i",
+        metavar="[NAME=]FILE",
+        help="Inputs: an .npz with an array for each parameter's name, or .npy files in order of "
+        "the parameters. What is not given is generated.",
+        show_default=False,
+    ),
+]
+SEED = Annotated[
+    int, typer.Option(help="Seed of generated inputs: normal numbers; integers 0 and 1.", min=0)
+]
+DEVICE = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
+FUNCTION = Annotated[
+    str, typer.Option("--function", metavar="NAME", help="The function to run, of several.")
+]
+RTOL = Annotated[
+    float | None,
+    typer.Option(help="Relative tolerance; by default by dtype.", show_default=False, min=0),
+]
+ATOL = Annotated[
+    float | None,
+    typer.Option(help="Absolute tolerance; by default by dtype.", show_default=False, min=0),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from relax2xla import __version__
+
+        typer.echo(f"relax2xla {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Relax IR on XLA: look at models, convert them, run, check and time them.
+
+    \b
+    relax2xla inspect model.onnx                what is in it, and what runs where
+    relax2xla convert model.onnx -o model.mlir  ONNX to StableHLO text
+    relax2xla run model.mlir                    on generated inputs
+    relax2xla verify model.onnx                 same results as ONNX Runtime?
+    relax2xla bench model.onnx                  as fast as ONNX Runtime?
+    """
+
+
+@app.command()
+def inspect(
+    file: FILE,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the Relax text as well.")] = False,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Show a model's signature, operators, weights, and what runs where.
+
+    \b
+    relax2xla inspect model.onnx
+    relax2xla inspect program.pt2 --trust
+    relax2xla inspect model.onnx --shape batch=4 --text
+    relax2xla inspect model.mlir --json | jq .operators
+    """
+    from relax2xla.cli._inspect import run_inspect
+
+    run_inspect(file, json, text, trust, shape or [])
+
+
+@app.command()
+def convert(
+    file: FILE,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to write; its extension says what: .relax or .py (Relax text), .mlir "
+            "(StableHLO text), .mlirbc (bytecode), .stablehlo (portable artefact). "
+            "- is standard output and needs --to.",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[
+        To | None, typer.Option("--to", help="What to write, whatever the extension says.")
+    ] = None,
+    stablehlo_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X.Y.Z",
+            help="Version of StableHLO for a portable artefact; by default the newest.",
+            show_default=False,
+        ),
+    ] = None,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Convert a model to Relax text, StableHLO text, bytecode or a portable artefact.
+
+    The weights are written inline. OUT appears complete or not at all.
+
+    \b
+    relax2xla convert model.onnx -o model.relax        read and edit it as Relax
+    relax2xla convert model.relax -o model.mlir        and on to StableHLO
+    relax2xla convert model.onnx --shape n=4 -o model.mlirbc
+    relax2xla convert model.mlir -o model.stablehlo --stablehlo-version 1.0.0
+    relax2xla convert model.mlirbc -o - --to mlir | less
+    """
+    from relax2xla.cli._convert import run_convert
+
+    run_convert(
+        file, output, None if to is None else to.value, stablehlo_version, trust, shape or []
+    )
+
+
+@app.command()
+def run(
+    file: FILE,
+    inputs: INPUTS = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Save the results: .npz (output_0, output_1, ...), or .npy for a single one.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: SEED = 0,
+    device: DEVICE = "cpu",
+    function: FUNCTION = "main",
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Compile a model with XLA and run it once.
+
+    \b
+    relax2xla run model.onnx                            on inputs generated from seed 0
+    relax2xla run model.onnx --inputs in.npz -o out.npz
+    relax2xla run model.mlir -i x=image.npy --seed 7    x from a file, the others generated
+    relax2xla run model.relax --shape n=4 --device cuda
+    """
+    from relax2xla.cli._run import run_run
+
+    run_run(file, inputs or [], output, seed, device, function, trust, shape or [])
+
+
+@app.command()
+def verify(
+    file: FILE,
+    inputs: INPUTS = None,
+    seed: SEED = 0,
+    rtol: RTOL = None,
+    atol: ATOL = None,
+    device: DEVICE = "cpu",
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Compare the results with those of the framework that the model comes from.
+
+    The reference is ONNX Runtime (or onnx.reference) for .onnx and torch for .pt2. StableHLO is
+    compiled by XLA as the file has it, Relax text without any optimisation. The exit status is 1
+    where an output is off by more than ATOL + RTOL times the expected value.
+
+    \b
+    relax2xla verify model.onnx
+    relax2xla verify program.pt2 --trust --rtol 1e-4
+    relax2xla verify model.onnx --shape batch=2 --inputs in.npz
+    """
+    from relax2xla.cli._verify import run_verify
+
+    raise typer.Exit(run_verify(file, inputs or [], seed, rtol, atol, device, trust, shape or []))
+
+
+@app.command()
+def bench(
+    file: FILE,
+    inputs: INPUTS = None,
+    seed: SEED = 0,
+    rounds: Annotated[int, typer.Option(help="Measurements of each variant.", min=1)] = 20,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="CPU threads for everyone; by default all.", show_default=False, min=1),
+    ] = None,
+    device: DEVICE = "cpu",
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Measure the latency beside the frameworks that can run the same file.
+
+    ONNX Runtime for .onnx, torch for .pt2, and plain jax.jit of the program as the file has it for
+    StableHLO and Relax. All run in turn, round by round, on the same inputs; shown are medians.
+
+    \b
+    relax2xla bench model.onnx
+    relax2xla bench program.pt2 --trust --threads 1
+    relax2xla bench model.mlir --rounds 50 --json
+    """
+    from relax2xla.cli._bench import run_bench
+
+    run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
