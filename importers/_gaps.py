@@ -64,8 +64,12 @@ class Gaps:
 
     def raise_all(self) -> NoReturn:
         """Raise one :class:`OpNotImplemented` that lists every gap."""
+        raise self.error()
+
+    def error(self) -> OpNotImplemented:
+        """The error that lists every gap."""
         count = sum(map(len, self._found.values()))
         nodes = "node" if count == 1 else "nodes"
-        raise OpNotImplemented(
+        return OpNotImplemented(
             f"{count} {nodes} of this {self.source} cannot be converted to Relax:", self.gaps()
         )

@@ -260,6 +260,8 @@ def index_copy(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr) ->
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> Expr:
+    if ndim_of(self) == 0 or ndim_of(index) != 1:
+        raise Unsupported("index_fill of a scalar, or with an index of rank 0")
     axis = axis_of(dim, ndim_of(self))
     shape = list(dims_of(self))
     shape[axis] = dims_of(index)[0]

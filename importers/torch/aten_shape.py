@@ -219,8 +219,18 @@ def repeat_interleave(
     return ctx.reshape(R.broadcast_to(ctx.reshape(self, narrow), wide), ctx.dims())
 
 
-@aten("flip", "fliplr", "flipud")
-def flip(ctx: Context, self: Expr, dims: Sequence[int] = ()) -> Expr:
+@aten("fliplr")
+def fliplr(ctx: Context, self: Expr) -> Expr:
+    return R.flip(self, 1)
+
+
+@aten("flipud")
+def flipud(ctx: Context, self: Expr) -> Expr:
+    return R.flip(self, 0)
+
+
+@aten("flip")
+def flip(ctx: Context, self: Expr, dims: Sequence[int]) -> Expr:
     x = self
     for axis in axes_of(dims, ndim_of(self)) if dims else []:
         x = R.flip(x, axis)

@@ -33,6 +33,14 @@ def dtype_of(x: Expr) -> str:
     return info_of(x).dtype
 
 
+def dtype_of_torch(dtype: torch.dtype) -> str:
+    """Relax name of a torch dtype; a gap for one that is not in the dtype table."""
+    try:
+        return dtype_name(dtype)
+    except TypeError:
+        raise Unsupported(f"the dtype {dtype} has no Relax counterpart") from None
+
+
 def ndim_of(x: Expr) -> int:
     """Rank of a tensor."""
     return info_of(x).ndim
@@ -152,7 +160,7 @@ class Context:
 
     def dtype(self, index: int | None = None) -> str:
         """dtype of the result, or of field ``index`` of it."""
-        return dtype_name((self.out if index is None else self.out[index]).dtype)
+        return dtype_of_torch((self.out if index is None else self.out[index]).dtype)
 
     # -- emitting ----------------------------------------------------------------------------
     def emit(self, value: Expr) -> Expr:

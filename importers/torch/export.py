@@ -24,11 +24,11 @@ from torch.fx import GraphModule, Node
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.dtypes import dtype_name
+from relax2xla.dtypes import BY_TORCH, dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import converters
-from relax2xla.importers.torch.context import Context
+from relax2xla.importers.torch.context import Context, dtype_of_torch
 from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
 from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
 from relax2xla.importers.torch.spans import Spans
@@ -102,7 +102,13 @@ def convert_program(
     tried: set[Any] = set()
     while mod is None and (table := decompositions(importer.open - tried)):
         tried |= set(table)
-        before, program = importer.gaps, decompose(program, table)
+        before = importer.gaps
+        try:
+            program = decompose(program, table)
+        except (AssertionError, RuntimeError) as e:
+            # Some of torch's decompositions write in place, which torch itself then refuses.
+            before.add("torch's decomposition", str(e).partition("\n")[0], "")
+            raise before.error() from e
         importer = Importer(program, *options)
         mod = importer.run()
         importer.gaps.keep(before)
@@ -318,13 +324,12 @@ class Importer:
         """The value of a node; where there is none, a gap and a stand-in."""
         expected = node.meta.get("val")
         try:
-            value = self.value(node, expected)
+            return self.bound(node, self.value(node, expected), expected)
         except Unsupported as e:
             if not e.hint and isinstance(node.target, OpOverload):
                 self.open.add(node.target)
             self.gaps.add(str(node.target), e.reason, self.spans.where(node), e.hint)
             return self.stand_in(node, expected)
-        return self.bound(node, value, expected)
 
     def value(self, node: Node, expected: Any) -> Any:
         """Convert one node."""
@@ -414,7 +419,7 @@ class Importer:
     def compared(self, node: Node, value: Expr, expected: torch.Tensor) -> Expr:
         """``value`` if its struct info is what torch says; refined where Relax knows less."""
         info = value.struct_info
-        dtype, dims = dtype_name(expected.dtype), self.symbols.dims(expected.shape)
+        dtype, dims = dtype_of_torch(expected.dtype), self.symbols.dims(expected.shape)
         wanted = TensorStructInfo(dims, dtype)
         if not isinstance(info, TensorStructInfo) or info.dtype != dtype or info.ndim != len(dims):
             raise self.wrong(node, info, wanted)
@@ -442,7 +447,9 @@ class Importer:
         if isinstance(expected, list | tuple):
             return [self.stand_in(node, e) for e in expected]
         if isinstance(expected, torch.Tensor):
-            return Var(node.name, self.struct_info(expected))
+            known = BY_TORCH.get(str(expected.dtype).removeprefix("torch."))
+            dims = self.symbols.dims(expected.shape)
+            return Var(node.name, TensorStructInfo(dims, known.name if known else ""))
         if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat):
             return tir.Var(node.name, "int64")
         return expected

@@ -67,7 +67,7 @@ def test_axes() -> None:
             "repeat": (lambda x: (x.repeat(2, 1, 3), x.repeat(2, 1, 1, 1)), X),
             "tile": (lambda x: (x.tile(2), x.tile(2, 1, 1, 2)), X),
             "repeat_interleave": (lambda x: (x.repeat_interleave(2, 1), x.repeat_interleave(3)), X),
-            "flip": (lambda x: (x.flip(0), x.flip(1, 2)), X),
+            "flip": (lambda x: (x.flip(0), x.flip(1, 2), x.fliplr(), x.flipud()), X),
             "roll": (lambda x: (x.roll(1, 0), x.roll((1, -2), (0, 2)), x.roll(5)), X),
         }
     )

@@ -382,6 +382,17 @@ def test_an_argument_that_is_not_handled_is_a_gap() -> None:
         )
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
+def test_a_dtype_without_counterpart_is_a_gap() -> None:
+    with pytest.raises(OpNotImplemented, match=r"the dtype torch\.complex32"):
+        imported(lambda x: x.to(torch.complex32).real + 1, [torch.ones(3)])
+
+
+def test_a_decomposition_that_torch_refuses_is_a_gap() -> None:
+    with pytest.raises(OpNotImplemented, match=r"diagonal_scatter.*\n.*torch's decomposition"):
+        imported(lambda x, y: torch.diagonal_scatter(x, y), [torch.ones(3, 3), torch.zeros(3)])
+
+
 def test_every_registered_name_is_an_overload() -> None:
     unknown: list[str] = []
     for name in CONVERTERS:
