@@ -1,0 +1,107 @@
+"""What converters work with: the node at hand, emitting, and indices as ONNX counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.builder import BlockBuilder
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx.values import Array, dtype_of, info_of, scalar
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr
+from relax2xla.tir import Dim
+
+Subgraph = Callable[[GraphProto, Sequence[Expr]], list[Expr]]
+
+
+class Context:
+    """One node under conversion.
+
+    ``op``: its operator, ``opset``: the version of its domain, ``wanted``: for each output that the
+    node lists whether it has a name (an unnamed one need not be computed), ``subgraph``: converts
+    the body of a branch where the builder stands, ``branches``: whether bindings may hold branches.
+    """
+
+    def __init__(
+        self,
+        builder: BlockBuilder,
+        op: str,
+        opset: int,
+        wanted: Sequence[bool],
+        subgraph: Subgraph,
+    ) -> None:
+        self.builder = builder
+        self.op = op
+        self.opset = opset
+        self.wanted = wanted
+        self.subgraph = subgraph
+
+    def wants(self, output: int) -> bool:
+        """Whether the node names its output ``output``."""
+        return output < len(self.wanted) and self.wanted[output]
+
+    def emit(self, value: Expr) -> Expr:
+        """Bind a value that is used more than once."""
+        return value if isinstance(value, Constant) else self.builder.emit(value)
+
+    def cast(self, x: Expr, dtype: str) -> Expr:
+        """``x`` in another dtype."""
+        return x if dtype_of(x) == dtype else R.astype(x, dtype)
+
+    def reshape(self, x: Expr, dims: Iterable[Dim]) -> Expr:
+        """``x`` in another shape."""
+        shape = tuple(dims)
+        # A ShapeExpr, because 0 in a list of dimensions would copy the dimension of ``x``.
+        return x if info_of(x).dims == shape else R.reshape(x, ShapeExpr(shape))
+
+    def size(self, dim: Dim, dtype: str) -> Expr:
+        """A dimension as a scalar tensor."""
+        if isinstance(dim, int):
+            return scalar(dim, dtype)
+        return self.cast(R.reshape(R.shape_to_tensor(ShapeExpr((dim,))), ()), dtype)
+
+    def wrap(self, indices: Expr, size: Dim) -> Expr:
+        """Indices that may be negative, counted from the front."""
+        if isinstance(indices, Constant) and isinstance(size, int):
+            data: Array = indices.data
+            return Constant(np.where(data < 0, data + size, data)) if (data < 0).any() else indices
+        dtype = dtype_of(indices)
+        if dtype.startswith("u"):
+            return indices
+        indices = self.emit(indices)
+        negative = R.less(indices, scalar(0, dtype))
+        return R.where(negative, R.add(indices, self.size(size, dtype)), indices)
+
+
+def known(x: Expr | None) -> Array | None:
+    """The values of a constant, or None."""
+    return x.data if isinstance(x, Constant) else None
+
+
+def known_number(x: Expr | None) -> float | None:
+    """The value of a constant of one element, or None."""
+    data = known(x)
+    return None if data is None or data.size != 1 else data.reshape(()).item()
+
+
+def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
+    """The StableHLO operation ``name``, for what Relax has no operator for."""
+    return Op.get(f"relax.stablehlo.{name}")(*operands, **attrs)
+
+
+def choice(value: Any, known_values: Iterable[Any], what: str) -> Any:
+    """``value`` if it is one of ``known_values``, else a gap."""
+    valid = list(known_values)
+    if value not in valid:
+        raise Unsupported(f"{what}={value!r}; supported: {', '.join(map(repr, valid))}")
+    return value
+
+
+def fold_dim(dim: Any) -> Dim:
+    """A dimension in simplest form."""
+    return dim if isinstance(dim, int) else tir.simplify(dim)

@@ -1,0 +1,145 @@
+"""Operators that others define: a model's functions, the bodies of schemas; and the dry walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+
+from relax2xla.dtypes import DTYPES
+from relax2xla.errors import FileFormatError
+from relax2xla.importers._gaps import Gaps, Unsupported
+from relax2xla.importers.onnx.registry import find
+from relax2xla.ir import Expr, TensorStructInfo
+
+Opsets = Mapping[str, int]
+
+
+def domain_of(name: str) -> str:
+    """A domain by its one name: "" is ai.onnx."""
+    return "" if name == "ai.onnx" else name
+
+
+def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
+    """Version by domain."""
+    return {domain_of(i.domain): int(i.version) for i in imports}
+
+
+def where(node: NodeProto) -> str:
+    """The node's name for messages and spans: its own, or that of its first output."""
+    return node.name or next((o for o in node.output if o), "") or node.op_type
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The functions that a model defines, by domain, name and overload."""
+
+    table: Mapping[tuple[str, str, str], FunctionProto]
+
+    @staticmethod
+    def of(model: ModelProto) -> Functions:
+        """The functions of ``model``; each may be defined once."""
+        table: dict[tuple[str, str, str], FunctionProto] = {}
+        for f in model.functions:
+            key = (domain_of(f.domain), f.name, f.overload)
+            if key in table:
+                raise FileFormatError(f"the function {f.domain}.{f.name} is defined twice")
+            table[key] = f
+        return Functions(table)
+
+    def local(self, node: NodeProto) -> FunctionProto | None:
+        """The model's own function that ``node`` calls."""
+        return self.table.get((domain_of(node.domain), node.op_type, node.overload))
+
+
+def schema_of(node: NodeProto, opsets: Opsets) -> Any:
+    """The schema of a node's operator, or None."""
+    domain = domain_of(node.domain)
+    if not onnx.defs.has(node.op_type, domain):
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def has_body(schema: Any) -> bool:
+    """Whether the schema defines the operator by others."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def schema_body(
+    schema: Any, node: NodeProto, opset: int, inputs: Sequence[Expr | None]
+) -> FunctionProto:
+    """The schema's definition of ``node`` by other operators."""
+    if schema.has_function:
+        return schema.function_body
+    types = [b"" if x is None else type_proto(x).SerializeToString() for x in inputs]
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    body = schema.get_context_dependent_function_with_opset_version(
+        max(versions or [schema.since_version]), node.SerializeToString(), types
+    )
+    if not body:
+        raise Unsupported("the schema's definition does not cover this form")
+    made = FunctionProto()
+    made.ParseFromString(body)
+    return made
+
+
+def type_proto(x: Expr) -> TypeProto:
+    """The ONNX type of a tensor."""
+    info = x.struct_info
+    assert isinstance(info, TensorStructInfo)
+    dims = None if info.dims is None else [d if isinstance(d, int) else str(d) for d in info.dims]
+    return onnx.helper.make_tensor_type_proto(DTYPES[info.dtype].onnx or 0, dims)
+
+
+def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> Gaps:
+    """Everything that cannot be converted, before anything is: operators, attributes, inputs."""
+    gaps = Gaps("ONNX model")
+    seen: set[tuple[str, str, str]] = set()
+    stack: list[tuple[Iterable[NodeProto], Opsets]] = [(model.graph.node, opsets)]
+    while stack:
+        nodes, versions = stack.pop()
+        for node in nodes:
+            for a in node.attribute:
+                graphs: list[GraphProto] = [a.g] if a.HasField("g") else list(a.graphs)
+                stack.extend((g.node, versions) for g in graphs)
+            body = _check(node, versions, functions, gaps)
+            key = (domain_of(node.domain), node.op_type, node.overload)
+            if body is not None and key not in seen:
+                seen.add(key)
+                inner = opsets_of(body.opset_import)
+                stack.append((body.node, {**versions, **inner}))
+    return gaps
+
+
+def _check(
+    node: NodeProto, opsets: Opsets, functions: Functions, gaps: Gaps
+) -> FunctionProto | None:
+    """Note the gap that a node is; gives the body that it is defined by, to be looked at too."""
+    local = functions.local(node)
+    if local is not None:
+        return local
+    domain = domain_of(node.domain)
+    name = f"{domain}.{node.op_type}" if domain else node.op_type
+    opset = opsets.get(domain, 1)
+    converter = find(domain, node.op_type, opset)
+    schema = schema_of(node, opsets)
+    reason = ""
+    if converter is not None:
+        try:
+            converter.check([bool(i) for i in node.input], [a.name for a in node.attribute])
+            return None
+        except Unsupported as e:
+            reason = e.reason
+    if schema is not None and has_body(schema):
+        return schema.function_body if schema.has_function else None
+    if not reason:
+        known = schema is not None or domain not in ("", "ai.onnx.ml")
+        reason = "no converter" if known else f"not an operator of ONNX opset {opset}"
+    gaps.add(name, f"{reason} (opset {opset})", where(node))
+    return None

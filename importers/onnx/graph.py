@@ -1,0 +1,332 @@
+"""The interpreter: an environment of values by name, read, convert, write, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import FileFormatError, OpError, TVMError
+from relax2xla.importers._gaps import Gaps, Unsupported
+from relax2xla.importers.onnx import attributes, reader
+from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.folding import Budget
+from relax2xla.importers.onnx.functions import (
+    Functions,
+    Opsets,
+    domain_of,
+    has_body,
+    opsets_of,
+    schema_body,
+    schema_of,
+    where,
+)
+from relax2xla.importers.onnx.registry import INTS, KNOWN, LEGACY, Converter, find
+from relax2xla.importers.onnx.values import Host
+from relax2xla.ir import Constant, Expr, Span, Tuple, TupleStructInfo, Var
+
+Value = Expr | Host
+DEPTH_LIMIT = 64
+# What a converter's own arithmetic raises on attributes and shapes that make no sense.
+NONSENSE = (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError)
+
+
+class Missing(Exception):
+    """A value that was not made because a node before it is a gap."""
+
+
+class Frame:
+    """Names and their values: one graph, or one call of a function.
+
+    ``outer``: the frame whose names are visible too, ``opsets``: version by domain, ``scope``: the
+    attributes that a function was called with, ``prefix``: its call for spans.
+    """
+
+    def __init__(
+        self,
+        opsets: Opsets,
+        outer: Frame | None = None,
+        scope: attributes.Attributes | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.values: dict[str, Value | None] = {}
+        self.opsets = opsets
+        self.outer = outer
+        self.scope = scope or {}
+        self.prefix = prefix
+        self.produced: set[str] = set()
+
+    def read(self, name: str) -> Value:
+        """The value of a name. ``Missing`` where a gap is in its place."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                found = frame.values[name]
+                if found is None:
+                    raise Missing(name)
+                return found
+            frame = frame.outer
+        later: Frame | None = self
+        while later is not None:
+            if name in later.produced:
+                raise FileFormatError(
+                    f"the value {name!r} is read before the node that produces it: the nodes are "
+                    "not in topological order, or form a cycle"
+                )
+            later = later.outer
+        raise FileFormatError(
+            f"the value {name!r} is read, but no input, initializer or node has that name"
+        )
+
+    def write(self, name: str, value: Value | None) -> None:
+        """Give a name its value, once."""
+        if name in self.values:
+            raise FileFormatError(f"the value {name!r} is produced twice")
+        self.values[name] = value
+
+
+class Interpreter:
+    """Converts nodes with one builder; ``gaps`` collects what converters refuse."""
+
+    def __init__(self, builder: BlockBuilder, functions: Functions, directory: Path | None) -> None:
+        self.builder = builder
+        self.functions = functions
+        self.directory = directory
+        self.gaps = Gaps("ONNX model")
+        self.budget = Budget()
+        self.depth = 0
+
+    def initializers(self, graph: GraphProto) -> dict[str, Host]:
+        """The initializers of a graph by name, sparse ones made dense."""
+        made: dict[str, Host] = {}
+        dense = [(t.name, t, None) for t in graph.initializer]
+        spread = [(s.values.name, None, s) for s in graph.sparse_initializer]
+        for name, t, s in (*dense, *spread):
+            if not name.strip():
+                raise FileFormatError("Tensor's name is required.")
+            if name in made:
+                raise FileFormatError(f"two initializers have the name {name!r}")
+            data = (
+                reader.tensor(t, self.directory)
+                if t is not None
+                else reader.sparse(s, self.directory)  # pyright: ignore[reportArgumentType]
+            )
+            made[name] = Host(data)
+        return made
+
+    def run(self, nodes: Iterable[NodeProto], frame: Frame) -> None:
+        """Convert nodes in order."""
+        nodes = list(nodes)
+        frame.produced = {o for n in nodes for o in n.output if o}
+        self.depth += 1
+        if self.depth > DEPTH_LIMIT:
+            raise FileFormatError(
+                f"subgraphs or functions are nested more than {DEPTH_LIMIT} deep, or a function "
+                "calls itself"
+            )
+        for node in nodes:
+            label = frame.prefix + where(node)
+            with self.builder.source(Span(name=label)):
+                self.node(node, frame, label)
+        self.depth -= 1
+
+    def node(self, node: NodeProto, frame: Frame, label: str) -> None:
+        """Convert one node; an unsupported one is noted and its outputs are missing."""
+        results: Sequence[Value | None]
+        try:
+            inputs = [frame.read(i) if i else None for i in node.input]
+            results = self.convert(node, frame, inputs, label)
+        except Missing:
+            results = [None] * len(node.output)
+        except Unsupported as e:
+            self.gaps.add(node.op_type, e.reason, label, e.hint)
+            results = [None] * len(node.output)
+        except FileFormatError:
+            raise
+        except (TVMError, *NONSENSE) as e:
+            if isinstance(e, TVMError) and getattr(e, "onnx_node", None):
+                raise
+            kinds = OpError if isinstance(e, TVMError) else FileFormatError
+            error = kinds(f"the ONNX node {label!r} ({node.op_type}) cannot be converted: {e}")
+            raise error from e
+        for name, value in zip(node.output, results, strict=True):
+            if name:
+                frame.write(name, value)
+
+    def convert(
+        self, node: NodeProto, frame: Frame, inputs: list[Value | None], label: str
+    ) -> list[Value | None]:
+        """The values of a node's outputs, None for those without a name."""
+        domain = domain_of(node.domain)
+        given = attributes.resolved(node, frame.scope)
+        local = self.functions.local(node)
+        if local is not None:
+            return self.call(local, given, frame, inputs, node, label)
+        opset = frame.opsets.get(domain, 1)
+        values = {n: attributes.value(a, self.directory) for n, a in given.items()}
+        for name in LEGACY & set(values):
+            del values[name]
+        if not domain:
+            folded = self.fold(node, inputs, values)
+            if folded is not None:
+                return folded
+        converter = find(domain, node.op_type, opset)
+        schema = schema_of(node, frame.opsets)
+        if converter is not None:
+            try:
+                converter.check([v is not None for v in inputs], list(values))
+                return self.bound(node, self.apply(converter, node, frame, inputs, values, opset))
+            except Unsupported:
+                if schema is None or not has_body(schema):
+                    raise
+        if schema is None or not has_body(schema):
+            raise Unsupported(f"no converter (opset {opset})")
+        exprs = [v.expr if isinstance(v, Host) else v for v in inputs]
+        body = schema_body(schema, node, opset, exprs)
+        defaults = {
+            n: a.default_value for n, a in schema.attributes.items() if a.default_value.type
+        }
+        return self.call(body, {**defaults, **given}, frame, inputs, node, label)
+
+    def fold(
+        self, node: NodeProto, inputs: Sequence[Value | None], values: dict[str, Any]
+    ) -> list[Value | None] | None:
+        """The values of a node whose inputs are all known, if they can be computed here."""
+        hosts: list[Host | None] = []
+        for v in inputs:
+            if v is not None and not (isinstance(v, Host) and v.fold):
+                return None
+            hosts.append(v)
+        results = self.budget.fold(node.op_type, hosts, values)
+        if results is None or len(results) != len(node.output):
+            return None
+        return list(results)
+
+    def apply(
+        self,
+        converter: Converter,
+        node: NodeProto,
+        frame: Frame,
+        inputs: Sequence[Value | None],
+        values: dict[str, Any],
+        opset: int,
+    ) -> Any:
+        """Call a converter with each input in the form that it asks for."""
+        forms = [(i.form, i.name) for i in converter.inputs]
+        args: list[Any] = []
+        for at, v in enumerate(inputs):
+            form, name = forms[at] if at < len(forms) else (None, "")
+            if v is None or form is None:
+                args.append(v.expr if isinstance(v, Host) else v)
+                continue
+            if not isinstance(v, Host) or (form == KNOWN and v.symbolic):
+                raise Unsupported(
+                    f"the input {name} is computed at run time; it must be known at import",
+                    "fold it to a constant, or give static shapes in shape_dict",
+                )
+            args.append(v.data if form == KNOWN else v.data.reshape(-1).tolist())
+            assert form in (KNOWN, INTS)
+        while not converter.variadic and args and args[-1] is None:
+            args.pop()
+        wanted = [bool(o) for o in node.output]
+        ctx = Context(
+            self.builder, node.op_type, opset, wanted, lambda g, xs: self.subgraph(g, frame, xs)
+        )
+        return converter.function(ctx, *args, **values)
+
+    def bound(self, node: NodeProto, result: Any) -> list[Value | None]:
+        """A converter's result, bound to variables, one for each output of the node."""
+        if isinstance(result, Expr) and isinstance(result.struct_info_, TupleStructInfo):
+            result = list(result if isinstance(result, Tuple) else self.builder.emit(result))
+        results = list(result) if isinstance(result, tuple | list) else [result]
+        results = results[: len(node.output)]
+        if len(results) < len(node.output):
+            # TVM's words, for programs that look for them.
+            raise Unsupported(
+                f"Number of output mismatch {len(node.output)} vs {len(results)} in {node.op_type}."
+            )
+        made: list[Value | None] = []
+        for name, r in zip(node.output, results, strict=True):
+            if not name:
+                made.append(None)
+            elif r is None:
+                raise Unsupported(f"the output {name!r} is not supported")
+            elif isinstance(r, np.ndarray):
+                made.append(Host(r))
+            elif isinstance(r, Constant):
+                made.append(Host(r.data, expr=r))
+            elif isinstance(r, Host | Var):
+                made.append(r)
+            else:
+                made.append(self.builder.emit(r))
+        return made
+
+    # -- graphs inside the graph -----------------------------------------------------------------
+    def call(
+        self,
+        function: FunctionProto,
+        given: dict[str, AttributeProto],
+        frame: Frame,
+        inputs: Sequence[Value | None],
+        node: NodeProto,
+        label: str,
+    ) -> list[Value | None]:
+        """Convert a function's body in place of a node that calls it."""
+        defaults = {a.name: a for a in function.attribute_proto}
+        opsets = {**frame.opsets, **opsets_of(function.opset_import)}
+        inner = Frame(opsets, scope={**defaults, **given}, prefix=f"{label}/")
+        if len(inputs) > len(function.input):
+            raise FileFormatError(
+                f"{label!r} calls {function.name} with {len(inputs)} inputs; it has "
+                f"{len(function.input)}"
+            )
+        renamed = _without_missing(function, inputs)
+        for name, v in zip(function.input, inputs, strict=False):
+            if v is not None:
+                inner.write(name, v)
+        self.run(renamed, inner)
+        return [
+            inner.read(name) if wanted else None
+            for name, wanted in zip(function.output, node.output, strict=False)
+        ]
+
+    def subgraph(self, graph: GraphProto, frame: Frame, inputs: Sequence[Expr]) -> list[Expr]:
+        """Convert the body of a branch: it sees the values around it (``get_output_expr``)."""
+        inner = Frame(frame.opsets, frame, frame.scope, frame.prefix)
+        for name, host in self.initializers(graph).items():
+            inner.write(name, host)
+        names = [i.name for i in graph.input if i.name not in inner.values]
+        if len(names) != len(inputs):
+            raise FileFormatError(
+                f"the subgraph {graph.name!r} has {len(names)} inputs; expected {len(inputs)}"
+            )
+        for name, x in zip(names, inputs, strict=True):
+            inner.write(name, x)
+        self.run(graph.node, inner)
+        outputs = [inner.read(o.name) for o in graph.output]
+        return [v.expr if isinstance(v, Host) else v for v in outputs]
+
+
+def _without_missing(
+    function: FunctionProto, inputs: Sequence[Value | None]
+) -> Sequence[NodeProto]:
+    """The body of a function, with the inputs that the caller left out left out inside too."""
+    absent = {
+        name for i, name in enumerate(function.input) if i >= len(inputs) or inputs[i] is None
+    }
+    if not absent:
+        return list(function.node)
+    body: list[NodeProto] = []
+    for node in function.node:
+        if absent.intersection(node.input):
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            del copy.input[:]
+            copy.input.extend("" if i in absent else i for i in node.input)
+            node = copy
+        body.append(node)
+    return body

@@ -1,0 +1,170 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: reductions, positions of extremes, the k largest.
+
+Semantics: the operator specifications of ONNX. Until opset 13 (ReduceSum) or 18 (the others) the
+axes are an attribute, then an input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float, limits
+from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.registry import Ints, Known, as_int, onnx_op
+from relax2xla.importers.onnx.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+    statics,
+)
+from relax2xla.ir import Expr
+
+Reduce = Callable[[Expr, Sequence[int] | None, bool], Expr]
+
+
+def _extreme(reduce: Reduce, pick: Callable[[tuple[Any, Any]], Any]) -> Reduce:
+    """Of no elements the value that any other beats; of booleans by way of integers."""
+
+    def rule(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
+        dtype = dtype_of(x)
+        if dtype == "bool":
+            return R.astype(reduce(R.astype(x, "uint8"), axes, keep), "bool")
+        dims = dims_of(x)
+        over = range(len(dims)) if axes is None else axes
+        if any(dims[a] == 0 for a in over):
+            low, high = (-math.inf, math.inf) if is_float(dtype) else limits(dtype)
+            kept = [1 if i in over else d for i, d in enumerate(dims) if keep or i not in over]
+            return R.full(kept, scalar(pick((high, low)), dtype), dtype)
+        return reduce(x, axes, keep)
+
+    return rule
+
+
+def _sum(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
+    return R.sum(x, axes, keep)
+
+
+def _log_sum_exp(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
+    """Without overflow: the maximum is taken out (0 in its place where it is infinite)."""
+    top = R.max(x, axes, True)
+    top = R.where(R.isfinite(top), top, scalar(0, dtype_of(x)))
+    total = R.log(R.sum(R.exp(R.subtract(x, top)), axes, True))
+    made = R.add(total, top)
+    return made if keep else R.squeeze(made, axes)
+
+
+def _log_sum_exp_or_empty(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
+    dims = dims_of(x)
+    if any(d == 0 for d in dims):
+        return R.log(R.sum(R.exp(x), axes, keep))
+    return _log_sum_exp(x, axes, keep)
+
+
+_REDUCTIONS: dict[str, Reduce] = {
+    "ReduceSum": _sum,
+    "ReduceMean": lambda x, axes, keep: R.mean(x, axes, keep),
+    "ReduceProd": lambda x, axes, keep: R.prod(x, axes, keep),
+    "ReduceMax": _extreme(lambda x, axes, keep: R.max(x, axes, keep), lambda ends: ends[1]),
+    "ReduceMin": _extreme(lambda x, axes, keep: R.min(x, axes, keep), lambda ends: ends[0]),
+    "ReduceL1": lambda x, axes, keep: _sum(R.abs(x), axes, keep),
+    "ReduceL2": lambda x, axes, keep: _sqrt(_sum(R.multiply(x, x), axes, keep)),
+    "ReduceLogSum": lambda x, axes, keep: R.log(_sum(x, axes, keep)),
+    "ReduceLogSumExp": _log_sum_exp_or_empty,
+    "ReduceSumSquare": lambda x, axes, keep: _sum(R.multiply(x, x), axes, keep),
+}
+
+
+def _sqrt(x: Expr) -> Expr:
+    dtype = dtype_of(x)
+    return R.sqrt(x) if is_float(dtype) else R.astype(R.sqrt(R.astype(x, "float64")), dtype)
+
+
+# Each of these, applied to one element at a time, is what is left of it without axes.
+def _reduced(
+    ctx: Context, rule: Reduce, x: Expr, axes: Sequence[Any] | None, keepdims: int, noop: int
+) -> Expr:
+    ndim = ndim_of(x)
+    if not axes:
+        if noop:
+            # Over a new axis of size one.
+            return rule(R.expand_dims(x, [ndim]), [ndim], False)
+        return rule(x, None if ndim else [], bool(keepdims))
+    return rule(x, [axis_of(a, ndim) for a in statics(axes, "an axis")], bool(keepdims))
+
+
+def _register(name: str, rule: Reduce) -> None:
+    @onnx_op(name)
+    def _(ctx: Context, data: Expr, *, axes: list[int] | None = None, keepdims: int = 1) -> Expr:
+        return _reduced(ctx, rule, data, axes, keepdims, 0)
+
+    @onnx_op(name, since=13 if name == "ReduceSum" else 18)
+    def _(
+        ctx: Context,
+        data: Expr,
+        axes: Ints | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Expr:
+        return _reduced(ctx, rule, data, axes, keepdims, noop_with_empty_axes)
+
+
+for _name, _rule in _REDUCTIONS.items():
+    _register(_name, _rule)
+
+
+def _position(pick: Callable[..., Expr], x: Expr, axis: int, keepdims: int, last: int) -> Expr:
+    """The first, or the last, position of an extreme."""
+    at = axis_of(axis, ndim_of(x))
+    if not last:
+        return pick(x, axis=at, keepdims=bool(keepdims))
+    size = static(dims_of(x)[at], "the size along the axis")
+    found = pick(R.flip(x, at), axis=at, keepdims=bool(keepdims))
+    return R.subtract(scalar(size - 1, "int64"), found)
+
+
+@onnx_op("ArgMax")
+def argmax(
+    ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Expr:
+    return _position(R.argmax, data, axis, keepdims, select_last_index)
+
+
+@onnx_op("ArgMin")
+def argmin(
+    ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Expr:
+    return _position(R.argmin, data, axis, keepdims, select_last_index)
+
+
+@onnx_op("TopK")
+def topk_attribute(ctx: Context, X: Expr, *, k: int, axis: int = -1) -> Expr:
+    return _topk(X, k, axis, 1)
+
+
+@onnx_op("TopK", since=10)
+def topk_input(ctx: Context, X: Expr, K: Known, *, axis: int = -1) -> Expr:
+    return _topk(X, as_int(K, "K"), axis, 1)
+
+
+@onnx_op("TopK", since=11)
+def topk(
+    ctx: Context, X: Expr, K: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> Expr:
+    """Sorted even where the node leaves the order open."""
+    return _topk(X, as_int(K, "K"), axis, largest)
+
+
+def _topk(x: Expr, k: int, axis: int, largest: int) -> Expr:
+    at = axis_of(axis, ndim_of(x))
+    size = dims_of(x)[at]
+    if k < 1 or (isinstance(size, int) and k > size):
+        raise ValueError(f"k={k} of {size} values")
+    return R.topk(x, k, at, "both", bool(largest), "int64")

@@ -1,0 +1,298 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: Resize and Upsample of any axes, one axis after the other.
+
+Result i of an axis is a weighted sum of a few elements, whose positions and weights (the taps) are
+known at import. Semantics: ONNX's specification and, where that is open, its reference: the scale
+that the node gives enters the coordinates even where the size was rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float, numpy_dtype
+from relax2xla.importers.onnx.context import Context, choice
+from relax2xla.importers.onnx.registry import Ints, Known, onnx_op
+from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, scalar, static, statics
+from relax2xla.ir import Constant, Expr
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: sizes before and after, the scale, and the part of the input that is looked at."""
+
+    size: int
+    out: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How points are found and mixed; the names are those of Resize's attributes."""
+
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    alpha: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+
+# -- where a point of the result lies in the input -----------------------------------------------
+def _half_pixel(x: Floats, a: Axis) -> Floats:
+    return (x + 0.5) / a.scale - 0.5
+
+
+def _symmetric(x: Floats, a: Axis) -> Floats:
+    centre = a.size / 2
+    return centre * (1 - a.out / (a.scale * a.size)) + _half_pixel(x, a)
+
+
+def _align_corners(x: Floats, a: Axis) -> Floats:
+    length = a.scale * a.size
+    return np.zeros_like(x) if length == 1 else x * (a.size - 1) / (length - 1)
+
+
+def _crop(x: Floats, a: Axis) -> Floats:
+    if a.out == 1:
+        return np.full_like(x, 0.5 * (a.start + a.end) * (a.size - 1))
+    return a.start * (a.size - 1) + x * (a.end - a.start) * (a.size - 1) / (a.out - 1)
+
+
+COORDINATES: dict[str, Callable[[Floats, Axis], Floats]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda x, a: _half_pixel(x, a) if a.out > 1 else np.zeros_like(x),
+    "align_corners": _align_corners,
+    "asymmetric": lambda x, a: x / a.scale,
+    "tf_half_pixel_for_nn": lambda x, a: (x + 0.5) / a.scale,
+    "tf_crop_and_resize": _crop,
+}
+NEAREST: dict[str, Callable[[Floats], Floats]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": lambda x: np.floor(x),
+    "ceil": lambda x: np.ceil(x),
+}
+
+
+# -- what of the input goes into it --------------------------------------------------------------
+def _hat(distance: Floats, alpha: float) -> Floats:
+    return np.clip(1 - np.abs(distance), 0, 1)
+
+
+def _cubic(distance: Floats, a: float) -> Floats:
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+KERNELS: dict[str, tuple[int, Callable[[Floats, float], Floats]]] = {
+    "linear": (1, _hat),
+    "cubic": (2, _cubic),
+}
+
+
+def _taps(points: Floats, axis: Axis, style: Style) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Positions and weights, both (out, taps)."""
+    if style.mode == "nearest":
+        at = NEAREST[style.nearest](points)
+        return np.clip(at, 0, axis.size - 1).astype(np.int64)[:, None], np.ones((axis.out, 1))
+    radius, kernel = KERNELS[style.mode]
+    squeeze = min(axis.scale, 1.0) if style.antialias else 1.0
+    first = math.floor(-radius / squeeze) + 1
+    base = np.floor(points)[:, None]
+    at = base + np.arange(first, 2 - first)[None, :]
+    weights = kernel((at - points[:, None]) * squeeze, style.alpha)
+    if style.exclude_outside:
+        weights = np.where((at >= 0) & (at < axis.size), weights, 0)
+    if style.exclude_outside or style.antialias:
+        weights = weights / weights.sum(1, keepdims=True)
+    return np.clip(at, 0, axis.size - 1).astype(np.int64), weights
+
+
+def _resize_axis(ctx: Context, x: Expr, at: int, axis: Axis, style: Style) -> Expr:
+    points = COORDINATES[style.coordinates](np.arange(axis.out, dtype=np.float64), axis)
+    positions, weights = _taps(points, axis, style)
+    dtype = dtype_of(x)
+    if style.mode == "nearest":
+        y: Expr = R.take(x, Constant(positions[:, 0]), at)
+    else:
+        if positions.shape[1] <= 4:
+            y = _weighted_sum(ctx, x, at, positions, weights)
+        else:
+            y = _contracted(x, at, axis, positions, weights)
+    if style.coordinates == "tf_crop_and_resize":
+        outside = (points < 0) | (points > axis.size - 1)
+        shape = [axis.out if i == at else 1 for i in range(len(dims_of(x)))]
+        if outside.any():
+            value = scalar(style.extrapolation, dtype)
+            y = R.where(Constant(outside.reshape(shape)), value, y)
+    return y
+
+
+def _weighted_sum(
+    ctx: Context, x: Expr, at: int, positions: npt.NDArray[np.int64], weights: Floats
+) -> Expr:
+    shape = [len(positions) if i == at else 1 for i in range(len(dims_of(x)))]
+    kind = numpy_dtype(dtype_of(x))
+    total: Expr | None = None
+    for k in range(positions.shape[1]):
+        if not weights[:, k].any():
+            continue
+        part = R.take(x, Constant(np.ascontiguousarray(positions[:, k])), at)
+        part = R.multiply(part, Constant(weights[:, k].astype(kind).reshape(shape)))
+        total = part if total is None else R.add(total, part)
+    return R.zeros_like(x) if total is None else total
+
+
+def _contracted(
+    x: Expr, at: int, axis: Axis, positions: npt.NDArray[np.int64], weights: Floats
+) -> Expr:
+    """Many taps: a product with the matrix (size, out) of their weights."""
+    matrix = np.zeros((axis.size, axis.out))
+    for k in range(positions.shape[1]):
+        np.add.at(matrix, (positions[:, k], np.arange(axis.out)), weights[:, k])
+    ndim = len(dims_of(x))
+    order = [i for i in range(ndim) if i != at] + [at]
+    back = [order.index(i) for i in range(ndim)]
+    turned = R.permute_dims(x, order)
+    made = R.matmul(turned, Constant(matrix.astype(numpy_dtype(dtype_of(x)))))
+    return R.permute_dims(made, back)
+
+
+def _resized(ctx: Context, x: Expr, axes: dict[int, Axis], style: Style) -> Expr:
+    """``x`` with every axis of ``axes`` resized; integers by way of float32."""
+    choice(style.mode, ("nearest", *KERNELS), "mode")
+    choice(style.coordinates, COORDINATES, "coordinate_transformation_mode")
+    choice(style.nearest, NEAREST, "nearest_mode")
+    dtype = dtype_of(x)
+    mixes = style.mode != "nearest" and not is_float(dtype)
+    y = R.astype(x, "float32") if mixes else x
+    for at, axis in axes.items():
+        crops = style.coordinates == "tf_crop_and_resize" and (axis.start, axis.end) != (0, 1)
+        if axis.out != axis.size or axis.scale != 1 or crops:
+            y = _resize_axis(ctx, y, at, axis, style)
+    return R.astype(y, dtype) if mixes else y
+
+
+def _by_scales(x: Expr, scales: Sequence[float], where: Sequence[int]) -> dict[int, Axis]:
+    dims = dims_of(x)
+    if len(scales) != len(where):
+        raise ValueError(f"{len(scales)} scales for {len(where)} axes")
+    made: dict[int, Axis] = {}
+    for at, scale in zip(where, scales, strict=True):
+        if scale <= 0:
+            raise ValueError(f"the scale {scale}")
+        if scale != 1 or isinstance(dims[at], int):
+            size = static(dims[at], "the size of a resized axis")
+            made[at] = Axis(size, math.floor(size * scale), scale)
+    return made
+
+
+def _by_sizes(
+    x: Expr, sizes: Sequence[object], where: Sequence[int], policy: str
+) -> dict[int, Axis]:
+    dims = dims_of(x)
+    if len(sizes) != len(where):
+        raise ValueError(f"{len(sizes)} sizes for {len(where)} axes")
+    changed = [
+        (a, s) for a, s in zip(where, sizes, strict=True) if s is not dims[a] and s != dims[a]
+    ]
+    old = {a: static(dims[a], "the size of a resized axis") for a, _ in changed}
+    new = {a: static(s, "the size of the result") for a, s in changed}
+    kind = choice(policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
+    if kind == "stretch":
+        return {a: Axis(old[a], new[a], new[a] / old[a]) for a in old}
+    whole = [
+        (static(dims[a], "a size"), static(s, "a size")) for a, s in zip(where, sizes, strict=True)
+    ]
+    pick = min if kind == "not_larger" else max
+    scale = pick(b / a for a, b in whole)
+    return {
+        at: Axis(a, math.floor(scale * a + 0.5), scale)
+        for at, (a, _) in zip(where, whole, strict=True)
+    }
+
+
+# -- Upsample ------------------------------------------------------------------------------------
+_OLD = ("asymmetric", "floor")
+
+
+def _old(ctx: Context, x: Expr, scales: Sequence[float], mode: str) -> Expr:
+    style = Style("linear" if mode == "bilinear" else mode, *_OLD)
+    return _resized(ctx, x, _by_scales(x, scales, range(len(dims_of(x)))), style)
+
+
+@onnx_op("Upsample", since=7)
+def upsample_attribute(
+    ctx: Context, X: Expr, *, mode: str = "nearest", scales: list[float]
+) -> Expr:
+    return _old(ctx, X, scales, mode)
+
+
+@onnx_op("Upsample", since=9)
+@onnx_op("Resize", since=10)
+def upsample(ctx: Context, X: Expr, scales: Known, *, mode: str = "nearest") -> Expr:
+    return _old(ctx, X, [float(s) for s in scales], mode)
+
+
+# -- Resize --------------------------------------------------------------------------------------
+@onnx_op("Resize", since=11)
+def resize(
+    ctx: Context,
+    X: Expr,
+    roi: Known | None = None,
+    scales: Known | None = None,
+    sizes: Ints | None = None,
+    *,
+    antialias: int = 0,
+    axes: list[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Expr:
+    ndim = len(dims_of(X))
+    where = list(range(ndim)) if axes is None else [axis_of(a, ndim) for a in axes]
+    if sizes is not None and len(sizes):
+        made = _by_sizes(X, sizes, where, keep_aspect_ratio_policy)
+    elif scales is not None and scales.size:
+        made = _by_scales(X, [float(s) for s in scales], where)
+    else:
+        raise ValueError("it has neither scales nor sizes")
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        if roi is None or roi.size != 2 * len(where):
+            raise ValueError("tf_crop_and_resize needs a roi of two numbers an axis")
+        ends = roi.astype(np.float64).reshape(2, -1)
+        sizes_of = dict(zip(where, statics((dims_of(X)[a] for a in where), "a size"), strict=True))
+        made = {
+            a: Axis(sizes_of[a], found.out, found.scale, float(ends[0, i]), float(ends[1, i]))
+            for i, a in enumerate(where)
+            for found in [made.get(a, Axis(sizes_of[a], sizes_of[a], 1.0))]
+        }
+    style = Style(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(exclude_outside),
+        bool(antialias),
+        extrapolation_value,
+    )
+    return _resized(ctx, X, made, style)

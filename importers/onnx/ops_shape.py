@@ -1,0 +1,376 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: other shapes, parts and arrangements of a tensor.
+
+Semantics: the operator specifications of ONNX. Lists that say a shape were attributes in early
+opsets and are inputs now; both forms end in one function here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.importers.onnx.context import Context, choice, fold_dim, known_number
+from relax2xla.importers.onnx.registry import Ints, Known, as_int, onnx_op
+from relax2xla.importers.onnx.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    info_of,
+    ndim_of,
+    product,
+    static,
+    statics,
+)
+from relax2xla.ir import Expr, ShapeExpr
+from relax2xla.tir import Dim
+
+
+@onnx_op("Identity")
+def identity(ctx: Context, input: Expr) -> Expr:
+    return input
+
+
+# -- reshape -------------------------------------------------------------------------------------
+@onnx_op("Reshape")
+def reshape_attribute(ctx: Context, data: Expr, *, shape: list[int]) -> Expr:
+    return reshape(ctx, data, shape)
+
+
+@onnx_op("Reshape", since=5)
+def reshape(ctx: Context, data: Expr, shape: Ints, *, allowzero: int = 0) -> Expr:
+    """0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
+    wanted = [tir.as_dim(d) for d in shape]
+    if not allowzero:
+        dims = info_of(data).dims
+        for i, d in enumerate(wanted):
+            if isinstance(d, int) and d == 0:
+                if dims is None:
+                    dims = dims_of(data)
+                wanted[i] = dims[i]
+    if any(isinstance(d, int) and d < 0 for d in wanted):
+        if any(isinstance(d, int) and d == 0 for d in wanted):
+            # Beside a zero what is left cannot be computed by division: it is zero elements.
+            return R.reshape(data, ShapeExpr(_beside_zero(dims_of(data), wanted)))
+        return R.reshape(data, wanted)
+    return ctx.reshape(data, wanted)
+
+
+def _beside_zero(dims: Sequence[Dim], wanted: Sequence[Dim]) -> list[Dim]:
+    """-1 beside copied zeros: the quotient of the dimensions that are not zero."""
+    above = product(d for d in dims if d != 0)
+    below = product(d for d in wanted if d not in (0, -1))
+    left = above // below
+    return [left if isinstance(d, int) and d == -1 else d for d in wanted]
+
+
+@onnx_op("Flatten")
+def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
+    dims = dims_of(input)
+    at = len(dims) if axis == len(dims) else axis_of(axis, len(dims)) if dims else 0
+    return ctx.reshape(input, (product(dims[:at]), product(dims[at:])))
+
+
+@onnx_op("Squeeze")
+def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None) -> Expr:
+    return squeeze(ctx, data, axes)
+
+
+@onnx_op("Squeeze", since=13)
+def squeeze(ctx: Context, data: Expr, axes: Ints | None = None) -> Expr:
+    return R.squeeze(data, None if axes is None else statics(axes, "an axis"))
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze_attribute(ctx: Context, data: Expr, *, axes: list[int]) -> Expr:
+    return unsqueeze(ctx, data, axes)
+
+
+@onnx_op("Unsqueeze", since=13)
+def unsqueeze(ctx: Context, data: Expr, axes: Ints) -> Expr:
+    wanted = statics(axes, "an axis")
+    rank = ndim_of(data) + len(wanted)
+    return R.expand_dims(data, sorted(axis_of(a, rank) for a in wanted))
+
+
+@onnx_op("Transpose")
+def transpose(ctx: Context, data: Expr, *, perm: list[int] | None = None) -> Expr:
+    return R.permute_dims(data, perm)
+
+
+@onnx_op("Expand", since=8)
+def expand(ctx: Context, input: Expr, shape: Ints) -> Expr:
+    """Broadcast both ways: an axis of ``input`` that is larger than in ``shape`` stays."""
+    dims = dims_of(input)
+    wanted = [tir.as_dim(d) for d in shape]
+    rank = max(len(dims), len(wanted))
+    own: list[Dim] = [*[1] * (rank - len(dims)), *dims]
+    wanted = [*[1] * (rank - len(wanted)), *wanted]
+    target: list[Dim] = []
+    for a, b in zip(own, wanted, strict=True):
+        target.append(a if isinstance(b, int) and b == 1 else b)
+    return input if tuple(target) == dims else R.broadcast_to(input, ShapeExpr(target))
+
+
+@onnx_op("Tile")
+def tile_axis(ctx: Context, input: Expr, tiles: Known, axis: Known) -> Expr:
+    repeats = [1] * ndim_of(input)
+    repeats[as_int(axis, "axis")] = as_int(tiles, "tiles")
+    return R.tile(input, repeats)
+
+
+@onnx_op("Tile", since=6)
+def tile(ctx: Context, input: Expr, repeats: Ints) -> Expr:
+    times = [tir.as_dim(r) for r in repeats]
+    known = [r for r in times if isinstance(r, int)]
+    if len(known) == len(times):
+        return R.tile(input, known)
+    # Repeat by a symbolic number: broadcast along new axes.
+    dims = dims_of(input)
+    wide = [d for pair in zip(times, dims, strict=True) for d in pair]
+    ones = [d for size in dims for d in (1, size)]
+    spread = R.broadcast_to(R.reshape(input, ShapeExpr(ones)), ShapeExpr(wide))
+    shape = [fold_dim(r * d) for r, d in zip(times, dims, strict=True)]
+    return R.reshape(spread, ShapeExpr(shape))
+
+
+# -- joining and cutting -------------------------------------------------------------------------
+@onnx_op("Concat")
+def concat_default(ctx: Context, *inputs: Expr, axis: int = 1) -> Expr:
+    return _concat(inputs, axis)
+
+
+@onnx_op("Concat", since=4)
+def concat(ctx: Context, *inputs: Expr, axis: int) -> Expr:
+    return _concat(inputs, axis)
+
+
+def _concat(inputs: Sequence[Expr], axis: int) -> Expr:
+    return inputs[0] if len(inputs) == 1 else R.concat(list(inputs), axis)
+
+
+def _parts(ctx: Context, x: Expr, axis: int, lengths: Sequence[Dim]) -> Any:
+    """Consecutive parts of these lengths."""
+    if len(lengths) != len(ctx.wanted):
+        raise ValueError(f"it has {len(ctx.wanted)} outputs and {len(lengths)} parts")
+    if len(lengths) == 1:
+        return [x]
+    cuts: list[Dim] = []
+    total: Any = 0
+    for length in lengths[:-1]:
+        total = fold_dim(total + length)
+        cuts.append(total)
+    return R.split(x, cuts, axis_of(axis, ndim_of(x)))
+
+
+@onnx_op("Split")
+def split_lengths(
+    ctx: Context, input: Expr, *, axis: int = 0, split: list[int] | None = None
+) -> Any:
+    return split_input(ctx, input, split, axis=axis)
+
+
+@onnx_op("Split", since=13)
+def split_input(ctx: Context, input: Expr, split: Ints | None = None, *, axis: int = 0) -> Any:
+    if split is not None:
+        return _parts(ctx, input, axis, [tir.as_dim(s) for s in split])
+    count = len(ctx.wanted)
+    size = dims_of(input)[axis_of(axis, ndim_of(input))]
+    if isinstance(size, int) and size % count:
+        raise ValueError(f"{size} elements in {count} equal parts")
+    return _parts(ctx, input, axis, [fold_dim(size // count)] * count)
+
+
+@onnx_op("Split", since=18)
+def split(
+    ctx: Context,
+    input: Expr,
+    split: Ints | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> Any:
+    """Without lengths the last part is what the others, of equal size, leave."""
+    if split is not None or num_outputs is None:
+        return split_input(ctx, input, split, axis=axis)
+    size = dims_of(input)[axis_of(axis, ndim_of(input))]
+    step = fold_dim((size + num_outputs - 1) // num_outputs)
+    lengths: list[Dim] = [step] * (num_outputs - 1)
+    return _parts(ctx, input, axis, [*lengths, fold_dim(size - step * (num_outputs - 1))])
+
+
+@onnx_op("Slice")
+def slice_attributes(
+    ctx: Context,
+    data: Expr,
+    *,
+    starts: list[int],
+    ends: list[int],
+    axes: list[int] | None = None,
+) -> Expr:
+    return slice_(ctx, data, starts, ends, axes)
+
+
+@onnx_op("Slice", since=10)
+def slice_(
+    ctx: Context,
+    data: Expr,
+    starts: Ints,
+    ends: Ints,
+    axes: Ints | None = None,
+    steps: Ints | None = None,
+) -> Expr:
+    """Ends that are beyond the tensor are cut; INT64_MAX and the like mean "to the end"."""
+    dims = dims_of(data)
+    count = len(starts)
+    where = list(range(count)) if axes is None else statics(axes, "an axis")
+    strides = [1] * count if steps is None else statics(steps, "a step")
+    at = [axis_of(a, len(dims)) for a in where]
+    begin: list[Dim] = []
+    end: list[Dim] = []
+    for a, first, last, step in zip(at, starts, ends, strides, strict=True):
+        begin.append(_bound(tir.as_dim(first), dims[a]))
+        stop = _bound(tir.as_dim(last), dims[a])
+        # Backwards, an end before the first element means that the first is taken.
+        end.append(stop if step > 0 or not _before(stop, dims[a]) else -(2**31) + 1)
+    kept = [
+        i
+        for i, (a, s) in enumerate(zip(at, strides, strict=True))
+        if not (s == 1 and begin[i] == 0 and end[i] is dims[a])
+    ]
+    if not kept:
+        return data
+    pick = [[values[i] for i in kept] for values in (at, begin, end, strides)]
+    return R.strided_slice(data, *pick)
+
+
+def _bound(value: Dim, size: Dim) -> Dim:
+    """A position, with everything beyond the end made the end itself."""
+    if not isinstance(value, int):
+        return value
+    if isinstance(size, int):
+        return max(min(value, size), -size - 1)
+    return size if value >= 2**31 - 1 else max(value, -(2**31) + 1)
+
+
+def _before(value: Dim, size: Dim) -> bool:
+    return isinstance(value, int) and (
+        value <= -(2**31) + 1 or (isinstance(size, int) and value < -size)
+    )
+
+
+# -- padding -------------------------------------------------------------------------------------
+# ONNX's modes by the names that Relax has for them.
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+@onnx_op("Pad")
+def pad_paddings(
+    ctx: Context, data: Expr, *, paddings: list[int], mode: str = "constant", value: float = 0.0
+) -> Expr:
+    return _pad(data, paddings, mode, value)
+
+
+@onnx_op("Pad", since=2)
+def pad_attributes(
+    ctx: Context, data: Expr, *, pads: list[int], mode: str = "constant", value: float = 0.0
+) -> Expr:
+    return _pad(data, pads, mode, value)
+
+
+@onnx_op("Pad", since=11)
+def pad(
+    ctx: Context,
+    data: Expr,
+    pads: Ints,
+    constant_value: Expr | None = None,
+    axes: Ints | None = None,
+    *,
+    mode: str = "constant",
+) -> Expr:
+    """``axes`` (opset 18) names the axes that ``pads`` is about."""
+    widths = statics(pads, "a padding")
+    if axes is not None:
+        rank = ndim_of(data)
+        at = [axis_of(a, rank) for a in statics(axes, "an axis")]
+        spread = [0] * (2 * rank)
+        for i, a in enumerate(at):
+            spread[a], spread[a + rank] = widths[i], widths[i + len(at)]
+        widths = spread
+    if constant_value is None or mode != "constant":
+        return _pad(data, widths, mode, 0.0)
+    value = known_number(constant_value)
+    if value is not None and dtype_of(data) not in ("int64", "uint64"):
+        return _pad(data, widths, mode, value)
+    # Where the value is no attribute (or would lose bits as one): in place of what was padded.
+    own = _pad(R.ones(ShapeExpr(dims_of(data)), "uint8"), widths, mode, 0.0)
+    filler = R.reshape(constant_value, ())
+    return R.where(R.astype(own, "bool"), _pad(data, widths, mode, 0.0), filler)
+
+
+def _pad(data: Expr, widths: Sequence[int], mode: str, value: float) -> Expr:
+    kind = _PAD_MODES[choice(mode, _PAD_MODES, "mode")]
+    rank = len(widths) // 2
+    # Whatever the mode, negative widths crop first.
+    crops = [(i, -min(widths[i], 0), -min(widths[i + rank], 0)) for i in range(rank)]
+    crops = [c for c in crops if c[1] or c[2]]
+    if crops:
+        dims = dims_of(data)
+        ends = [fold_dim(dims[a] - after) for a, _, after in crops]
+        data = R.strided_slice(data, [a for a, *_ in crops], [b for _, b, _ in crops], ends)
+    flat = [max(widths[i + side * rank], 0) for i in range(rank) for side in (0, 1)]
+    if not any(flat):
+        return data
+    dtype = dtype_of(data)
+    if dtype == "bool":
+        padded = R.nn.pad(R.astype(data, "uint8"), flat, kind, float(bool(value)))
+        return R.astype(padded, "bool")
+    return R.nn.pad(data, flat, kind, value)
+
+
+# -- channels and space --------------------------------------------------------------------------
+@onnx_op("DepthToSpace")
+def depth_to_space(ctx: Context, input: Expr, *, blocksize: int, mode: str = "DCR") -> Expr:
+    n, c, h, w = dims_of(input)
+    b = blocksize
+    inner = fold_dim(c // (b * b))
+    if choice(mode, ("DCR", "CRD"), "mode") == "DCR":
+        x = R.reshape(input, ShapeExpr((n, b, b, inner, h, w)))
+        x = R.permute_dims(x, [0, 3, 4, 1, 5, 2])
+    else:
+        x = R.reshape(input, ShapeExpr((n, inner, b, b, h, w)))
+        x = R.permute_dims(x, [0, 1, 4, 2, 5, 3])
+    return R.reshape(x, ShapeExpr((n, inner, fold_dim(h * b), fold_dim(w * b))))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(ctx: Context, input: Expr, *, blocksize: int) -> Expr:
+    n, c, h, w = dims_of(input)
+    b = blocksize
+    down, across = fold_dim(h // b), fold_dim(w // b)
+    x = R.reshape(input, ShapeExpr((n, c, down, b, across, b)))
+    x = R.permute_dims(x, [0, 3, 5, 1, 2, 4])
+    return R.reshape(x, ShapeExpr((n, fold_dim(c * b * b), down, across)))
+
+
+@onnx_op("CenterCropPad", since=18)
+def center_crop_pad(
+    ctx: Context, input_data: Expr, shape: Ints, *, axes: list[int] | None = None
+) -> Expr:
+    dims = dims_of(input_data)
+    where = list(range(len(dims))) if axes is None else [axis_of(a, len(dims)) for a in axes]
+    begin = [0] * len(dims)
+    end = statics(dims, "the shape")
+    widths = [0] * (2 * len(dims))
+    for a, target in zip(where, statics(shape, "the shape"), strict=True):
+        size = static(dims[a], "the shape")
+        if size > target:
+            begin[a] = (size - target) // 2
+            end[a] = begin[a] + target
+        else:
+            widths[a] = (target - size) // 2
+            widths[a + len(dims)] = target - size - widths[a]
+    cut = R.strided_slice(input_data, list(range(len(dims))), begin, end)
+    return _pad(cut, widths, "constant", 0.0)

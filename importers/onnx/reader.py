@@ -1,0 +1,312 @@
+"""ONNX files as messages whose tensors are numpy arrays. Files are treated as hostile (D12).
+
+What is read besides the model itself is external data: regular files inside the model's directory,
+reached without links, memory-mapped, with offset and length checked against the file and the shape.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import google.protobuf.message
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, SparseTensorProto, TensorProto, numpy_helper
+
+from relax2xla.dtypes import BY_ONNX, DType
+from relax2xla.errors import FileFormatError
+from relax2xla.importers._gaps import Unsupported
+
+Array = npt.NDArray[Any]
+MIN_IR_VERSION = 3
+# A dense copy of a sparse tensor takes memory that the file does not show.
+SPARSE_LIMIT = 1 << 30
+# More is a length that no machine's memory holds; numpy would overflow on the way.
+SIZE_LIMIT = 1 << 48
+
+
+class Source:
+    """A model and the directory that its external data lies in (None: it has none)."""
+
+    def __init__(self, proto: ModelProto, directory: Path | None, name: str) -> None:
+        self.proto = proto
+        self.directory = directory
+        self.name = name
+
+
+def read(model: ModelProto | bytes | str | os.PathLike[str]) -> Source:
+    """The model of a message, of a file or of a file's contents.
+
+    Raises ``FileFormatError`` for what is no ONNX model and ``FileNotFoundError`` for a path where
+    nothing is.
+    """
+    if isinstance(model, ModelProto):
+        return Source(_checked(model, "the model"), None, "the model")
+    if isinstance(model, bytes | bytearray | memoryview):
+        return Source(_parsed(bytes(model), "the model"), None, "the model")
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(
+            f"from_onnx takes a ModelProto, a path or bytes; got {type(model).__name__}"
+        )
+    path = Path(model)
+    try:
+        contents = path.read_bytes()
+    except IsADirectoryError:
+        raise FileFormatError(f"{path} is a directory; expected an ONNX file") from None
+    return Source(_parsed(contents, str(path)), path.parent, str(path))
+
+
+def _parsed(contents: bytes, name: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(contents)
+    except (google.protobuf.message.DecodeError, ValueError) as e:
+        raise FileFormatError(
+            f"{name} is not an ONNX model, or is truncated: {len(contents)} bytes that do not "
+            "decode as a protobuf message. Export or copy it again"
+        ) from e
+    return _checked(proto, name)
+
+
+def _checked(proto: ModelProto, name: str) -> ModelProto:
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise FileFormatError(
+            f"{name} is not an ONNX model, or is truncated: it has no graph. "
+            "Export or copy it again"
+        )
+    if proto.ir_version < MIN_IR_VERSION:
+        raise FileFormatError(
+            f"{name} has ir_version {proto.ir_version}; {MIN_IR_VERSION} (ONNX 1.1) or newer is "
+            "supported. Convert it with onnx.version_converter"
+        )
+    return proto
+
+
+def dtype_of_code(code: int, what: str) -> DType:
+    """The dtype of a number in ``TensorProto.DataType``."""
+    if code in BY_ONNX:
+        return BY_ONNX[code]
+    if code == TensorProto.STRING:
+        raise Unsupported(f"{what} holds strings")
+    raise FileFormatError(f"{what} has the unknown data type {code}")
+
+
+def tensor(proto: TensorProto, directory: Path | None = None) -> Array:
+    """A tensor's values, as views of its bytes where the encoding allows.
+
+    Raises ``FileFormatError`` where the bytes do not fit dtype and shape.
+    """
+    what = f"the tensor {proto.name!r}" if proto.name else "an unnamed tensor"
+    info = dtype_of_code(proto.data_type, what)
+    shape, count = _shape(proto.dims, what)
+    if proto.HasField("segment"):
+        raise FileFormatError(f"{what} is stored in segments, which ONNX never defined")
+    if proto.data_location == TensorProto.EXTERNAL:
+        return _external(proto, info, shape, count, directory, what)
+    if not proto.HasField("raw_data"):
+        return _typed(proto, info, shape, count, what)
+    raw = proto.raw_data
+    packed = _packed(info)
+    want = (count * info.bits + 7) // 8 if packed else count * info.nbytes
+    if len(raw) != want:
+        raise FileFormatError(
+            f"{what} of shape {shape} and {info.name} needs {want} bytes; it has {len(raw)}"
+        )
+    return _view(raw, info, shape, proto)
+
+
+def _packed(info: DType) -> bool:
+    """Whether several values share a byte."""
+    return info.bits < 8 and info.kind != "bool"
+
+
+def _shape(dims: Sequence[int], what: str) -> tuple[tuple[int, ...], int]:
+    shape = tuple(dims)
+    count = math.prod(shape)
+    if any(d < 0 for d in shape) or count > SIZE_LIMIT or len(shape) > 64:
+        raise FileFormatError(f"{what} has the impossible shape {shape}")
+    return shape, count
+
+
+def _view(raw: Any, info: DType, shape: tuple[int, ...], proto: TensorProto) -> Array:
+    if info.kind == "bool":
+        return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)
+    if _packed(info):
+        return np.asarray(numpy_helper.to_array(proto)).astype(info.numpy).reshape(shape)
+    stored = np.frombuffer(raw, np.dtype(f"V{info.nbytes}"))
+    return stored.view(info.numpy).reshape(shape)
+
+
+# The typed field of each kind of values, and how many entries of it make one value.
+_FIELDS = (
+    ("float_data", {"float32": 1, "complex64": 2}),
+    ("double_data", {"float64": 1, "complex128": 2}),
+    ("int64_data", {"int64": 1}),
+    ("uint64_data", {"uint64": 1, "uint32": 1}),
+)
+
+
+def _typed(proto: TensorProto, info: DType, shape: tuple[int, ...], count: int, what: str) -> Array:
+    field, each = "int32_data", 1
+    for name, kinds in _FIELDS:
+        if info.name in kinds:
+            field, each = name, kinds[info.name]
+    entries = len(getattr(proto, field))
+    # Exporters store values of less than a byte packed; some store one value an entry.
+    wanted = {-(-count * info.bits // 8), -(-count * info.bits // 32)} if _packed(info) else set()
+    if entries not in (wanted or {count * each}):
+        raise FileFormatError(
+            f"{what} of shape {shape} and {info.name} needs {count * each} values in {field}; it "
+            f"has {entries}"
+        )
+    return np.asarray(numpy_helper.to_array(proto)).astype(info.numpy, copy=False).reshape(shape)
+
+
+# -- external data -------------------------------------------------------------------------------
+def _external(
+    proto: TensorProto,
+    info: DType,
+    shape: tuple[int, ...],
+    count: int,
+    directory: Path | None,
+    what: str,
+) -> Array:
+    entries = {e.key: e.value for e in proto.external_data}
+    if directory is None:
+        raise FileFormatError(
+            f"{what} is stored in another file; pass the model's path, or load the data first with "
+            "onnx.load_external_data_for_model"
+        )
+    if _packed(info):
+        raise Unsupported(f"external data of {info.name}")
+    path = _inside(directory, entries.get("location", ""), what)
+    nbytes = count * info.nbytes
+    offset = _number(entries.get("offset", "0"), "offset", what)
+    length = _number(entries.get("length", str(nbytes)), "length", what)
+    if length != nbytes:
+        raise FileFormatError(
+            f"{what} of shape {shape} and {info.name} needs {nbytes} bytes; its external data has "
+            f"the length {length}"
+        )
+    descriptor = _opened(path, what)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(f"{what}: {path.name} is not a regular file")
+        if offset + length > status.st_size:
+            raise FileFormatError(
+                f"{what} lies at bytes {offset} to {offset + length} of {path.name}, which has "
+                f"only {status.st_size}"
+            )
+        if count == 0:
+            return np.empty(shape, info.numpy)
+        mapped = np.memmap(file, np.uint8, "r", offset, (nbytes,))
+    if info.kind == "bool":
+        return (mapped != 0).reshape(shape)
+    return np.asarray(mapped).view(info.numpy).reshape(shape)
+
+
+def _number(text: str, key: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise FileFormatError(
+            f"{what}: the external data's {key} {text!r} is not a length in bytes"
+        )
+    return int(text)
+
+
+def _inside(directory: Path, location: str, what: str) -> Path:
+    """The path of a location inside ``directory``; refuses links and everything that leads out."""
+    pure = PurePosixPath(location)
+    parts = pure.parts
+    if (
+        not parts
+        or "\0" in location
+        or "\\" in location
+        or pure.is_absolute()
+        or PureWindowsPath(location).drive
+        or ".." in parts
+    ):
+        raise FileFormatError(
+            f"{what} names the external data {location!r}; it must be a relative path inside the "
+            "model's directory"
+        )
+    path = directory
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise FileFormatError(
+                f"{what}: the external data {location!r} is reached through a link ({part}), which "
+                "is never followed. Copy the file beside the model"
+            )
+    return path
+
+
+def _opened(path: Path, what: str) -> int:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        return os.open(path, flags)
+    except OSError as e:
+        raise FileFormatError(
+            f"{what}: its external data {path.name!r} cannot be read: {e.strerror}"
+        ) from e
+
+
+def sparse(proto: SparseTensorProto, directory: Path | None = None) -> Array:
+    """A sparse tensor as a dense array."""
+    what = f"the sparse tensor {proto.values.name!r}"
+    shape, count = _shape(proto.dims, what)
+    values, indices = tensor(proto.values, directory), tensor(proto.indices, directory)
+    if count * values.itemsize > SPARSE_LIMIT:
+        raise FileFormatError(f"{what} of shape {shape} is too large to be made dense")
+    linear = indices if indices.ndim == 1 else indices @ np.array(_strides(shape), np.int64)
+    if len(linear) != values.size or (
+        linear.size and not (linear.min() >= 0 and linear.max() < count)
+    ):
+        raise FileFormatError(f"{what}: its indices do not fit the shape {shape}")
+    dense = np.zeros(count, values.dtype)
+    dense[linear] = values.reshape(-1)
+    return dense.reshape(shape)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+# -- the checker ---------------------------------------------------------------------------------
+INLINE_LIMIT = 1 << 12
+
+
+def complaints(proto: ModelProto) -> str | None:
+    """What onnx's checker says against the model, or None.
+
+    It sees large initializers as inputs of their type: their bytes are checked by :func:`tensor`,
+    without two more copies of the weights.
+    """
+    graph = proto.graph
+    bare = ModelProto()
+    for field in ("ir_version", "producer_name", "domain", "model_version"):
+        if proto.HasField(field):
+            setattr(bare, field, getattr(proto, field))
+    bare.opset_import.extend(proto.opset_import)
+    bare.functions.extend(proto.functions)
+    bare.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(bare.graph, field).extend(getattr(graph, field))
+    inputs = {i.name for i in graph.input}
+    for t in graph.initializer:
+        if t.data_location != TensorProto.EXTERNAL and math.prod(t.dims) <= INLINE_LIMIT:
+            bare.graph.initializer.append(t)
+        elif t.name not in inputs:
+            info = onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+            bare.graph.input.append(info)
+    try:
+        onnx.checker.check_model(bare)
+    except Exception as e:  # the checker's own errors, and those of its C++ side
+        return str(e)
+    return None

@@ -1,0 +1,144 @@
+"""One ONNX operator is one function whose parameters are its inputs and attributes in the schema.
+
+::
+
+    @onnx_op("Softmax", since=13)
+    def softmax(ctx: Context, input: Expr, *, axis: int = -1) -> Expr: ...
+
+Positional parameters are inputs in the schema's order (``*inputs`` for variadic ones), keyword-only
+ones are attributes with the schema's defaults; a parameter without a default must be given by the
+node. ``since`` is the first opset of that form: the form with the largest ``since`` up to the
+model's opset is used. A node with an input or attribute that the function lacks is a gap.
+
+The annotation of an input says how the converter takes it: ``Expr`` as a value at run time,
+:data:`Known` as an array and :data:`Ints` as a list of (symbolic) integers, both at import.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.tir import Dim
+
+Function = Callable[..., Any]
+KNOWN = "known"
+INTS = "ints"
+Known = Annotated[npt.NDArray[Any], KNOWN]
+Ints = Annotated[Sequence[Dim], INTS]
+
+# Hints to the runtime of 2017 where it may write in place; they cannot change a value.
+LEGACY = frozenset({"consumed_inputs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a converter; ``form``: None for an expression, else KNOWN or INTS."""
+
+    name: str
+    required: bool
+    form: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """A registered function and its signature. ``variadic``: whether it has ``*inputs``."""
+
+    op: str
+    domain: str
+    since: int
+    function: Function
+    inputs: tuple[Input, ...]
+    variadic: bool
+    attributes: Mapping[str, Any]
+
+    def check(self, given: Sequence[bool], attributes: Sequence[str]) -> None:
+        """Raise :class:`Unsupported` unless the function takes a node of this form.
+
+        given: for each input of the node whether it is there
+        """
+        unknown = [a for a in attributes if a not in self.attributes and a not in LEGACY]
+        if unknown:
+            raise Unsupported(f"the attribute {', '.join(sorted(unknown))} is not supported")
+        missing = [
+            name
+            for name, default in self.attributes.items()
+            if default is inspect.Parameter.empty and name not in attributes
+        ]
+        missing += [
+            i.name
+            for at, i in enumerate(self.inputs)
+            if i.required and not (at < len(given) and given[at])
+        ]
+        if missing:
+            raise Unsupported(f"{', '.join(missing)} is missing, which opset {self.since} requires")
+        if len(given) > len(self.inputs) and not self.variadic and any(given[len(self.inputs) :]):
+            raise Unsupported(f"it has {len(given)} inputs; {len(self.inputs)} are supported")
+
+
+CONVERTERS: dict[tuple[str, str], list[Converter]] = {}
+
+
+def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[Function], Function]:
+    """Register a converter for operators of ``domain`` ("" is ai.onnx) from opset ``since`` on."""
+
+    def register(function: Function) -> Function:
+        for name in names:
+            made = _converter(name, domain, since, function)
+            forms = CONVERTERS.setdefault((domain, name), [])
+            if any(c.since == since for c in forms):
+                raise RuntimeError(f"two converters for {name} since opset {since}")
+            forms.append(made)
+            forms.sort(key=lambda c: c.since)
+        return function
+
+    return register
+
+
+def find(domain: str, op: str, opset: int) -> Converter | None:
+    """The converter of an operator at an opset."""
+    best = None
+    for made in CONVERTERS.get((domain, op), ()):
+        if made.since <= opset:
+            best = made
+    return best
+
+
+def _converter(name: str, domain: str, since: int, function: Function) -> Converter:
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    hints = typing.get_type_hints(function, include_extras=True)
+    inputs: list[Input] = []
+    attributes: dict[str, Any] = {}
+    variadic = False
+    for p in parameters:
+        if p.kind is inspect.Parameter.VAR_POSITIONAL:
+            variadic = True
+        elif p.kind is inspect.Parameter.KEYWORD_ONLY:
+            attributes[p.name] = p.default
+        else:
+            required = p.default is inspect.Parameter.empty
+            inputs.append(Input(p.name, required, _form(hints.get(p.name))))
+    return Converter(name, domain, since, function, tuple(inputs), variadic, attributes)
+
+
+def _form(hint: Any) -> str | None:
+    """KNOWN or INTS where the annotation, possibly in a union with None, is marked so."""
+    for part in (hint, *typing.get_args(hint)):
+        for mark in getattr(part, "__metadata__", ()):
+            if mark in (KNOWN, INTS):
+                return str(mark)
+    return None
+
+
+def as_int(array: npt.NDArray[Any], what: str) -> int:
+    """The integer in an array of one element."""
+    if array.size != 1:
+        raise Unsupported(f"{what} must have one element; it has the shape {array.shape}")
+    return int(np.asarray(array).reshape(()))

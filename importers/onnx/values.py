@@ -1,0 +1,161 @@
+"""Values that are known at import: constants, and integers that depend on symbolic dimensions.
+
+The integers that exporters compute from shapes (``Shape``, ``Gather``, ``Concat``, ``Mul``, ...)
+are arrays of Python integers and symbolic expressions here, so that numpy's functions move them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.dtypes import dtype_name, is_integer
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.ir import Constant, Expr, ShapeExpr, TensorStructInfo
+from relax2xla.tir import Dim
+
+Array = npt.NDArray[Any]
+
+
+class Host:
+    """A value known at import.
+
+    ``data``: an array; of dtype object where it holds symbolic integers (then ``dtype`` is what the
+    tensor has). ``fold`` is False for a parameter that stays an input of the function: its value
+    is known, but what is computed from it is left to run time.
+    """
+
+    __slots__ = ("_expr", "data", "dtype", "fold")
+
+    def __init__(
+        self, data: Array, dtype: str | None = None, expr: Expr | None = None, fold: bool = True
+    ) -> None:
+        self.data = data
+        self.dtype = dtype_name(data.dtype) if dtype is None else dtype
+        self._expr = expr
+        self.fold = fold
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether it holds symbolic integers."""
+        return self.data.dtype == object
+
+    @property
+    def expr(self) -> Expr:
+        """The value as an expression, made at the first use."""
+        if self._expr is None:
+            self._expr = self._made() if self.symbolic else Constant(self.data)
+        return self._expr
+
+    def _made(self) -> Expr:
+        items = [tir.as_dim(v) for v in self.data.reshape(-1)]
+        known_negative = any(isinstance(v, int) and v < 0 for v in items)
+        vector: Expr = R.concat([_vector([v]) for v in items]) if known_negative else _vector(items)
+        if self.data.ndim != 1:
+            vector = R.reshape(vector, self.data.shape)
+        return vector if self.dtype == "int64" else R.astype(vector, self.dtype)
+
+
+def _vector(items: list[Dim]) -> Expr:
+    """Integers as an int64 vector."""
+    numbers = [v for v in items if isinstance(v, int)]
+    if len(numbers) == len(items):
+        return Constant(np.array(numbers, np.int64))
+    return R.shape_to_tensor(ShapeExpr(items))
+
+
+def integers(values: Iterable[Any], dtype: str = "int64", ndim: int = 1) -> Host:
+    """A host value of (symbolic) integers: a vector, or a scalar with ``ndim=0``."""
+    items = [tir.as_dim(v) for v in values]
+    if all(isinstance(v, int) for v in items):
+        data = np.array(items, dtype)
+    else:
+        data = np.empty(len(items), object)
+        data[:] = items
+    return Host(data if ndim else data.reshape(()), dtype)
+
+
+def tidy(data: Array, dtype: str) -> Host:
+    """The host value of an array that may be of dtype object: simplified, plain where it can be."""
+    if data.dtype != object:
+        return Host(data)
+    flat = [tir.simplify(v) if isinstance(v, tir.PrimExpr) else int(v) for v in data.reshape(-1)]
+    made = integers(flat, dtype)
+    return Host(made.data.reshape(data.shape), dtype)
+
+
+def info_of(x: Expr) -> TensorStructInfo:
+    """Struct info of a tensor; a gap for any other value."""
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise Unsupported(f"expected a tensor, got {info}")
+    return info
+
+
+def dtype_of(x: Expr) -> str:
+    """dtype of a tensor."""
+    return info_of(x).dtype
+
+
+def ndim_of(x: Expr) -> int:
+    """Rank of a tensor; a gap where it is not known."""
+    ndim = info_of(x).ndim
+    if ndim < 0:
+        raise Unsupported("the rank of an operand is not known at import")
+    return ndim
+
+
+def dims_of(x: Expr) -> tuple[Dim, ...]:
+    """Shape of a tensor; a gap where it is not known."""
+    dims = info_of(x).dims
+    if dims is None:
+        raise Unsupported("the shape of an operand is not known at import")
+    return dims
+
+
+def static(value: Any, what: str) -> int:
+    """``value`` as an integer; a gap where it is symbolic."""
+    value = tir.as_dim(value)
+    if not isinstance(value, int):
+        raise Unsupported(
+            f"{what} must be known at import; it is {value}", "give the shape in shape_dict"
+        )
+    return value
+
+
+def statics(values: Iterable[Any], what: str) -> list[int]:
+    """Integers, each known at import."""
+    return [static(v, what) for v in values]
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """``axis`` counted from the front. Raises ``ValueError`` out of range."""
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"the axis {axis} is out of range for a tensor of rank {ndim}")
+    return axis % ndim
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The number of elements."""
+    items = list(dims)
+    known = math.prod(d for d in items if isinstance(d, int))
+    total: Any = known
+    for d in items:
+        if not isinstance(d, int):
+            total = total * d
+    return total if isinstance(total, int) else tir.simplify(total)
+
+
+def scalar(value: Any, dtype: str) -> Constant:
+    """A 0-dimensional constant. Integer dtypes take numbers within their range."""
+    from relax2xla.dtypes import numpy_dtype
+
+    if is_integer(dtype):
+        value = int(value)
+    return Constant(np.asarray(value, numpy_dtype(dtype)))
