@@ -6,6 +6,7 @@ from relax2xla.ir.base import Attrs as Attrs
 from relax2xla.ir.base import DictAttrs as DictAttrs
 from relax2xla.ir.base import Span as Span
 from relax2xla.ir.base import VDevice as VDevice
+from relax2xla.ir.collection import no_collection as no_collection
 from relax2xla.ir.equal import assert_structural_equal as assert_structural_equal
 from relax2xla.ir.equal import structural_equal as structural_equal
 from relax2xla.ir.equal import structural_hash as structural_hash

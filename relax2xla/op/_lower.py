@@ -61,7 +61,11 @@ def static(dims: Sequence[Any] | None, what: str = "the shape") -> Shape:
 
 def shape_of(x: Expr) -> Shape:
     """Static shape of a tensor."""
-    return static(info_of(x).dims, f"the shape of {x!r}")
+    dims = info_of(x).dims
+    # The message is written only where it is needed: this is called for every operand.
+    if dims is not None and all(type(d) is int for d in dims):
+        return dims  # pyright: ignore[reportReturnType]
+    return static(dims, f"the shape of {x!r}")
 
 
 def dtype_of(x: Expr) -> str:

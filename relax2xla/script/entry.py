@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import gc
 import inspect
 import linecache
 import os
 import types
 from collections import ChainMap
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -38,20 +36,8 @@ def from_source(
     if not isinstance(program, str):
         return _definition(program, _caller(), extra_vars or {}, check_well_formed)
     source = Source(program, filename)
-    with _no_collection():
+    with ir.no_collection():
         return Parser(source, extra_vars or {}, check_well_formed).text(source.parse())
-
-
-@contextmanager
-def _no_collection() -> Generator[None]:
-    """The cyclic collector would walk the growing trees again and again, and find nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def decorate_function(

@@ -122,7 +122,7 @@ class _Legalizer:
             done[id(node)] = self._node(new, target)
         leaf = done[id(root)]
         if var is not None and leaf is not var and not isinstance(leaf, Tuple):
-            self._keep_promise(leaf, var.struct_info_, "the value")
+            self._keep_promise(leaf, var)
         return leaf
 
     def _node(self, node: Expr, var: Var | None) -> Expr:
@@ -175,11 +175,15 @@ class _Legalizer:
             if self.span:
                 e.add_note(f"  at {self.span}")
             raise
-        self._keep_promise(lowered, call.struct_info_, call.op.describe(call))
+        self._keep_promise(lowered, call)
         return self.value(lowered, var)
 
-    def _keep_promise(self, value: Expr, promised: StructInfo | None, what: str) -> None:
+    def _keep_promise(self, value: Expr, original: Call | Var) -> None:
+        promised = original.struct_info_
         if promised is not None and not is_base_of(promised, value.struct_info):
+            what = repr(original)
+            if isinstance(original, Call) and isinstance(original.op, Op):
+                what = original.op.describe(original)
             raise LegalizeError(
                 f"{what} was inferred as {show(promised)}, but its lowering gives "
                 f"{show(value.struct_info)}; please report this"

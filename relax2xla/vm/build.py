@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relax2xla.errors import TVMError
-from relax2xla.ir import Function, IRModule
+from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
 from relax2xla.transform._pass import Pass
@@ -15,6 +15,7 @@ from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.vm.executable import Entry, VMExecutable
 
 
+@no_collection()
 def build(
     mod: IRModule | Function,
     target: Any = None,

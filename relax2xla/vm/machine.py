@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import keyword
 import logging
 import threading
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from relax2xla.ir import (
     TensorStructInfo,
     TupleStructInfo,
     Var,
+    no_collection,
 )
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.convert import to_host
@@ -109,17 +111,11 @@ class BoundFunction:
         # ``_jit`` takes weights, then arguments; ``_fast`` is ``_jit`` with its weights given.
         self._jit = self._make_jit() if self._jit_serves() else None
         self._fast: Callable[..., Any] | None = None
-        self.__signature__ = inspect.Signature(
-            [
-                inspect.Parameter(p.name_hint, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for p in self.params
-                if p.name_hint.isidentifier()
-            ]
-        )
+        self.__signature__ = _signature([p.name_hint for p in self.params])
 
     # -- calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; see :class:`VirtualMachine` for what arguments may be."""
         if kwargs:
             return self(*self._positional(args, kwargs))
@@ -129,7 +125,14 @@ class BoundFunction:
                 if type(a) is not xla.ARRAY:
                     break
             else:
-                return fast(*args)
+                try:
+                    return fast(*args)
+                except ValueError:
+                    # Arrays spread over several devices are brought to this one.
+                    moved = [xla.on_device(a, self.device) for a in args]
+                    if all(a is b for a, b in zip(moved, args, strict=True)):
+                        raise
+                    return fast(*moved)
         return self._slow(args)
 
     def _slow(self, args: Sequence[Any]) -> Any:
@@ -143,11 +146,19 @@ class BoundFunction:
         if self._fast is None:
             weights = self.weights()
             self._fast = functools.partial(self._jit, *weights) if weights else self._jit
-        return self._fast(*args)
+        # Copies: the program runs on after this call returns, and JAX would read numpy's memory
+        # then, which the caller may have written to.
+        own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)
+        return self._fast(*own)
 
     def _positional(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments in order of the parameters, from positions and names."""
         names = [p.name_hint for p in self.params]
+        if len(set(names)) != len(names):
+            raise CallError(
+                f"{self.name}({', '.join(names)}) has parameters of the same name; "
+                "give its arguments by position"
+            )
         unknown = [k for k in kwargs if k not in names]
         if unknown:
             raise CallError(
@@ -250,6 +261,7 @@ class BoundFunction:
 
         return [build(p.struct_info) for p in self.params]
 
+    @no_collection()
     def program(self, infos: Sequence[StructInfo]) -> Program:
         """The static program for arguments of these struct infos."""
         env = match(self.name, self.params, infos)
@@ -328,7 +340,7 @@ class BoundFunction:
             return self._traced(values[count:], values[:count])
 
         call.__name__ = self.name
-        return xla.jitted(call)
+        return xla.jitted(call, self.device)
 
     def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
         """The function on values that JAX traces: its program, inlined."""
@@ -337,6 +349,16 @@ class BoundFunction:
         values = [*args, *(self.weights() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(xla.inline_program(values, text, outputs))
+
+
+def _signature(names: Sequence[str]) -> inspect.Signature:
+    """For ``help``; names that Python cannot have as parameters make it ``*args``."""
+    if len(set(names)) != len(names) or not all(
+        n.isidentifier() and not keyword.iskeyword(n) for n in names
+    ):
+        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature([inspect.Parameter(n, kind) for n in names])
 
 
 def _fits_jit(dtype: str) -> bool:

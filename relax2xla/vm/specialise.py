@@ -16,7 +16,6 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
-    If,
     IRModule,
     MatchCast,
     PrimStructInfo,
@@ -33,7 +32,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import Mismatch, SymMap, unify
-from relax2xla.ir.rewrite import post_order, rewrite_function
+from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.transform.legalize import flatten_info, legalize_function
 
@@ -96,8 +95,7 @@ def specialise(
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
-    for gvar in _callees(mod, name, legal):
-        functions[gvar] = legalize_function(mod[gvar].without_attr("global_symbol"))
+    functions.update(_callees(mod, name, legal))
     return Program(_with_one_main(functions), outputs, pack)
 
 
@@ -132,30 +130,30 @@ def _is_device(p: Var) -> bool:
     )
 
 
-def _callees(mod: IRModule, name: str, func: Function) -> list[GlobalVar]:
-    """Functions that ``func`` needs, directly or not; LegalizeError where one needs itself."""
-    order: list[GlobalVar] = []
-    state: dict[GlobalVar, bool] = {}
+def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Function]:
+    """What ``func`` needs, directly or not, legal; LegalizeError where a function needs itself."""
+    done: dict[GlobalVar, Function] = {}
+    open_: set[GlobalVar] = set()
 
     def visit(caller: Function, trail: tuple[str, ...]) -> None:
         for gvar in _referenced(mod, caller):
-            if state.get(gvar) is False or gvar.name_hint == name:
+            if gvar in open_ or gvar.name_hint == name:
                 raise LegalizeError(
                     f"{' -> '.join((*trail, gvar.name_hint))}: a recursive function cannot be part "
                     "of an XLA program"
                 )
-            if gvar in state:
+            if gvar in done:
                 continue
             callee = mod[gvar]
             if not isinstance(callee, Function):
                 raise LegalizeError(f"{trail[-1]} calls {gvar.name_hint}, no Relax function")
-            state[gvar] = False
-            visit(callee, (*trail, gvar.name_hint))
-            state[gvar] = True
-            order.append(gvar)
+            legal = legalize_function(callee.without_attr("global_symbol"))
+            open_.add(gvar)
+            visit(legal, (*trail, gvar.name_hint))
+            done[gvar] = legal
 
     visit(func, (name,))
-    return order
+    return done
 
 
 # Attributes of rows that name functions of the module.
@@ -163,7 +161,10 @@ SYMBOL_ATTRS = ("decomposition", "called_computations")
 
 
 def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
-    """Functions of the module that the body of ``func`` names, in order."""
+    """Functions of the module that the body of ``func`` names, in order.
+
+    The bodies are legal: a binding holds one call whose operands are leaves or functions.
+    """
     found: dict[GlobalVar, None] = {}
     seqs = [func.body]
     while seqs:
@@ -172,14 +173,13 @@ def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
             for b in block.bindings:
                 if not isinstance(b, VarBinding | MatchCast):
                     continue
-                for node in post_order(b.value):
-                    if isinstance(node, Function):
-                        seqs.append(node.body)
-                    if isinstance(node, If):
-                        seqs += [node.true_branch, node.false_branch]
-                    if isinstance(node, Call):
-                        for symbol in _symbols(node):
-                            found[mod.get_global_var(symbol)] = None
+                value = b.value
+                if isinstance(value, Function):
+                    seqs.append(value.body)
+                elif isinstance(value, Call):
+                    seqs += [a.body for a in value.args if isinstance(a, Function)]
+                    for symbol in _symbols(value):
+                        found[mod.get_global_var(symbol)] = None
     return list(found)
 
 

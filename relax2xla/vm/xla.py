@@ -111,6 +111,7 @@ def on_device(value: Any, device: Device | None) -> Any:
 def _compile(target: Any, module: ir.Module, overrides: dict[str, Any]) -> Any:
     options = xc.CompileOptions()
     options.num_replicas = options.num_partitions = 1
+    options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
     options.env_option_overrides = list(overrides.items())
     return target.client.compile_and_load(module, xc.DeviceList((target,)), options)
 
@@ -221,9 +222,12 @@ def inline_program(args: Sequence[Any], program: str, outputs: Sequence[Any]) ->
     return _program_p.bind(*args, program=program, outputs=tuple(outputs))
 
 
-def jitted(call: Callable[..., Any]) -> Any:
-    """``call`` under ``jax.jit`` with the options that every program is compiled with."""
-    return jax.jit(call, compiler_options=COMPILER_OPTIONS)
+def jitted(call: Callable[..., Any], device: Device | None) -> Any:
+    """``call`` under ``jax.jit`` on ``device``, with the options that every program gets.
+
+    Arrays on another device are moved; ValueError for those that are spread over several.
+    """
+    return jax.jit(call, in_shardings=_sharding(device), compiler_options=COMPILER_OPTIONS)
 
 
 def value_info(value: Any) -> TensorStructInfo:
