@@ -12,6 +12,7 @@ FILES = (
     "aten_nn",
     "aten_reduce",
     "aten_shape",
+    "aten_window",
 )
 
 

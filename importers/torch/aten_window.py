@@ -1,0 +1,258 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Operators that slide a window: convolutions and pooling over one, two and three axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.ir import Expr
+
+Ints = Sequence[int]
+
+
+# -- convolutions --------------------------------------------------------------------------------
+CONV: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d(*a, **k),
+}
+CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
+}
+
+
+def _per_axis(values: Any, ndim: int) -> list[int]:
+    given = [values] if isinstance(values, int) else list(values)
+    return given * ndim if len(given) == 1 else given
+
+
+def _biased(x: Expr, bias: Expr | None, ndim: int) -> Expr:
+    if bias is None:
+        return x
+    return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * ndim)))
+
+
+def _batched(ctx: Context, x: Expr, ndim: int) -> tuple[Expr, bool]:
+    """``x`` with a batch axis, and whether it had none."""
+    if ndim_of(x) == ndim + 2:
+        return x, False
+    return R.reshape(x, (1, *dims_of(x))), True
+
+
+def _unbatched(ctx: Context, x: Expr, alone: bool) -> Expr:
+    return R.squeeze(x, [0]) if alone else x
+
+
+def _padding(padding: Any, weight: Expr, dilation: list[int], ndim: int) -> list[int]:
+    """Befores then afters; "same" puts the odd one after."""
+    if padding == "valid":
+        return [0] * (2 * ndim)
+    if padding == "same":
+        window = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
+        total = [d * (w - 1) for d, w in zip(dilation, window, strict=True)]
+        return [t // 2 for t in total] + [t - t // 2 for t in total]
+    return _per_axis(padding, ndim)
+
+
+def _conv(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Expr:
+        x, alone = _batched(ctx, input, ndim)
+        spread = _per_axis(dilation, ndim)
+        pads = _padding(padding, weight, spread, ndim)
+        y = CONV[ndim](x, weight, _per_axis(stride, ndim), pads, spread, groups)
+        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+
+    return convert
+
+
+def _conv_transpose(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Expr:
+        x, alone = _batched(ctx, input, ndim)
+        y = CONV_TRANSPOSE[ndim](
+            x,
+            weight,
+            _per_axis(stride, ndim),
+            _per_axis(padding, ndim),
+            _per_axis(output_padding, ndim),
+            _per_axis(dilation, ndim),
+            groups,
+        )
+        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+
+    return convert
+
+
+conv = {n: _conv(n) for n in CONV}
+conv_transpose = {n: _conv_transpose(n) for n in CONV}
+for _n in CONV:
+    aten(f"conv{_n}d", f"conv{_n}d.padding")(conv[_n])
+    aten(f"conv_transpose{_n}d" if _n == 1 else f"conv_transpose{_n}d.input")(conv_transpose[_n])
+
+
+@aten("convolution", "_convolution")
+def convolution(
+    ctx: Context,
+    input: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Expr:
+    n = ndim_of(weight) - 2
+    if transposed:
+        return conv_transpose[n](
+            ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
+
+
+# -- pooling -------------------------------------------------------------------------------------
+MAX_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.max_pool1d(*a),
+    2: lambda *a: R.nn.max_pool2d(*a),
+    3: lambda *a: R.nn.max_pool3d(*a),
+}
+AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.avg_pool1d(*a),
+    2: lambda *a: R.nn.avg_pool2d(*a),
+    3: lambda *a: R.nn.avg_pool3d(*a),
+}
+ADAPTIVE_AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.adaptive_avg_pool1d(*a),
+    2: lambda *a: R.nn.adaptive_avg_pool2d(*a),
+    3: lambda *a: R.nn.adaptive_avg_pool3d(*a),
+}
+
+
+def _max_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        window = _per_axis(kernel_size, ndim)
+        step = _per_axis(stride, ndim) if stride else window
+        pads, spread = _per_axis(padding, ndim), _per_axis(dilation, ndim)
+        return _unbatched(ctx, MAX_POOL[ndim](x, window, step, pads, spread, ceil_mode), alone)
+
+    return convert
+
+
+def _avg_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        window = _per_axis(kernel_size, ndim)
+        step = _per_axis(stride, ndim) if stride else window
+        pads, one = _per_axis(padding, ndim), [1] * ndim
+        if divisor_override is None:
+            y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        elif ceil_mode:
+            raise Unsupported(f"divisor_override={divisor_override} with ceil_mode")
+        else:
+            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
+            y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
+        return _unbatched(ctx, y, alone)
+
+    return convert
+
+
+def _adaptive_avg_pool(ndim: int) -> Function:
+    def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
+        x, alone = _batched(ctx, self, ndim)
+        size = [static(s, "the output size") for s in ctx.dims()[-ndim:]]
+        return _unbatched(ctx, ADAPTIVE_AVG_POOL[ndim](x, size), alone)
+
+    return convert
+
+
+def _adaptive_max_pool(ndim: int) -> Function:
+    """Only windows of one size, where the sizes divide: then it is a plain pooling."""
+
+    def convert(ctx: Context, self: Expr, output_size: Any) -> tuple[Expr, None]:
+        x, alone = _batched(ctx, self, ndim)
+        inner = [static(s, "the size of the input") for s in dims_of(x)[-ndim:]]
+        size = [static(s, "the output size") for s in ctx.dims(0)[-ndim:]]
+        if any(i % o for i, o in zip(inner, size, strict=True)):
+            raise Unsupported(f"windows of unequal sizes ({inner} to {size})")
+        window = [i // o for i, o in zip(inner, size, strict=True)]
+        y = MAX_POOL[ndim](x, window, window, [0] * ndim, [1] * ndim, False)
+        return _unbatched(ctx, y, alone), None
+
+    return convert
+
+
+max_pool = {n: _max_pool(n) for n in MAX_POOL}
+adaptive_avg_pool = {n: _adaptive_avg_pool(n) for n in MAX_POOL}
+
+
+def _max_pool_with_indices(ndim: int) -> Function:
+    """The values only: where the indices are read, that read is the gap."""
+
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Expr, None]:
+        args = (kernel_size, stride, padding, dilation, ceil_mode)
+        return max_pool[ndim](ctx, self, *args), None
+
+    return convert
+
+
+for _n in (1, 2, 3):
+    aten(f"max_pool{_n}d")(max_pool[_n])
+    aten(f"max_pool{_n}d_with_indices")(_max_pool_with_indices(_n))
+    aten(f"avg_pool{_n}d")(_avg_pool(_n))
+    aten(f"adaptive_avg_pool{_n}d")(adaptive_avg_pool[_n])
+    aten(f"adaptive_max_pool{_n}d")(_adaptive_max_pool(_n))
+aten("_adaptive_avg_pool2d")(adaptive_avg_pool[2])
+aten("_adaptive_avg_pool3d")(adaptive_avg_pool[3])
