@@ -6,6 +6,7 @@ is). No dtype ever changes: what does not fit a parameter is an error of the cal
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, cast
 
 import ml_dtypes
@@ -26,9 +27,14 @@ def is_torch(value: Any) -> bool:
 def torch_to_numpy(value: Any) -> np.ndarray[Any, Any]:
     """A torch tensor as numpy: the same memory for dense CPU tensors, else one copy."""
     value = value.detach()
+    if str(value.layout) != "torch.strided" or value.device.type == "meta":
+        raise CallError(
+            f"expected a dense torch tensor with data; got one of layout {value.layout} on "
+            f"{value.device}; use .to_dense()"
+        )
     if value.device.type != "cpu":
         value = value.cpu()
-    value = value.resolve_conj().resolve_neg() if value.is_complex() else value
+    value = value.resolve_conj().resolve_neg()
     name = str(value.dtype).removeprefix("torch.")
     if name == "bfloat16" or name.startswith("float8"):
         torch_int = {1: "uint8", 2: "int16"}[value.element_size()]
@@ -43,13 +49,13 @@ def to_host(value: Any, dtype: str = "") -> np.ndarray[Any, Any]:
     Raises CallError for what is no array.
     """
     if isinstance(value, np.ndarray):
-        return value
+        return _native(value)
     if is_torch(value):
         return torch_to_numpy(value)
     if isinstance(value, NUMBERS) and dtype:
         return _literal(value, dtype)
     if hasattr(value, "__array__"):
-        return np.asarray(value)
+        return _native(np.asarray(value))
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(cast("Any", value))
     raise CallError(
@@ -57,14 +63,24 @@ def to_host(value: Any, dtype: str = "") -> np.ndarray[Any, Any]:
     )
 
 
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``array`` in this machine's byte order: jaxlib takes the bytes as they are."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _literal(value: Any, dtype: str) -> np.ndarray[Any, Any]:
     target = numpy_dtype(dtype)
     try:
         plain = np.asarray(value)
-        made = np.asarray(value, dtype=target)
+        with np.errstate(over="ignore"):
+            made = plain.astype(target) if plain.dtype.kind == "f" else np.asarray(value, target)
     except (ValueError, TypeError, OverflowError) as e:
-        raise CallError(f"{value!r} does not fit {dtype}: {e}") from None
-    floats_to_integers = plain.dtype.kind in "fc" and target.kind in "iub"
-    if floats_to_integers or (plain.dtype.kind in "iu" and not np.array_equal(made, plain)):
-        raise CallError(f"{value!r} does not fit {dtype} exactly")
+        raise CallError(f"{reprlib.repr(value)} does not fit {dtype}: {e}") from None
+    narrowed = (plain.dtype.kind in "fc" and target.kind in "iub") or (
+        plain.dtype.kind == "c" and target.kind != "c"
+    )
+    unequal = plain.dtype.kind in "iu" and not np.array_equal(made, plain)
+    overflown = plain.dtype.kind == "f" and bool((np.isinf(made) & ~np.isinf(plain)).any())
+    if narrowed or unequal or overflown:
+        raise CallError(f"{reprlib.repr(value)} does not fit {dtype} exactly")
     return made
