@@ -216,7 +216,8 @@ def _check_content(path: Path, kind: Format, head: bytes) -> None:
         wanted = f"{kind.title} or bytecode"
     else:
         return
-    hint = " (for StableHLO text use the extension .mlir)" if "mlir" in found.lower() else ""
+    hint = " (StableHLO text has the extension .mlir)" if head.strip()[:1].isascii() else ""
+    hint = hint if kind.name in ("mlirbc", "stablehlo") else ""
     raise FileFormatError(
         f"{path}: its extension says {wanted}; it holds {found}{hint}. Is it complete, and does it "
         "have the right extension?"

@@ -5,12 +5,14 @@ Starting it loads neither jax, torch nor onnx: each command imports what it need
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from types import FrameType
 
-# What a shell shows for a process that an interrupt or a closed pipe ended.
-INTERRUPTED, PIPE_CLOSED, FAILED = 130, 141, 2
+FAILED, PIPE_CLOSED = 2, 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,13 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     try:
-        app(args=words, prog_name="relax2xla")
-        sys.stdout.flush()
-    except SystemExit as e:
-        return e.code if isinstance(e.code, int) else FAILED if e.code else 0
-    except KeyboardInterrupt:
-        sys.stderr.write("\nrelax2xla: interrupted\n")
-        return INTERRUPTED
+        with _signals():
+            status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
+            sys.stdout.flush()
+            return status
     except BrokenPipeError:
         # The reader has gone; what is still buffered goes nowhere, and without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -43,7 +42,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         sys.stderr.write(f"relax2xla: {_message(e)}\n")
         return FAILED
+
+
+def _status_of(run: Callable[[], object]) -> int:
+    try:
+        run()
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else FAILED if e.code else 0
     return 0
+
+
+@contextlib.contextmanager
+def _signals() -> Generator[None]:
+    """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        sys.stderr.write("\nrelax2xla: interrupted\n")
+        raise SystemExit(128 + number)
+
+    try:
+        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread, which has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _message(error: Exception) -> str:
@@ -72,7 +98,3 @@ def _full_message(error: Exception) -> str:
         f"error: {type(error).__name__}: {first}{notes}\n"
         "This is not an error that relax2xla expects; --debug shows where it comes from."
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

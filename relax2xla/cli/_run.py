@@ -51,6 +51,8 @@ def run_run(
         flat = make_inputs(main.params, inputs, seed, shapes)
         results = outputs_of(main(*nest(main.params, flat)))
     first = time.perf_counter()
+    if output is not None and output.suffix.lower() == ".npy" and len(results) != 1:
+        raise TVMError(f"{output} holds one array; there are {len(results)} results: use .npz")
     outputs_of(main(*nest(main.params, flat)))
     again = time.perf_counter()
     given = [v for v in flat if isinstance(v, np.ndarray)]
@@ -104,8 +106,6 @@ def save_results(output: Path, results: Sequence[Array]) -> None:
     """Write results; dtypes that numpy does not know, such as bfloat16, in a wider one."""
     plain = [r if r.dtype.kind == "b" else widened(r) for r in results]
     if output.suffix.lower() == ".npy":
-        if len(plain) != 1:
-            raise TVMError(f"{output} holds one array; there are {len(plain)} results: use .npz")
         write_atomically(output, lambda file: np.save(file, plain[0], allow_pickle=False))
         return
     named: Any = {f"output_{i}": value for i, value in enumerate(plain)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
@@ -96,7 +96,7 @@ def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
 def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
     # Without a handler MLIR writes its diagnostics to the process's standard error.
     said: list[str] = []
-    handler = ctx.attach_diagnostic_handler(lambda d: said.append(d.message) is None)
+    handler: Any = ctx.attach_diagnostic_handler(lambda d: said.append(d.message) is None)
     try:
         return hlo.deserialize_portable_artifact(ctx, data)
     except (ir.MLIRError, ValueError) as e:

@@ -1,0 +1,134 @@
+"""The command as a process: what it loads, help, versions, interruption, a closed pipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import relax2xla
+from relax2xla.cli import _console, _timing
+
+from .conftest import RELAX, ROOT, Cli, shell
+
+
+def test_starting_loads_no_framework() -> None:
+    code = (
+        "import sys, relax2xla.cli\n"
+        "relax2xla.cli.main(['--help'])\n"
+        "heavy = ('jax', 'jaxlib', 'torch', 'onnx', 'onnxruntime', 'rich', 'scipy')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert done.stdout.rstrip().endswith("[]")
+
+
+def test_version(cli: Cli) -> None:
+    done = cli("--version")
+    assert (done.code, done.out) == (0, f"relax2xla {relax2xla.__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["", "inspect", "convert", "run", "verify", "bench"])
+def test_help_teaches(command: str, cli: Cli) -> None:
+    done = cli(*command.split(), "--help")
+    assert done.code == 0
+    assert f"relax2xla {command or 'inspect'} model.onnx" in done.out
+    assert "\x1b" not in done.out
+
+
+def test_no_arguments_show_the_help(cli: Cli) -> None:
+    done = cli()
+    assert "inspect" in done.out + done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "model.relax").write_text(RELAX)
+    # The renaming waits, so that the signal comes while the file is being written.
+    code = (
+        "import os, sys, time, relax2xla.cli\n"
+        "os.fsync = lambda descriptor: (print('writing', flush=True), time.sleep(60))\n"
+        "sys.exit(relax2xla.cli.main(['convert', 'model.relax', '-o', 'out.mlir', "
+        "'--shape', 'n=2']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        assert len(list(tmp_path.iterdir())) == 2
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["model.relax"]
+
+
+def test_a_closed_pipe_is_no_error_message(tmp_path: Path) -> None:
+    (tmp_path / "model.relax").write_text(RELAX)
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(
+        [sys.executable, "-m", "relax2xla", "inspect", "model.relax"],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        os.close(write)
+        _, err = process.communicate(timeout=60)
+    assert err == ""
+    assert process.returncode == 1
+
+
+def test_results_go_to_standard_output_and_progress_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "model.relax").write_text(RELAX)
+    done = shell("run", "model.relax", "--shape", "n=2", "-o", "out.npy", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "output_0" in done.stdout
+    assert "wrote" in done.stderr
+    assert "wrote" not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_plain_tables_are_aligned() -> None:
+    text = _console.plain_table(("name", "ms"), [("a", "1.5"), ("long", "10.25")], (False, True))
+    assert text == "name     ms\na       1.5\nlong  10.25"
+
+
+def test_sizes() -> None:
+    assert [_console.size(n) for n in (5, 2048, 3 * 2**20, 5 * 2**30)] == [
+        "5 B",
+        "2.0 KiB",
+        "3.0 MiB",
+        "5.0 GiB",
+    ]
+
+
+def test_interleaved_runs_all_in_turn() -> None:
+    order: list[str] = []
+    variants = {n: lambda n=n: order.append(n) for n in "ab"}
+    times = _timing.interleaved(variants, rounds=2, calls=1, warmup=1)
+    assert order == ["a", "b", "a", "b", "b", "a"]
+    assert {n: len(t) for n, t in times.items()} == {"a": 2, "b": 2}
+    assert _timing.ratio({"a": [2.0, 4.0], "b": [1.0, 2.0]}, "a", "b") == 2
+    assert _timing.calls_for(lambda: time.sleep(0.01)) == 1
+    assert _timing.calls_for(lambda: None) == 1000
