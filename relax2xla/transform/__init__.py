@@ -12,6 +12,7 @@ from relax2xla.transform._pass import module_pass as module_pass
 from relax2xla.transform.canonicalize import CanonicalizeBindings as CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout as ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination as DeadCodeElimination
+from relax2xla.transform.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.feature_major import FeatureMajor as FeatureMajor
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul

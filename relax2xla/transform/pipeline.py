@@ -10,6 +10,7 @@ from relax2xla.transform._pass import Pass, Sequential
 from relax2xla.transform.canonicalize import CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination
+from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
@@ -46,7 +47,7 @@ def default(layout: str = "NHWC") -> Pass:
         passes.append(ConvertLayout(layouts, pointwise_as_matmul=True))
     passes.append(FuseTransposeMatmul())
     passes.append(DeadCodeElimination())
-    return Pipeline(passes, {"cpu": (feature_major,)}, name="default")
+    return Pipeline(passes, {"cpu": (expand_depthwise, feature_major)}, name="default")
 
 
 PIPELINES: dict[str, Callable[..., Pass]] = {

@@ -46,10 +46,9 @@ def build(
     if params:
         mod = _bind(mod, params)
     if relax_pipeline is not None:
-        pipeline = (
-            get_pipeline(relax_pipeline) if isinstance(relax_pipeline, str) else relax_pipeline
-        )
-        mod = pipeline(mod)
+        if isinstance(relax_pipeline, str):
+            relax_pipeline = get_pipeline(relax_pipeline)
+        mod = relax_pipeline(mod)
     entries = {
         symbol: Entry(symbol, lift_weights(func))
         for func in mod.relax_functions().values()

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from relax2xla.errors import TVMError
-from relax2xla.ir import Function, IRModule
+from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
+from relax2xla.transform.legalize import flatten_info
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
 
@@ -34,7 +35,11 @@ class Entry:
     @property
     def is_static(self) -> bool:
         """Whether one program serves every call."""
-        return not any(free_symbolic_vars(p.struct_info) for p in self.params)
+        leaves = [leaf for p in self.params for leaf in flatten_info(p.struct_info)]
+        return all(
+            isinstance(i, TensorStructInfo) and i.dims is not None and not free_symbolic_vars(i)
+            for i in leaves
+        )
 
 
 class VMExecutable:

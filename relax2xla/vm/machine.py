@@ -266,7 +266,7 @@ class BoundFunction:
         """The static program for arguments of these struct infos."""
         env = match(self.name, self.params, infos)
         rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
-        return specialise(self._executable.mod, self.name, self.entry.func, env, rewrites)
+        return specialise(self._executable.mod, self.name, self.entry.func, env, rewrites, infos)
 
     def _compile(self, key: Key, infos: Sequence[StructInfo]) -> tuple[xla.Loaded, Program]:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    If,
     IRModule,
     MatchCast,
     PrimStructInfo,
@@ -32,7 +34,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import Mismatch, SymMap, unify
-from relax2xla.ir.rewrite import rewrite_function
+from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.transform.legalize import flatten_info, legalize_function
 
@@ -82,13 +84,18 @@ def specialise(
     func: Function,
     env: SymMap,
     rewrites: Sequence[Callable[[Function], Function]] = (),
+    infos: Sequence[StructInfo] = (),
 ) -> Program:
     """The static StableHLO-row program of ``func`` under bound symbolic dimensions.
 
-    ``rewrites`` see the static function before it is lowered.
+    ``rewrites`` see the static function before it is lowered; ``infos`` are of the arguments for
+    the first parameters, whose shapes and numbers take the place of what is declared.
     """
     func = _flatten_params(func)
-    func = rewrite_function(func, symbolic=env) if env else func
+    known = [leaf for info in infos for leaf in flatten_info(info)]
+    func = _bind_known(func, known)
+    if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
+        func = _Static(env).function(func)
     for rewrite in rewrites:
         func = rewrite(func)
     legal, outputs, pack = _flatten_results(legalize_function(func))
@@ -118,6 +125,43 @@ def _flatten_params(func: Function) -> Function:
     return rewrite_function(func.replace(params=params), values=values) if values else func
 
 
+def _bind_known(func: Function, infos: Sequence[StructInfo]) -> Function:
+    """``func`` with the shapes and numbers among its arguments, and with the tensors' shapes."""
+    values: dict[Var, Expr] = {}
+    params: list[Var] = list(func.params[len(infos) :])
+    for p, info in reversed(list(zip(func.params, infos, strict=False))):
+        declared = p.struct_info
+        if isinstance(info, ShapeStructInfo) and info.values is not None:
+            values[p] = ShapeExpr(info.values)
+            continue
+        if isinstance(info, PrimStructInfo) and info.value is not None:
+            values[p] = PrimValue(info.value)
+            continue
+        if isinstance(declared, TensorStructInfo) and declared.dims is None:
+            values[p] = p = Var(p.name_hint, info, p.span)
+        params.insert(0, p)
+    return rewrite_function(func.replace(params=params), values=values) if values else func
+
+
+def _is_if(b: Binding) -> bool:
+    return isinstance(b, VarBinding) and isinstance(b.value, If)
+
+
+class _Static(Rewriter):
+    """A Rewriter for which every ``R.match_cast`` binds the symbolic dimensions that it names."""
+
+    def binding(self, b: Binding) -> Binding:
+        if isinstance(b, MatchCast):
+            found: SymMap = dict(self.symbolic)
+            # Where the value does not fit, the legaliser says so.
+            with contextlib.suppress(Mismatch):
+                unify(self.info(b.struct_info), self.expr(b.value).struct_info, found)
+            if len(found) > len(self.symbolic):
+                self.symbolic = found
+                self._infos.clear()
+        return super().binding(b)
+
+
 def _is_device(p: Var) -> bool:
     info = p.struct_info
     if isinstance(info, TensorStructInfo):
@@ -137,13 +181,13 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
 
     def visit(caller: Function, trail: tuple[str, ...]) -> None:
         for gvar in _referenced(mod, caller):
+            if gvar in done:
+                continue
             if gvar in open_ or gvar.name_hint == name:
                 raise LegalizeError(
                     f"{' -> '.join((*trail, gvar.name_hint))}: a recursive function cannot be part "
                     "of an XLA program"
                 )
-            if gvar in done:
-                continue
             callee = mod[gvar]
             if not isinstance(callee, Function):
                 raise LegalizeError(f"{trail[-1]} calls {gvar.name_hint}, no Relax function")
