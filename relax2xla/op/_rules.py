@@ -56,6 +56,12 @@ def want_shape(x: Expr, name: str) -> ShapeStructInfo:
     return info
 
 
+def known_shape(x: Expr) -> Expr | Dims:
+    """The dimensions of a shape operand where its struct info has them, else the operand."""
+    values = want_shape(x, "shape").values
+    return x if values is None or isinstance(x, ShapeExpr) else values
+
+
 def want_fields(x: Expr, name: str) -> tuple[StructInfo, ...]:
     """Struct infos of the fields of a tuple operand."""
     info = x.struct_info

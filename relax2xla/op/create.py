@@ -37,6 +37,7 @@ from relax2xla.op._lower import (
 from relax2xla.op._prims import dim_of, integer, number, prim_of
 from relax2xla.op._rules import (
     fold,
+    known_shape,
     literal_dims,
     tensor,
     want_shape,
@@ -50,7 +51,7 @@ from relax2xla.tir import Dim
 def _of_shape(shape: Expr, dtype: str) -> TensorStructInfo:
     """A tensor whose shape is the value of a shape operand."""
     want_shape(shape, "shape")
-    return TensorStructInfo(shape, dtype)
+    return TensorStructInfo(known_shape(shape), dtype)
 
 
 def _target(shape: Expr) -> tuple[int, ...]:

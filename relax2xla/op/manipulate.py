@@ -38,6 +38,7 @@ from relax2xla.op._rules import (
     common_dtype,
     fields_of,
     fold,
+    known_shape,
     literal_dims,
     norm_axes,
     norm_axis,
@@ -53,7 +54,7 @@ from relax2xla.tir import Dim
 
 def _like_shape(x: TensorStructInfo, shape: Expr) -> TensorStructInfo:
     """``x`` in the shape that a shape operand holds."""
-    return TensorStructInfo(shape, x.dtype, x.vdevice)
+    return TensorStructInfo(known_shape(shape), x.dtype, x.vdevice)
 
 
 def _differ(a: Dim, b: Dim) -> bool:

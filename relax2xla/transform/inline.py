@@ -17,29 +17,30 @@ from relax2xla.ir import (
     DataflowBlock,
     Function,
     GlobalVar,
+    If,
     IRModule,
-    MatchCast,
+    PrimStructInfo,
     SeqExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
     VarBinding,
 )
-from relax2xla.ir.copy import copy_function
+from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
-from relax2xla.ir.rewrite import Rewriter, post_order
+from relax2xla.ir.rewrite import Rewriter, post_order_deep
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
 
 class InlineSymbolicFunctions(Pass):
-    """Inline calls of functions whose parameters have symbolic dimensions."""
+    """Inline calls of functions whose parameters have symbolic dimensions or are no tensors."""
 
     def __init__(self) -> None:
         super().__init__(PassInfo("InlineSymbolicFunctions"), self._run)
 
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        symbolic = {
-            g.name_hint: f
-            for g, f in mod.relax_functions().items()
-            if any(free_symbolic_vars(p.struct_info) for p in f.params)
-        }
+        symbolic = {g.name_hint: f for g, f in mod.relax_functions().items() if not _is_static(f)}
         if not symbolic:
             return mod
         done: dict[str, Function] = {}
@@ -67,8 +68,12 @@ class InlineSymbolicFunctions(Pass):
 def _inline_calls(func: Function, callee_of: Any) -> Function:
     if not _calls(func, callee_of):
         return func
+    return func.replace(body=_inline_seq(func.body, callee_of))
+
+
+def _inline_seq(seq: SeqExpr, callee_of: Any) -> SeqExpr:
     blocks: list[BindingBlock] = []
-    for block in func.body.blocks:
+    for block in seq.blocks:
         out: list[Binding] = []
         for b in block.bindings:
             callee = (
@@ -79,36 +84,65 @@ def _inline_calls(func: Function, callee_of: Any) -> Function:
                 else None
             )
             if callee is None:
-                out.append(b)
+                out.append(_inline_inside(b, callee_of))
                 continue
             assert isinstance(b, VarBinding)
             assert isinstance(b.value, Call)
-            seq = _body_for(callee, b.value)
-            out.extend(inner for ib in seq.blocks for inner in ib.bindings)
-            out.append(VarBinding(b.var, seq.body, b.span))
+            body = _body_for(callee, b.value)
+            out.extend(inner for ib in body.blocks for inner in ib.bindings)
+            out.append(VarBinding(b.var, body.body, b.span))
         kind = DataflowBlock if isinstance(block, DataflowBlock) else BindingBlock
         blocks.append(kind(out, block.span))
-    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
+    return SeqExpr(blocks, seq.body, seq.span)
+
+
+def _inline_inside(b: Binding, callee_of: Any) -> Binding:
+    """``b`` with calls inlined in the branches or the local function that it binds."""
+    if not isinstance(b, VarBinding):
+        return b
+    if isinstance(b.value, If):
+        value = b.value
+        branches = [_inline_seq(s, callee_of) for s in (value.true_branch, value.false_branch)]
+        return VarBinding(b.var, If(value.cond, *branches, value.span), b.span)
+    if isinstance(b.value, Function):
+        return VarBinding(b.var, _inline_calls(b.value, callee_of), b.span)
+    return b
+
+
+def _is_static(func: Function) -> bool:
+    """Whether ``func`` can be a function of a program as it stands."""
+    infos = [p.struct_info for p in func.params]
+    if any(free_symbolic_vars(i) for i in infos):
+        return False
+    return not any(
+        isinstance(leaf, ShapeStructInfo | PrimStructInfo)
+        or (isinstance(leaf, TensorStructInfo) and leaf.dims is None)
+        for info in (*infos, func.ret_struct_info)
+        for leaf in _leaves(info)
+    )
+
+
+def _leaves(info: StructInfo) -> list[StructInfo]:
+    if not isinstance(info, TupleStructInfo):
+        return [info]
+    return [leaf for f in info.fields for leaf in _leaves(f)]
 
 
 def _calls(func: Function, callee_of: Any) -> bool:
     return any(
         isinstance(node, Call) and isinstance(node.op, GlobalVar) and callee_of(node.op) is not None
-        for block in func.body.blocks
-        for b in block.bindings
-        if isinstance(b, VarBinding | MatchCast)
-        for node in post_order(b.value)
+        for node in post_order_deep(func)
     )
 
 
 def _body_for(callee: Function, call: Call) -> SeqExpr:
     """The body of ``callee`` for the arguments of ``call``, with variables of its own."""
+    fresh = copy_with_new_vars(callee)
     env: SymMap = {}
-    for p, a in zip(callee.params, call.args, strict=True):
+    for p, a in zip(fresh.params, call.args, strict=True):
         try:
             unify(p.struct_info, a.struct_info, env)
         except Mismatch as e:
             raise TransformError(f"the argument for {p.name_hint} has {e}") from None
-    fresh = copy_function(callee)
     values = dict(zip(fresh.params, call.args, strict=True))
     return Rewriter(env, values).seq(fresh.body)
