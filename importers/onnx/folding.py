@@ -269,7 +269,7 @@ def _constant_of_shape(shape: Array, *, value: Any = None) -> Result:
 
 
 @folds("Range")
-def _range(start: Array, limit: Array, delta: Array) -> Result:
+def _range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Result:
     if _symbolic(start, limit, delta):
         return None
     a, b, d = (v.reshape(()) for v in (start, limit, delta))

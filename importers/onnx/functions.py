@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import FileFormatError
 from relax2xla.importers._gaps import Gaps, Unsupported
-from relax2xla.importers.onnx.registry import find
+from relax2xla.importers.onnx.registry import LEGACY, find
 from relax2xla.ir import Expr, TensorStructInfo
 
 Opsets = Mapping[str, int]
@@ -66,8 +66,10 @@ def schema_of(node: NodeProto, opsets: Opsets) -> Any:
         return None
 
 
-def has_body(schema: Any) -> bool:
-    """Whether the schema defines the operator by others."""
+def has_body(schema: Any, attributes: Iterable[str]) -> bool:
+    """Whether there is a schema that defines the operator, with these attributes, by others."""
+    if schema is None or not set(attributes) - LEGACY <= set(schema.attributes):
+        return False
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -136,7 +138,7 @@ def _check(
             return None
         except Unsupported as e:
             reason = e.reason
-    if schema is not None and has_body(schema):
+    if has_body(schema, [a.name for a in node.attribute]):
         return schema.function_body if schema.has_function else None
     if not reason:
         known = schema is not None or domain not in ("", "ai.onnx.ml")

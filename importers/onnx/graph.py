@@ -181,12 +181,18 @@ class Interpreter:
                 converter.check([v is not None for v in inputs], list(values))
                 return self.bound(node, self.apply(converter, node, frame, inputs, values, opset))
             except Unsupported:
-                if schema is None or not has_body(schema):
+                if not has_body(schema, values):
                     raise
-        if schema is None or not has_body(schema):
+        if not has_body(schema, values):
             raise Unsupported(f"no converter (opset {opset})")
         exprs = [v.expr if isinstance(v, Host) else v for v in inputs]
-        body = schema_body(schema, node, opset, exprs)
+        plain = NodeProto()
+        plain.CopyFrom(node)
+        del plain.attribute[:]
+        for name, a in given.items():
+            plain.attribute.add().CopyFrom(a)
+            plain.attribute[-1].name = name
+        body = schema_body(schema, plain, opset, exprs)
         defaults = {
             n: a.default_value for n, a in schema.attributes.items() if a.default_value.type
         }
@@ -244,17 +250,17 @@ class Interpreter:
             result = list(result if isinstance(result, Tuple) else self.builder.emit(result))
         results = list(result) if isinstance(result, tuple | list) else [result]
         results = results[: len(node.output)]
-        if len(results) < len(node.output):
+        results += [None] * (len(node.output) - len(results))
+        if any(n and r is None for n, r in zip(node.output, results, strict=True)):
             # TVM's words, for programs that look for them.
             raise Unsupported(
-                f"Number of output mismatch {len(node.output)} vs {len(results)} in {node.op_type}."
+                f"Number of output mismatch {len(node.output)} vs "
+                f"{sum(r is not None for r in results)} in {node.op_type}."
             )
         made: list[Value | None] = []
         for name, r in zip(node.output, results, strict=True):
             if not name:
                 made.append(None)
-            elif r is None:
-                raise Unsupported(f"the output {name!r} is not supported")
             elif isinstance(r, np.ndarray):
                 made.append(Host(r))
             elif isinstance(r, Constant):

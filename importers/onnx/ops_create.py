@@ -80,8 +80,11 @@ def size(ctx: Context, data: Expr) -> Host:
 
 
 @onnx_op("Range", since=11)
-def range_(ctx: Context, start: Ints, limit: Ints, delta: Ints) -> Expr:
-    """Of symbolic integers; a range of numbers is folded, unless it is large."""
+def range_(ctx: Context, start: Ints, limit: Ints, delta: Ints, *, stash_type: int = 1) -> Expr:
+    """Of symbolic integers; a range of numbers is folded, unless it is large.
+
+    ``stash_type`` is the precision of sums in half precision; folding multiplies.
+    """
     first, last, step = (tir.as_dim(v[0]) for v in (start, limit, delta))
     if any(isinstance(v, float) for v in (first, last, step)):
         raise Unsupported("a range of so many floating-point numbers")

@@ -34,6 +34,10 @@ _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max"
 
 
 @onnx_op("Scatter")
+def scatter(ctx: Context, data: Expr, indices: Expr, updates: Expr, *, axis: int = 0) -> Expr:
+    return scatter_elements(ctx, data, indices, updates, axis=axis)
+
+
 @onnx_op("ScatterElements", since=11)
 def scatter_elements(
     ctx: Context,

@@ -26,6 +26,9 @@ from relax2xla.importers.onnx.values import (
 )
 from relax2xla.ir import Constant, Expr
 
+# The largest finite float32.
+FLOAT_MAX = 3.4028234663852886e38
+
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
 
@@ -179,7 +182,7 @@ def prelu(ctx: Context, X: Expr, slope: Expr) -> Expr:
 
 @onnx_op("Clip")
 def clip_attributes(
-    ctx: Context, input: Expr, *, min: float = -math.inf, max: float = math.inf
+    ctx: Context, input: Expr, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX
 ) -> Expr:
     return _clip(input, min, max)
 
@@ -311,18 +314,23 @@ def where(ctx: Context, condition: Expr, X: Expr, Y: Expr) -> Expr:
 
 
 # -- dtypes --------------------------------------------------------------------------------------
-def _converted(ctx: Context, x: Expr, dtype: str) -> Expr:
-    """``x`` in another dtype, rounding and overflow as numpy."""
+def _converted(ctx: Context, x: Expr, dtype: str, saturate: int) -> Expr:
+    """``x`` in another dtype. Narrow floats take the largest value in place of larger ones."""
     if dtype_of(x) == dtype:
         return x
-    if dtype_info(dtype).bits < 16 and is_float(dtype):
+    info = dtype_info(dtype)
+    if dtype == "float8_e8m0fnu":
         raise Unsupported(f"a cast to {dtype}")
+    if is_float(dtype) and info.bits < 16 and (saturate or info.bits < 8):
+        wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
+        low, high = limits(dtype)
+        x = _clipped(wide, low, high)
     return R.astype(x, dtype)
 
 
 @onnx_op("Cast")
 def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
-    return _converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name)
+    return _converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
 
 
 @onnx_op("Cast", since=24)
@@ -335,14 +343,14 @@ def cast_rounding(
 
 @onnx_op("CastLike", since=15)
 def cast_like(ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1) -> Expr:
-    return _converted(ctx, input, dtype_of(target_type))
+    return _converted(ctx, input, dtype_of(target_type), saturate)
 
 
 @onnx_op("CastLike", since=24)
 def cast_like_rounding(
     ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
-    return _converted(ctx, input, dtype_of(target_type))
+    return _converted(ctx, input, dtype_of(target_type), saturate)
 
 
 @onnx_op("BitCast", since=26)

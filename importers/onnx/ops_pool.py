@@ -23,7 +23,6 @@ from relax2xla.importers.onnx.values import (
     dims_of,
     dtype_of,
     ndim_of,
-    product,
     scalar,
     static,
     statics,
@@ -333,15 +332,7 @@ def _global(reduce: Callable[[Expr, Sequence[int]], Expr], x: Expr) -> Expr:
 
 @onnx_op("GlobalAveragePool")
 def global_average_pool(ctx: Context, X: Expr) -> Expr:
-    """Divided before it is summed: XLA fuses a product with what uses it and leaves out the rounding
-    between them, so that a softmax of large means (its maximum is rounded) would overflow.
-    """
-    sizes = dims_of(X)[2:]
-    count = product(sizes)
-    if not isinstance(count, int):
-        return _global(lambda x, axes: R.mean(x, list(axes), True), X)
-    share = R.multiply(X, scalar(1 / count if count else math.nan, dtype_of(X)))
-    return _global(lambda x, axes: R.sum(x, list(axes), True), share)
+    return _global(lambda x, axes: R.mean(x, list(axes), True), X)
 
 
 @onnx_op("GlobalMaxPool")

@@ -346,12 +346,13 @@ def depth_to_space(ctx: Context, input: Expr, *, blocksize: int, mode: str = "DC
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(ctx: Context, input: Expr, *, blocksize: int) -> Expr:
+def space_to_depth(ctx: Context, input: Expr, *, blocksize: int, mode: str = "DCR") -> Expr:
     n, c, h, w = dims_of(input)
     b = blocksize
     down, across = fold_dim(h // b), fold_dim(w // b)
     x = R.reshape(input, ShapeExpr((n, c, down, b, across, b)))
-    x = R.permute_dims(x, [0, 3, 5, 1, 2, 4])
+    depth_first = choice(mode, ("DCR", "CRD"), "mode") == "DCR"
+    x = R.permute_dims(x, [0, 3, 5, 1, 2, 4] if depth_first else [0, 1, 3, 5, 2, 4])
     return R.reshape(x, ShapeExpr((n, fold_dim(c * b * b), down, across)))
 
 

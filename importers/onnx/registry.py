@@ -29,6 +29,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.tir import Dim
 
 Function = Callable[..., Any]
+REQUIRED: Any = inspect.Parameter.empty
 KNOWN = "known"
 INTS = "ints"
 Known = Annotated[npt.NDArray[Any], KNOWN]
@@ -70,7 +71,7 @@ class Converter:
         missing = [
             name
             for name, default in self.attributes.items()
-            if default is inspect.Parameter.empty and name not in attributes
+            if default is REQUIRED and name not in attributes
         ]
         missing += [
             i.name
@@ -123,7 +124,7 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
         elif p.kind is inspect.Parameter.KEYWORD_ONLY:
             attributes[p.name] = p.default
         else:
-            required = p.default is inspect.Parameter.empty
+            required = p.default is REQUIRED
             inputs.append(Input(p.name, required, _form(hints.get(p.name))))
     return Converter(name, domain, since, function, tuple(inputs), variadic, attributes)
 
