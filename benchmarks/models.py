@@ -1,7 +1,8 @@
 """ResNet-50 and BERT-base: latency, time to import and compile, memory, beside the peers.
 
-Everything runs in one process on one core, the variants in turn. The JAX peers are the same networks
-written in JAX in their fastest form, with weights as arguments (``benchmarks/peers``). TVM, which
+Everything runs in one process on one core, the variants in turn. The JAX peers are the same
+networks written in JAX in their fastest form, with weights as arguments (``benchmarks/peers``).
+TVM, which
 takes seconds a call, is measured by ``benchmarks/tvm_resnet50.py`` in an environment of its own.
 """
 

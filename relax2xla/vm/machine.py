@@ -111,6 +111,9 @@ class BoundFunction:
         # ``_jit`` takes weights, then arguments; ``_fast`` is ``_jit`` with its weights given.
         self._jit = self._make_jit() if self._jit_serves() else None
         self._fast: Callable[..., Any] | None = None
+        # The program of the last call on the other road: shapes and dtypes that it fits, and it.
+        self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
+        self._sharding = xla.sharding(device)
         self.__signature__ = _signature([p.name_hint for p in self.params])
 
     # -- calling
@@ -133,6 +136,17 @@ class BoundFunction:
                     if all(a is b for a, b in zip(moved, args, strict=True)):
                         raise
                     return fast(*moved)
+        elif self._direct is not None:
+            fits, call = self._direct
+            if len(args) == len(fits):
+                sharding = self._sharding
+                for a, (shape, dtype) in zip(args, fits):  # noqa: B905 - the hot path
+                    if type(a) is not xla.ARRAY or a.shape != shape or a.dtype != dtype:
+                        break
+                    if a.sharding != sharding:
+                        break
+                else:
+                    return call(args)
         return self._slow(args)
 
     def _slow(self, args: Sequence[Any]) -> Any:
@@ -196,7 +210,10 @@ class BoundFunction:
             with self._lock, contextlib.suppress(KeyError):
                 self._cache.move_to_end(tuple(key))
         loaded, program = found
-        return program.pack(loaded.run(buffers + self.weights()))
+        weights, run, pack = self.weights(), loaded.run, program.pack
+        if self._only_tensors:
+            self._direct = (key, lambda args: pack(run([*args, *weights])))
+        return pack(run(buffers + weights))
 
     def _leaves(self, args: Sequence[Any]) -> list[Any]:
         """Arguments flattened as the parameters' tuples are."""

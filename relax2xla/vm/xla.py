@@ -61,7 +61,8 @@ def jax_device(device: Device | None) -> Any:
 
 
 @functools.cache
-def _sharding(device: Device | None) -> Any:
+def sharding(device: Device | None) -> Any:
+    """The sharding of an array that lies on ``device`` alone."""
     return jax.sharding.SingleDeviceSharding(jax_device(device))
 
 
@@ -89,7 +90,7 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
     semantics = xc.HostBufferSemantics
     return xc.batched_device_put(
         jax.core.ShapedArray(value.shape, value.dtype),
-        _sharding(device),
+        sharding(device),
         [value],
         [jax_device(device)],
         host_buffer_semantics=(
@@ -136,9 +137,9 @@ class Loaded:
         if run_once and target.platform == "cpu":
             options.update(RUN_ONCE_OPTIONS)
         self.executable = _compile(target, module, options)
-        sharding = _sharding(device)
+        where = sharding(device)
         self._handlers = [
-            xc.array_result_handler(a, sharding, committed=True, _skip_checks=True) for a in outputs
+            xc.array_result_handler(a, where, committed=True, _skip_checks=True) for a in outputs
         ]
         self._execute = self.executable.execute_sharded
 
@@ -227,7 +228,7 @@ def jitted(call: Callable[..., Any], device: Device | None) -> Any:
 
     Arrays on another device are moved; ValueError for those that are spread over several.
     """
-    return jax.jit(call, in_shardings=_sharding(device), compiler_options=COMPILER_OPTIONS)
+    return jax.jit(call, in_shardings=sharding(device), compiler_options=COMPILER_OPTIONS)
 
 
 def value_info(value: Any) -> TensorStructInfo:
