@@ -109,7 +109,7 @@ def test_struct_info_is_that_of_the_operand(name: str) -> None:
         assert relax(Var("x", info)).struct_info == info
 
 
-@pytest.mark.parametrize("name", set(ACTIVATIONS) - {"relu", "relu6"})
+@pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"relu", "relu6"}))
 def test_integers_are_refused(name: str) -> None:
     with pytest.raises(OpError, match=r"`data` must be one of .*got int32.*astype"):
         ACTIVATIONS[name][0](tensor(2, 3, dtype="int32"))
