@@ -66,7 +66,7 @@ def run_bench(
             variants[plain.name] = plain.run
     with status("measuring"):
         calls = min(_timing.calls_for(run) for run in variants.values())
-        times = _timing.interleaved(variants, rounds, calls)
+        times = _timing.interleaved(variants, rounds, calls, untimed=calls)
     found = {
         name: {
             "median_ms": 1e3 * statistics.median(values),

@@ -9,9 +9,17 @@ from typing import Any
 
 
 def interleaved(
-    variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int = 1, warmup: int = 1
+    variants: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    calls: int = 1,
+    warmup: int = 1,
+    untimed: int = 0,
 ) -> dict[str, list[float]]:
-    """Seconds a call of each variant, one figure a round; the order rotates from round to round."""
+    """Seconds a call of each variant, one figure a round; the order rotates from round to round.
+
+    ``untimed``: calls before each measurement. Idle threads of the runtime measured before may
+    spin for some milliseconds and take its cores; with several cores one such call is fair.
+    """
     for _ in range(warmup):
         for run in variants.values():
             run()
@@ -21,6 +29,8 @@ def interleaved(
         for i in range(len(names)):
             name = names[(i + r) % len(names)]
             run = variants[name]
+            for _ in range(untimed):
+                run()
             start = time.perf_counter()
             for _ in range(calls):
                 run()
