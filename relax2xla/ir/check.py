@@ -58,7 +58,7 @@ def is_impure_call(node: e.Expr) -> bool:
     if not isinstance(node, e.Call):
         return False
     if isinstance(node.op, Op):
-        return not node.op.pure
+        return not node.op.is_pure_call(node)
     info = node.op.struct_info_
     return isinstance(info, FuncStructInfo) and not info.purity
 

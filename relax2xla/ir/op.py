@@ -197,6 +197,10 @@ class Op(Expr, Generic[P]):
             raise TVMError(f"there is no operator {name!r}; see relax2xla.op for the names")
         return found
 
+    def is_pure_call(self, call: Call) -> bool:
+        """Whether ``call``, of this operator, has no side effects."""
+        return self.pure
+
     @staticmethod
     def list_op_names() -> list[str]:
         """Names of all operators, sorted."""
@@ -362,6 +366,8 @@ class Op(Expr, Generic[P]):
 PROVIDERS: list[tuple[str, str]] = [
     ("relax.stablehlo.", "relax2xla.stablehlo.rows"),
     ("relax.chlo.", "relax2xla.stablehlo.rows"),
+    ("relax.sdy.", "relax2xla.stablehlo.rows"),
+    ("relax.interpreter.", "relax2xla.stablehlo.rows"),
     ("relax.", "relax2xla.op"),
 ]
 

@@ -202,10 +202,11 @@ class Evaluator:
     def _attribute(self, node: ast.Attribute) -> Any:
         owner = self.value(node.value)
         name = node.attr
-        if name.startswith("_"):
-            self.source.fail(node, f"the private name {name!r} cannot be used in TVMScript")
         if isinstance(owner, ModuleAlias):
             return self._attempt(node, lambda: owner.get(name))
+        # What Python calls private may run anything; a row may be named so.
+        if name.startswith("_") and not isinstance(owner, relax_names.OpNamespace):
+            self.source.fail(node, f"the private name {name!r} cannot be used in TVMScript")
         if isinstance(owner, ir.Expr) and not isinstance(owner, Op):
             return self._member(node, owner, name)
         try:

@@ -30,6 +30,7 @@ OUT_SINFO = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
 # Operators whose format is a string value in TVM's text.
 FORMATTED = frozenset({"relax.print", "relax.assert_op"})
+_ROWS = ("relax.stablehlo.", "relax.chlo.", "relax.sdy.")
 OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 
 Piece = str | ir.Expr
@@ -166,7 +167,10 @@ class _Printer:
 
     # -- modules and functions -------------------------------------------------------------------
     def print_module(self, mod: ir.IRModule) -> None:
-        """A class; functions in TVM's order: loop-level ones first, then by name."""
+        """A class; functions in TVM's order: loop-level ones first, then by name.
+
+        A StableHLO program keeps its own order, which it has again when it is written back.
+        """
         self.module = mod
         self.module_name = self.names.fresh(self.name or "Module")
         self.line(f"@{self.prefix('ir')}.ir_module")
@@ -178,7 +182,9 @@ class _Printer:
             if mod.global_infos:
                 infos = self.sorted_dict(mod.global_infos)
                 self.line(f"{self.prefix('ir')}.module_global_infos({infos})")
-            items = sorted(mod.items(), key=lambda kv: (_priority(kv[1]), kv[0].name_hint))
+            items = list(mod.items())
+            if not any(_calls_rows(func) for func in mod.values()):
+                items.sort(key=lambda kv: (_priority(kv[1]), kv[0].name_hint))
             for i, (gvar, func) in enumerate(items):
                 if i:
                     self.line("")
@@ -638,6 +644,15 @@ class _Printer:
 
 def _priority(func: Any) -> int:
     return 3 if isinstance(func, ir.Function) else 1 if isinstance(func, tir.PrimFunc) else 2
+
+
+def _calls_rows(func: Any) -> bool:
+    """Whether a function is a StableHLO program: it calls one of the rows."""
+    if not isinstance(func, ir.Function):
+        return False
+    values = (b.value for block in func.body.blocks for b in block.bindings)
+    ops = (v.op for v in values if isinstance(v, ir.Call))
+    return any(isinstance(op, ir.Op) and op.name.startswith(_ROWS) for op in ops)
 
 
 def _joined(nodes: Sequence[ir.Expr]) -> list[Piece]:

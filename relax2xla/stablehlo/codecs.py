@@ -9,6 +9,7 @@ that prints and parses. All functions need a current MLIR context.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,10 +18,11 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.dtypes import BY_MLIR, DTYPES
-from relax2xla.errors import EmitError, UnsupportedError
+from relax2xla.errors import EmitError
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
+    PrimStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -355,14 +357,15 @@ DYNAMIC: Final = ir.ShapedType.get_dynamic_size()
 
 
 def dtype_of(element: ir.Type) -> str:
-    """Relax dtype name of an element type; a quantised type is its MLIR text."""
+    """Relax dtype name of an element type.
+
+    A type outside the table (quantised, index, ...) is ``!`` and its MLIR text.
+    """
     text = str(element)
     known = BY_MLIR.get(text)
     if known is not None:
         return known.name
-    if text.startswith("!"):
-        return text
-    raise UnsupportedError(f"the element type {text} has no Relax dtype")
+    return text if text.startswith("!") else f"!{text}"
 
 
 def type_to_sinfo(t: ir.Type, fresh: Callable[[], tir.Var] | None = None) -> StructInfo:
@@ -372,9 +375,9 @@ def type_to_sinfo(t: ir.Type, fresh: Callable[[], tir.Var] | None = None) -> Str
     """
     match t:
         case ir.RankedTensorType():
-            if t.encoding is not None:
-                raise UnsupportedError(f"the tensor type {t} has an encoding; only plain ones work")
             dtype = dtype_of(t.element_type)
+            if t.encoding is not None:
+                dtype = f"!{t.element_type}, {t.encoding}"
             shape = tuple(t.shape)
             if DYNAMIC not in shape:
                 return TensorStructInfo.make(shape, dtype)
@@ -391,21 +394,40 @@ def type_to_sinfo(t: ir.Type, fresh: Callable[[], tir.Var] | None = None) -> Str
         case _ if str(t) == "!stablehlo.token":
             return ObjectStructInfo()
         case _:
-            raise UnsupportedError(f"the type {t} has no Relax struct info")
+            # A bare scalar, or a type of a dialect: a future, a buffer.
+            return PrimStructInfo(dtype_of(t))
+
+
+def element_text(dtype: str) -> str:
+    """MLIR text of a dtype; of one with an encoding, what follows the dimensions in the text."""
+    row = DTYPES.get(dtype)
+    if row is not None:
+        return row.mlir
+    if not dtype.startswith("!"):
+        raise EmitError(f"the dtype {dtype!r} is unknown, so there is no MLIR type for it")
+    # The type of a dialect has its own `!`: in `!quant.uniform<...>` it is not our mark.
+    return dtype if re.match(r"!\w+\.", dtype) else dtype[1:]
+
+
+def parse_type(text: str) -> ir.Type:
+    """A type of its MLIR text; EmitError if MLIR refuses it."""
+    try:
+        return ir.Type.parse(text)
+    except (ir.MLIRError, ValueError) as e:
+        raise EmitError(f"not the text of an MLIR type: {text!r}") from e
 
 
 def element_type(dtype: str) -> ir.Type:
-    """MLIR type of a Relax dtype name (or of the MLIR text of a quantised type)."""
-    row = DTYPES.get(dtype)
-    if row is None and not dtype.startswith("!"):
-        raise EmitError(f"the dtype {dtype!r} is unknown, so there is no MLIR type for it")
-    return ir.Type.parse(dtype if row is None else row.mlir)
+    """MLIR type of a Relax dtype name, or of the MLIR text that it is."""
+    return parse_type(element_text(dtype))
 
 
 def sinfo_to_type(info: StructInfo) -> ir.Type:
     """MLIR type of a struct info; symbolic dimensions are ``?``, a token is Object."""
     match info:
         case TensorStructInfo():
+            if info.dtype.startswith("!"):
+                return _tensor_of_text(info)
             element = element_type(info.dtype)
             if info.dims is not None:
                 shape = [d if isinstance(d, int) else DYNAMIC for d in info.dims]
@@ -418,5 +440,16 @@ def sinfo_to_type(info: StructInfo) -> ir.Type:
             return ir.TupleType.get_tuple([sinfo_to_type(f) for f in info.fields])
         case ObjectStructInfo():
             return ir.Type.parse("!stablehlo.token")
+        case PrimStructInfo():
+            return element_type(info.dtype)
         case _:
             raise EmitError(f"StableHLO has no type for a value of struct info {info}")
+
+
+def _tensor_of_text(info: TensorStructInfo) -> ir.Type:
+    dims: list[str] = ["?"] * info.ndim
+    if info.dims is not None:
+        dims = [str(d) if isinstance(d, int) else "?" for d in info.dims]
+    elif info.ndim == -1:
+        dims = ["*"]
+    return parse_type(f"tensor<{''.join(f'{d}x' for d in dims)}{element_text(info.dtype)}>")

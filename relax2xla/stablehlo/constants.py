@@ -5,6 +5,8 @@ A splat is an array of strides 0, however large its shape, and is written as a s
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from typing import Any
 
@@ -15,6 +17,9 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo.mlir import dense, ir
 
+# A resource's name, bare or quoted, and its bytes: four of alignment, then the elements.
+_RESOURCE = re.compile(r'dense_resource<([\w.$-]+|"[^"]*")> : ')
+_BLOB = re.compile(r': "0x([0-9A-Fa-f]*)"\s*\}\s*\}\s*#-\}\s*$')
 _TOKEN = re.compile(r"[-+.\w]+")
 # What jaxlib's bindings expose through Python's buffer protocol; the other kinds go through text.
 _BUFFERED = frozenset(
@@ -53,6 +58,44 @@ def read_elements(op: Any, info: TensorStructInfo) -> Array:
     if dtype.name in _BUFFERED and not attribute.is_splat:
         return np.array(attribute, dtype.numpy).reshape(shape)
     return _from_text(str(attribute), dtype, shape)
+
+
+def read_resource(op: Any, info: TensorStructInfo) -> tuple[Array, dict[str, Any]] | None:
+    """Value, name and alignment of a constant that is a ``dense_resource``; None for others.
+
+    jaxlib shows the bytes of a resource only in the text of an operation that stands alone.
+    """
+    found = _RESOURCE.match(str(op.attributes["value"])) if _may_be_resource(op) else None
+    if found is None:
+        return None
+    blob = _BLOB.search(str(op.operation.clone()))
+    if blob is None:
+        raise UnsupportedError(f"the resource {found[1]} has no data in this program")
+    data = bytes.fromhex(blob[1])
+    dtype = dtype_info(info.dtype).numpy
+    shape = tuple(d for d in info.dims or () if isinstance(d, int))
+    if len(data) - 4 != math.prod(shape) * dtype.itemsize:
+        raise UnsupportedError(
+            f"the resource {found[1]} has {len(data) - 4} bytes, which are not the elements of "
+            f"{info}"
+        )
+    values = np.frombuffer(data[4:], dtype)
+    name = json.loads(found[1]) if found[1].startswith('"') else found[1]
+    return values.reshape(shape), {"name": name, "alignment": int.from_bytes(data[:4], "little")}
+
+
+def _may_be_resource(op: Any) -> bool:
+    try:
+        return not hasattr(op.attributes["value"], "is_splat")
+    except TypeError:
+        return False  # complex elements, which jaxlib cannot wrap
+
+
+def write_resource(data: Array, t: ir.Type, name: str, alignment: int) -> ir.Attribute:
+    """The ``dense_resource`` attribute that :func:`read_resource` reads."""
+    raw = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+    get: Any = ir.DenseResourceElementsAttr.get_from_buffer
+    return get(raw, name, t, alignment=alignment)
 
 
 def _from_text(text: str, dtype: DType, shape: Any) -> Array:

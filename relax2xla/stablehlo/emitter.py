@@ -14,6 +14,7 @@ from typing import Any
 
 from relax2xla.errors import EmitError
 from relax2xla.ir.base import Span
+from relax2xla.ir.collection import no_collection
 from relax2xla.ir.expr import (
     Binding,
     Call,
@@ -29,7 +30,7 @@ from relax2xla.ir.expr import (
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
-from relax2xla.stablehlo.constants import write_elements
+from relax2xla.stablehlo.constants import write_elements, write_resource
 from relax2xla.stablehlo.locations import write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
@@ -47,7 +48,7 @@ def emit(mod: IRModule, ctx: ir.Context | None = None) -> ir.Module:
 
     Raises :class:`EmitError`, which names the function and the binding.
     """
-    with ctx or context(), ir.Location.unknown():
+    with ctx or context(), ir.Location.unknown(), no_collection():
         return _Emitter(mod).module()
 
 
@@ -72,28 +73,32 @@ class _Emitter:
         self.types: dict[StructInfo, ir.Type] = {}
         self.attrs: dict[tuple[str, Any], ir.Attribute] = {}
         self.locations: dict[int, tuple[Span, ir.Location]] = {}
+        # Struct info of variables that a match_cast refines.
+        self.casts: dict[Var, StructInfo] = {}
+        self.resources: dict[tuple[str, ir.Type], tuple[Any, Any]] = {}
         self.unknown = ir.Location.unknown()
         self.symbols: dict[GlobalVar, ir.Attribute] = {}
         self.where = ""
 
     # ---- module and functions
     def module(self) -> ir.Module:
-        made = ir.Module.create()
+        where = self.mod.attrs.get("location")
+        loc = write_location(Span(name=where, kind="opaque")) if where else self.unknown
+        made = ir.Module.create(loc)
         held = made.operation.attributes
         if "sym_name" in self.mod.attrs:
             held["sym_name"] = ir.StringAttr.get(self.mod.attrs["sym_name"])
         for name, value in self.mod.attrs.get(DISCARDABLE, {}).items():
             held[name] = write_any(value)
         point = ir.InsertionPoint(made.body)
-        for text in self.mod.attrs.get("prelude", ()):
-            # Without a location of its own, the text would get its place in itself.
-            point.insert(ir.Operation.parse(text if text.endswith(")") else f"{text} loc(unknown)"))
+        symbols = list(self.mod.attrs.get("prelude", ()))
         for gvar, func in self.mod.items():
             symbol = gvar.name_hint
             if isinstance(func, Function):
                 symbol = func.attrs.get("sym_name") or func.attrs.get("global_symbol") or symbol
             self.symbols[gvar] = ir.FlatSymbolRefAttr.get(symbol)
-        for gvar, func in self.mod.items():
+        for index, (gvar, func) in enumerate(self.mod.items()):
+            self.prelude(symbols, index, point)
             if not isinstance(func, Function):
                 raise EmitError(
                     f"{gvar.name_hint} is a {type(func).__name__}; StableHLO holds Relax functions "
@@ -101,11 +106,25 @@ class _Emitter:
                 )
             self.where = gvar.name_hint
             self.function(gvar, func, point)
+        self.prelude(symbols, len(self.mod), point)
         try:
             made.operation.verify()
         except ir.MLIRError as e:
             raise EmitError(f"MLIR refuses the program: {first_line(e)}") from e
         return made
+
+    def prelude(self, symbols: list[Any], index: int, point: ir.InsertionPoint) -> None:
+        """Write the symbols that stand before function ``index``, and take them from the list.
+
+        A symbol is its text or, where functions stand before it, their number and its text.
+        """
+        while symbols:
+            before, text = (0, symbols[0]) if isinstance(symbols[0], str) else symbols[0]
+            if before > index:
+                break
+            # Without a location of its own, the text would get its place in itself.
+            point.insert(ir.Operation.parse(text if text.endswith(")") else f"{text} loc(unknown)"))
+            del symbols[0]
 
     def function(self, gvar: GlobalVar, func: Function, point: ir.InsertionPoint) -> None:
         attrs = func.attrs
@@ -177,6 +196,9 @@ class _Emitter:
 
     def frame(self, func: Function, block: ir.Block, terminator: str) -> _Frame:
         bindings = chain.from_iterable(b.bindings for b in func.body.blocks)
+        for b in chain.from_iterable(b.bindings for b in func.body.blocks):
+            if isinstance(b, MatchCast) and isinstance(b.value, Var):
+                self.casts.setdefault(b.value, b.struct_info)
         body = func.body
         return _Frame(block, ir.InsertionPoint(block), bindings, body, terminator)
 
@@ -185,11 +207,9 @@ class _Emitter:
         var, value = binding.var, binding.value
         match value:
             case Call(op=RowOp()):
-                info = binding.struct_info if isinstance(binding, MatchCast) else value.struct_info
-                return self.row(var, value, info, frame.point)
+                return self.row(var, value, self.result(binding), frame.point)
             case Call(op=GlobalVar()):
-                info = binding.struct_info if isinstance(binding, MatchCast) else value.struct_info
-                self.env[var] = self.call(value, info, frame.point)
+                self.env[var] = self.call(value, self.result(binding), frame.point)
             case Function():
                 self.regions[var] = value
             case Var() if value in self.regions:
@@ -197,6 +217,12 @@ class _Emitter:
             case _:
                 self.env[var] = self.value(value, frame.point)
         return []
+
+    def result(self, binding: Binding) -> StructInfo:
+        """What is known of the call that is bound, a match_cast of the variable included."""
+        if isinstance(binding, MatchCast):
+            return binding.struct_info
+        return self.casts.get(binding.var) or binding.value.struct_info
 
     def row(
         self, var: Var | None, call: Call, info: StructInfo, point: ir.InsertionPoint
@@ -359,12 +385,29 @@ class _Emitter:
         if not isinstance(value, Constant):
             raise self.error("a constant row takes a Constant", call)
         t = self.type(value.struct_info)
-        attrs = {"value": write_elements(value.data, t)}
+        resource = call.attrs.get("resource")
+        attrs = {
+            "value": write_elements(value.data, t)
+            if resource is None
+            else self.resource(resource, value, t)
+        }
         for name, held in call.attrs.get(DISCARDABLE, {}).items():
             attrs[name] = write_any(held)
         name = call.op.row.mlir_name if isinstance(call.op, RowOp) else CONSTANT
+        # A quantised constant holds the integers that store it.
+        result = self.type(call.struct_info)
         loc = self.location(value.span)
-        return ir.Operation.create(name, [t], [], attrs, loc=loc, ip=point).results[0]
+        return ir.Operation.create(name, [result], [], attrs, loc=loc, ip=point).results[0]
+
+    def resource(self, resource: Mapping[str, Any], value: Constant, t: ir.Type) -> ir.Attribute:
+        """The attribute of a resource. MLIR renames a second one of the same name; so the first
+        serves all constants that hold its data.
+        """
+        made, data = self.resources.get((resource["name"], t), (None, None))
+        if made is None or not (data is value.data or data.tobytes() == value.data.tobytes()):
+            made = write_resource(value.data, t, **resource)
+            self.resources[resource["name"], t] = made, value.data
+        return made
 
     # ---- small things
     def type(self, info: StructInfo) -> ir.Type:

@@ -6,6 +6,8 @@ something is met in one file (design decision D13).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 
 # As jax does when it is imported first: no INFO lines of the runtime on the user's terminal.
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy.typing as npt
 from jaxlib.mlir import ir as ir
+from jaxlib.mlir import passmanager
 from jaxlib.mlir._mlir_libs import _chlo as chlo
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir._mlir_libs import _mlirHlo as mhlo
@@ -33,9 +36,28 @@ def context() -> ir.Context:
     sdy.register_dialect(made)
     chlo.register_dialect(made)
     stablehlo.register_dialect(made)
+    stablehlo.register_interpreter_dialect(made)
+    _load_quant(made)
     # One thread parses and prints as fast for our sizes, and starts none.
     made.enable_multithreading(False)
     return made
+
+
+def _load_quant(ctx: ir.Context) -> None:
+    """Load the dialect of quantised types.
+
+    jaxlib registers it nowhere, but this pass depends on it, so that running the pass (here on
+    nothing) loads it. Where a jaxlib has no such pass, quantised types are a parse error.
+    """
+    _register_passes()
+    with contextlib.suppress(ValueError, ir.MLIRError), ctx, ir.Location.unknown():
+        pipeline = passmanager.PassManager.parse("builtin.module(vhlo-legalize-to-stablehlo)")
+        pipeline.run(ir.Module.create().operation)
+
+
+@functools.cache
+def _register_passes() -> None:
+    stablehlo.register_stablehlo_passes()
 
 
 def dense(values: npt.NDArray[Any], t: ir.Type | None = None) -> ir.Attribute:

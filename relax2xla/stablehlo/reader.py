@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relax2xla import tir
+from relax2xla.dtypes import DTYPES
 from relax2xla.errors import Gap, OpNotImplemented, TVMError, UnsupportedError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
+from relax2xla.ir.collection import no_collection
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
@@ -47,7 +49,7 @@ from relax2xla.stablehlo.codecs import (
     sinfo_to_type,
     type_to_sinfo,
 )
-from relax2xla.stablehlo.constants import read_elements
+from relax2xla.stablehlo.constants import read_elements, read_resource
 from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
@@ -65,9 +67,13 @@ def read(module: ir.Module) -> IRModule:
     Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
     have no counterpart.
     """
-    with module.context, ir.Location.unknown():
-        reader = _Reader()
+    with module.context, ir.Location.unknown(), no_collection():
+        reader = _Reader(frozenset())
         made = reader.module(module)
+        if impure := reader.impure_symbols():
+            # Callers may stand before what they call.
+            reader = _Reader(impure)
+            made = reader.module(module)
     if reader.gaps:
         raise OpNotImplemented(
             "this StableHLO module uses what relax2xla cannot read:",
@@ -87,12 +93,19 @@ class _Frame:
     # The operation whose regions are being read, and the functions made of them so far.
     waiting: Any = None
     regions: list[Expr] = field(default_factory=list)
+    # Whether one of the bindings has side effects.
+    impure: bool = False
 
 
 class _Reader:
     """The state of one :func:`read`."""
 
-    def __init__(self) -> None:
+    def __init__(self, impure: frozenset[str]) -> None:
+        # Symbols of the functions with side effects: known, found here, and who calls what.
+        self.impure = impure
+        self.effects: set[str] = set()
+        self.calls: defaultdict[str, set[str]] = defaultdict(set)
+        self.current = ""
         self.gaps: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self.types: dict[ir.Type, StructInfo] = {}
         self.attrs: dict[tuple[str, ir.Attribute], Any] = {}
@@ -100,20 +113,29 @@ class _Reader:
         self.symbols: dict[str, GlobalVar] = {}
         # Whether a type has been met whose result the rules may not reproduce.
         self.loose_types = False
+        self.resources: dict[str, Any] = {}
         self.env: dict[Any, Var] = {}
         self.count = 0
+
+    def impure_symbols(self) -> frozenset[str]:
+        """Functions with side effects, their own or by calling others."""
+        found = set(self.effects)
+        while more := {s for s, called in self.calls.items() if called & found} - found:
+            found |= more
+        return frozenset(found)
 
     # ---- module and functions
     def module(self, module: ir.Module) -> IRModule:
         functions: list[Any] = []
-        prelude: list[str] = []
+        prelude: list[str | tuple[int, str]] = []
         for view in module.body.operations:
             op = view.operation
             if op.name == "func.func":
                 functions.append(op)
             elif op.name in _SYMBOL_OPS:
                 text = op.get_asm(enable_debug_info=True, use_local_scope=True)
-                prelude.append(str(text).removesuffix(" loc(unknown)"))
+                text = str(text).removesuffix(" loc(unknown)")
+                prelude.append((len(functions), text) if functions else text)
             else:
                 self.gap(op.name, "not supported at the top of a module", op)
         # A mangled name must not hide a function that has this name by itself.
@@ -130,6 +152,9 @@ class _Reader:
                 rest[name] = read_any(value)
         if rest:
             attrs[DISCARDABLE] = rest
+        where = module.operation.location
+        if not isinstance(where, ir.UnknownLoc) and not _is_parsed(where):
+            attrs["location"] = str(where)
         if prelude:
             attrs["prelude"] = prelude
         made = IRModule(attrs=attrs)
@@ -147,7 +172,7 @@ class _Reader:
         attrs: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         inherent = dict(self.attributes(op))
-        symbol = inherent["sym_name"].value
+        self.current = symbol = inherent["sym_name"].value
         visibility = inherent.get("sym_visibility")
         if visibility is None or visibility.value != "private":
             attrs["global_symbol"] = symbol
@@ -163,7 +188,8 @@ class _Reader:
         region = op.regions[0]
         blocks = list(region.blocks)
         if len(blocks) != 1:
-            self.gap("func.func", f"a function of {len(blocks)} blocks", op)
+            what = f"a function of {len(blocks)} blocks" if blocks else "a function without a body"
+            self.gap("func.func", what, op)
             return Function([], Tuple(()))
         params = [
             Var(f"arg{i}", self.sinfo(a.type, op), self.span(a.location))
@@ -245,7 +271,7 @@ class _Reader:
         ret = body.struct_info_
         if self.loose_types and ret is not None:
             ret = _closed(ret, frame.params)
-        return Function(frame.params, body, ret, span=frame.span)
+        return Function(frame.params, body, ret, not frame.impure, span=frame.span)
 
     # ---- operations
     def row(self, frame: _Frame, op: Any, row: Row, regions: list[Expr]) -> None:
@@ -268,6 +294,9 @@ class _Reader:
         call = Call(
             BY_MLIR_OP[row.mlir_name], args, attrs, (info,) if given else (), span, struct_info=info
         )
+        if (regions or not row.pure) and not BY_MLIR_OP[row.mlir_name].is_pure_call(call):
+            frame.impure = True
+            self.effects.add(self.current)
         self.bind(frame, values, call, cast)
 
     def dynamic(
@@ -299,12 +328,13 @@ class _Reader:
 
     def bind(self, frame: _Frame, values: list[Any], call: Call, cast: StructInfo | None) -> None:
         """Bind ``call`` to a variable and, if it has several results, each of them to one."""
-        info, span = cast or call.struct_info, call.span
+        info, span = call.struct_info, call.span
         var = Var(self.fresh("v"), info, span)
-        if cast is None:
-            frame.bindings.append(VarBinding(var, call, span))
-        else:
-            frame.bindings.append(MatchCast(var, call, cast, span))
+        frame.bindings.append(VarBinding(var, call, span))
+        if cast is not None:
+            info, loose = cast, var
+            var = Var(self.fresh("v"), info, span)
+            frame.bindings.append(MatchCast(var, loose, cast, span))
         if not isinstance(info, TupleStructInfo):
             self.env[values[0]] = var
             return
@@ -339,20 +369,36 @@ class _Reader:
         info = self.sinfo(value.type, op)
         span = self.span(op.location)
         made: Expr
+        held: StructInfo = info
+        attrs: dict[str, Any] = {}
         try:
-            if not isinstance(info, TensorStructInfo):
+            if isinstance(info, TensorStructInfo) and info.dtype not in DTYPES:
+                held = self.sinfo(op.attributes["value"].type, op)
+            if not isinstance(held, TensorStructInfo):
                 raise UnsupportedError(f"a constant of type {value.type}")
-            made = Constant(read_elements(op, info), info, span)
+            if resource := read_resource(op, held):
+                data, attrs["resource"] = self.resource(resource)
+            else:
+                data = read_elements(op, held)
+            made = Constant(data, held, span)
         except (UnsupportedError, TypeError) as e:
             self.gap(op.name, str(e), op)
             made = Constant(0, info, span)
-        rest = {n: read_any(op.attributes[n]) for n in op.attributes if n != "value"}
-        if rest or row.mlir_name != CONSTANT:
-            attrs = {DISCARDABLE: rest} if rest else {}
-            made = Call(BY_MLIR_OP[row.mlir_name], [made], attrs, (), span, struct_info=info)
+        if rest := {n: read_any(op.attributes[n]) for n in op.attributes if n != "value"}:
+            attrs[DISCARDABLE] = rest
+        given = () if held is info else (info,)
+        if attrs or given or row.mlir_name != CONSTANT:
+            made = Call(BY_MLIR_OP[row.mlir_name], [made], attrs, given, span, struct_info=info)
         var = Var(self.fresh("v"), info, span)
         frame.bindings.append(VarBinding(var, made, span))
         self.env[value] = var
+
+    def resource(self, read: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        """Constants of one resource share their array, as they do in the program."""
+        data, named = read
+        known = self.resources.setdefault(named["name"], data)
+        same = known.shape == data.shape and known.dtype == data.dtype
+        return (known if same else data), named
 
     def other(self, frame: _Frame, op: Any, name: str) -> None:
         """A call of a function; anything else is a gap."""
@@ -374,6 +420,9 @@ class _Reader:
         args = [self.env[v] for v in op.operands]
         attrs = {DISCARDABLE: rest} if rest else None
         call = Call(callee, args, attrs, (), self.span(op.location), struct_info=info)
+        symbol = op.attributes["callee"].value
+        self.calls[self.current].add(symbol)
+        frame.impure = frame.impure or symbol in self.impure
         self.bind(frame, values, call, cast)
 
     # ---- small things
@@ -389,12 +438,9 @@ class _Reader:
         known = self.types.get(t)
         if known is not None:
             return known
-        try:
-            made = type_to_sinfo(t, None if coarse else self.symbol)
-        except UnsupportedError as e:
-            self.gap(op.name, str(e), op)
-            return ObjectStructInfo()
-        if "?" in (text := str(t)) or "*" in text or "!" in text:
+        made = type_to_sinfo(t, None if coarse else self.symbol)
+        text = str(t)
+        if any(mark in text for mark in "?*!#"):
             self.loose_types = self.loose_types or text != "!stablehlo.token"
         if "?" not in text:
             self.types[t] = made
@@ -416,6 +462,11 @@ class _Reader:
 def _operations(block: Any) -> Iterator[Any]:
     """The operations of a block; jaxlib's own iterator starts anew in every ``for``."""
     yield from block.operations
+
+
+def _is_parsed(loc: ir.Location) -> bool:
+    """Whether a location is only the place in the text that was parsed."""
+    return isinstance(loc, ir.FileLineColLoc) and loc.filename == "-"
 
 
 def _parts(info: StructInfo) -> tuple[StructInfo, ...]:

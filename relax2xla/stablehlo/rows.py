@@ -13,9 +13,9 @@ from typing import Any, Final
 from relax2xla.errors import OpError, TVMError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import ATTR, EXPR, Op, Param, register
-from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
+from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.infer import RULES
-from relax2xla.stablehlo.table import TABLE, Row
+from relax2xla.stablehlo.table import CUSTOM_CALL, TABLE, Row
 
 DISCARDABLE: Final = "discardable"
 _EMPTY = inspect.Parameter.empty
@@ -105,6 +105,17 @@ class RowOp(Op[...]):
             if name not in attrs and codec[0] != "?" and codec != "elements":
                 raise OpError(f"{self.name}: the attribute `{name}` is missing")
 
+    def is_pure_call(self, call: Call) -> bool:
+        """A custom call says itself if it has effects; a region has those of what it holds."""
+        if self.row.regions and any(
+            isinstance(i, FuncStructInfo) and not i.purity
+            for i in (a.struct_info_ for a in call.args)
+        ):
+            return False
+        return self.pure or (
+            self.row.mlir_name == CUSTOM_CALL and not call.attrs.get("has_side_effect", False)
+        )
+
     def infer_call(self, call: Call) -> StructInfo:
         """Struct info of ``call``: what ``sinfo_args`` says, else by the row's rule."""
         given = call.sinfo_args
@@ -157,3 +168,4 @@ for _op in OPS.values():
 stablehlo: Final = Namespace("stablehlo")
 chlo: Final = Namespace("chlo")
 sdy: Final = Namespace("sdy")
+interpreter: Final = Namespace("interpreter")

@@ -124,7 +124,7 @@ _row("stablehlo.uniform_dequantize", "operand")
 _row("stablehlo.map", "*inputs", regions=1, dimensions="i64s")
 
 # ---- constants and random numbers
-_row("stablehlo.constant", "", "same", value="elements")
+_row("stablehlo.constant", "", "same", value="elements", resource="?any")
 _row("stablehlo.iota", "", iota_dimension="i64")
 _row("stablehlo.dynamic_iota", "output_shape", iota_dimension="i64")
 _row("stablehlo.rng", "a b shape", rng_distribution="rng_distribution", pure=False)
@@ -475,14 +475,26 @@ _row(
     manual_axes="any",
 )
 
+# ---- StableHLO's reference interpreter (its test programs)
+_row(
+    "interpreter.run_parallel",
+    "*inputs",
+    infeed="?any",
+    programs="any",
+    pure=False,
+)
+_row("interpreter.print", "operand", pure=False)
+_row("interpreter.probe", "operand", "same", probe_id="str", pure=False)
+
 # No call is made of a terminator: its operands are the body of the function that the region is.
 # Constants are ``Constant`` nodes; a call of a constant row holds what a Constant cannot, further
 # attributes.
 CONSTANT: Final = "stablehlo.constant"
+CUSTOM_CALL: Final = "stablehlo.custom_call"
 RETURN: Final = "stablehlo.return"
 # Extension points: attributes that the row does not name are kept, with or without a prefix
 # (JAX's shape assertions carry an "error_message").
-OPEN: Final = frozenset({"stablehlo.custom_call"})
+OPEN: Final = frozenset({CUSTOM_CALL})
 RETURNS: Final[dict[str, str]] = {"sdy.manual_computation": "sdy.return"}
 TERMINATORS: Final = frozenset({RETURN, "func.return", *RETURNS.values()})
 BY_MLIR_NAME: dict[str, Row] = {row.mlir_name: row for row in TABLE.values()}

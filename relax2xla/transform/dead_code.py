@@ -103,7 +103,7 @@ def is_pure(value: Expr) -> bool:
 
 def _pure_callee(call: Call) -> bool:
     if isinstance(call.op, Op):
-        return call.op.pure
+        return call.op.is_pure_call(call)
     info = call.op.struct_info_
     if isinstance(call.op, ExternFunc):
         return False

@@ -268,9 +268,16 @@ def test_dynamic_types() -> None:
         assert type_to_sinfo(ir.Type.parse("tensor<?x3xf32>")).ndim == 2
         made = type_to_sinfo(ir.Type.parse("tensor<?x3xf32>"), lambda: n)
         assert made == TensorStructInfo((n, 3), "float32")
-        for text in ("tensor<2xindex>", "tensor<?xf32, #stablehlo.bounds<2>>", "memref<2xf32>"):
-            with pytest.raises(UnsupportedError):
-                type_to_sinfo(ir.Type.parse(text))
+        for text in (
+            "tensor<2xindex>",
+            "tensor<?xf32, #stablehlo.bounds<2>>",
+            "tensor<2x?x!quant.uniform<i8:f32, 1.000000e-01:3>, #stablehlo.bounds<?, 2>>",
+            "tensor<*xi17>",
+            "memref<2xf32>",
+            "f32",
+            "!stablehlo.future<tensor<f32>>",
+        ):
+            assert str(sinfo_to_type(type_to_sinfo(ir.Type.parse(text), lambda: n))) == text
 
 
 # ---- constants
