@@ -578,7 +578,8 @@ def const(value: Any, dtype: Any = None) -> Constant:
     """A constant: bool stays bool, int is int32, float is float32, else numpy's rule.
 
     ``dtype`` overrides. numpy scalars and Python numbers make 0-dimensional constants. As in TVM,
-    int64 and float64 *scalars of Python* are narrowed; arrays keep their dtype.
+    int64 and float64 *scalars of Python* are narrowed; arrays keep their dtype. The memory of an
+    array is shared, not copied: do not write to it afterwards.
     """
     if dtype is None:
         if isinstance(value, bool):

@@ -31,7 +31,8 @@ def build(
     mod: the module; every public Relax function (one with ``global_symbol``) can be called.
     target: None (JAX's default device), "llvm" or "cpu", "cuda", a Device or a Target.
     params: weights to bind. By function name (as ``detach_params`` gives them) a list that fills
-        the last parameters; or by parameter name for the function ``main``.
+        the last parameters; or by parameter name for the function ``main``. Their memory is shared:
+        do not write to them afterwards.
     relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
     tir_pipeline: accepted for programs written for TVM; there is no TIR stage.
     exec_mode: "bytecode" or "compiled".
@@ -41,11 +42,20 @@ def build(
     """
     if exec_mode not in ("bytecode", "compiled"):
         raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if not isinstance(mod, IRModule | Function):
+        raise TypeError(
+            f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "
+            "relax2xla.script.from_source, files with relax2xla.load"
+        )
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
     if params:
         mod = _bind(mod, params)
     if relax_pipeline is not None:
+        if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
+            raise TypeError(
+                f"relax_pipeline is None, a name or a Pass; got {type(relax_pipeline).__name__}"
+            )
         if isinstance(relax_pipeline, str):
             relax_pipeline = get_pipeline(relax_pipeline)
         mod = relax_pipeline(mod)

@@ -13,6 +13,7 @@ import functools
 import inspect
 import keyword
 import logging
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from relax2xla.dtypes import DTYPES, dtype_name
+from relax2xla.dtypes import DTYPES, dtype_name, is_integer
 from relax2xla.errors import CallError
 from relax2xla.ir import (
     ObjectStructInfo,
@@ -35,6 +36,7 @@ from relax2xla.ir import (
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import device as device_named
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
@@ -54,15 +56,16 @@ Key = tuple[Any, ...]
 class VirtualMachine:
     """Runs the functions of an executable: ``vm["main"](x)``.
 
-    rt_mod: what ``build`` made. device: a Device, a list of them (the first is used), or None (what
-    the target named, else JAX's default). Arguments are numpy, torch or jax arrays, and numbers
-    where a parameter is 0-dimensional; results are jax arrays, in tuples as the function says.
+    rt_mod: what ``build`` made. device: a Device, its name, a list of Devices (the first is used),
+    or None (what the target named, else JAX's first). Arguments are numpy, torch or jax arrays, and
+    numbers where a parameter is 0-dimensional; results are jax arrays, in tuples as the function
+    says.
     """
 
     def __init__(
         self,
         rt_mod: VMExecutable,
-        device: Device | Sequence[Device] | None = None,
+        device: Device | Sequence[Device] | str | None = None,
         memory_cfg: str | Mapping[Device, str] | None = None,
         profile: bool = False,
     ) -> None:
@@ -70,7 +73,9 @@ class VirtualMachine:
             raise TypeError(
                 f"VirtualMachine takes what relax2xla.build(mod) gives; got {type(rt_mod).__name__}"
             )
-        if device is not None and not isinstance(device, Device):
+        if isinstance(device, str):
+            device = device_named(device)
+        elif device is not None and not isinstance(device, Device):
             device = device[0] if device else None
         self.executable = rt_mod
         self.device = device if device is not None else rt_mod.device
@@ -230,12 +235,15 @@ class BoundFunction:
                     )
                 for i, (v, f) in enumerate(zip(value, info.fields, strict=True)):
                     flatten(v, f, f"{where}[{i}]")
-            elif isinstance(info, ShapeStructInfo):
-                out.append(tuple(int(d) for d in value))
-            elif isinstance(info, PrimStructInfo):
-                out.append(value.item() if isinstance(value, np.generic) else value)
-            else:
+            elif isinstance(info, TensorStructInfo):
                 out.append(value)
+            elif isinstance(info, ShapeStructInfo | PrimStructInfo):
+                out.append(_host_value(value, info, f"{self.name}: {where}"))
+            else:
+                raise CallError(
+                    f"{self.name}: {where} is {show(info)}; only tensors, shapes and numbers (and "
+                    "tuples of them) can be passed to a compiled function"
+                )
 
         for p, a in zip(self.params, args, strict=True):
             flatten(a, p.struct_info, f"`{p.name_hint}`")
@@ -366,6 +374,22 @@ class BoundFunction:
         values = [*args, *(self.weights() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(xla.inline_program(values, text, outputs))
+
+
+def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) -> Any:
+    """A shape as a tuple of integers, a number as Python's; CallError for anything else."""
+    try:
+        if isinstance(info, ShapeStructInfo):
+            return tuple(map(operator.index, value))
+        plain = value.item() if hasattr(value, "item") else value
+        if is_integer(info.dtype):
+            return operator.index(plain)
+        return bool(plain) if info.dtype == "bool" else float(plain)
+    except (TypeError, ValueError):
+        kind = "a shape (a tuple of integers)" if isinstance(info, ShapeStructInfo) else "a number"
+        raise CallError(
+            f"{where} must be {kind} for {show(info)}; got {type(value).__name__}"
+        ) from None
 
 
 def _signature(names: Sequence[str]) -> inspect.Signature:

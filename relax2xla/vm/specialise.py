@@ -280,7 +280,8 @@ def _flatten_results(
         if isinstance(value, PrimValue):
             literal = tir.simplify(value.value)
             known = isinstance(literal, tir.IntImm | tir.FloatImm)
-            return HostValue(literal.value if known else literal)
+            number = literal.value if known else literal
+            return HostValue(bool(number) if value.value.dtype == "bool" else number)
         if not isinstance(info, TensorStructInfo):
             raise LegalizeError(
                 f"a result is {show(info)}; only tensors, shapes and numbers can be "
