@@ -20,3 +20,5 @@ from relax2xla.transform.inline import InlineSymbolicFunctions as InlineSymbolic
 from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
 from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline
+from relax2xla.transform.raise_stablehlo import RaiseStableHLO as RaiseStableHLO
+from relax2xla.transform.winograd import UseWinograd as UseWinograd

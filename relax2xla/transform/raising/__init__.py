@@ -1,0 +1,1 @@
+"""What RaiseStableHLO is made of: the graph, the matcher, and the tables of patterns."""

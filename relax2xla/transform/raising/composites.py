@@ -1,0 +1,520 @@
+"""Patterns of several rows: activations, norms, softmax, pooling, attention, sorting, ranges.
+
+Each pattern is a function of the graph and of the last row. It guesses which operator the rows may
+be, over holes, with attributes that it reads off the rows above; the matcher then compares them
+with the operator's lowering, or with the ``forms`` in which JAX writes the same. So a pattern may
+guess wrong, but not raise wrong.
+
+Forms that round otherwise than the lowering (by a digit or two at the end): means as a sum times
+1 / n in norms or divided by n; ``x / sqrt(v)`` for ``x * rsqrt(v)``; gelu by erfc; gelu's cube;
+average pooling summed in one step; batch normalisation as one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, Final
+
+from relax2xla.dtypes import is_float
+from relax2xla.ir import Call, Expr, ShapeExpr, TensorStructInfo, TupleGetItem
+from relax2xla.op._lower import (
+    chlo,
+    compare,
+    convert,
+    full_like,
+    hlo,
+    in_float32,
+    reduce,
+    relax,
+    scalar,
+    select,
+    spread,
+)
+from relax2xla.transform.raising.common import core, hole, last, like, shortest
+from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
+from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.rows import axes_or_all, contraction
+from relax2xla.transform.raising.windows import WINDOWS
+
+Guesses = Iterator[Guess]
+Pattern = Callable[[Graph, Any], Guesses]
+
+
+def times(x: Expr, value: float) -> Expr:
+    """``x * value``."""
+    return hlo("multiply", x, full_like(x, value))
+
+
+def plus(x: Expr, value: float) -> Expr:
+    """``x + value``."""
+    return hlo("add", x, full_like(x, value))
+
+
+# ---- element by element
+def _gelu_erfc(x: Expr) -> Expr:
+    """JAX: ``0.5 x * erfc(-x sqrt(1/2))``."""
+    tail = chlo("erfc", times(hlo("negate", x), math.sqrt(0.5)))
+    return hlo("multiply", times(x, 0.5), tail)
+
+
+def _gelu_cube(x: Expr) -> Expr:
+    """JAX: ``x * (0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))))``."""
+    cube = hlo("multiply", hlo("multiply", x, x), x)
+    inner = times(hlo("add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi))
+    return hlo("multiply", x, times(plus(hlo("tanh", inner), 1.0), 0.5))
+
+
+def _gelu_power(x: Expr) -> Expr:
+    """The same with the factors of a half in front, as libraries other than JAX write it."""
+    cube = hlo("multiply", hlo("multiply", x, x), x)
+    inner = times(hlo("add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi))
+    return hlo("multiply", times(x, 0.5), plus(hlo("tanh", inner), 1.0))
+
+
+def _relu6_two(x: Expr) -> Expr:
+    return hlo("minimum", hlo("maximum", x, full_like(x, 0)), full_like(x, 6))
+
+
+FORMS: Final[dict[str, tuple[Callable[[Expr], Expr], ...]]] = {
+    "nn.gelu": (_gelu_erfc,),
+    "nn.gelu_tanh": (_gelu_cube, _gelu_power),
+    "nn.relu6": (_relu6_two,),
+}
+
+
+def _one(*names: str) -> Pattern:
+    """Operators of one operand of the result's shape: ``name(x)``."""
+
+    def pattern(graph: Graph, call: Call) -> Guesses:
+        shape, dtype = shape_of(call), dtype_of(call)
+        if shape is None:
+            return
+        for name in names:
+            if name.startswith("is"):
+                made = row_name(graph.value(call.args[0]))
+                x = hole(shape, dtype_of(call.args[0]))
+                if dtype != "bool" or not is_float(dtype_of(x)) or (made == "abs") == (
+                    name == "isnan"
+                ):
+                    continue
+            else:
+                x = hole(shape, dtype)
+                if not is_float(dtype) and name not in ("nn.relu", "nn.relu6"):
+                    continue
+                if dtype == "bool":
+                    continue
+            yield Guess(relax(name, x), tuple(form(x) for form in FORMS.get(name, ())))
+
+    return pattern
+
+
+def _two(*names: str) -> Pattern:
+    """Operators of two operands of the result's shape and dtype: ``name(a, b)``."""
+
+    def pattern(graph: Graph, call: Call) -> Guesses:
+        for name in names:
+            if dtype_of(call) != "bool" and (name != "log_add_exp" or is_float(dtype_of(call))):
+                yield Guess(relax(name, like(call, "a"), like(call, "b")))
+
+    return pattern
+
+
+def _leakyrelu(graph: Graph, call: Call) -> Guesses:
+    """``x if x > 0 else alpha * x``; JAX compares with ``>=``, which gives the same at 0."""
+    below = graph.value(call.args[2])
+    if not is_float(dtype_of(call)) or row_name(below) != "multiply":
+        return
+    assert isinstance(below, Call)
+    x = like(call)
+    for factor in below.args:
+        known = graph.splat(factor)
+        if known is not None:
+            alpha = shortest(known)
+            other = select(compare(x, full_like(x, 0), "GE"), x, times(x, alpha))
+            yield Guess(relax("nn.leakyrelu", x, alpha=alpha), (other,) if alpha > 0 else ())
+
+
+def _astype(graph: Graph, call: Call) -> Guesses:
+    """Floats to integers, NaN to 0."""
+    inner = graph.value(call.args[0])
+    if row_name(inner) == "select" and is_float(dtype_of(inner)):
+        yield Guess(relax("astype", like(inner), dtype=dtype_of(call)))
+
+
+# ---- softmax and reductions
+def _softmax(name: str) -> Pattern:
+    """``e / sum(e)`` with ``e = exp(x - max(x))``; ``x - max(x) - log(sum(e))``."""
+
+    def pattern(graph: Graph, call: Call) -> Guesses:
+        end = core(graph, call)
+        total = graph.find(end.args[1], "reduce") if len(end.args) == 2 else None
+        shape = shape_of(call)
+        if shape is None or total is None or len(total.attrs["dimensions"]) != 1:
+            return
+        axis = last(total.attrs["dimensions"][0], len(shape))
+        if -1 <= axis < len(shape) and is_float(dtype_of(call)):
+            yield Guess(relax(name, like(call), axis=axis))
+
+    return pattern
+
+
+def _statistics(*names: str) -> Pattern:
+    """mean: ``sum(x) / n``; variance: ``mean((x - mean(x))^2)``; std: its root; with and without
+    the axes that are reduced.
+    """
+
+    def pattern(graph: Graph, call: Call) -> Guesses:
+        end = core(graph, call)
+        total = graph.find(end, "reduce")
+        out, shape = shape_of(call), None if total is None else shape_of(total.args[0])
+        if total is None or out is None or shape is None or not is_float(dtype_of(call)):
+            return
+        dims = tuple(total.attrs["dimensions"])
+        keepdims = tuple(1 if i in dims else d for i, d in enumerate(shape))
+        axis = axes_or_all(dims, len(shape))
+        for name in names:
+            x = hole(shape, dtype_of(call))
+            forms = _variances(x, dims, name) if name != "mean" else ()
+            if out == keepdims:
+                kept = tuple(hlo("reshape", f, out=call.struct_info) for f in forms)
+                yield Guess(relax(name, x, axis=axis, keepdims=True), kept)
+            else:
+                yield Guess(relax(name, x, axis=axis), forms)
+
+    return pattern
+
+
+def _variances(x: Expr, dims: Sequence[int], name: str) -> tuple[Expr, ...]:
+    """JAX: the square of the centred values is a row of its own."""
+    shape = shape_of(x) or ()
+    count = math.prod(shape[i] for i in dims)
+
+    def over(y: Expr) -> Expr:
+        total = reduce(y, "add", dims)
+        return hlo("divide", total, full_like(total, count))
+
+    def body(x: Expr) -> Expr:
+        off = hlo("subtract", x, spread(over(x), shape, dims))
+        found = over(chlo("square", off))
+        return hlo("sqrt", found) if name == "std" else found
+
+    return (in_float32(body, x),)
+
+
+def _reduced(graph: Graph, call: Call) -> Guesses:
+    """Reductions of narrow floats, summed in float32; and with ``keepdims``."""
+    end = core(graph, call)
+    total = graph.find(end, "reduce")
+    out, shape = shape_of(call), None if total is None else shape_of(total.args[0])
+    if total is None or out is None or shape is None:
+        return
+    dims = tuple(total.attrs["dimensions"])
+    keepdims = tuple(1 if i in dims else d for i, d in enumerate(shape))
+    if out != keepdims and row_name(call) != "convert":
+        return
+    x = hole(shape, dtype_of(call))
+    axis = axes_or_all(dims, len(shape))
+    kept = {"keepdims": True} if out == keepdims else {}
+    if len(total.args) == 3:
+        for name in ("sum", "prod", "max", "min"):
+            if dtype_of(call) != "bool" or name in ("sum", "prod"):
+                yield Guess(relax(name, x, axis=axis, **kept))
+
+
+# ---- norms
+def _mean_forms(times_: bool) -> Callable[[Expr, Sequence[int]], Expr]:
+    def mean(x: Expr, axes: Sequence[int]) -> Expr:
+        total = reduce(x, "add", axes)
+        count = math.prod((shape_of(x) or ())[a] for a in axes)
+        if times_:
+            return times(total, 1.0 / count)
+        return hlo("divide", total, full_like(total, count))
+
+    return mean
+
+
+def _square_forms(row: bool) -> Callable[[Expr], Expr]:
+    return lambda x: chlo("square", x) if row else hlo("multiply", x, x)
+
+
+def _normalised(
+    x: Expr, axes: Sequence[int], epsilon: float, how: tuple[bool, bool, bool], centred: bool
+) -> Expr:
+    """``(x - mean) / sqrt(variance + epsilon)``; without the mean where not ``centred``.
+
+    ``how``: mean by a factor, square as a row, reciprocal root by division.
+    """
+    mean, square = _mean_forms(how[0]), _square_forms(how[1])
+    shape = shape_of(x) or ()
+    if centred:
+        x = hlo("subtract", x, spread(mean(x, axes), shape, axes))
+    power = plus(mean(square(x), axes), epsilon)
+    if how[2]:
+        return hlo("divide", x, spread(hlo("sqrt", power), shape, axes))
+    return hlo("multiply", x, spread(hlo("rsqrt", power), shape, axes))
+
+
+def _epsilon(graph: Graph, call: Call) -> tuple[float, tuple[int, ...]] | None:
+    """The number that is added before the (reciprocal) root, and the axes of the mean before."""
+    root = graph.find(call, "rsqrt") or graph.find(call, "sqrt")
+    added = None if root is None else graph.find(root, "add")
+    power = None if added is None else graph.find(added, "reduce")
+    if added is None:
+        return None
+    axes = () if power is None else tuple(power.attrs["dimensions"])
+    for operand in added.args:
+        known = graph.splat(operand)
+        if known is not None:
+            return shortest(known), axes
+    return None
+
+
+def _affine(x: Expr, dtype: str, parameters: Sequence[tuple[str, Expr]], axes: Any) -> Expr:
+    shape = shape_of(x) or ()
+    for name, parameter in parameters:
+        others = [a for a in range(len(shape)) if a not in axes]
+        x = hlo(name, x, spread(convert(parameter, dtype), shape, others))
+    return x
+
+
+_HOW: Final = tuple(product((True, False), (False, True), (False, True)))
+
+
+def _layer_norm(graph: Graph, call: Call) -> Guesses:
+    """``(x - mean) / sqrt(var + eps) * gamma + beta`` over some axes; gamma and beta may lack.
+
+    layer_norm and rms_norm have parameters on the axes of the mean, instance_norm on a channel.
+    """
+    found = _epsilon(graph, core(graph, call))
+    shape, dtype = shape_of(call), dtype_of(call)
+    if found is None or shape is None or not found[1] or not is_float(dtype):
+        return
+    epsilon, axes = found
+    if max(axes) >= len(shape):
+        return
+    x = hole(shape, dtype)
+    own = [shape[a] for a in axes]
+    gamma, beta = hole(own, dtype, "gamma"), hole(own, dtype, "beta")
+    shown = [a - len(shape) for a in axes]
+    kind = row_name(core(graph, call))
+    both = ((True, True), (False, True)) if kind == "add" else ((True, False), (False, False))
+    for scale, center in both:
+        kwargs: dict[str, Any] = {"axes": shown, "epsilon": epsilon}
+        present = ([("multiply", gamma)] if scale else []) + ([("add", beta)] if center else [])
+
+        def form(how: Any, centred: bool, present: Any = present) -> Expr:
+            def body(y: Expr) -> Expr:
+                y = _normalised(y, axes, epsilon, how, centred)
+                return _affine(y, dtype_of(y), present, axes)
+
+            return in_float32(body, x)
+
+        norm = relax(
+            "nn.layer_norm", x, gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
+            beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
+            center=center, scale=scale, **kwargs,
+        )
+        yield Guess(norm, (form(how, True) for how in _HOW))
+        if scale and not center:
+            rms = relax("nn.rms_norm", x, gamma, **kwargs)
+            yield Guess(rms, (form(how, False) for how in _HOW))
+    if kind == "add" and len(shape) > 2:
+        for channel in (a for a in range(len(shape)) if a not in axes):
+            parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
+            yield Guess(
+                relax("nn.instance_norm", x, *parameters, channel_axis=channel, axes=list(axes),
+                      epsilon=epsilon)
+            )
+
+
+def _group_norm(graph: Graph, call: Call) -> Guesses:
+    """Channels as (group, channel of the group), normalised over the latter and other axes."""
+    end = core(graph, call)
+    inner = graph.value(end.args[0]) if end.args else end
+    found = _epsilon(graph, inner) if row_name(inner) == "add" else None
+    shape, split = shape_of(call), shape_of(inner)
+    if found is None or shape is None or split is None or len(split) != len(shape) + 1:
+        return
+    epsilon, axes = found
+    for channel in range(len(shape)):
+        if channel + 1 in axes and split[: channel] == shape[:channel]:
+            dtype = dtype_of(call)
+            x = hole(shape, dtype)
+            parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
+            yield Guess(
+                relax("nn.group_norm", x, *parameters, num_groups=split[channel],
+                      channel_axis=channel, epsilon=epsilon,
+                      axes=[a - 1 if a > channel else a for a in axes if a != channel + 1])
+            )
+
+
+def _batch_norm(graph: Graph, call: Call) -> Guesses:
+    """``x * (gamma / sqrt(var + eps)) + (beta - mean * gamma / sqrt(var + eps))`` by channel."""
+    end = core(graph, call)
+    found = _epsilon(graph, end)
+    root = graph.find(end, "rsqrt")
+    shape, dtype = shape_of(call), dtype_of(call)
+    vector = None if root is None else shape_of(root)
+    if found is None or shape is None or vector is None or len(vector) != 1 or len(shape) < 2:
+        return
+    for axis in (i for i, d in enumerate(shape) if d == vector[0]):
+        names = ("gamma", "beta", "mean", "var")
+        parameters = [hole(vector, dtype, n) for n in names]
+        norm = relax("nn.batch_norm", hole(shape, dtype), *parameters, axis=axis,
+                     epsilon=found[0], training=False)
+        yield Guess(TupleGetItem(norm, 0))
+
+
+def _batch_norm_row(graph: Graph, call: Call) -> Guesses:
+    """The row ``batch_norm_inference``."""
+    x, scale, offset, mean, variance = call.args
+    norm = relax("nn.batch_norm", x, scale, offset, mean, variance,
+                 axis=call.attrs["feature_index"], epsilon=float(call.attrs["epsilon"]),
+                 training=False)
+    yield Guess(TupleGetItem(norm, 0), (call,))
+
+
+# ---- attention
+def _attention(graph: Graph, call: Call) -> Guesses:
+    """``softmax(q k^T * scale + bias) v`` of (batch, seq, heads, depth), as it is lowered."""
+    end = core(graph, call)
+    if tuple(end.attrs.get("permutation", ())) != (0, 2, 1, 3):
+        return
+    mixed = graph.find(end, "dot_general")
+    scores = None if mixed is None else graph.find(mixed.args[0], "dot_general")
+    if mixed is None or scores is None:
+        return
+    query, key, value = (shape_of(x) for x in (*scores.args, mixed.args[1]))
+    if query is None or key is None or value is None or len(query) != 4:
+        return
+    dtype = dtype_of(call)
+    operands = [
+        hole(s, dtype, n) for s, n in zip((query, key, value), ("q", "k", "v"), strict=True)
+    ]
+    factors = [None]
+    scaled = graph.find(mixed.args[0], "multiply")
+    known = [] if scaled is None else [graph.splat(a) for a in scaled.args]
+    factors += [shortest(k) for k in known if k is not None]
+    masks: list[dict[str, Any]] = [{}]
+    if graph.find(mixed.args[0], "iota") is not None:
+        masks = [{"causal_mask": m} for m in ("TopLeft", "BottomRight")]
+    bias = graph.find(mixed.args[0], "add")
+    shape = shape_of(scores)
+    for factor, mask in product(factors, masks):
+        yield Guess(relax("nn.attention", *operands, scale=factor, **mask))
+        if bias is None or shape is None:
+            continue
+        for operand in bias.args:
+            for level in graph.levels(operand):
+                own = shape_of(level.expr)
+                if own is not None and len(own) <= 4:
+                    b = hole(own, dtype, "bias")
+                    yield Guess(
+                        relax("nn.attention_bias", *operands, b, scale=factor, **mask)
+                    )
+
+
+# ---- contractions of narrow floats
+def _wide_product(graph: Graph, call: Call) -> Guesses:
+    """Products of narrow floats are summed in float32 and converted."""
+    end = core(graph, call)
+    if end is call:
+        return
+    if row_name(end) == "dot_general":
+        a, b = (hole(shape_of(x) or (), dtype_of(x), "ab"[i]) for i, x in enumerate(end.args))
+        again = Call(end.op, [a, b], end.attrs, end.sinfo_args)
+        for guess in contraction(again, dtype_of(a), ()):
+            value = guess.value
+            if isinstance(value, Call) and dtype_of(value) != dtype_of(call):
+                value = relax("matmul", a, b)
+            yield Guess(value)
+
+
+# ---- ranges and triangles
+def _arange(graph: Graph, call: Call) -> Guesses:
+    """``start + step * iota``, counted in int64 or float64 and converted."""
+    shape = shape_of(call)
+    if shape is None or len(shape) != 1 or graph.find(call, "iota") is None:
+        return
+    numbers: dict[str, Any] = {"add": 0, "multiply": 1}
+    for name in numbers:
+        row = graph.find(call, name)
+        for operand in () if row is None else row.args:
+            known = graph.splat(operand)
+            if known is not None:
+                numbers[name] = known.item()
+    start, step = numbers["add"], numbers["multiply"]
+    end = start + step * shape[0]
+    yield Guess(relax("arange", start, end, step, dtype=dtype_of(call)))
+
+
+def _triangle(graph: Graph, call: Call) -> Guesses:
+    """``x`` where column - row <= k (tril), >= k (triu), else 0."""
+    shape = shape_of(call)
+    mask = graph.find(call.args[0], "compare")
+    if shape is None or mask is None or len(shape) < 2 or graph.find(mask, "iota") is None:
+        return
+    moved = graph.find(mask, "add")
+    offset = 0
+    for operand in () if moved is None else moved.args:
+        known = graph.splat(operand)
+        if known is not None:
+            offset = int(known)
+    x = like(call)
+    zero = scalar(0, dtype_of(call))
+    for name in ("tril", "triu"):
+        row, column = (
+            hlo("iota", out=TensorStructInfo.make(shape[-2:], "int32"), iota_dimension=i)
+            for i in (0, 1)
+        )
+        # JAX: row + k >= column keeps; for triu the other branch is kept.
+        k = offset if name == "tril" else offset + 1
+        test = compare(plus(row, offset) if offset else row, column, "GE")
+        test = spread(test, shape, range(len(shape) - 2))
+        kept = select(test, x, zero) if name == "tril" else select(test, zero, x)
+        yield Guess(relax(name, x, offset))
+        yield Guess(relax(name, x, k), (kept,))
+
+
+PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
+    "multiply": (
+        _one("nn.gelu", "nn.gelu_tanh", "nn.silu"),
+        _layer_norm,
+    ),
+    "divide": (_softmax("nn.softmax"), _statistics("mean", "variance"), _layer_norm),
+    "subtract": (_softmax("nn.log_softmax"),),
+    "sqrt": (_statistics("std"),),
+    "add": (_layer_norm, _batch_norm, _arange),
+    "maximum": (_one("nn.relu"),),
+    "minimum": (_one("nn.relu6"),),
+    "clamp": (_one("nn.relu6"),),
+    "compare": (_one("isnan", "isinf"),),
+    "select": (
+        _one("nn.selu", "trunc", "nn.softplus"),
+        _two("floor_divide", "floor_mod", "log_add_exp"),
+        _leakyrelu,
+        _triangle,
+    ),
+    "convert": (
+        _one("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus"),
+        _softmax("nn.softmax"),
+        _softmax("nn.log_softmax"),
+        _layer_norm,
+        _group_norm,
+        _batch_norm,
+        _attention,
+        _statistics("mean", "variance", "std"),
+        _reduced,
+        _wide_product,
+        _astype,
+        _arange,
+    ),
+    "reshape": (_group_norm, _statistics("mean", "variance", "std"), _reduced),
+    "broadcast_in_dim": (_reduced,),
+    "transpose": (_attention,),
+    "batch_norm_inference": (_batch_norm_row,),
+}
+for _anchor, _patterns in WINDOWS.items():
+    PATTERNS[_anchor] = (*_patterns, *PATTERNS.get(_anchor, ()))

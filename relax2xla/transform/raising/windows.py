@@ -1,0 +1,400 @@
+"""Patterns of windows, transposed convolutions, order and indexing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from relax2xla.dtypes import is_float, is_kind
+from relax2xla.ir import Call, Expr, Function, TupleGetItem
+from relax2xla.op._lower import (
+    compare,
+    full_like,
+    hlo,
+    identity_of,
+    iota,
+    reduce,
+    region,
+    relax,
+    scalar,
+    scalar_region,
+    select,
+    spread,
+    tensor_info,
+)
+from relax2xla.op.nn._spatial import SPATIAL
+from relax2xla.op.sorting import argmax as argmax_op
+from relax2xla.transform.raising.common import core, hole, last, like
+from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
+from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.rows import CONV, conv_attrs, reduction_row
+
+Guesses = Iterator[Guess]
+Pattern = Callable[[Graph, Any], Guesses]
+
+
+# ---- windows
+def _windows(graph: Graph, end: Expr) -> tuple[Expr, str, list[dict[str, Any]]] | None:
+    """What a chain of ``reduce_window`` starts from, its row, and the windows of each axis."""
+    node = graph.value(end)
+    axes: list[dict[str, Any]] = []
+    name = ""
+    while row_name(node) == "reduce_window" and isinstance(node, Call) and len(node.args) == 3:
+        kind = reduction_row(graph.value(node.args[2]))
+        window = node.attrs["window_dimensions"]
+        ones = (1,) * len(window)
+        if not kind or (name and kind != name):
+            return None
+        if any(d != 1 for d in node.attrs.get("base_dilations") or ones):
+            return None
+        name = kind
+        axes = axes or [{"window": 1, "stride": 1, "dilation": 1, "pad": (0, 0)} for _ in window]
+        for i, at in enumerate(axes):
+            here = {
+                "window": window[i],
+                "stride": (node.attrs.get("window_strides") or ones)[i],
+                "dilation": (node.attrs.get("window_dilations") or ones)[i],
+                "pad": tuple((node.attrs.get("padding") or ((0, 0),) * len(ones))[i]),
+            }
+            if here != {"window": 1, "stride": 1, "dilation": 1, "pad": (0, 0)}:
+                if at["window"] != 1 or at["stride"] != 1:
+                    return None
+                at.update(here)
+        end = node.args[0]
+        node = graph.value(end)
+    return (end, name, axes) if name else None
+
+
+def _layout(axes: Sequence[dict[str, Any]]) -> str | None:
+    """NCHW, or NHWC where the windows lie so."""
+    n = len(axes) - 2
+    idle = {"window": 1, "stride": 1, "dilation": 1, "pad": (0, 0)}
+    busy = [i for i, a in enumerate(axes) if a != idle]
+    if n not in SPATIAL or not busy:
+        return None
+    if min(busy) >= 2:
+        return "NC" + SPATIAL[n]
+    return "N" + SPATIAL[n] + "C" if min(busy) >= 1 and max(busy) <= n else None
+
+
+def _pool_attrs(axes: Sequence[dict[str, Any]], layout: str) -> dict[str, Any]:
+    space = [axes[layout.index(c)] for c in SPATIAL[len(layout) - 2]]
+    return {
+        "pool_size": [a["window"] for a in space],
+        "strides": [a["stride"] for a in space],
+        "padding": [a["pad"][0] for a in space] + [a["pad"][1] for a in space],
+        "dilation": [a["dilation"] for a in space],
+        "layout": layout,
+    }
+
+
+def _window_row(x: Expr, name: str, axes: Sequence[dict[str, Any]]) -> Expr:
+    """One ``reduce_window`` over all axes, as JAX writes it."""
+    dtype = dtype_of(x)
+    return hlo(
+        "reduce_window",
+        x,
+        scalar(identity_of(name, dtype), dtype),
+        scalar_region(name, dtype),
+        window_dimensions=tuple(a["window"] for a in axes),
+        window_strides=tuple(a["stride"] for a in axes),
+        window_dilations=tuple(a["dilation"] for a in axes),
+        padding=tuple(a["pad"] for a in axes),
+    )
+
+
+def _max_pool(graph: Graph, call: Call) -> Guesses:
+    """The maximum of each window, in one step or axis by axis: the same numbers."""
+    found = _windows(graph, call)
+    layout = None if found is None else _layout(found[2])
+    if found is None or layout is None or found[1] != "maximum":
+        return
+    start, _, axes = found
+    x = like(start)
+    attrs = _pool_attrs(axes, layout)
+    yield Guess(relax(f"nn.max_pool{len(layout) - 2}d", x, **attrs), (_window_row(x, "maximum", axes),))
+
+
+def _avg_pool(graph: Graph, call: Call) -> Guesses:
+    """The sum of each window divided by its size."""
+    end = core(graph, call)
+    found = _windows(graph, end.args[0]) if row_name(end) == "divide" else None
+    layout = None if found is None else _layout(found[2])
+    if found is None or layout is None or found[1] != "add":
+        return
+    start, _, axes = found
+    attrs = _pool_attrs(axes, layout)
+    shape = shape_of(start)
+    if shape is None:
+        return
+    x = hole(shape, dtype_of(call))
+    count = math.prod(a["window"] for a in axes)
+    forms: tuple[Expr, ...] = ()
+    if end is call and is_float(dtype_of(call)):
+        total = _window_row(x, "add", axes)
+        forms = (hlo("divide", total, full_like(total, count)),)
+    name = f"nn.avg_pool{len(layout) - 2}d"
+    padded = any(a["pad"] != (0, 0) for a in axes)
+    if padded:
+        yield Guess(relax(name, x, count_include_pad=True, **attrs), forms)
+        yield Guess(relax(name, x, count_include_pad=False, **attrs))
+    else:
+        yield Guess(relax(name, x, **attrs), forms)
+
+
+def _cumulative(graph: Graph, call: Call) -> Guesses:
+    """A window of the whole axis, padded in front: running sums and products."""
+    end = core(graph, call)
+    found = _windows(graph, end)
+    names = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
+    if found is None or found[1] not in names:
+        return
+    _, name, axes = found
+    busy = [i for i, a in enumerate(axes) if a["window"] != 1]
+    if len(busy) == 1:
+        (axis,) = busy
+        x = like(call)
+        yield Guess(relax(names[name], x, axis=axis))
+        yield Guess(relax(names[name], x, axis=axis, exclusive=True))
+
+
+# ---- transposed convolutions
+def _conv_transpose(graph: Graph, call: Call) -> Guesses:
+    """A convolution over dilated data; the kernel is turned, here or by a ``flip`` put before."""
+    n = len(call.attrs["dimension_numbers"]["input_spatial_dimensions"])
+    grown = tuple(call.attrs.get("lhs_dilation") or (1,) * n)
+    reverse = graph.value(call.args[1])
+    turned = graph.find(reverse, "reverse") if row_name(reverse) in ("reverse", "reshape") else None
+    if n not in SPATIAL or (all(g == 1 for g in grown) and turned is None):
+        return
+    attrs = conv_attrs(call, CONV)
+    shape = shape_of(call.args[1])
+    if shape is None or any(s != 1 for s in attrs["strides"]):
+        return
+    kernel, groups = attrs["kernel_layout"], attrs["groups"]
+    low, high, extra = [], [], []
+    for i, letter in enumerate(SPATIAL[n]):
+        reach = attrs["dilation"][i] * (shape[kernel.index(letter)] - 1)
+        before, after = reach - attrs["padding"][i], reach - attrs["padding"][n + i]
+        # What the end gets more than the kernel reaches is output padding.
+        more = max(0, before - after) if before >= 0 else 0
+        low.append(before)
+        high.append(after + more)
+        extra.append(more)
+    attrs |= {"strides": grown, "padding": low + high, "output_padding": extra}
+    own = list(shape)
+    own[kernel.index("I")] *= groups
+    own[kernel.index("O")] //= groups
+    x, weight = like(call.args[0]), hole(own, dtype_of(call.args[1]), "weight")
+    yield Guess(relax(f"nn.conv{n}d_transpose", x, weight, **attrs))
+    if groups == 1:
+        space = [kernel.index(c) for c in SPATIAL[n]]
+        flipped = relax("flip", call.args[1], axis=space)
+        # Turned twice is not turned at all.
+        yield Guess(relax(f"nn.conv{n}d_transpose", call.args[0], flipped, **attrs), (call,))
+
+
+# ---- order
+def _extreme(graph: Graph, end: Expr) -> tuple[Call, str] | None:
+    """The reduction of (values, positions) that ``end`` takes the positions of."""
+    node = graph.value(end)
+    while row_name(node) in ("convert", "reshape") and isinstance(node, Call):
+        node = graph.value(node.args[0])
+    if not isinstance(node, TupleGetItem) or node.index != 1:
+        return None
+    found = graph.value(node.tuple_value)
+    return (found, row_name(found)) if isinstance(found, Call) else None
+
+
+def _argmax(graph: Graph, call: Expr) -> Guesses:
+    """The second result of a reduction of pairs; positions are int64 in Relax, int32 in JAX."""
+    found = _extreme(graph, call)
+    if found is None or found[1] != "reduce" or len(found[0].args) != 5:
+        return
+    source = found[0].args[0]
+    shape, out = shape_of(source), shape_of(call)
+    if shape is None or out is None or 0 in shape:
+        return
+    (at,) = found[0].attrs["dimensions"]
+    keepdims = tuple(1 if i == at else d for i, d in enumerate(shape))
+    x = hole(shape, dtype_of(source))
+    kept = {"keepdims": True} if out == keepdims else {}
+    choices: list[tuple[Expr, int | None, dict[str, Any]]] = [(x, at, kept)]
+    before = graph.value(source)
+    flat = shape_of(before.args[0]) if isinstance(before, Call) and before.args else None
+    if len(shape) == 1 and row_name(before) == "reshape" and flat is not None:
+        everywhere = {"keepdims": True} if out == (1,) * len(flat) and flat != (1,) else {}
+        choices.insert(0, (hole(flat, dtype_of(source)), None, everywhere))
+    if len(shape) == 1 and out == ():
+        choices.append((x, None, {}))
+    for operand, axis, kwargs in choices:
+        for name in ("argmax", "argmin"):
+            made = relax(name, operand, axis=axis, **kwargs)
+            if dtype_of(call) == "int64":
+                yield Guess(made)
+            elif dtype_of(call) == "int32" and isinstance(call, TupleGetItem) and axis is not None:
+                yield Guess(relax("astype", made, dtype="int32"), (_positions(operand, axis, name),))
+
+
+def _positions(x: Expr, axis: int, name: str) -> Expr:
+    """The lowering of argmax or argmin before it converts the positions to int64."""
+    lowering: Any = argmax_op.get(f"relax.{name}").lowering
+    node = lowering(x, axis, False)
+    while not isinstance(node, TupleGetItem):
+        node = node.args[0]
+    return node
+
+
+def _before(descending: bool, dtype: str, positions: str = "") -> Function:
+    """The comparator of JAX: zeros of one sign and one NaN, in the total order."""
+    params = [("a", tensor_info((), dtype)), ("b", tensor_info((), dtype))]
+    if positions:
+        params += [(n, tensor_info((), positions)) for n in "ij"]
+
+    def key(x: Expr) -> Expr:
+        zero = scalar(0, dtype)
+        some = select(compare(x, zero, "EQ"), zero, x)
+        return select(compare(x, x, "NE"), scalar(math.nan, dtype), some)
+
+    def body(a: Expr, b: Expr, *_: Expr) -> Expr:
+        way = "GT" if descending else "LT"
+        return hlo(
+            "compare", key(a), key(b), comparison_direction=way, compare_type="TOTALORDER"
+        )
+
+    return region(params, body)
+
+
+def _sort(graph: Graph, call: Call) -> Guesses:
+    shape = shape_of(call)
+    if len(call.args) == 2 and shape:
+        axis = last(call.attrs["dimension"], len(shape))
+        for descending in (False, True):
+            x, forms = like(call), ()
+            if is_float(dtype_of(call)):
+                before = _before(descending, dtype_of(call))
+                again = hlo("sort", x, before, dimension=call.attrs["dimension"], is_stable=True)
+                forms = (again,)
+            yield Guess(relax("sort", x, axis=axis, descending=descending), forms)
+
+
+def _argsort(graph: Graph, call: Expr) -> Guesses:
+    """The positions that a sort of (values, 0, 1, 2, ...) gives."""
+    found = _extreme(graph, call)
+    if found is None or found[1] != "sort" or len(found[0].args) != 3:
+        return
+    x = found[0].args[0]
+    shape = shape_of(x)
+    if shape and dtype_of(call) in ("int32", "int64"):
+        axis = last(found[0].attrs["dimension"], len(shape))
+        for descending in (False, True):
+            values, forms = like(x), ()
+            dim = found[0].attrs["dimension"]
+            if is_float(dtype_of(x)) and isinstance(call, TupleGetItem):
+                before = _before(descending, dtype_of(x), dtype_of(call))
+                order = iota(shape, dim, dtype_of(call))
+                forms = (hlo("sort", values, order, before, dimension=dim, is_stable=True)[1],)
+            kwargs = {"descending": descending, "dtype": dtype_of(call)}
+            yield Guess(relax("argsort", values, axis=axis, **kwargs), forms)
+
+
+def _top_k(graph: Graph, call: Call) -> Guesses:
+    """Integers: the largest, the first of several. Floats are ordered otherwise (NaN, -0)."""
+    if is_kind(dtype_of(call.args[0]), "int", "uint"):
+        yield Guess(relax("topk", call.args[0], k=call.attrs["k"], axis=-1), (call,))
+
+
+def _topk(graph: Graph, call: Expr) -> Guesses:
+    """Values or positions of the first ``k`` of a sort, or of XLA's partial sort."""
+    partial = graph.find(call, "chlo.top_k")
+    sort = graph.find(call, "sort")
+    shape, dtype = shape_of(call), dtype_of(call)
+    found = partial or sort
+    if found is None or not shape:
+        return
+    source = found.args[0]
+    node = graph.value(call)
+    while not isinstance(node, TupleGetItem) and isinstance(node, Call) and node.args:
+        node = graph.value(node.args[0])
+    index = node.index if isinstance(node, TupleGetItem) else 0
+    order = graph.value(source)
+    whole = shape_of(source)
+    if whole is None:
+        return
+    axis = len(shape) - 1 if partial is not None else found.attrs["dimension"]
+    if partial is not None and row_name(order) == "transpose" and isinstance(order, Call):
+        axis = order.attrs["permutation"][-1]
+        whole = shape_of(order) or whole
+        inverse = list(order.attrs["permutation"])
+        whole = tuple(whole[inverse.index(i)] for i in range(len(whole)))
+    x = hole(whole, dtype_of(source))
+    for largest in (True, False):
+        kwargs: dict[str, Any] = {"k": shape[axis], "axis": last(axis, len(shape))}
+        kwargs["largest"] = largest
+        if index == 1:
+            yield Guess(relax("topk", x, ret_type="indices", dtype=dtype, **kwargs))
+        else:
+            yield Guess(relax("topk", x, ret_type="values", **kwargs))
+
+
+# ---- indexing
+def _take_nan(graph: Graph, call: Call) -> Guesses:
+    """A gather, and NaN where the index lies outside: numpy's take with mode "fill" (JAX)."""
+    gather = graph.find(call.args[1], "gather")
+    shape = shape_of(call)
+    source = None if gather is None else shape_of(gather.args[0])
+    if gather is None or shape is None or source is None or not is_float(dtype_of(call)):
+        return
+    mapped = gather.attrs["dimension_numbers"]["start_index_map"]
+    count = len(shape) - len(source) + 1
+    if len(mapped) != 1 or count < 0:
+        return
+    (axis,) = mapped
+    x = hole(source, dtype_of(call))
+    where = shape[axis : axis + count]
+    indices = hole(where, dtype_of(gather.args[1]), "indices")
+    size = source[axis]
+    forms: tuple[Expr, ...] = ()
+    if where and dtype_of(indices) in ("int32", "int64"):
+        vectors = hlo("reshape", indices, out=like(indices).struct_info.__class__.make(
+            (*where, 1), dtype_of(indices)))
+        inside = hlo("and", compare(vectors, full_like(vectors, 0), "GE"),
+                     compare(vectors, full_like(vectors, size - 1), "LE"))
+        taken = Call(gather.op, [x, vectors], gather.attrs)
+        seen = reduce(inside, "and", [count])
+        others = [i for i in range(len(shape)) if not axis <= i < axis + count]
+        nan = full_like(taken, math.nan)
+        forms = (select(spread(seen, shape, others), taken, nan),)
+    yield Guess(relax("take", x, indices, axis=axis, mode="nan"), forms)
+
+
+def _eye(graph: Graph, call: Call) -> Guesses:
+    """One where column - row is k."""
+    mask = graph.value(call.args[0])
+    shape = shape_of(call)
+    if row_name(mask) != "compare" or shape is None or len(shape) != 2:
+        return
+    moved = graph.find(mask, "add")
+    known = [] if moved is None else [graph.splat(a) for a in moved.args]
+    offset = next((int(k) for k in known if k is not None), 0)
+    row, column = iota(shape, 0, "int32"), iota(shape, 1, "int32")
+    shifted = hlo("add", row, full_like(row, offset))
+    made = hlo("convert", compare(shifted, column, "EQ"), out=call.struct_info)
+    yield Guess(relax("eye", shape[0], shape[1], offset, dtype=dtype_of(call)), (made,))
+
+
+WINDOWS: Final[dict[str, tuple[Pattern, ...]]] = {
+    "reduce_window": (_max_pool, _cumulative),
+    "divide": (_avg_pool,),
+    "convolution": (_conv_transpose,),
+    "item": (_argmax, _argsort),
+    "convert": (_argmax, _argsort, _topk, _avg_pool, _cumulative, _eye),
+    "reshape": (_argmax,),
+    "sort": (_sort,),
+    "slice": (_topk,),
+    "negate": (_topk,),
+    "transpose": (_topk,),
+    "chlo.top_k": (_top_k,),
+    "select": (_take_nan,),
+}
