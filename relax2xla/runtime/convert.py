@@ -70,17 +70,21 @@ def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _literal(value: Any, dtype: str) -> np.ndarray[Any, Any]:
     target = numpy_dtype(dtype)
+    text = reprlib.repr(value)
     try:
         plain = np.asarray(value)
+    except ValueError as e:
+        raise CallError(f"{text} does not fit {dtype}: {e}") from None
+    kind = plain.dtype.kind
+    if (kind in "fc" and target.kind in "iub") or (kind == "c" and target.kind != "c"):
+        raise CallError(f"{text} does not fit {dtype} exactly")
+    try:
         with np.errstate(over="ignore"):
-            made = plain.astype(target) if plain.dtype.kind == "f" else np.asarray(value, target)
+            made = plain.astype(target) if kind == "f" else np.asarray(value, target)
     except (ValueError, TypeError, OverflowError) as e:
-        raise CallError(f"{reprlib.repr(value)} does not fit {dtype}: {e}") from None
-    narrowed = (plain.dtype.kind in "fc" and target.kind in "iub") or (
-        plain.dtype.kind == "c" and target.kind != "c"
-    )
-    unequal = plain.dtype.kind in "iu" and not np.array_equal(made, plain)
-    overflown = plain.dtype.kind == "f" and bool((np.isinf(made) & ~np.isinf(plain)).any())
-    if narrowed or unequal or overflown:
-        raise CallError(f"{reprlib.repr(value)} does not fit {dtype} exactly")
+        raise CallError(f"{text} does not fit {dtype}: {e}") from None
+    unequal = kind in "iu" and not np.array_equal(made, plain)
+    overflown = kind == "f" and bool((np.isinf(made) & ~np.isinf(plain)).any())
+    if unequal or overflown:
+        raise CallError(f"{text} does not fit {dtype} exactly")
     return made
