@@ -28,8 +28,7 @@ from relax2xla.importers.onnx.values import Host
 from relax2xla.ir import Expr, IRModule, Span, TensorStructInfo, Tuple, Var
 from relax2xla.tir import Dim
 
-CONVERTERS = ("control", "create", "index", "math", "nn", "pool", "quant", "reduce", "resize")
-CONVERTERS += ("shape",)
+CONVERTERS = "control create index math nn pool quant reduce resize shape".split()  # noqa: SIM905
 # An integer initializer of at most so many values may say a shape: it is folded even where
 # parameters stay inputs.
 SHAPE_LIKE = 64

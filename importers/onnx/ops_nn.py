@@ -130,7 +130,7 @@ def layer_normalization(
     dims = [dims_of(X)[a] for a in axes]
     scale = _spread(ctx, Scale, dims)
     bias = R.zeros(ShapeExpr(dims), dtype_of(X)) if B is None else _spread(ctx, B, dims)
-    made = [R.nn.layer_norm(X, scale, bias, axes, epsilon, B is not None)]
+    made: list[Expr] = [R.nn.layer_norm(X, scale, bias, axes, epsilon, B is not None)]
     if ctx.wants(1) or ctx.wants(2):
         x = ctx.emit(ctx.cast(X, "float32"))
         mean = ctx.emit(R.mean(x, axes, True))
@@ -242,10 +242,12 @@ def lrn(
 ) -> Expr:
     """Divided by a power of the sum of squares over ``size`` neighbouring channels."""
     dims = dims_of(X)
+    if len(dims) < 2:
+        raise ValueError("it needs a channel axis")
     dtype = dtype_of(X)
     before = (size - 1) // 2
     # The channels as the one spatial axis of an average, which counts the padding.
-    rest = statics(dims[2:], "the spatial sizes") if len(dims) > 2 else []
+    rest = statics(dims[2:], "the spatial sizes")
     area = math.prod(rest)
     square = R.reshape(R.multiply(X, X), ShapeExpr((dims[0], 1, dims[1], area)))
     mean = R.nn.avg_pool2d(

@@ -242,8 +242,10 @@ def slice_(
     ]
     if not kept:
         return data
-    pick = [[values[i] for i in kept] for values in (at, begin, end, strides)]
-    return R.strided_slice(data, *pick)
+    axes_, begin_, end_, steps_ = (
+        [values[i] for i in kept] for values in (at, begin, end, strides)
+    )
+    return R.strided_slice(data, axes_, begin_, end_, steps_)
 
 
 def _bound(value: Dim, size: Dim) -> Dim:
