@@ -325,6 +325,8 @@ def _converted(ctx: Context, x: Expr, dtype: str, saturate: int) -> Expr:
         wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
         low, high = limits(dtype)
         x = _clipped(wide, low, high)
+    if is_integer(dtype) and info.bits < 8:
+        x = ctx.cast(x, "int32")  # ONNX keeps the lowest bits; from floats astype would saturate
     return R.astype(x, dtype)
 
 
@@ -356,6 +358,8 @@ def cast_like_rounding(
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: Context, input: Expr, *, to: int) -> Expr:
     dtype = reader.dtype_of_code(to, "the result of BitCast").name
+    if "bool" in (dtype, dtype_of(input)):
+        raise Unsupported("the bits of booleans")
     return row("bitcast_convert", input, sinfo_args=(_with_dtype(input, dtype),))
 
 
