@@ -44,3 +44,5 @@ from .shape import batch_flatten as batch_flatten
 from .shape import dropout as dropout
 from .shape import pad as pad
 from .shape import pixel_shuffle as pixel_shuffle
+from .winograd import winograd_conv2d as winograd_conv2d
+from .winograd import winograd_weight as winograd_weight
