@@ -32,10 +32,11 @@ from relax2xla.op._lower import (
     select,
     spread,
 )
+from relax2xla.op.nn._spatial import SPATIAL
 from relax2xla.transform.raising.common import core, hole, last, like, shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
-from relax2xla.transform.raising.rows import axes_or_all, contraction
+from relax2xla.transform.raising.rows import CONV, axes_or_all, contraction, conv_attrs
 from relax2xla.transform.raising.windows import WINDOWS
 
 Guesses = Iterator[Guess]
@@ -407,7 +408,7 @@ def _attention(graph: Graph, call: Call) -> Guesses:
         if bias is None or shape is None:
             continue
         for operand in bias.args:
-            for level in graph.levels(operand):
+            for level in reversed(list(graph.levels(operand))):
                 own = shape_of(level.expr)
                 if own is not None and len(own) <= 4:
                     b = hole(own, dtype, "bias")
@@ -422,6 +423,11 @@ def _wide_product(graph: Graph, call: Call) -> Guesses:
     end = core(graph, call)
     if end is call:
         return
+    if row_name(end) == "convolution":
+        n = len(end.attrs["dimension_numbers"]["input_spatial_dimensions"])
+        x, w = (like(a, "xw"[i]) for i, a in enumerate(end.args))
+        if n in SPATIAL:
+            yield Guess(relax(f"nn.conv{n}d", x, w, **conv_attrs(end, CONV)))
     if row_name(end) == "dot_general":
         a, b = (hole(shape_of(x) or (), dtype_of(x), "ab"[i]) for i, x in enumerate(end.args))
         again = Call(end.op, [a, b], end.attrs, end.sinfo_args)
@@ -483,7 +489,7 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         _one("nn.gelu", "nn.gelu_tanh", "nn.silu"),
         _layer_norm,
     ),
-    "divide": (_softmax("nn.softmax"), _statistics("mean", "variance"), _layer_norm),
+    "divide": (_softmax("nn.softmax"), _statistics("variance", "mean"), _layer_norm),
     "subtract": (_softmax("nn.log_softmax"),),
     "sqrt": (_statistics("std"),),
     "add": (_layer_norm, _batch_norm, _arange),
@@ -505,13 +511,13 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         _group_norm,
         _batch_norm,
         _attention,
-        _statistics("mean", "variance", "std"),
+        _statistics("std", "variance", "mean"),
         _reduced,
         _wide_product,
         _astype,
         _arange,
     ),
-    "reshape": (_group_norm, _statistics("mean", "variance", "std"), _reduced),
+    "reshape": (_group_norm, _statistics("std", "variance", "mean"), _reduced),
     "broadcast_in_dim": (_reduced,),
     "transpose": (_attention,),
     "batch_norm_inference": (_batch_norm_row,),

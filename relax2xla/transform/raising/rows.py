@@ -312,23 +312,25 @@ def contraction(call: Call, dtype: str, forms: tuple[Expr, ...]) -> Guesses:
 
 def _subscripts(call: Call) -> str | None:
     dims = call.attrs["dot_dimension_numbers"]
-    letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    left, right = ([""] * len(shape_of(x) or ()) for x in call.args)
-    if len(left) + len(right) > 52:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ranks = [len(shape_of(x) or ()) for x in call.args]
+    if sum(ranks) > 52:
         return None
-    batch = ""
-    for pair in ("batching", "contracting"):
-        sides = (dims.get(f"{s}_{pair}_dimensions", ()) for s in ("lhs", "rhs"))
-        for i, j in zip(*sides, strict=True):
-            left[i] = right[j] = next(letters)
-            batch += left[i] if pair == "batching" else ""
-    free = ["", ""]
-    for side, labels in enumerate((left, right)):
-        for i, label in enumerate(labels):
-            if not label:
-                labels[i] = next(letters)
-                free[side] += labels[i]
-    return f"{''.join(left)},{''.join(right)}->{batch}{free[0]}{free[1]}"
+    left, right = list(letters[: ranks[0]]), list(letters[ranks[0] : sum(ranks)])
+    pairs = {
+        kind: list(zip(*(dims.get(f"{s}_{kind}_dimensions", ()) for s in ("lhs", "rhs")), strict=True))
+        for kind in ("batching", "contracting")
+    }
+    for i, j in (*pairs["batching"], *pairs["contracting"]):
+        right[j] = left[i]
+    shared = set(left) & set(right)
+    # Letters in the order in which they occur.
+    order = {c: letters[n] for n, c in enumerate(dict.fromkeys((*left, *right)))}
+    out = [left[i] for i, _ in pairs["batching"]]
+    out += [c for c in (*left, *right) if c not in shared]
+    texts = ("".join(order[c] for c in part) for part in (left, right, out))
+    a, b, c = texts
+    return f"{a},{b}->{c}"
 
 
 def layouts(call: Call) -> tuple[str, str, str]:

@@ -388,7 +388,7 @@ WINDOWS: Final[dict[str, tuple[Pattern, ...]]] = {
     "reduce_window": (_max_pool, _cumulative),
     "divide": (_avg_pool,),
     "convolution": (_conv_transpose,),
-    "item": (_argmax, _argsort),
+    "item": (_argmax, _argsort, _topk),
     "convert": (_argmax, _argsort, _topk, _avg_pool, _cumulative, _eye),
     "reshape": (_argmax,),
     "sort": (_sort,),
