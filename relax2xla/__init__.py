@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from relax2xla.expr_functor import PyExprMutator as PyExprMutator
     from relax2xla.expr_functor import PyExprVisitor as PyExprVisitor
     from relax2xla.importers.files import load as load
-    from relax2xla.stablehlo.serialize import to_stablehlo as to_stablehlo
+    from relax2xla.transform.export import to_stablehlo as to_stablehlo
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
     from relax2xla.vm.build import build as build
     from relax2xla.vm.build import compile as compile
@@ -100,7 +100,7 @@ _HOMES = {
     "compile": "relax2xla.vm.build",
     "get_pipeline": "relax2xla.transform.pipeline",
     "load": "relax2xla.importers.files",
-    "to_stablehlo": "relax2xla.stablehlo.serialize",
+    "to_stablehlo": "relax2xla.transform.export",
 }
 _ROOMS = (
     "analysis",
