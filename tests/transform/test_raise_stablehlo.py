@@ -177,12 +177,13 @@ def joined(programs: list[tuple[str, IRModule]]) -> IRModule:
     params: list[Var] = []
     calls: list[Expr] = []
     for label, mod in programs:
-        new = {g: rx.GlobalVar(f"{label}_{g.name_hint}") for g in mod.get_global_vars()}
+        new = {
+            g: rx.GlobalVar(f"{label}_{g.name_hint}", f.struct_info_) for g, f in mod.items()
+        }
         for g, f in mod.items():
             attrs = {k: v for k, v in f.attrs.items() if k == "private"}
             rename = Rewriter(rule=lambda e, new=new: new.get(e))  # type: ignore[arg-type]
             functions[new[g]] = rename.function(f).replace(attrs=attrs)
-            new[g].struct_info_ = functions[new[g]].struct_info_
         own = [Var(f"{label}_{i}", p.struct_info_) for i, p in enumerate(mod["main"].params)]
         params += own
         calls.append(Call(new[mod.get_global_var("main")], own))
@@ -224,7 +225,7 @@ def same_values(programs: list[tuple[str, IRModule, list[Any]]], inline: bool) -
         assert rx.analysis.well_formed(made), label
         again = RaiseStableHLO(inline=inline)(made)
         rx.ir.assert_structural_equal(again, made)
-        text = rx.script.from_source(made.script(show_all_struct_info=True))
+        text = rx.script.from_source(made.script(show_meta=True))
         rx.ir.assert_structural_equal(text["main"], made["main"])
         for f in made.relax_functions().values():
             operators += sum(not n.startswith(("stablehlo.", "chlo.")) for n in names(f))
