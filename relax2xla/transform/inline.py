@@ -102,8 +102,8 @@ def _inline_inside(b: Binding, callee_of: Any) -> Binding:
         return b
     if isinstance(b.value, If):
         value = b.value
-        branches = [_inline_seq(s, callee_of) for s in (value.true_branch, value.false_branch)]
-        return VarBinding(b.var, If(value.cond, *branches, value.span), b.span)
+        yes, no = (_inline_seq(s, callee_of) for s in (value.true_branch, value.false_branch))
+        return VarBinding(b.var, If(value.cond, yes, no, value.span), b.span)
     if isinstance(b.value, Function):
         return VarBinding(b.var, _inline_calls(b.value, callee_of), b.span)
     return b
