@@ -14,12 +14,17 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo
 InputInfo = Sequence[tuple[Sequence[int], str]]
 
 
-def from_stablehlo(stablehlo_module: Any, input_info: InputInfo | None = None) -> IRModule:
+def from_stablehlo(
+    stablehlo_module: Any, input_info: InputInfo | None = None, *, raise_ops: bool = False
+) -> IRModule:
     """A Relax module of StableHLO rows; the entry function is ``main``.
 
     ``stablehlo_module``: text (str), bytes (text, MLIR bytecode or a portable artefact), a path, an
     MLIR module, a ``jax.stages.Lowered`` or a ``jax.export.Exported``. ``input_info``: (shape,
     dtype) of each input of ``main``; it binds dynamic dimensions and checks the others.
+    ``raise_ops``: put high-level operators in place of rows where that is exact
+    (``transform.RaiseStableHLO``), which is easier to read and edit; without it,
+    ``to_stablehlo`` gives back the program unchanged.
 
     Raises :class:`StableHLOParseError` for what is no valid program or cannot take these inputs,
     :class:`OpNotImplemented` with everything that Relax cannot hold, and :class:`CallError` where
@@ -28,14 +33,17 @@ def from_stablehlo(stablehlo_module: Any, input_info: InputInfo | None = None) -
     from relax2xla.stablehlo import emit, read
 
     mod = _entry_is_main(read(_module_of(stablehlo_module)))
-    if input_info is None:
-        return mod
-    inputs = _checked_inputs(mod["main"], input_info)
-    if [p.struct_info for p in mod["main"].params] == inputs:
-        return mod
-    from relax2xla.stablehlo.specialise import specialise
+    if input_info is not None:
+        inputs = _checked_inputs(mod["main"], input_info)
+        if [p.struct_info for p in mod["main"].params] != inputs:
+            from relax2xla.stablehlo.specialise import specialise
 
-    return read(specialise(emit(mod), inputs))
+            mod = read(specialise(emit(mod), inputs))
+    if raise_ops:
+        from relax2xla.transform import RaiseStableHLO
+
+        mod = RaiseStableHLO()(mod)
+    return mod
 
 
 def _module_of(source: Any) -> Any:

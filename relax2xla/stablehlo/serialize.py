@@ -8,11 +8,13 @@ from typing import Any, Literal
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 
 Form = Literal["text", "bytecode", "portable"]
 BYTECODE_MAGIC = b"ML\xefR"
+_LACKING = re.compile(r"failed to legalize operation 'vhlo\.(\w+)_v\d+'")
 _DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 
 
@@ -46,15 +48,56 @@ def serialize(
         case "portable":
             target = version or hlo.get_current_version()
             _check_version(target)
-            try:
-                return hlo.serialize_portable_artifact(module, target)
-            except (ValueError, ir.MLIRError) as e:
-                raise EmitError(
-                    f"the program cannot be written at StableHLO {target}: {first_line(e)}; "
-                    "it may use what came later than that version"
-                ) from e
+            return _portable(module, target)
         case _:
             raise ValueError(f'form must be "text", "bytecode" or "portable"; got {form!r}')
+
+
+def _portable(module: ir.Module, target: str) -> bytes:
+    said: list[str] = []
+    handler = module.context.attach_diagnostic_handler(
+        lambda d: said.append(f"{d.message} (at {_place(d.location)})") is None
+    )
+    try:
+        return hlo.serialize_portable_artifact(module, target)
+    except (ValueError, ir.MLIRError) as e:
+        found = _LACKING.search(said[0]) if said else None
+        if found is not None:
+            dialect = "func" if found[1] in ("func", "call", "return") else "stablehlo"
+            what = f"StableHLO {target} lacks {dialect}.{found[1]} in the form used"
+            place = said[0].rpartition(" (at ")[2]
+            raise EmitError(
+                f"{what} at {place}: the operation, one of its attributes or one of its types "
+                "came later; name a newer version"
+            ) from e
+        if foreign := _foreign_ops(module):
+            raise EmitError(
+                f"a portable artefact holds StableHLO only; this program has {foreign}. Write it "
+                'as form="bytecode", or lower these operations before'
+            ) from e
+        raise EmitError(
+            f"the program cannot be written at StableHLO {target}: {first_line(e)}; "
+            "it may use what came later than that version"
+        ) from e
+    finally:
+        handler.detach()
+
+
+def _place(loc: ir.Location) -> str:
+    return str(read_location(loc) or "unknown location")
+
+
+def _foreign_ops(module: ir.Module) -> str:
+    """Names of the operations that no StableHLO version has."""
+    names: dict[str, None] = {}
+
+    def visit(op: Any) -> Any:
+        if op.name.partition(".")[0] not in ("builtin", "func", "stablehlo"):
+            names[op.name] = None
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return ", ".join(names)
 
 
 def _check_version(version: str) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Final
 
 from relax2xla.errors import StableHLOParseError
+from relax2xla.ir.expr import Function, GlobalVar
+from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type
+from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.mlir import first_line, ir
+from relax2xla.stablehlo.reader import read
 
 
 def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Module:
@@ -48,6 +53,31 @@ def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Modu
                 f"the program cannot be specialised for the inputs {shapes}: {first_line(e)}"
             ) from e
         return ir.Module.parse(refined)
+
+
+# Rows whose result's shape is that of a value: they have to be refined, not only retyped.
+DYNAMIC: Final = frozenset(
+    f"relax.stablehlo.{name}"
+    for name in (
+        "dynamic_broadcast_in_dim",
+        "dynamic_conv",
+        "dynamic_gather",
+        "dynamic_iota",
+        "dynamic_pad",
+        "dynamic_reshape",
+        "get_dimension_size",
+        "real_dynamic_slice",
+        "set_dimension_size",
+    )
+)
+
+
+def static_program(mod: IRModule, func: Function, inputs: Sequence[TensorStructInfo]) -> IRModule:
+    """``func`` of ``mod``, a program of rows, as the function ``main`` for static ``inputs``."""
+    main = GlobalVar("main")
+    rest = {g: f for g, f in mod.relax_functions().items() if "global_symbol" not in f.attrs}
+    entry = func.replace(attrs={"global_symbol": "main"})
+    return read(specialise(emit(IRModule({main: entry, **rest}, mod.attrs)), inputs))
 
 
 def _bytecode(module: ir.Module) -> bytes:

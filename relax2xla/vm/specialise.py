@@ -20,6 +20,7 @@ from relax2xla.ir import (
     If,
     IRModule,
     MatchCast,
+    Op,
     PrimStructInfo,
     PrimValue,
     SeqExpr,
@@ -36,6 +37,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
+from relax2xla.stablehlo.specialise import DYNAMIC, static_program
 from relax2xla.transform.legalize import flatten_info, legalize_function
 
 
@@ -94,6 +96,10 @@ def specialise(
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
     func = _bind_known(func, known)
+    if env and _is_dynamic(func):
+        inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
+        mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
+        func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
     for rewrite in rewrites:
@@ -104,6 +110,23 @@ def specialise(
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal))
     return Program(_with_one_main(functions), outputs, pack)
+
+
+def _is_dynamic(func: Function) -> bool:
+    """Whether sizes of dimensions are values of the program: StableHLO of dynamic shapes."""
+    for b in bindings_of(func.body):
+        value = b.value
+        if isinstance(value, Call):
+            if isinstance(value.op, Op) and value.op.name in DYNAMIC:
+                return True
+            # A function of symbolic shapes serves all its callers, so its types stay as they are.
+            if isinstance(value.op, GlobalVar) and any(
+                isinstance(i, TensorStructInfo)
+                and not (i.dims is not None and all(isinstance(d, int) for d in i.dims))
+                for i in flatten_info(value.struct_info)
+            ):
+                return True
+    return False
 
 
 def _flatten_params(func: Function) -> Function:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES
-from relax2xla.errors import EmitError, UnsupportedError
+from relax2xla.errors import EmitError
 from relax2xla.ir import Attrs, ObjectStructInfo, Span, TensorStructInfo, TupleStructInfo
 from relax2xla.stablehlo import context
 from relax2xla.stablehlo.codecs import (

@@ -65,8 +65,32 @@ def test_wrong_version_and_form() -> None:
 def test_what_a_version_lacks() -> None:
     lowered = jax.jit(lambda x: x.astype("float4_e2m1fn")).lower(np.ones(2, "f"))
     mod = read(lowered.compiler_ir("stablehlo"))
-    with pytest.raises(EmitError, match=r"StableHLO 1\.0\.0"):
+    with pytest.raises(EmitError, match=r"StableHLO 1\.0\.0 lacks func\.func"):
         to_stablehlo(mod, "portable", "1.0.0")
+
+
+def test_the_operation_that_a_version_lacks() -> None:
+    text = PLAIN.replace("stablehlo.add %arg0, %arg0", "stablehlo.tan %arg0")
+    mod = read(
+        parse(
+            text.replace(
+                "%0 = stablehlo.tan %arg0 : tensor<2xf32>",
+                '%0 = stablehlo.tan %arg0 : tensor<2xf32> loc("layer")',
+            )
+        )
+    )
+    with pytest.raises(EmitError, match=r"StableHLO 1\.0\.0 lacks stablehlo\.tan .* at layer"):
+        to_stablehlo(mod, "portable", "1.0.0")
+    assert str(parse(to_stablehlo(mod, "portable"))) == text
+
+
+def test_no_version_has_chlo() -> None:
+    text = PLAIN.replace(
+        "stablehlo.add %arg0, %arg0 : tensor<2xf32>",
+        "chlo.erf %arg0 : tensor<2xf32> -> tensor<2xf32>",
+    )
+    with pytest.raises(EmitError, match=r"this program has chlo\.erf"):
+        to_stablehlo(read(parse(text)), "portable")
 
 
 BAD: list[tuple[str | bytes, str]] = [
