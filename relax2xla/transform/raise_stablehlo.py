@@ -165,6 +165,8 @@ class _Raiser:
             self.reasons[var] = "it has attributes of other dialects, which operators cannot hold"
             return None
         for guess in self.guesses(value):
+            if guess.value.struct_info_ != var.struct_info_:
+                continue
             matcher = Matcher(self.graph)
             for template in _templates(guess):
                 if matcher.matches(template, var):

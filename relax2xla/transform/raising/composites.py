@@ -407,14 +407,12 @@ def _attention(graph: Graph, call: Call) -> Guesses:
         yield Guess(relax("nn.attention", *operands, scale=factor, **mask))
         if bias is None or shape is None:
             continue
-        for operand in bias.args:
-            for level in reversed(list(graph.levels(operand))):
-                own = shape_of(level.expr)
-                if own is not None and len(own) <= 4:
-                    b = hole(own, dtype, "bias")
-                    yield Guess(
-                        relax("nn.attention_bias", *operands, b, scale=factor, **mask)
-                    )
+        # The smallest tensor from which the bias may be broadcast comes first.
+        levels = [shape_of(lv.expr) for operand in bias.args for lv in graph.levels(operand)]
+        for own in sorted((s for s in set(levels) if s is not None), key=math.prod):
+            if len(own) <= 4:
+                b = hole(own, dtype, "bias")
+                yield Guess(relax("nn.attention_bias", *operands, b, scale=factor, **mask))
 
 
 # ---- contractions of narrow floats

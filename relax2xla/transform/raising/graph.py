@@ -26,6 +26,7 @@ from relax2xla.ir import (
     Op,
     SeqExpr,
     TensorStructInfo,
+    TupleGetItem,
     Var,
     VarBinding,
 )
@@ -254,6 +255,8 @@ class Graph:
             name = row_name(node)
             if below is None or source is None or not isinstance(node, Call):
                 return
+            if "discardable" in node.attrs:
+                return  # A level beyond would lose them.
             if name == "broadcast_in_dim":
                 count = np.cumsum([0] + [d != 1 for d in own])
                 to = node.attrs["broadcast_dimensions"]
@@ -272,6 +275,8 @@ class Graph:
         visited: set[int] = set()
         while queue and seen < 40:
             node = self.value(queue.popleft())
+            if isinstance(node, TupleGetItem):
+                node = self.value(node.tuple_value)
             if id(node) in visited or not isinstance(node, Call):
                 continue
             visited.add(id(node))

@@ -141,6 +141,14 @@ class Matcher:
         self.graph = graph
         self.bound: dict[Expr, Expr] = {}
         self.inner: dict[Expr, None] = {}
+        # Pairs that matched: templates share their parts.
+        self._done: dict[tuple[int, Expr, bool], None] = {}
+
+    def _state(self) -> tuple[Any, ...]:
+        return dict(self.bound), dict(self.inner), dict(self._done)
+
+    def _restore(self, state: tuple[Any, ...]) -> None:
+        self.bound, self.inner, self._done = state
 
     def matches(self, template: Expr, var: Var) -> bool:
         """Whether ``var`` is computed as ``template`` says."""
@@ -159,6 +167,9 @@ class Matcher:
             return self._node(template, actual)
         if exact and want != shape_of(actual):
             return False
+        pair = (id(template), self.graph.leaf(actual), exact)
+        if pair in self._done:
+            return True
         number = _splat(template)
         if number is not None:
             known = graph.splat(actual)
@@ -166,12 +177,13 @@ class Matcher:
         source, axes = _deepest(template)
         for level in graph.levels(actual):
             if self._fits(source, axes, level):
-                saved = dict(self.bound), dict(self.inner)
+                saved = self._state()
                 if self._node(source, level.expr):
                     if not isinstance(source, Var | Constant):
                         self.inner.update(dict.fromkeys(level.trail))
+                    self._done[pair] = None
                     return True
-                self.bound, self.inner = saved
+                self._restore(saved)
         return False
 
     def _fits(self, source: Expr, axes: tuple[int, ...], level: Level) -> bool:
@@ -230,13 +242,13 @@ class Matcher:
         flips = name in COMMUTATIVE or attrs.get("comparison_direction") in ("EQ", "NE")
         orders = (node.args, node.args[::-1]) if flips else (node.args,)
         for args in orders:
-            saved = dict(self.bound), dict(self.inner)
+            saved = self._state()
             if all(
                 self.unify(t, a, exact=not elementwise)
                 for t, a in zip(template.args, args, strict=True)
             ):
                 return True
-            self.bound, self.inner = saved
+            self._restore(saved)
         return False
 
     def private(self, root: Var) -> bool:

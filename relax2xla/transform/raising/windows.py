@@ -24,10 +24,9 @@ from relax2xla.op._lower import (
     tensor_info,
 )
 from relax2xla.op.nn._spatial import SPATIAL
-from relax2xla.op.sorting import argmax as argmax_op
 from relax2xla.transform.raising.common import core, hole, last, like
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
-from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.match import Guess, lowered
 from relax2xla.transform.raising.rows import CONV, conv_attrs, reduction_row
 
 Guesses = Iterator[Guess]
@@ -191,8 +190,12 @@ def _conv_transpose(graph: Graph, call: Call) -> Guesses:
     if groups == 1:
         space = [kernel.index(c) for c in SPATIAL[n]]
         flipped = relax("flip", call.args[1], axis=space)
-        # Turned twice is not turned at all.
-        yield Guess(relax(f"nn.conv{n}d_transpose", call.args[0], flipped, **attrs), (call,))
+        made = relax(f"nn.conv{n}d_transpose", call.args[0], flipped, **attrs)
+        again = lowered(made)
+        # Turned twice is not turned at all: the rest must be this row.
+        if isinstance(again, Call) and row_name(again) == "convolution":
+            form = Call(again.op, call.args, again.attrs, again.sinfo_args)
+            yield Guess(made, (form,))
 
 
 # ---- order
@@ -238,12 +241,29 @@ def _argmax(graph: Graph, call: Expr) -> Guesses:
 
 
 def _positions(x: Expr, axis: int, name: str) -> Expr:
-    """The lowering of argmax or argmin before it converts the positions to int64."""
-    lowering: Any = argmax_op.get(f"relax.{name}").lowering
-    node = lowering(x, axis, False)
-    while not isinstance(node, TupleGetItem):
-        node = node.args[0]
-    return node
+    """The positions as JAX reduces them: its region tests for NaN whatever the dtype."""
+    shape, dtype = shape_of(x) or (), dtype_of(x)
+    value, index = tensor_info((), dtype), tensor_info((), "int32")
+    kept = [d for i, d in enumerate(shape) if i != axis]
+
+    def better(a: Expr, i: Expr, b: Expr, j: Expr) -> list[Expr]:
+        wins = compare(a, b, "GT" if name == "argmax" else "LT")
+        wins = hlo("or", wins, compare(a, a, "NE"))
+        first = hlo("and", compare(a, b, "EQ"), compare(i, j, "LT"))
+        return [select(wins, a, b), select(hlo("or", wins, first), i, j)]
+
+    init = identity_of("maximum" if name == "argmax" else "minimum", dtype)
+    pair = hlo(
+        "reduce",
+        x,
+        iota(shape, axis, "int32"),
+        scalar(init, dtype),
+        scalar(0, "int32"),
+        region([("a", value), ("i", index), ("b", value), ("j", index)], better),
+        dimensions=(axis,),
+        out=(tensor_info(kept, dtype), tensor_info(kept, "int32")),
+    )
+    return pair[1]
 
 
 def _before(descending: bool, dtype: str, positions: str = "") -> Function:
