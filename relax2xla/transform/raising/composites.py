@@ -41,6 +41,7 @@ from relax2xla.transform.raising.windows import WINDOWS
 
 Guesses = Iterator[Guess]
 Pattern = Callable[[Graph, Any], Guesses]
+How = tuple[bool, bool, bool]
 
 
 def times(x: Expr, value: float) -> Expr:
@@ -241,7 +242,7 @@ def _square_forms(row: bool) -> Callable[[Expr], Expr]:
 
 
 def _normalised(
-    x: Expr, axes: Sequence[int], epsilon: float, how: tuple[bool, bool, bool], centred: bool
+    x: Expr, axes: Sequence[int], epsilon: float, how: How, centred: bool
 ) -> Expr:
     """``(x - mean) / sqrt(variance + epsilon)``; without the mean where not ``centred``.
 
@@ -257,18 +258,22 @@ def _normalised(
     return hlo("multiply", x, spread(hlo("rsqrt", power), shape, axes))
 
 
-def _epsilon(graph: Graph, call: Call) -> tuple[float, tuple[int, ...]] | None:
-    """The number that is added before the (reciprocal) root, and the axes of the mean before."""
-    root = graph.find(call, "rsqrt") or graph.find(call, "sqrt")
-    added = None if root is None else graph.find(root, "add")
-    power = None if added is None else graph.find(added, "reduce")
-    if added is None:
+def _epsilon(graph: Graph, call: Call) -> tuple[float, tuple[int, ...], list[How]] | None:
+    """The number that is added before the (reciprocal) root, the axes of the mean before, and in
+    which ways the rows may be written.
+    """
+    root = graph.find(call, "rsqrt", 20) or graph.find(call, "sqrt", 20)
+    added = None if root is None else graph.find(root, "add", 4)
+    if root is None or added is None:
         return None
+    power = graph.find(added, "reduce")
     axes = () if power is None else tuple(power.attrs["dimensions"])
+    squared = power is not None and row_name(graph.value(power.args[0])) == "chlo.square"
+    ways = [(factor, squared, row_name(root) == "sqrt") for factor in (True, False)]
     for operand in added.args:
         known = graph.splat(operand)
         if known is not None:
-            return shortest(known), axes
+            return shortest(known), axes, ways
     return None
 
 
@@ -280,9 +285,6 @@ def _affine(x: Expr, dtype: str, parameters: Sequence[tuple[str, Expr]], axes: A
     return x
 
 
-_HOW: Final = tuple(product((True, False), (False, True), (False, True)))
-
-
 def _layer_norm(graph: Graph, call: Call) -> Guesses:
     """``(x - mean) / sqrt(var + eps) * gamma + beta`` over some axes; gamma and beta may lack.
 
@@ -292,7 +294,7 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
     shape, dtype = shape_of(call), dtype_of(call)
     if found is None or shape is None or not found[1] or not is_float(dtype):
         return
-    epsilon, axes = found
+    epsilon, axes, ways = found
     if max(axes) >= len(shape):
         return
     x = hole(shape, dtype)
@@ -305,7 +307,7 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
         kwargs: dict[str, Any] = {"axes": shown, "epsilon": epsilon}
         present = ([("multiply", gamma)] if scale else []) + ([("add", beta)] if center else [])
 
-        def form(how: Any, centred: bool, present: Any = present) -> Expr:
+        def form(how: How, centred: bool, present: Any = present) -> Expr:
             def body(y: Expr) -> Expr:
                 y = _normalised(y, axes, epsilon, how, centred)
                 return _affine(y, dtype_of(y), present, axes)
@@ -317,10 +319,10 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
             beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
             center=center, scale=scale, **kwargs,
         )
-        yield Guess(norm, (form(how, True) for how in _HOW))
+        yield Guess(norm, (form(how, True) for how in ways))
         if scale and not center:
             rms = relax("nn.rms_norm", x, gamma, **kwargs)
-            yield Guess(rms, (form(how, False) for how in _HOW))
+            yield Guess(rms, (form(how, False) for how in ways))
     if kind == "add" and len(shape) > 2:
         for channel in (a for a in range(len(shape)) if a not in axes):
             parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
@@ -338,7 +340,7 @@ def _group_norm(graph: Graph, call: Call) -> Guesses:
     shape, split = shape_of(call), shape_of(inner)
     if found is None or shape is None or split is None or len(split) != len(shape) + 1:
         return
-    epsilon, axes = found
+    epsilon, axes, _ = found
     for channel in range(len(shape)):
         if channel + 1 in axes and split[: channel] == shape[:channel]:
             dtype = dtype_of(call)

@@ -16,13 +16,11 @@ import numpy as np
 
 from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.ir import (
-    BindingBlock,
     Call,
     Constant,
     Expr,
     Function,
     If,
-    MatchCast,
     Op,
     SeqExpr,
     TensorStructInfo,
@@ -109,6 +107,7 @@ class Graph:
         # Functions that are regions of rows other than control flow: they stay as they are.
         self.closed: set[Expr] = set()
         self._splats: dict[Expr, Scalar | None] = {}
+        self._near: dict[int, dict[str, tuple[int, Call]]] = {}
         stack = [func.body]
         while stack:
             seq = stack.pop()
@@ -138,12 +137,14 @@ class Graph:
 
     def replace(self, var: Var, value: Expr) -> None:
         """Note that ``var`` is ``value`` from now on."""
+        self._near.clear()
         self._count(self.defs[var], -1)
         self.defs[var] = value
         self._count(value, 1)
 
     def drop(self, var: Expr) -> None:
         """Note that the binding of ``var`` is gone."""
+        self._near.clear()
         self._count(self.defs.pop(var), -1)
 
     # ---- looking through
@@ -269,29 +270,27 @@ class Graph:
             else:
                 return
 
-    def find(self, root: Expr, name: str, skip: int = 0) -> Call | None:
-        """The nearest row ``name`` that ``root`` is computed from (breadth first, 40 rows)."""
-        queue, seen = deque([root]), 0
-        visited: set[int] = set()
-        while queue and seen < 40:
+    def find(self, root: Expr, name: str, limit: int = 40) -> Call | None:
+        """The nearest row ``name`` that ``root`` is computed from, breadth first."""
+        top = self.value(root)
+        near = self._near.get(id(top))
+        if near is None:
+            near = self._near[id(top)] = self._above(top)
+        at, call = near.get(name, (limit, None))
+        return call if at < limit else None
+
+    def _above(self, top: Expr) -> dict[str, tuple[int, Call]]:
+        """The first of each kind of row among the 40 nearest, with its place in the order."""
+        queue, visited = deque([top]), set[int]()
+        found: dict[str, tuple[int, Call]] = {}
+        while queue and len(visited) < 40:
             node = self.value(queue.popleft())
             if isinstance(node, TupleGetItem):
                 node = self.value(node.tuple_value)
             if id(node) in visited or not isinstance(node, Call):
                 continue
+            if name := row_name(node):
+                found.setdefault(name, (len(visited), node))
             visited.add(id(node))
-            seen += 1
-            if row_name(node) == name:
-                if not skip:
-                    return node
-                skip -= 1
             queue.extend(node.args)
-        return None
-
-
-def bindings_in(blocks: tuple[BindingBlock, ...]) -> Iterator[VarBinding | MatchCast]:
-    """All bindings of blocks."""
-    for block in blocks:
-        for b in block.bindings:
-            if isinstance(b, VarBinding | MatchCast):
-                yield b
+        return found
