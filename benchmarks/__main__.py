@@ -8,6 +8,7 @@ import importlib
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
+    "stablehlo": "programs of openxla/stablehlo there and back, and what reading and writing cost",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 

@@ -92,7 +92,7 @@ def to_jax(mod: IRModule | Function, name: str = "main") -> Callable[..., Any]:
         return call(*args)
 
     function.__name__ = function.__qualname__ = name
-    function.__signature__ = call.__signature__  # pyright: ignore[reportFunctionMemberAccess]
+    function.__signature__ = call.__signature__
     function.__doc__ = f"The Relax function {name}, compiled by XLA."
     return function
 

@@ -335,7 +335,7 @@ def read_attr(codec: str, a: ir.Attribute) -> Any:
         value = bijection.read(a)
         if bijection.write(value) == a:
             return value
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         pass  # Another form of the attribute than the codec's: the text says it all.
     return Attrs({TEXT: str(a)})
 

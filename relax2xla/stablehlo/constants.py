@@ -93,9 +93,9 @@ def _may_be_resource(op: Any) -> bool:
 
 def write_resource(data: Array, t: ir.Type, name: str, alignment: int) -> ir.Attribute:
     """The ``dense_resource`` attribute that :func:`read_resource` reads."""
-    raw = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+    raw: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     get: Any = ir.DenseResourceElementsAttr.get_from_buffer
-    return get(raw, name, t, alignment=alignment)
+    return get(memoryview(raw), name, t, alignment=alignment)
 
 
 def _from_text(text: str, dtype: DType, shape: Any) -> Array:

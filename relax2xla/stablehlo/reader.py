@@ -139,17 +139,17 @@ class _Reader:
             else:
                 self.gap(op.name, "not supported at the top of a module", op)
         # A mangled name must not hide a function that has this name by itself.
-        taken = {op.attributes["sym_name"].value for op in functions}
+        taken = {_symbol(op) for op in functions}
         for op in functions:
-            symbol = op.attributes["sym_name"].value
+            symbol = _symbol(op)
             self.symbols[symbol] = GlobalVar(_identifier(symbol, taken))
         attrs: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         for name, value in self.attributes(module.operation):
             if name == "sym_name":
-                attrs[name] = value.value
+                attrs[name] = _symbol(module.operation)
             else:
-                rest[name] = read_any(value)
+                rest[name] = self.any(module.operation, name, value)
         if rest:
             attrs[DISCARDABLE] = rest
         where = module.operation.location
@@ -159,13 +159,19 @@ class _Reader:
             attrs["prelude"] = prelude
         made = IRModule(attrs=attrs)
         for op in functions:
-            made[self.symbols[op.attributes["sym_name"].value]] = self.function(op)
+            made[self.symbols[_symbol(op)]] = self.function(op)
         return made
 
     def attributes(self, op: Any) -> list[tuple[str, Any]]:
         """Names and values of the attributes of ``op``, in MLIR's order."""
         held = op.attributes
-        return [(name, held[name]) for name in held]
+        made: list[tuple[str, Any]] = []
+        for name in held:
+            try:
+                made.append((name, held[name]))
+            except TypeError:
+                self.gap(op.name, f"jaxlib cannot show the attribute {name!r}", op)
+        return made
 
     def function(self, op: Any) -> Function:
         self.env, self.count = {}, 0
@@ -182,7 +188,7 @@ class _Reader:
             attrs["sym_name"] = symbol
         for name, value in inherent.items():
             if name not in _FUNC_ATTRS:
-                rest[name] = read_any(value)
+                rest[name] = self.any(op, name, value)
         if rest:
             attrs[DISCARDABLE] = rest
         region = op.regions[0]
@@ -197,10 +203,13 @@ class _Reader:
         ]
         arguments = inherent.get("arg_attrs")
         if arguments is not None:
-            held = {p.name_hint: read_any(a) for p, a in zip(params, arguments, strict=True)}
+            held = {
+                p.name_hint: self.any(op, "arg_attrs", a)
+                for p, a in zip(params, arguments, strict=True)
+            }
             attrs["arg_attrs"] = {name: value for name, value in held.items() if value}
         if "res_attrs" in inherent:
-            attrs["res_attrs"] = [read_any(a) for a in inherent["res_attrs"]]
+            attrs["res_attrs"] = [self.any(op, "res_attrs", a) for a in inherent["res_attrs"]]
         made = self.block(blocks[0], params, self.span(op.location))
         return made.replace(attrs=attrs) if attrs else made
 
@@ -280,7 +289,7 @@ class _Reader:
         args: list[Expr] = [env[v] for v in op.operands]
         args += regions
         held = op.attributes
-        attrs = self.row_attrs(op, row, held) if len(held) else EMPTY_ATTRS
+        attrs = self.row_attrs(op, row) if len(held) else EMPTY_ATTRS
         span = self.span(op.location)
         values = list(op.results)
         known = [self.sinfo(v.type, op, coarse=True) for v in values]
@@ -343,19 +352,26 @@ class _Reader:
             frame.bindings.append(VarBinding(item, TupleGetItem(var, i, span), span))
             self.env[value] = item
 
-    def row_attrs(self, op: Any, row: Row, held: Any) -> Attrs:
+    def any(self, op: Any, name: str, value: Any) -> Any:
+        """The value of an attribute of any kind."""
+        try:
+            return read_any(value)
+        except TypeError:
+            self.gap(op.name, f"jaxlib cannot show a part of the attribute {name!r}", op)
+            return None
+
+    def row_attrs(self, op: Any, row: Row) -> Attrs:
         """The attributes of an operation by the codecs of its row."""
         made: dict[str, Any] = {}
         rest: dict[str, Any] = {}
-        for name in held:
+        for name, value in self.attributes(op):
             codec = row.attrs.get(name)
             if codec is None:
                 if "." in name or row.mlir_name in OPEN:
-                    rest[name] = read_any(held[name])
+                    rest[name] = self.any(op, name, value)
                 else:
                     self.gap(op.name, f"the attribute {name!r} is not known", op)
                 continue
-            value = held[name]
             key = (codec, value)
             if key not in self.attrs:
                 self.attrs[key] = read_attr(codec.removeprefix("?"), value)
@@ -384,7 +400,9 @@ class _Reader:
         except (UnsupportedError, TypeError) as e:
             self.gap(op.name, str(e), op)
             made = Constant(0, info, span)
-        if rest := {n: read_any(op.attributes[n]) for n in op.attributes if n != "value"}:
+        # The value has been read; jaxlib cannot show one of complex elements.
+        rest = {n: self.any(op, n, op.attributes[n]) for n in op.attributes if n != "value"}
+        if rest:
             attrs[DISCARDABLE] = rest
         given = () if held is info else (info,)
         if attrs or given or row.mlir_name != CONSTANT:
@@ -414,7 +432,7 @@ class _Reader:
             for value in values:
                 self.env[value] = Var(self.fresh("v"), ObjectStructInfo())
             return
-        rest = {n: read_any(op.attributes[n]) for n in op.attributes if n != "callee"}
+        rest = {n: self.any(op, n, a) for n, a in self.attributes(op) if n != "callee"}
         info = results([self.sinfo(v.type, op, coarse=True) for v in values])
         cast = self.cast(op, values) if self.loose_types else None
         args = [self.env[v] for v in op.operands]
@@ -462,6 +480,14 @@ class _Reader:
 def _operations(block: Any) -> Iterator[Any]:
     """The operations of a block; jaxlib's own iterator starts anew in every ``for``."""
     yield from block.operations
+
+
+def _symbol(op: Any) -> str:
+    """The name of a function or module."""
+    try:
+        return op.attributes["sym_name"].value
+    except RuntimeError as e:
+        raise UnsupportedError(f"the name of a {op.name} is not UTF-8") from e
 
 
 def _is_parsed(loc: ir.Location) -> bool:

@@ -7,14 +7,20 @@ from typing import Any, Literal
 
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
+from relax2xla.stablehlo import bytecode
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 
 Form = Literal["text", "bytecode", "portable"]
-BYTECODE_MAGIC = b"ML\xefR"
+BYTECODE_MAGIC = bytecode.MAGIC
+_TOO_LARGE = "the program asks for more memory than there is; is it damaged?"
 _LACKING = re.compile(r"failed to legalize operation 'vhlo\.(\w+)_v\d+'")
+# Strings of text: what makes them the value of an attribute, the string, and what follows.
+_STRING = re.compile(rb'(=\s*)?"((?:[^"\\\n]|\\.)*)"(\s*[,}>])?')
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
+_HIGH = re.compile(rb"\\[89A-Fa-f][0-9A-Fa-f]")
 _DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 
 
@@ -55,7 +61,7 @@ def serialize(
 
 def _portable(module: ir.Module, target: str) -> bytes:
     said: list[str] = []
-    handler = module.context.attach_diagnostic_handler(
+    handler: Any = module.context.attach_diagnostic_handler(
         lambda d: said.append(f"{d.message} (at {_place(d.location)})") is None
     )
     try:
@@ -119,6 +125,8 @@ def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
     if not data.strip():
         raise StableHLOParseError("the StableHLO program is empty")
     binary = data.startswith(BYTECODE_MAGIC)
+    if binary:
+        bytecode.check(data)
     if binary and b"StableHLO_v" in data[:64]:
         return _parse_portable(data, ctx)
     if not binary and b"\0" in data:
@@ -126,6 +134,8 @@ def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
             "neither MLIR text nor bytecode: it has zero bytes, but does not start with "
             f"{BYTECODE_MAGIC!r}"
         )
+    if not binary and _HIGH.search(data):
+        _check_escapes(data)
     try:
         if binary:
             return ir.Module.parse(data, ctx)
@@ -134,6 +144,24 @@ def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
         raise StableHLOParseError(f"neither MLIR bytecode nor UTF-8 text: {e}") from e
     except (ir.MLIRError, ValueError) as e:
         raise StableHLOParseError(_explain(str(e), data, binary)) from e
+    except MemoryError as e:
+        raise StableHLOParseError(_TOO_LARGE) from e
+
+
+def _check_escapes(data: bytes) -> None:
+    """StableHLOParseError for a string that is no UTF-8, unless it is the value of an attribute.
+
+    jaxlib ends the process where it should show such a name or location.
+    """
+    for found in _STRING.finditer(data):
+        try:
+            _ESCAPE.sub(lambda e: bytes([int(e[1], 16)]), found[2]).decode()
+        except UnicodeDecodeError:
+            if found[1] and found[3]:
+                continue
+            line = data.count(b"\n", 0, found.start(2)) + 1
+            text = found[2][:60].decode(errors="replace")
+            raise StableHLOParseError(f'line {line}: the name "{text}" is not UTF-8') from None
 
 
 def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
@@ -145,6 +173,8 @@ def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
     except (ir.MLIRError, ValueError) as e:
         reason = "; ".join(said) or first_line(e)
         raise StableHLOParseError(f"not a readable portable artefact: {reason}") from e
+    except MemoryError as e:
+        raise StableHLOParseError(_TOO_LARGE) from e
     finally:
         handler.detach()
 

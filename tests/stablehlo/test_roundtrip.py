@@ -18,7 +18,9 @@ from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import stablehlo as hlo
 
-from .jax_programs import PROGRAMS
+from . import jax_more, jax_programs
+
+PROGRAMS = [*jax_programs.PROGRAMS, *jax_more.PROGRAMS]
 
 TESTDATA = Path(__file__).parents[3] / "shared" / "stablehlo_testdata" / "testdata"
 F32 = TensorStructInfo((4,), "float32")
@@ -43,6 +45,29 @@ def check(module: ir.Module) -> IRModule:
 @pytest.mark.parametrize(("fn", "args"), [p[1:] for p in PROGRAMS], ids=[p[0] for p in PROGRAMS])
 def test_jax_program(fn: Any, args: Any) -> None:
     check(jax.jit(fn).lower(*args).compiler_ir("stablehlo"))
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"), [p[1:] for p in jax_more.X64], ids=[p[0] for p in jax_more.X64]
+)
+def test_jax_program_of_64_bits(fn: Any, args: Any) -> None:
+    with jax.enable_x64(True):
+        module = jax.jit(fn).lower(*args).compiler_ir("stablehlo")
+    assert "64" in str(module)
+    check(module)
+
+
+@pytest.mark.parametrize(
+    ("make", "value"), [p[1:] for p in jax_more.SHARDED], ids=[p[0] for p in jax_more.SHARDED]
+)
+def test_jax_collectives_on_eight_devices(make: Any, value: Any) -> None:
+    mesh = jax.sharding.AbstractMesh((8,), ("x",))
+    traced = jax.jit(make(mesh)).trace(value)
+    check(traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo"))
+
+
+def test_enough_programs() -> None:
+    assert len(PROGRAMS) + len(jax_more.X64) + len(jax_more.SHARDED) >= 130
 
 
 def test_jax_sharding() -> None:

@@ -103,7 +103,7 @@ BAD: list[tuple[str | bytes, str]] = [
     (b"\x00\x01\x02", "zero bytes"),
     (b"\xff\xfe", "UTF-8"),
     (to_stablehlo(MOD, "bytecode")[:60], "bytecode"),
-    (to_stablehlo(MOD, "portable")[:60], "portable"),
+    (to_stablehlo(MOD, "portable")[:60], "ends within a section"),
 ]
 
 
