@@ -50,6 +50,7 @@ from relax2xla.stablehlo.codecs import (
     type_to_sinfo,
 )
 from relax2xla.stablehlo.constants import read_elements, read_resource
+from relax2xla.stablehlo.dims import tied
 from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
@@ -211,6 +212,8 @@ class _Reader:
         if "res_attrs" in inherent:
             attrs["res_attrs"] = [self.any(op, "res_attrs", a) for a in inherent["res_attrs"]]
         made = self.block(blocks[0], params, self.span(op.location))
+        if self.loose_types:
+            made = tied(made)
         return made.replace(attrs=attrs) if attrs else made
 
     def block(self, block: Any, params: list[Var], span: Span | None) -> Function:

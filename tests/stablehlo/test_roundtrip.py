@@ -219,6 +219,45 @@ def test_symbolic_dimensions_are_tied() -> None:
     assert added.var.struct_info == param.struct_info
 
 
+def dims_of(text: str) -> list[str]:
+    """Dimensions of the parameters and of the result of ``main``, after the round trip."""
+    main = check(parse(text))["main"]
+    infos = [*(p.struct_info for p in main.params), main.ret_struct_info]
+    return [str(d) for i in infos for d in i.dims or ["unknown"]]
+
+
+def test_dimensions_that_the_program_proves_equal() -> None:
+    t = "tensor<?xf32>"
+    added = f"func.func @main(%a: {t}, %b: {t}) -> {t} {{ %0 = stablehlo.add %a, %b : {t} return %0 : {t} }}"
+    assert len(set(dims_of(added))) == 1
+    dotted = """func.func @main(%a: tensor<?x?xf32>, %b: tensor<?x?xf32>) -> tensor<?x?xf32> {
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+      return %0 : tensor<?x?xf32> }"""
+    m, k, k2, n, m2, n2 = dims_of(dotted)
+    assert (k, m, n) == (k2, m2, n2)
+    assert len({m, k, n}) == 3
+    shaped = f"""func.func @main(%a: tensor<?x4xf32>) -> {t} {{
+      %c = stablehlo.constant dense<4> : tensor<i32>
+      %0 = stablehlo.get_dimension_size %a, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+      %1 = stablehlo.multiply %0, %c : tensor<i32>
+      %2 = stablehlo.reshape %1 : (tensor<i32>) -> tensor<1xi32>
+      %3 = stablehlo.dynamic_reshape %a, %2 : (tensor<?x4xf32>, tensor<1xi32>) -> {t}
+      return %3 : {t} }}"""
+    assert dims_of(shaped) == ["s0", "4", "s0 * 4"]
+
+
+def test_what_a_branch_may_say_is_no_proof() -> None:
+    t = "tensor<?xf32>"
+    text = f"""func.func @main(%p: tensor<i1>, %a: {t}, %b: {t}) -> {t} {{
+      %0 = "stablehlo.if"(%p) ({{
+        %1 = stablehlo.add %a, %b : {t}
+        stablehlo.return %1 : {t}
+      }}, {{ stablehlo.return %a : {t} }}) : (tensor<i1>) -> {t}
+      return %0 : {t} }}"""
+    _, a, b, _ = dims_of(text)
+    assert a != b
+
+
 def test_splat_costs_nothing() -> None:
     mod = read(parse(TEXTS["splat_of_a_terabyte"]))
     value = mod["main"].body.blocks[0].bindings[0].value
