@@ -26,6 +26,7 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    If,
     IRModule,
     Op,
     SeqExpr,
@@ -111,6 +112,7 @@ class _Raiser:
         self.changed = False
         self.reasons: dict[Expr, str] = {}
         self.seen: set[Expr] = set()
+        self.done: dict[int, SeqExpr] = {}
 
     def kept(self) -> Reasons:
         """Rows that stayed, in order, but not those of regions."""
@@ -122,11 +124,13 @@ class _Raiser:
         return made
 
     def function(self, func: Function) -> Function:
-        """``func`` with a raised body."""
-        return func.replace(body=self.seq(func.body))
+        """``func`` with a raised body; no recursion, however deep loops and branches nest."""
+        for seq in reversed(self.graph.seqs):
+            self.done[id(seq)] = self.seq(seq)
+        return func.replace(body=self.done[id(func.body)])
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
-        """All bindings of a sequence, the last first."""
+        """All bindings of a sequence, the last first; those inside it are done."""
         blocks: list[BindingBlock] = []
         for block in reversed(seq.blocks):
             out: list[Binding] = []
@@ -143,8 +147,13 @@ class _Raiser:
         if b.var not in graph.defs:
             return []  # Part of a pattern.
         value = b.value
-        if isinstance(value, Function) and b.var not in graph.closed:
-            return [VarBinding(b.var, self.function(value), b.span)]
+        if isinstance(value, Function):
+            if b.var in graph.closed:
+                return [b]
+            return [VarBinding(b.var, value.replace(body=self.done[id(value.body)]), b.span)]
+        if isinstance(value, If):
+            branches = (self.done[id(x)] for x in (value.true_branch, value.false_branch))
+            return [VarBinding(b.var, If(value.cond, *branches, value.span), b.span)]
         made = self.guess(b.var, value)
         if made is None:
             return [b]
@@ -189,8 +198,8 @@ class _Raiser:
         for pattern in PATTERNS.get(_anchor(value), ()):
             try:
                 yield from pattern(self.graph, value)
-            except (TVMError, KeyError, IndexError, ValueError, TypeError):
-                continue  # The rows are not what the pattern supposed.
+            except TVMError:
+                continue  # An operator refuses the shapes or dtypes that were supposed.
         rule = TABLE.get(row_name(value))
         if rule is not None and isinstance(value, Call):
             try:
@@ -231,7 +240,11 @@ def _bind_all(root: Expr, b: VarBinding, out: list[Binding]) -> Expr:
     last = done[id(root)]
     if isinstance(last, Call):
         last = Call(
-            last.op, last.args, last.attrs, last.sinfo_args, b.value.span,
+            last.op,
+            last.args,
+            last.attrs,
+            last.sinfo_args,
+            b.value.span,
             struct_info=last.struct_info_,
         )
     return last

@@ -75,6 +75,16 @@ def _gelu_power(x: Expr) -> Expr:
     return hlo("multiply", times(x, 0.5), plus(hlo("tanh", inner), 1.0))
 
 
+def _sigmoid_parts(x: Expr) -> Expr:
+    """JAX: ``1 / (1 + e^-x)``, which is what XLA makes of ``logistic``."""
+    below = plus(hlo("exponential", hlo("negate", x)), 1.0)
+    return hlo("divide", full_like(x, 1.0), below)
+
+
+def _silu_parts(x: Expr) -> Expr:
+    return hlo("multiply", x, _sigmoid_parts(x))
+
+
 def _relu6_two(x: Expr) -> Expr:
     return hlo("minimum", hlo("maximum", x, full_like(x, 0)), full_like(x, 6))
 
@@ -83,6 +93,8 @@ FORMS: Final[dict[str, tuple[Callable[[Expr], Expr], ...]]] = {
     "nn.gelu": (_gelu_erfc,),
     "nn.gelu_tanh": (_gelu_cube, _gelu_power),
     "nn.relu6": (_relu6_two,),
+    "nn.silu": (_silu_parts,),
+    "sigmoid": (_sigmoid_parts,),
 }
 
 
@@ -97,8 +109,10 @@ def _one(*names: str) -> Pattern:
             if name.startswith("is"):
                 made = row_name(graph.value(call.args[0]))
                 x = hole(shape, dtype_of(call.args[0]))
-                if dtype != "bool" or not is_float(dtype_of(x)) or (made == "abs") == (
-                    name == "isnan"
+                if (
+                    dtype != "bool"
+                    or not is_float(dtype_of(x))
+                    or (made == "abs") == (name == "isnan")
                 ):
                     continue
             else:
@@ -157,9 +171,25 @@ def _softmax(name: str) -> Pattern:
             return
         axis = last(total.attrs["dimensions"][0], len(shape))
         if -1 <= axis < len(shape) and is_float(dtype_of(call)):
-            yield Guess(relax(name, like(call), axis=axis))
+            x = like(call)
+            yield Guess(relax(name, x, axis=axis), (_plain_softmax(name, x, axis % len(shape)),))
 
     return pattern
+
+
+def _plain_softmax(name: str, data: Expr, axis: int) -> Expr:
+    """JAX: as our lowering, without its guard against rounding above 0."""
+
+    def lower(x: Expr) -> Expr:
+        shape = shape_of(x) or ()
+        z = hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape, [axis]))
+        e = hlo("exponential", z)
+        total = reduce(e, "add", [axis])
+        if name == "nn.softmax":
+            return hlo("divide", e, spread(total, shape, [axis]))
+        return hlo("subtract", z, spread(hlo("log", total), shape, [axis]))
+
+    return in_float32(lower, data)
 
 
 def _statistics(*names: str) -> Pattern:
@@ -241,9 +271,7 @@ def _square_forms(row: bool) -> Callable[[Expr], Expr]:
     return lambda x: chlo("square", x) if row else hlo("multiply", x, x)
 
 
-def _normalised(
-    x: Expr, axes: Sequence[int], epsilon: float, how: How, centred: bool
-) -> Expr:
+def _normalised(x: Expr, axes: Sequence[int], epsilon: float, how: How, centred: bool) -> Expr:
     """``(x - mean) / sqrt(variance + epsilon)``; without the mean where not ``centred``.
 
     ``how``: mean by a factor, square as a row, reciprocal root by division.
@@ -315,9 +343,13 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
             return in_float32(body, x)
 
         norm = relax(
-            "nn.layer_norm", x, gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
+            "nn.layer_norm",
+            x,
+            gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
             beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
-            center=center, scale=scale, **kwargs,
+            center=center,
+            scale=scale,
+            **kwargs,
         )
         yield Guess(norm, (form(how, True) for how in ways))
         if scale and not center:
@@ -327,8 +359,14 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
         for channel in (a for a in range(len(shape)) if a not in axes):
             parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
             yield Guess(
-                relax("nn.instance_norm", x, *parameters, channel_axis=channel, axes=list(axes),
-                      epsilon=epsilon)
+                relax(
+                    "nn.instance_norm",
+                    x,
+                    *parameters,
+                    channel_axis=channel,
+                    axes=list(axes),
+                    epsilon=epsilon,
+                )
             )
 
 
@@ -336,20 +374,28 @@ def _group_norm(graph: Graph, call: Call) -> Guesses:
     """Channels as (group, channel of the group), normalised over the latter and other axes."""
     end = core(graph, call)
     inner = graph.value(end.args[0]) if end.args else end
-    found = _epsilon(graph, inner) if row_name(inner) == "add" else None
+    found = None
+    if isinstance(inner, Call) and row_name(inner) == "add":
+        found = _epsilon(graph, inner)
     shape, split = shape_of(call), shape_of(inner)
     if found is None or shape is None or split is None or len(split) != len(shape) + 1:
         return
     epsilon, axes, _ = found
     for channel in range(len(shape)):
-        if channel + 1 in axes and split[: channel] == shape[:channel]:
+        if channel + 1 in axes and split[:channel] == shape[:channel]:
             dtype = dtype_of(call)
             x = hole(shape, dtype)
             parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
             yield Guess(
-                relax("nn.group_norm", x, *parameters, num_groups=split[channel],
-                      channel_axis=channel, epsilon=epsilon,
-                      axes=[a - 1 if a > channel else a for a in axes if a != channel + 1])
+                relax(
+                    "nn.group_norm",
+                    x,
+                    *parameters,
+                    num_groups=split[channel],
+                    channel_axis=channel,
+                    epsilon=epsilon,
+                    axes=[a - 1 if a > channel else a for a in axes if a != channel + 1],
+                )
             )
 
 
@@ -365,17 +411,31 @@ def _batch_norm(graph: Graph, call: Call) -> Guesses:
     for axis in (i for i, d in enumerate(shape) if d == vector[0]):
         names = ("gamma", "beta", "mean", "var")
         parameters = [hole(vector, dtype, n) for n in names]
-        norm = relax("nn.batch_norm", hole(shape, dtype), *parameters, axis=axis,
-                     epsilon=found[0], training=False)
+        norm = relax(
+            "nn.batch_norm",
+            hole(shape, dtype),
+            *parameters,
+            axis=axis,
+            epsilon=found[0],
+            training=False,
+        )
         yield Guess(TupleGetItem(norm, 0))
 
 
 def _batch_norm_row(graph: Graph, call: Call) -> Guesses:
     """The row ``batch_norm_inference``."""
     x, scale, offset, mean, variance = call.args
-    norm = relax("nn.batch_norm", x, scale, offset, mean, variance,
-                 axis=call.attrs["feature_index"], epsilon=float(call.attrs["epsilon"]),
-                 training=False)
+    norm = relax(
+        "nn.batch_norm",
+        x,
+        scale,
+        offset,
+        mean,
+        variance,
+        axis=call.attrs["feature_index"],
+        epsilon=float(call.attrs["epsilon"]),
+        training=False,
+    )
     yield Guess(TupleGetItem(norm, 0), (call,))
 
 
@@ -489,7 +549,12 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         _one("nn.gelu", "nn.gelu_tanh", "nn.silu"),
         _layer_norm,
     ),
-    "divide": (_softmax("nn.softmax"), _statistics("variance", "mean"), _layer_norm),
+    "divide": (
+        _one("sigmoid"),
+        _softmax("nn.softmax"),
+        _statistics("variance", "mean"),
+        _layer_norm,
+    ),
     "subtract": (_softmax("nn.log_softmax"),),
     "sqrt": (_statistics("std"),),
     "add": (_layer_norm, _batch_norm, _arange),

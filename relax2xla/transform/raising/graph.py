@@ -31,7 +31,7 @@ from relax2xla.ir import (
 from relax2xla.ir.rewrite import post_order
 
 HLO: Final = "relax.stablehlo."
-CONTROL: Final = (f"{HLO}while_", f"{HLO}if_", f"{HLO}case")
+CONTROL: Final = ("while", "if", "case")
 Scalar = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -108,16 +108,22 @@ class Graph:
         self.closed: set[Expr] = set()
         self._splats: dict[Expr, Scalar | None] = {}
         self._near: dict[int, dict[str, tuple[int, Call]]] = {}
-        stack = [func.body]
+        # Sequences to raise, outer ones before those inside them.
+        self.seqs: list[SeqExpr] = []
+        stack: list[tuple[SeqExpr, Expr | None, bool]] = [(func.body, None, False)]
         while stack:
-            seq = stack.pop()
+            seq, owner, inside = stack.pop()
+            # The calls that take a region stand in the sequence before, which is done.
+            inside = inside or owner in self.closed
+            if not inside:
+                self.seqs.append(seq)
             for block in seq.blocks:
                 for b in block.bindings:
                     if isinstance(b, VarBinding):
                         self.defs[b.var] = b.value
                     self.home[b.var] = id(seq)
-                    stack += self._count(b.value, 1)
-            stack += self._count(seq.body, 1)
+                    stack += [(inner, b.var, inside) for inner in self._count(b.value, 1)]
+            stack += [(inner, None, inside) for inner in self._count(seq.body, 1)]
 
     def _count(self, root: Expr, sign: int) -> list[SeqExpr]:
         """Count the variables that ``root`` reads; gives the sequences inside it."""
@@ -125,7 +131,7 @@ class Graph:
         for node in post_order(root):
             if isinstance(node, Var):
                 self.uses[node] += sign
-            if isinstance(node, Call) and row_name(node) and node.op.name not in CONTROL:
+            if isinstance(node, Call) and row_name(node) not in ("", *CONTROL):
                 self.closed.update(a for a in node.args if isinstance(self.defs.get(a), Function))
             if isinstance(node, Function):
                 inner.append(node.body)
@@ -212,7 +218,8 @@ class Graph:
     def same(self, e: Expr) -> Expr | None:
         """The operand of which the row ``e`` is an exact copy, else None.
 
-        Such rows are ``maximum(-inf, x)``, ``select(true, x, y)`` and conversions to the same dtype.
+        Such rows are ``maximum(-inf, x)``, ``select(true, x, y)``, ``i + 0``, conversions to the
+        same dtype.
         """
         node = self.value(e)
         name = row_name(node)

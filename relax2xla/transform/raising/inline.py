@@ -103,8 +103,8 @@ class _Inliner(Rewriter):
         out: list[Binding] = []
         for b in block.bindings:
             call = b.value
-            func = self.small.get(call.op) if isinstance(call, Call) else None
-            if func is None or not isinstance(b, VarBinding) or call.attrs:
+            func = self.small.get(call.op) if isinstance(call, Call) and not call.attrs else None
+            if func is None or not isinstance(call, Call) or not isinstance(b, VarBinding):
                 new = self.binding(b)
                 if isinstance(new.value, Var) and not isinstance(b.value, Var):
                     self.env[b.var] = new.value  # A field of a tuple that was inlined.

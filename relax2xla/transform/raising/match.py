@@ -27,7 +27,64 @@ from relax2xla.transform.raising.graph import Graph, Level, dtype_of, row_name, 
 
 COMMUTATIVE: Final = frozenset(["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
 ELEMENTWISE: Final = frozenset(
-    ["abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "cosine", "divide", "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor", "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atan", "chlo.atanh", "chlo.cosh", "chlo.erf", "chlo.erfc", "chlo.sinh", "chlo.square", "chlo.tan"]
+    [
+        "abs",
+        "add",
+        "and",
+        "atan2",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "cosine",
+        "divide",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "imag",
+        "is_finite",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "power",
+        "real",
+        "remainder",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+        "chlo.acos",
+        "chlo.acosh",
+        "chlo.asin",
+        "chlo.asinh",
+        "chlo.atan",
+        "chlo.atanh",
+        "chlo.cosh",
+        "chlo.erf",
+        "chlo.erfc",
+        "chlo.sinh",
+        "chlo.square",
+        "chlo.tan",
+    ]
 )
 
 
@@ -105,9 +162,7 @@ def region_key(region: Expr) -> tuple[Any, ...] | None:
             done[id(node)] = _key(node, [done[id(k)] for k in children(node)], keys)
         return done[id(root)]
 
-    count = 0
-    for b in bindings_of(region.body):
-        count += 1
+    for count, b in enumerate(bindings_of(region.body)):
         if count > 64 or not isinstance(b, VarBinding) or isinstance(b.value, Function):
             return None
         keys[b.var] = key_of(b.value)
@@ -260,8 +315,7 @@ class Matcher:
                 if isinstance(node, Var):
                     counts[node] = counts.get(node, 0) + 1
         return all(
-            v is root
-            or (graph.uses[v] == counts.get(v, 0) and graph.home[v] == graph.home[root])
+            v is root or (graph.uses[v] == counts.get(v, 0) and graph.home[v] == graph.home[root])
             for v in self.inner
         )
 
@@ -280,9 +334,7 @@ def _splat(template: Expr) -> Any:
 
 def _deepest(template: Expr) -> tuple[Expr, tuple[int, ...]]:
     """What a template's value is broadcast from, and where its axes lie."""
-    level = Level(template, (), ())
-    for level in _TEMPLATES.levels(template):
-        pass
+    level = list(_TEMPLATES.levels(template))[-1]
     return level.expr, level.axes
 
 

@@ -8,6 +8,7 @@ where the lowering is written otherwise, but gives the same numbers; each says w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
@@ -91,12 +92,13 @@ REDUCE: Final = {
 # ---- operands
 def sources(graph: Graph, x: Expr, shape: tuple[int, ...]) -> list[Expr]:
     """What may stand for ``x`` where numpy's broadcasting makes ``shape`` of it; the best first."""
-    if row_name(graph.value(x)) in ("broadcast_in_dim", "") and (
-        number := graph.splat(x)
-    ) is not None:
+    if (
+        row_name(graph.value(x)) in ("broadcast_in_dim", "")
+        and (number := graph.splat(x)) is not None
+    ):
         return [Constant(number), x]
     found: list[Expr] = [x]
-    last = x
+    last, axes = x, ()
     for level in graph.levels(x):
         own = shape_of(level.expr)
         if own is None or len(own) > len(shape):
@@ -252,10 +254,9 @@ def _pad(graph: Graph, call: Call) -> Guesses:
     if value is None or any(call.attrs["interior_padding"]) or value.dtype.kind == "c":
         return
     widths = [w for pair in zip(low, high, strict=True) for w in pair]
-    yield Guess(
-        relax("nn.pad", call.args[0], pad_width=list(zip(low, high, strict=True)),
-              pad_value=float(value)) if widths else relax("reshape", call.args[0], ShapeExpr(()))
-    )
+    if widths:
+        kwargs = {"pad_width": widths, "pad_value": float(value)}
+        yield Guess(relax("nn.pad", call.args[0], **kwargs))
 
 
 def _iota(graph: Graph, call: Call) -> Guesses:
@@ -292,10 +293,8 @@ def contraction(call: Call, dtype: str, forms: tuple[Expr, ...]) -> Guesses:
     a, b = call.args
     out = dtype_of(call)
     kwargs = {} if out == dtype else {"out_dtype": out}
-    try:
+    with suppress(OpError):  # Not the shapes of a matrix product.
         yield Guess(relax("matmul", a, b, **kwargs))
-    except OpError:
-        pass  # Not the shapes of a matrix product.
     operands = {dtype_of(a), dtype_of(b), out}
     plain = set(call.attrs) == {"dot_dimension_numbers"} or (
         "algorithm" not in call.attrs
@@ -318,7 +317,9 @@ def _subscripts(call: Call) -> str | None:
         return None
     left, right = list(letters[: ranks[0]]), list(letters[ranks[0] : sum(ranks)])
     pairs = {
-        kind: list(zip(*(dims.get(f"{s}_{kind}_dimensions", ()) for s in ("lhs", "rhs")), strict=True))
+        kind: list(
+            zip(*(dims.get(f"{s}_{kind}_dimensions", ()) for s in ("lhs", "rhs")), strict=True)
+        )
         for kind in ("batching", "contracting")
     }
     for i, j in (*pairs["batching"], *pairs["contracting"]):

@@ -112,7 +112,9 @@ def _max_pool(graph: Graph, call: Call) -> Guesses:
     start, _, axes = found
     x = like(start)
     attrs = _pool_attrs(axes, layout)
-    yield Guess(relax(f"nn.max_pool{len(layout) - 2}d", x, **attrs), (_window_row(x, "maximum", axes),))
+    yield Guess(
+        relax(f"nn.max_pool{len(layout) - 2}d", x, **attrs), (_window_row(x, "maximum", axes),)
+    )
 
 
 def _avg_pool(graph: Graph, call: Call) -> Guesses:
@@ -237,7 +239,9 @@ def _argmax(graph: Graph, call: Expr) -> Guesses:
             if dtype_of(call) == "int64":
                 yield Guess(made)
             elif dtype_of(call) == "int32" and isinstance(call, TupleGetItem) and axis is not None:
-                yield Guess(relax("astype", made, dtype="int32"), (_positions(operand, axis, name),))
+                yield Guess(
+                    relax("astype", made, dtype="int32"), (_positions(operand, axis, name),)
+                )
 
 
 def _positions(x: Expr, axis: int, name: str) -> Expr:
@@ -279,9 +283,7 @@ def _before(descending: bool, dtype: str, positions: str = "") -> Function:
 
     def body(a: Expr, b: Expr, *_: Expr) -> Expr:
         way = "GT" if descending else "LT"
-        return hlo(
-            "compare", key(a), key(b), comparison_direction=way, compare_type="TOTALORDER"
-        )
+        return hlo("compare", key(a), key(b), comparison_direction=way, compare_type="TOTALORDER")
 
     return region(params, body)
 
@@ -377,10 +379,16 @@ def _take_nan(graph: Graph, call: Call) -> Guesses:
     size = source[axis]
     forms: tuple[Expr, ...] = ()
     if where and dtype_of(indices) in ("int32", "int64"):
-        vectors = hlo("reshape", indices, out=like(indices).struct_info.__class__.make(
-            (*where, 1), dtype_of(indices)))
-        inside = hlo("and", compare(vectors, full_like(vectors, 0), "GE"),
-                     compare(vectors, full_like(vectors, size - 1), "LE"))
+        vectors = hlo(
+            "reshape",
+            indices,
+            out=tensor_info((*where, 1), dtype_of(indices)),
+        )
+        inside = hlo(
+            "and",
+            compare(vectors, full_like(vectors, 0), "GE"),
+            compare(vectors, full_like(vectors, size - 1), "LE"),
+        )
         taken = Call(gather.op, [x, vectors], gather.attrs)
         seen = reduce(inside, "and", [count])
         others = [i for i in range(len(shape)) if not axis <= i < axis + count]
