@@ -8,11 +8,21 @@ never becomes a number or loses its ``?``: the program is written back as it was
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from relax2xla import tir
-from relax2xla.ir.expr import Call, Constant, Expr, Function, MatchCast, TupleGetItem, Var
+from relax2xla.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    MatchCast,
+    Var,
+)
 from relax2xla.ir.lattice import definable_vars, erase
 from relax2xla.ir.rewrite import bindings_of, rewrite_function
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -33,15 +43,58 @@ _ARITHMETIC: Final = {
     "stablehlo.multiply": lambda a, b: a * b,
 }
 _SAME_VALUE: Final = frozenset({"stablehlo.reshape", "stablehlo.convert"})
+# Attributes that name functions.
+_NAMING: Final = frozenset({"decomposition", "called_computations", "programs"})
 # Integer tensors of more elements are no shapes.
 _MOST: Final = 16
 
 Sizes = tuple[Any, ...]
 
 
-def tied(func: Function) -> Function:
-    """``func`` with one variable for all dimensions that are proved equal."""
+# A call's arguments: the sizes that integers are, and the dimensions of each.
+Arguments = list[tuple[Sizes | None, tuple[Dim, ...] | None]]
+
+
+def tied(functions: Mapping[GlobalVar, Function]) -> dict[GlobalVar, Function]:
+    """The functions with one variable for all dimensions that are proved equal.
+
+    A private function that is called once knows what its caller knows of the arguments.
+    """
+    calls = [
+        b.value for f in functions.values() for b in _all_bindings(f) if isinstance(b.value, Call)
+    ]
+    callers = Counter(c.op for c in calls if isinstance(c.op, GlobalVar))
+    if any(not _NAMING.isdisjoint(c.attrs) for c in calls):
+        callers.clear()  # Functions may have callers that name them in attributes.
+    given: dict[GlobalVar, Arguments] = {}
+    made: dict[GlobalVar, Function] = {}
+    todo = [g for g, f in functions.items() if callers[g] != 1 or "global_symbol" in f.attrs]
+    while todo:
+        gvar = todo.pop()
+        made[gvar], facts = _tied(functions[gvar], given.get(gvar))
+        for callee, arguments in facts.calls.items():
+            if callers[callee] == 1 and callee in functions and callee not in made:
+                if "global_symbol" not in functions[callee].attrs:
+                    given[callee] = arguments
+                    todo.append(callee)
+    # What is left is called from within regions, or by functions that call each other.
+    return {g: made.get(g) or _tied(f, None)[0] for g, f in functions.items()}
+
+
+def _all_bindings(func: Function) -> Iterator[Binding]:
+    """The bindings of a function and of all regions in it."""
+    stack = [func]
+    while stack:
+        for b in bindings_of(stack.pop().body):
+            yield b
+            if isinstance(b.value, Function):
+                stack.append(b.value)
+
+
+def _tied(func: Function, arguments: Arguments | None) -> tuple[Function, _Facts]:
     facts = _Facts(func)
+    if arguments is not None:
+        facts.arguments(func.params, arguments)
     for b in bindings_of(func.body):
         if isinstance(b, MatchCast) and isinstance(b.value, Var):
             facts.shapes(b.struct_info, facts.known.get(b.value))
@@ -49,15 +102,13 @@ def tied(func: Function) -> Function:
             facts.call(b.var, b.value)
         elif isinstance(b.value, Constant):
             facts.constant(b.var, b.value)
-        elif isinstance(b.value, TupleGetItem | Var):
-            continue
     env = facts.environment()
     if not env:
-        return func
+        return func, facts
     made = rewrite_function(func, symbolic=env)
     own = {v for p in made.params for v in definable_vars(p.struct_info)}
     returned = erase(made.body.body.struct_info, lambda v: v in own)
-    return made.replace(ret_struct_info=returned)
+    return made.replace(ret_struct_info=returned), facts
 
 
 class _Facts:
@@ -69,6 +120,7 @@ class _Facts:
         self.equal: dict[tir.Var, Dim] = {}
         self.sizes: dict[Expr, Sizes] = {}
         self.known: dict[Var, Sizes] = {}
+        self.calls: dict[GlobalVar, Arguments] = {}
         self.compared: dict[Expr, tuple[Dim, Dim]] = {}
         for p in func.params:
             self.define(p.struct_info)
@@ -86,6 +138,16 @@ class _Facts:
                     for v in tir.free_vars(d):
                         self.order.setdefault(v, len(self.order))
 
+    def arguments(self, params: Sequence[Var], given: Arguments) -> None:
+        """What the only caller knows: sizes that are the same there are the same here."""
+        own: dict[Dim, Dim] = {}
+        for p, (_, dims) in zip(params, given, strict=True):
+            for mine, theirs in zip(_dims(p.struct_info_) or (), dims or (), strict=False):
+                self.equate(mine, own.setdefault(theirs, mine))
+        for p, (sizes, _) in zip(params, given, strict=True):
+            if sizes is not None and all(isinstance(s, int) or s in own for s in sizes):
+                self.sizes[p] = tuple(s if isinstance(s, int) else own[s] for s in sizes)
+
     # ---- facts of bindings
     def constant(self, var: Var, value: Constant) -> None:
         """A small integer constant may be a shape."""
@@ -95,6 +157,16 @@ class _Facts:
 
     def call(self, var: Var, call: Call) -> None:
         """What one row says."""
+        if isinstance(call.op, GlobalVar):
+            self.calls[call.op] = [
+                (
+                    None if a not in self.sizes else tuple(map(self.resolve, self.sizes[a])),
+                    None
+                    if (dims := _dims(a.struct_info_)) is None
+                    else tuple(map(self.resolve, dims)),
+                )
+                for a in call.args
+            ]
         if not isinstance(call.op, RowOp):
             return
         row = call.op.row

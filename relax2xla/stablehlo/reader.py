@@ -159,8 +159,9 @@ class _Reader:
         if prelude:
             attrs["prelude"] = prelude
         made = IRModule(attrs=attrs)
-        for op in functions:
-            made[self.symbols[_symbol(op)]] = self.function(op)
+        read = {self.symbols[_symbol(op)]: self.function(op) for op in functions}
+        for gvar, func in (tied(read) if self.loose_types else read).items():
+            made[gvar] = func
         return made
 
     def attributes(self, op: Any) -> list[tuple[str, Any]]:
@@ -212,8 +213,6 @@ class _Reader:
         if "res_attrs" in inherent:
             attrs["res_attrs"] = [self.any(op, "res_attrs", a) for a in inherent["res_attrs"]]
         made = self.block(blocks[0], params, self.span(op.location))
-        if self.loose_types:
-            made = tied(made)
         return made.replace(attrs=attrs) if attrs else made
 
     def block(self, block: Any, params: list[Var], span: Span | None) -> Function:

@@ -71,7 +71,7 @@ def _portable(module: ir.Module, target: str) -> bytes:
         if found is not None:
             dialect = "func" if found[1] in ("func", "call", "return") else "stablehlo"
             what = f"StableHLO {target} lacks {dialect}.{found[1]} in the form used"
-            place = said[0].rpartition(" (at ")[2]
+            place = said[0].rpartition(" (at ")[2].removesuffix(")")
             raise EmitError(
                 f"{what} at {place}: the operation, one of its attributes or one of its types "
                 "came later; name a newer version"
