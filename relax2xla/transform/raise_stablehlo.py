@@ -152,8 +152,8 @@ class _Raiser:
                 return [b]
             return [VarBinding(b.var, value.replace(body=self.done[id(value.body)]), b.span)]
         if isinstance(value, If):
-            branches = (self.done[id(x)] for x in (value.true_branch, value.false_branch))
-            return [VarBinding(b.var, If(value.cond, *branches, value.span), b.span)]
+            one, two = (self.done[id(x)] for x in (value.true_branch, value.false_branch))
+            return [VarBinding(b.var, If(value.cond, one, two, value.span), b.span)]
         made = self.guess(b.var, value)
         if made is None:
             return [b]
@@ -198,8 +198,8 @@ class _Raiser:
         for pattern in PATTERNS.get(_anchor(value), ()):
             try:
                 yield from pattern(self.graph, value)
-            except TVMError:
-                continue  # An operator refuses the shapes or dtypes that were supposed.
+            except (TVMError, ValueError):
+                continue  # An operator or numpy's broadcasting refuses the shapes supposed.
         rule = TABLE.get(row_name(value))
         if rule is not None and isinstance(value, Call):
             try:
@@ -211,7 +211,7 @@ class _Raiser:
 def _templates(guess: Guess) -> Iterator[Expr]:
     try:
         yield from guess.templates()
-    except TVMError:
+    except (TVMError, ValueError):
         return  # The operator has no lowering for these shapes.
 
 
