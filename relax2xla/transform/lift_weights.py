@@ -9,6 +9,7 @@ takes the results as further parameters.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
+from relax2xla.transform._twins import names
 from relax2xla.transform.dead_code import remove_unused
 
 # Constants of at most this many bytes stay in the program, where XLA can fold them.
@@ -39,6 +41,13 @@ SMALL_BYTES = 256
 # A lifted result has at most so many times the elements of what it is computed from (two: unpacking
 # of four-bit weights).
 MAX_GROWTH = 2
+# Products, and the elements up to which an operand that is one number everywhere is an argument.
+CONTRACTIONS = names(
+    """matmul einsum nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose
+    nn.conv3d_transpose nn.winograd_conv2d stablehlo.dot stablehlo.dot_general
+    stablehlo.convolution"""
+)
+MAX_DENSE = 1 << 26
 
 Array = npt.NDArray[Any]
 
@@ -65,16 +74,10 @@ class Lifted:
         return len(arrays), sum(a.nbytes for a in arrays.values())
 
 
-def is_weight(node: Expr) -> bool:
-    """Whether a constant is large enough to be an argument; splats stay in the program."""
-    if not isinstance(node, Constant):
-        return False
-    return node.data.nbytes > SMALL_BYTES and any(node.data.strides)
-
-
 def lift_weights(func: Function) -> Lifted:
     """Split ``func``; see :class:`Lifted`."""
-    heavy, light = _classify(func)
+    split = _Split(func)
+    heavy, light, is_weight = split.heavy, split.light, split.is_weight
     constant_bindings: list[Binding] = []
     main_blocks: list[BindingBlock] = []
     for block in func.body.blocks:
@@ -82,7 +85,7 @@ def lift_weights(func: Function) -> Lifted:
         rest = [b for b in block.bindings if b.var not in heavy]
         if rest:
             main_blocks.append(type(block)(rest, block.span))
-    raw = _Numbering("w")
+    raw = _Numbering(is_weight)
     outputs: dict[Var, Var] = {}
     weights: list[Array | int] = []
     weight_params: list[Var] = []
@@ -135,19 +138,19 @@ def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
 class _Numbering:
     """Parameters for weights in order of first use."""
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
+    def __init__(self, is_weight: Callable[[Expr], bool]) -> None:
+        self.is_weight = is_weight
         self.params: list[Var] = []
         self.arrays: list[Array] = []
         self.known: dict[int, Var] = {}
 
     def parameter(self, node: Expr) -> Expr | None:
         """The parameter for a weight; None for any other node."""
-        if not is_weight(node):
+        if not self.is_weight(node):
             return None
         assert isinstance(node, Constant)
         if id(node.data) not in self.known:
-            var = Var(f"{self.prefix}{len(self.params)}", node.struct_info)
+            var = Var(f"w{len(self.params)}", node.struct_info)
             self.known[id(node.data)] = var
             self.params.append(var)
             self.arrays.append(node.data)
@@ -170,51 +173,85 @@ def _value(b: Binding) -> Expr:
     return b.value
 
 
-def _classify(func: Function) -> tuple[set[Var], set[Var]]:
-    """Variables whose value depends on constants only: on weights among them, and on small ones.
+class _Split:
+    """What of a function depends on constants only.
 
-    What depends on weights is lifted. What depends on small constants alone stays where it is, and
-    is repeated in ``transform`` if that needs it.
+    ``heavy``: variables that depend on weights; they are lifted. ``light``: variables that depend
+    on small constants and splats alone; they stay where they are, and are repeated in ``transform``
+    if that needs them.
     """
-    heavy: set[Var] = set()
-    light: set[Var] = set()
-    for block in func.body.blocks:
-        for b in block.bindings:
-            if isinstance(b, VarBinding):
-                kind = _kind(b.value, heavy, light)
-                if kind is not None:
-                    kind.add(b.var)
-    return heavy, light
 
+    def __init__(self, func: Function) -> None:
+        self.heavy: set[Var] = set()
+        self.light: set[Var] = set()
+        # Splats that are arguments all the same, by the identity of their array.
+        self.dense: set[int] = set()
+        for block in func.body.blocks:
+            for b in block.bindings:
+                if isinstance(b, VarBinding):
+                    self._note_contraction(b.value)
+                    kind = self._kind(b.value)
+                    if kind is not None:
+                        kind.add(b.var)
 
-def _kind(value: Expr, heavy: set[Var], light: set[Var]) -> set[Var] | None:
-    """Where the variable of ``value`` belongs: ``heavy``, ``light``, or neither."""
-    info = value.struct_info_
-    if not isinstance(value, Call) or not isinstance(value.op, Op) or not value.op.pure:
-        return None
-    if not isinstance(info, TensorStructInfo) or info.dims is None:
-        return None
-    found = False
-    elements = 0
-    for node in post_order(value):
-        if isinstance(node, Var):
-            if node not in heavy and node not in light:
-                return None
-            found = found or node in heavy
-            elements += _elements(node.struct_info)
-        elif isinstance(node, Constant):
-            found = found or is_weight(node)
-            elements += node.data.size
-        elif isinstance(node, Function) or (
-            not children(node) and free_symbolic_vars(node.struct_info_)
-        ):
+    def is_weight(self, node: Expr) -> bool:
+        """Whether a constant is large enough to be an argument; other splats stay."""
+        if not isinstance(node, Constant):
+            return False
+        if any(node.data.strides):
+            return node.data.nbytes > SMALL_BYTES
+        return id(node.data) in self.dense
+
+    def _note_contraction(self, value: Expr) -> None:
+        """Make arguments of operands that are the same number everywhere.
+
+        XLA:CPU (jaxlib 0.10.2) fuses a product with what sums up its result, and computes nonsense
+        where an operand of that product is a broadcast scalar (docs/known_issues.md).
+        """
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
+            return
+        if value.op.name not in CONTRACTIONS:
+            return
+        for node in (f for a in value.args for f in (a.fields if isinstance(a, Tuple) else (a,))):
+            if not 1 < _elements(node.struct_info) <= MAX_DENSE:
+                continue
+            if isinstance(node, Constant) and not any(node.data.strides):
+                self.dense.add(id(node.data))
+            elif isinstance(node, Var) and node in self.light:
+                self.light.discard(node)
+                self.heavy.add(node)
+
+    def _kind(self, value: Expr) -> set[Var] | None:
+        """Where the variable of ``value`` belongs: ``heavy``, ``light``, or neither."""
+        info = value.struct_info_
+        if not isinstance(value, Call) or not isinstance(value.op, Op) or not value.op.pure:
             return None
-    if not found:
-        return light
-    # A small array blown up (a broadcast, say) is cheaper made where it is used.
-    return heavy if _elements(info) <= MAX_GROWTH * elements else None
+        if not isinstance(info, TensorStructInfo) or info.dims is None:
+            return None
+        found = False
+        elements = 0
+        for node in post_order(value):
+            if isinstance(node, Var):
+                if node not in self.heavy and node not in self.light:
+                    return None
+                found = found or node in self.heavy
+                elements += _elements(node.struct_info)
+            elif isinstance(node, Constant):
+                found = found or self.is_weight(node)
+                elements += node.data.size
+            elif isinstance(node, Function) or (
+                not children(node) and free_symbolic_vars(node.struct_info_)
+            ):
+                return None
+        if not found:
+            return self.light
+        # A small array blown up (a broadcast, say) is cheaper made where it is used.
+        return self.heavy if _elements(info) <= MAX_GROWTH * elements else None
 
 
 def _elements(info: StructInfo) -> int:
-    dims = dims_of(info) or ()
+    """Elements of a tensor; 0 where its shape is unknown or symbolic."""
+    dims = dims_of(info)
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        return 0
     return math.prod(d for d in dims if isinstance(d, int))

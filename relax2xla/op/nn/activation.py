@@ -206,7 +206,13 @@ def _want_softmax(data: Expr, axis: int) -> StructInfo:
 
 
 def _shifted(x: Expr, axis: int) -> Expr:
-    return hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape_of(x), [axis]))
+    """``x - max(x)``, never above 0.
+
+    XLA may contract what computes ``x`` with the subtraction, and round differently than in the
+    maximum: among values of 1e9 the difference can reach 100, and its exponential infinity.
+    """
+    shifted = hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape_of(x), [axis]))
+    return hlo("minimum", shifted, full_like(shifted, 0))
 
 
 @op("relax.nn.softmax")
