@@ -85,18 +85,7 @@ NETWORKS = (
 )
 
 
-# jaxlib 0.10.2 gives these two programs wrong values now and then: some compilations of one text
-# by its bare client, without any of our code, are right and some are not.
-UNSTEADY = pytest.mark.xfail(strict=False, reason="XLA:CPU compiles it wrongly at random")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=[UNSTEADY] if n in ("densenet121", "squeezenet") else [])
-        for n in NETWORKS
-    ],
-)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_light_networks_give_their_recorded_outputs(name: str) -> None:
     """Input and tolerances are those of the onnx package's own runner."""
     recorded = TensorProto()
