@@ -13,7 +13,10 @@ import pytest
 
 from relax2xla.errors import EmitError, OpNotImplemented
 from relax2xla.ir import BindingBlock, Constant, Function, IRModule, SeqExpr, Span, Var, VarBinding
+from relax2xla.ir.check import check_well_formed
+from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.ir.struct_info import TensorStructInfo
+from relax2xla.script import from_source
 from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import stablehlo as hlo
@@ -186,12 +189,117 @@ func.func @main(%a: tensor<f32> loc("x")) -> tensor<f32> {
   %3 = stablehlo.sine %2 : tensor<f32> loc("f.py":1:2 to 3:4)
   return %3 : tensor<f32> loc(unknown)
 } loc("fn")""",
+    "bounded_dimensions": """
+func.func @main(%a: tensor<?x4xf32, #stablehlo.bounds<8, ?>>) -> tensor<?x4xf32, #stablehlo.bounds<8, ?>> {
+ %0 = stablehlo.add %a, %a : tensor<?x4xf32, #stablehlo.bounds<8, ?>>
+ %t = stablehlo.transpose %0, dims=[1,0] : (tensor<?x4xf32, #stablehlo.bounds<8, ?>>) -> tensor<4x?xf32, #stablehlo.bounds<?, 8>>
+ %s = stablehlo.get_dimension_size %0, dim = 0 : (tensor<?x4xf32, #stablehlo.bounds<8, ?>>) -> tensor<i32>
+ %u = stablehlo.set_dimension_size %0, %s, dim = 0 : (tensor<?x4xf32, #stablehlo.bounds<8, ?>>, tensor<i32>) -> tensor<?x4xf32, #stablehlo.bounds<8, ?>>
+ return %u : tensor<?x4xf32, #stablehlo.bounds<8, ?>> }""",
+    "quantised": """
+func.func @main(%a: tensor<2x!quant.uniform<i8:f32, 0.5:3>>, %f: tensor<2xf32>) -> tensor<2xf32> {
+ %0 = stablehlo.add %a, %a : tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+ %1 = stablehlo.uniform_quantize %f : (tensor<2xf32>) -> tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+ %2 = stablehlo.uniform_dequantize %1 : (tensor<2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2xf32>
+ return %2 : tensor<2xf32> }""",
+    "quantised_constant": """
+func.func @main() -> tensor<2x!quant.uniform<i8:f32, 0.5:3>> {
+ %0 = stablehlo.constant() {value = dense<[1,2]> : tensor<2xi8>} : () -> tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+ return %0 : tensor<2x!quant.uniform<i8:f32, 0.5:3>> }""",
+    "quantised_by_axis": """
+func.func @main(%a: tensor<2x2x!quant.uniform<i8:f32:1, {0.5:3, 0.25}>>) { return }""",
+    "resources": """
+func.func @main() -> tensor<3xi32> {
+ %0 = stablehlo.constant dense_resource<blob1> : tensor<3xi32>
+ %1 = stablehlo.constant dense_resource<blob1> : tensor<3xi32>
+ return %0 : tensor<3xi32> }
+{-#
+  dialect_resources: {
+    builtin: {
+      blob1: "0x08000000010000000000000002000000"
+    }
+  }
+#-}""",
+    "async": """
+func.func @main(%a: tensor<4xf32>) -> tensor<8xf32> {
+  %0 = "stablehlo.async_start"(%a) ({
+    ^bb0(%x: tensor<4xf32>):
+    %g = "stablehlo.all_gather"(%x) {all_gather_dim = 0 : i64, replica_groups = dense<[[0,1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<8xf32>
+    stablehlo.return %g : tensor<8xf32>
+  }) : (tensor<4xf32>) -> !stablehlo.future<tensor<8xf32>>
+  %1 = "stablehlo.async_done"(%0) : (!stablehlo.future<tensor<8xf32>>) -> tensor<8xf32>
+  return %1 : tensor<8xf32> }""",
+    "bare_scalars": """
+func.func @main(%a: f32, %b: index, %v: vector<4xf32>) -> f32 { return %a : f32 }""",
+    "send_and_receive": """
+func.func @main(%a: tensor<4xf32>, %t: !stablehlo.token) -> tensor<4xf32> {
+ %0 = "stablehlo.send"(%a, %t) {channel_handle = #stablehlo.channel_handle<handle = 5, type = 2>, is_host_transfer = true} : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+ %1:2 = "stablehlo.recv"(%0) {channel_handle = #stablehlo.channel_handle<handle = 5, type = 3>, is_host_transfer = true} : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
+ return %1#0 : tensor<4xf32> }""",
+    "reduce_scatter": """
+func.func @main(%a: tensor<4x16xf32>) -> tensor<4x4xf32> {
+ %0 = "stablehlo.reduce_scatter"(%a) ({
+   ^bb0(%x: tensor<f32>, %y: tensor<f32>): %s = stablehlo.add %x, %y : tensor<f32>
+   "stablehlo.return"(%s) : (tensor<f32>) -> () }) {replica_groups = dense<[[0,1,2,3]]> : tensor<1x4xi64>, scatter_dimension = 1 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids} : (tensor<4x16xf32>) -> tensor<4x4xf32>
+ return %0 : tensor<4x4xf32> }""",
+    "chlo_scan": """
+func.func @main(%x: tensor<3x2xf32>, %i: tensor<2xf32>) -> tensor<3x2xf32> {
+ %0:2 = chlo.scan (%x) inits (%i) dimension=0 {
+  ^bb0(%a: tensor<2xf32>, %b: tensor<2xf32>):
+    %s = stablehlo.add %a, %b : tensor<2xf32>
+    stablehlo.return %s, %s : tensor<2xf32>, tensor<2xf32>
+ } : (tensor<3x2xf32>, tensor<2xf32>) -> (tensor<3x2xf32>, tensor<2xf32>)
+ return %0#0 : tensor<3x2xf32> }""",
+    "symbols_after_functions": """
+module { func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }
+ sdy.mesh @mesh = <["x"=8]>
+ sdy.mesh @mesh2 = <["x"=8]>
+ }""",
+    "location_of_the_module": """
+module { func.func @main() { return } } loc("here"("x.py":1:2))""",
+    "odd_elements": """
+func.func @main(%a: tensor<2xi17>, %b: tensor<2xcomplex<i8>>, %c: tensor<2xvector<2xf32>>) { return }""",
 }
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_text(text: str) -> None:
     check(parse(text))
+
+
+# TVMScript does not tell a splat without elements from no elements.
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {"empty_splats"}))
+def test_text_by_way_of_tvmscript(name: str) -> None:
+    text = TEXTS[name]
+    mod = read(parse(text))
+    again = from_source(mod.script(show_meta=True))
+    assert_structural_equal(mod, again)
+    assert str(emit(again)) == str(parse(text))
+
+
+def test_location_of_the_module() -> None:
+    mod = read(parse(TEXTS["location_of_the_module"]))
+    assert str(emit(mod).operation.location) == 'loc("here"("x.py":1:2))'
+
+
+def test_side_effects_make_functions_impure() -> None:
+    mod = read(parse(TEXTS["custom_call"]))
+    assert not mod["main"].is_pure
+    assert mod["g"].is_pure
+    check_well_formed(mod)
+
+
+def test_callers_of_impure_functions_are_impure() -> None:
+    text = """
+func.func @main(%t: !stablehlo.token) -> !stablehlo.token {
+  %0 = call @f(%t) : (!stablehlo.token) -> !stablehlo.token
+  return %0 : !stablehlo.token
+}
+func.func private @f(%t: !stablehlo.token) -> !stablehlo.token {
+  %0 = "stablehlo.outfeed"(%t) : (!stablehlo.token) -> !stablehlo.token
+  return %0 : !stablehlo.token
+}"""
+    assert not check(parse(text))["main"].is_pure
 
 
 def test_deep_nesting() -> None:
