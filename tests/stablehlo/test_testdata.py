@@ -21,15 +21,14 @@ def sample(kind: str) -> list[tuple[str, str]]:
     return found[::step][: SAMPLE[kind]]
 
 
-# What XLA:CPU cannot do: programs of several devices, types without a kernel; and where its results
-# are not StableHLO's. Reading and writing has no such exceptions.
-def excused(reason: str, text: str) -> bool:
-    return (
-        "unsupported op for export to XLA" in reason
-        or "UNIMPLEMENTED" in reason
-        or "quant" in reason
-        or "denormal" in text
-    )
+# Where XLA:CPU by itself is not StableHLO: denormals, order of complex numbers, sums of bools, bits
+# that are not packed, and what it cannot translate. Reading and writing has no such exceptions.
+XLA = {
+    *("add 13", "all_to_all 5", "bitcast_convert 1", "bitcast_convert 3", "ceil 1", "ceil 3"),
+    *("ceil 4", "dynamic_conv 1", "minimum 16", "minimum 17"),
+}
+DEVICES = "'interpreter.run_parallel' op unsupported op for export to XLA"
+UNCHECKED = {"api_input_arguments 1"}
 
 
 @pytest.mark.parametrize("kind", SAMPLE)
@@ -37,6 +36,7 @@ def test_sample(kind: str) -> None:
     wrong: dict[str, str] = {}
     for name, text in sample(kind):
         state, reason = outcome(text)
-        if state not in ("right", "unparsed") and not (state == "fails" and excused(reason, text)):
+        known = name in XLA | UNCHECKED or DEVICES in reason
+        if state not in ("right", "unparsed") and not (state == "fails" and known):
             wrong[name] = f"{state}: {reason}"
     assert wrong == {}
