@@ -283,8 +283,7 @@ class _Printer:
         self.line(f"with {self.relax('dataflow')}():")
         with self.indented():
             for b in block.bindings:
-                self.binding(b)
-            # A statement whose result nothing names has no name to output.
+                self.binding(b, dataflow=True)
             outputs = [
                 self.names.of[id(b.var)]
                 for b in block.bindings
@@ -292,7 +291,7 @@ class _Printer:
             ]
             self.line(f"{self.relax('output')}({', '.join(outputs)})")
 
-    def binding(self, b: ir.Binding) -> None:
+    def binding(self, b: ir.Binding, dataflow: bool = False) -> None:
         """One binding; the variable is named after its value is written, so that ``x = f(x)``
         refers to the older x.
         """
@@ -310,7 +309,7 @@ class _Printer:
             self.branches(value, self.names.define(b.var, b.var.name_hint) + note)
         elif isinstance(value, ir.Function):
             self.print_local(value, self.names.define(b.var, b.var.name_hint))
-        elif self.is_statement(b):
+        elif isinstance(b.var, ir.DataflowVar) == dataflow and self.is_statement(b):
             self.line(self.expr(value))
         else:
             text = self.expr(value)
@@ -320,7 +319,10 @@ class _Printer:
             self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}")
 
     def is_statement(self, b: ir.VarBinding) -> bool:
-        """Whether a call is written without a variable: it gives nothing and nothing uses it."""
+        """Whether a call is written without a variable: it gives nothing and nothing uses it.
+
+        The parser makes such a variable of the kind that its block holds inside.
+        """
         if not self.sugar or not isinstance(b.value, ir.Call):
             return False
         void = ir.TupleStructInfo(())

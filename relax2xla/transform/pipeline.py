@@ -41,8 +41,9 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
     """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
 
     ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
-    ``winograd``: 3x3 convolutions by minimal filtering, where the layout is NHWC. It makes ResNet-50
-    about 10 % faster and its compilation four times longer, so it is for models that run for long.
+    ``winograd``: 3x3 convolutions by minimal filtering, where the layout is NHWC. It makes
+    ResNet-50 about 10 % faster and its compilation four times longer, so it is for models that run
+    for long.
     """
     passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
     if layout:
