@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 _NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
 
@@ -75,6 +75,28 @@ def status(message: str) -> Generator[None]:
 
     with Console(stderr=True).status(message):
         yield
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int) -> Generator[Callable[[str], None]]:
+    """A bar on a terminal; call what it gives with the name of each of ``total`` steps begun."""
+    if not coloured(sys.stderr):
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        begun = 0
+
+        def step(name: str) -> None:
+            nonlocal begun
+            shown = name if len(name) <= 50 else f"...{name[-47:]}"
+            bar.update(task, completed=begun, description=shown.replace("[", r"\["))
+            begun += 1
+
+        yield step
 
 
 def size(count: float) -> str:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.cli._console import out, size, status, table
+from relax2xla.cli._costs import custom_calls, row_costs
 from relax2xla.cli._model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, symbols
 from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import show
+
+# Formats of programs that are made of rows, whose cost the shapes tell.
+STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo")
 
 
 def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Sequence[str]) -> None:
@@ -32,7 +37,7 @@ def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Seque
 def report(file: Path, mod: IRModule) -> dict[str, Any]:
     """Everything that ``inspect`` says, as plain data."""
     functions = mod.relax_functions()
-    return {
+    found: dict[str, Any] = {
         "file": str(file),
         "format": format_of(file).title,
         "file_bytes": file.stat().st_size,
@@ -55,6 +60,10 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
         "weights": weights(list(functions.values())),
         "runs": runs(mod),
     }
+    if format_of(file).name in STABLEHLO:
+        found["costs"] = {n: asdict(c) for n, c in row_costs(functions.values()).items()}
+        found["custom_calls"] = custom_calls(functions.values())
+    return found
 
 
 def operators(functions: Sequence[Function]) -> dict[str, int]:
@@ -103,6 +112,22 @@ def runs(mod: IRModule) -> dict[str, Any]:
         return {"error": str(e)}
 
 
+def _print_costs(found: dict[str, Any]) -> None:
+    """Operations of a StableHLO program, what costs most first."""
+    rows = [
+        (n, str(c["calls"]), f"{c['flops']:,}", size(c["bytes"]), str(c["dynamic"] or ""))
+        for n, c in found["costs"].items()
+    ]
+    if rows:
+        table(("operation", "calls", "FLOPs", "bytes", "of dynamic shape"), rows)
+        flops = sum(c["flops"] for c in found["costs"].values())
+        moved = sum(c["bytes"] for c in found["costs"].values())
+        out(f"\nin all: {flops:,} FLOPs, {size(moved)} read and written before any fusion")
+    if found["custom_calls"]:
+        named = ", ".join(f"{n} ({c})" for n, c in found["custom_calls"].items())
+        out(f"custom calls: {named}")
+
+
 def _print(found: dict[str, Any]) -> None:
     out(f"{found['file']}: {found['format']}, {size(found['file_bytes'])}")
     for f in found["functions"]:
@@ -116,7 +141,9 @@ def _print(found: dict[str, Any]) -> None:
     kinds = ", ".join(f"{count:,} {name}" for name, count in w["elements_by_dtype"].items())
     out(f"\nweights: {w['arrays']} arrays, {size(w['bytes'])}" + (f" ({kinds})" if kinds else ""))
     out()
-    if found["operators"]:
+    if "costs" in found:
+        _print_costs(found)
+    elif found["operators"]:
         table(("operator", "calls"), [(n, str(c)) for n, c in found["operators"].items()])
     out("\nwhat runs where")
     if "error" in found["runs"]:

@@ -17,6 +17,14 @@ app = typer.Typer(
 )
 
 
+class Level(StrEnum):
+    """What ``diff`` turns programs into before it compares them."""
+
+    as_is = "as-is"
+    stablehlo = "stablehlo"
+    relax = "relax"
+
+
 class To(StrEnum):
     """Forms that ``convert`` writes."""
 
@@ -97,6 +105,7 @@ def root(
     relax2xla run model.mlir                    on generated inputs
     relax2xla verify model.onnx                 same results as ONNX Runtime?
     relax2xla bench model.onnx                  as fast as ONNX Runtime?
+    relax2xla roundtrip programs/               StableHLO read and written back unchanged?
     """
 
 
@@ -256,3 +265,153 @@ def bench(
     from relax2xla.cli._bench import run_bench
 
     run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
+
+
+@app.command()
+def roundtrip(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="StableHLO programs (.mlir, .mlirbc, .stablehlo), and folders, which are searched "
+            "for .mlir and .mlirbc. Text may hold several programs between lines // -----.",
+            show_default=False,
+        ),
+    ],
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run both with XLA as well.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    seed: SEED = 0,
+    isolate: Annotated[
+        bool | None,
+        typer.Option(
+            "--isolate/--no-isolate",
+            help="Work in a child process, so that an abort inside MLIR or XLA is one row; by "
+            "default where a folder is given.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for a program in the child process.", min=0.1)
+    ] = 120.0,
+    memory: Annotated[
+        float, typer.Option(help="GiB of memory for the child process.", min=0.5)
+    ] = 8.0,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Copy the programs that differ or fail to this folder.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Read StableHLO programs, write them back, and compare.
+
+    The text that MLIR prints must be the same before and after. Then XLA runs both on the same
+    inputs, and each bit of the results must be the same (any NaN equals any other). Symbolic
+    dimensions have size 4. The exit status is 1 where something differs, and 2 where something
+    cannot be read.
+
+    \b
+    relax2xla roundtrip model.mlir
+    relax2xla roundtrip programs/ --no-run
+    relax2xla roundtrip programs/ --json > report.json
+    relax2xla roundtrip programs/ --timeout 20 --save failures
+    """
+    from relax2xla.cli._roundtrip import Settings, run_roundtrip
+
+    settings = Settings(run, json, seed, isolate, timeout, memory, save)
+    raise typer.Exit(run_roundtrip(files, settings))
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A program.", show_default=False)],
+    b: Annotated[
+        Path,
+        typer.Argument(
+            metavar="B", help="Another, in the same format or another one.", show_default=False
+        ),
+    ],
+    level: Annotated[
+        Level,
+        typer.Option(
+            "--as",
+            help="Compare the programs as they are, both lowered to StableHLO, or both raised to "
+            "high-level Relax operators.",
+        ),
+    ] = Level.as_is,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Show the first place where two programs are not the same.
+
+    Structure, operators, attributes, types and constants are compared; names of variables and
+    places in the source are not. The exit status is 0 for the same program and 1 for another one.
+
+    \b
+    relax2xla diff before.mlir after.mlir
+    relax2xla diff model.relax model.mlir --as stablehlo
+    relax2xla diff a.onnx b.onnx --json | jq -r .path
+    """
+    from relax2xla.cli._diff import run_diff
+
+    raise typer.Exit(run_diff((a, b), level.value, json, trust, shape or []))
+
+
+@app.command()
+def opt(
+    file: FILE,
+    passes: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,C",
+            help="Passes of relax2xla.transform in order, such as LegalizeOps or RaiseStableHLO; "
+            "ConvertLayout=NHWC/HWIO; the pipelines zero and default. A wrong name lists all.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to write: .relax, .py, .mlir, .mlirbc or .stablehlo (which are lowered). "
+            "By default Relax text on standard output.",
+            show_default=False,
+        ),
+    ] = None,
+    print_before: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A", help="Print the module before this pass; all for each.", show_default=False
+        ),
+    ] = None,
+    print_after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A", help="Print the module after this pass; all for each.", show_default=False
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Stop where a pass makes a module that is malformed.")
+    ] = False,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Run passes on a model, as mlir-opt does.
+
+    What each pass did, and the modules before and after it, go to standard error.
+
+    \b
+    relax2xla opt model.mlir --passes RaiseStableHLO
+    relax2xla opt model.onnx --passes FoldBatchNorm,ConvertLayout=NHWC/HWIO -o model.relax
+    relax2xla opt model.relax --passes default,LegalizeOps -o model.mlir
+    relax2xla opt model.relax --passes default --print-after ConvertLayout > /dev/null
+    """
+    from relax2xla.cli._opt import run_opt
+
+    before, after = print_before or [], print_after or []
+    run_opt(file, passes, output, before, after, check, trust, shape or [])

@@ -1,0 +1,171 @@
+"""``relax2xla opt``: passes by name, over a module of any format."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from relax2xla import transform
+from relax2xla.cli._console import note, size, status
+from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.errors import TVMError, WellFormedError
+from relax2xla.importers.files import check_target, form_of, render, write_atomically
+from relax2xla.ir import IRModule
+from relax2xla.ir.check import check_well_formed
+from relax2xla.transform import Pass, PassContext, PassInfo
+
+# Passes that are made without arguments, by the name that a pass goes by in a context as well.
+PLAIN: Final[dict[str, Callable[[], Pass]]] = {
+    p.__name__: p
+    for p in (
+        transform.CanonicalizeBindings,
+        transform.DeadCodeElimination,
+        transform.ExpandDepthwise,
+        transform.FeatureMajor,
+        transform.FoldBatchNorm,
+        transform.FuseTransposeMatmul,
+        transform.InlineSymbolicFunctions,
+        transform.LegalizeOps,
+        transform.RaiseStableHLO,
+        transform.UseWinograd,
+    )
+}
+LAYOUT: Final = "ConvertLayout"
+PIPELINES: Final = ("zero", "default")
+NAMES: Final = (*sorted((*PLAIN, LAYOUT)), *PIPELINES)
+# What --print-before and --print-after take beside names.
+ALL: Final = "all"
+
+
+def run_opt(
+    file: Path,
+    passes: str,
+    output: Path | None,
+    print_before: Sequence[str],
+    print_after: Sequence[str],
+    check: bool,
+    trust: bool,
+    shape: Sequence[str],
+) -> None:
+    """Run ``passes`` on ``file``; write the module to ``output``, or as Relax text to stdout."""
+    chosen = parse_passes(passes)
+    before, after = _shown(print_before, "--print-before"), _shown(print_after, "--print-after")
+    form = "relax"
+    if output is not None:
+        form = form_of(output)
+        check_target(output)
+    mod = load_model(file, trust, parse_shapes(shape))
+    watch = _Watch(before, after, check)
+    with status("running passes"), PassContext(instruments=[watch]):
+        for p in chosen:
+            mod = p(mod)
+    if missing := [n for n in (*before, *after) if n != ALL and n not in watch.seen]:
+        note(f"warning: {', '.join(missing)} did not run; there ran {', '.join(watch.seen)}")
+    if output is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(render(mod, form))
+        sys.stdout.buffer.flush()
+        return
+    data = render(mod, form)
+    write_atomically(output, lambda stream: stream.write(data))
+    note(f"wrote {output}: {size(len(data))}")
+
+
+def parse_passes(text: str) -> list[Pass]:
+    """The passes of ``a,b,c``; TVMError with all names for one that does not exist."""
+    words = [w.strip() for w in text.split(",")]
+    if not all(words):
+        raise TVMError(f"--passes {text!r}: expected names with commas between; {_known()}")
+    return [_make(w) for w in words]
+
+
+def _make(word: str) -> Pass:
+    name, equals, layouts = word.partition("=")
+    name = _full_name(name, "--passes")
+    if equals and name != LAYOUT:
+        raise TVMError(f"--passes {word}: {name} takes no argument; only {LAYOUT} does")
+    if name == LAYOUT:
+        data, slash, kernel = (layouts or "NHWC/HWIO").partition("/")
+        fits = slash and sorted(data) == sorted("NCHW") and sorted(kernel) == sorted("OIHW")
+        if not fits:
+            raise TVMError(
+                f"--passes {word}: the layouts of activations and kernels are written as "
+                f"{LAYOUT}=NHWC/HWIO"
+            )
+        return transform.ConvertLayout({"relax.nn.conv2d": [data, kernel]})
+    return PLAIN[name]() if name in PLAIN else transform.get_pipeline(name)
+
+
+def _full_name(word: str, option: str) -> str:
+    """The pass that ``word`` names, whatever its case and hyphens: legalize-ops is LegalizeOps."""
+    by_plain = {_plain(n): n for n in NAMES}
+    if _plain(word) in by_plain:
+        return by_plain[_plain(word)]
+    close = difflib.get_close_matches(_plain(word), list(by_plain), 1)
+    hint = f"; did you mean {by_plain[close[0]]}?" if close else "."
+    raise TVMError(f"{option}: there is no pass {word!r}{hint}\n{_known()}")
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _known() -> str:
+    return f"There are {', '.join(NAMES)}"
+
+
+def _shown(words: Sequence[str], option: str) -> list[str]:
+    names = [w.strip() for word in words for w in word.split(",")]
+    return [ALL if n == ALL else _full_name(n, option) for n in names]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A pass that has begun."""
+
+    start: float
+    bindings: int
+
+
+class _Watch:
+    """Sees every pass: prints modules where asked, and a line when it is done."""
+
+    def __init__(self, before: Sequence[str], after: Sequence[str], check: bool) -> None:
+        self.print_before = set(before)
+        self.print_after = set(after)
+        self.check = check
+        self.seen: list[str] = []
+        self.running: list[_Running] = []
+
+    def before(self, mod: IRModule, info: PassInfo) -> None:
+        """Print, and start the clock."""
+        if info.name not in self.seen:
+            self.seen.append(info.name)
+        if self.print_before & {info.name, ALL}:
+            note(f"# ---- before {info.name}\n{mod.script()}")
+        self.running.append(_Running(time.perf_counter(), _bindings(mod)))
+
+    def after(self, mod: IRModule, info: PassInfo) -> None:
+        """Say what the pass did; WellFormedError if asked to check, and the module is not valid."""
+        began = self.running.pop()
+        took = 1e3 * (time.perf_counter() - began.start)
+        indent = "  " * len(self.running)
+        note(f"{indent}{info.name}: {began.bindings} -> {_bindings(mod)} bindings, {took:.1f} ms")
+        if self.print_after & {info.name, ALL}:
+            note(f"# ---- after {info.name}\n{mod.script()}")
+        if not self.check:
+            return
+        try:
+            check_well_formed(mod)
+        except WellFormedError as e:
+            e.add_note(f"(in what the pass {info.name} made)")
+            raise
+
+
+def _bindings(mod: IRModule) -> int:
+    return sum(len(b.bindings) for f in mod.relax_functions().values() for b in f.body.blocks)

@@ -1,0 +1,144 @@
+"""``relax2xla roundtrip``: StableHLO programs read, written back, compared, and run by XLA."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from relax2xla.cli._console import note, out, progress, table
+from relax2xla.cli._isolate import Worker
+from relax2xla.cli._programs import Outcome, check_program, split
+from relax2xla.errors import FileFormatError
+from relax2xla.importers.files import check_file, format_of, write_atomically
+
+SUFFIXES: Final = (".mlir", ".mlirbc")
+READABLE: Final = ("mlir", "mlirbc", "stablehlo")
+# Of more programs than this, only those that need a look are rows of the table.
+ROWS: Final = 40
+WORDS: Final = {
+    "same": "the same",
+    "identical": "text identical",
+    "differs": "DIFFERS",
+    "unparsed": "not parsed",
+    "error": "ERROR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says."""
+
+    run: bool
+    as_json: bool
+    seed: int
+    isolate: bool | None
+    timeout: float
+    memory: float
+    save: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: its file and, of several in the file, its number."""
+
+    file: Path
+    part: int
+    parts: int
+
+    @property
+    def name(self) -> str:
+        """How the table calls it."""
+        return f"{self.file}#{self.part + 1}" if self.parts > 1 else str(self.file)
+
+
+def run_roundtrip(files: Sequence[Path], settings: Settings) -> int:
+    """Check all; gives 1 where something differs, 2 where something cannot be read, else 0."""
+    isolate = settings.isolate
+    if isolate is None:
+        isolate = any(f.is_dir() for f in files)
+    if settings.save is not None:
+        settings.save.mkdir(parents=True, exist_ok=True)
+    programs = [p for f in find(files) for p in _programs(f)]
+    found: list[tuple[Program, Outcome]] = []
+    with ExitStack() as stack:
+        step = stack.enter_context(progress("round trips", len(programs)))
+        check = check_program
+        if isolate:
+            check = stack.enter_context(
+                Worker(settings.timeout, int(settings.memory * 2**30))
+            ).check
+        for p in programs:
+            step(p.name)
+            outcome = check(p.file, p.part, settings.run, settings.seed)
+            found.append((p, outcome))
+            if settings.save is not None and outcome.status in ("differs", "error"):
+                _save(p, settings.save)
+    counts = Counter(o.status for _, o in found)
+    if settings.as_json:
+        rows = [{"program": p.name, **asdict(o)} for p, o in found]
+        out(json.dumps({"programs": rows, "summary": {s: counts[s] for s in WORDS}}, indent=2))
+    else:
+        _print(found, counts)
+    return 1 if counts["differs"] else 2 if counts["unparsed"] or counts["error"] else 0
+
+
+def find(files: Sequence[Path]) -> Iterator[Path]:
+    """Files as given, and the programs in folders, in order and each once."""
+    seen: set[Path] = set()
+    for file in files:
+        inside = [file]
+        if file.is_dir():
+            inside = sorted(p for p in file.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            if not inside:
+                raise FileFormatError(f"{file} holds no {' or '.join(SUFFIXES)} file")
+        else:
+            check_file(file)
+            if format_of(file).name not in READABLE:
+                raise FileFormatError(
+                    f"{file}: round trips are of StableHLO: .mlir, .mlirbc or .stablehlo. Others "
+                    "become that by relax2xla convert"
+                )
+        for path in inside:
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def _programs(file: Path) -> list[Program]:
+    try:
+        count = len(split(file.read_bytes()))
+    except OSError:
+        count = 1  # the check says why it cannot be read
+    return [Program(file, i, count) for i in range(count)]
+
+
+def _save(program: Program, folder: Path) -> None:
+    data = split(program.file.read_bytes())[program.part]
+    number = f"-{program.part + 1}" if program.parts > 1 else ""
+    target = folder / f"{program.file.stem}{number}{program.file.suffix}"
+    write_atomically(target, lambda stream: stream.write(data))
+    note(f"saved {target}")
+
+
+def _print(found: Sequence[tuple[Program, Outcome]], counts: Counter[Any]) -> None:
+    shown = found
+    if len(found) > ROWS:
+        shown = [(p, o) for p, o in found if o.status in ("differs", "unparsed", "error")]
+    if shown:
+        rows = [
+            (p.name, str(o.ops), f"{o.seconds:.2f}", WORDS[o.status], o.detail) for p, o in shown
+        ]
+        table(("program", "calls", "seconds", "result", "remark"), rows)
+        out()
+    if len(shown) < len(found):
+        reasons = Counter(o.detail for _, o in found if o.status == "identical" and o.detail)
+        for reason, count in reasons.most_common(10):
+            out(f"{count} {reason}")
+    parts = [f"{counts[s]} {word}" for s, word in WORDS.items() if counts[s]]
+    what = "program" if len(found) == 1 else "programs"
+    out(f"{len(found)} {what}: {', '.join(parts)}")

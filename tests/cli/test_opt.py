@@ -1,0 +1,117 @@
+"""``opt``: passes by name, what it prints, and results that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relax2xla import transform
+from relax2xla.cli._opt import NAMES, PLAIN, parse_passes
+from relax2xla.errors import TVMError
+from relax2xla.ir import Function, GlobalVar, IRModule
+
+from .conftest import Cli
+
+Models = Callable[[str], Path]
+
+
+def test_every_pass_has_its_name() -> None:
+    exported = {
+        name
+        for name, value in vars(transform).items()
+        if isinstance(value, type) and issubclass(value, transform.Pass)
+    }
+    assert exported - set(NAMES) == {"Pass", "Pipeline", "Sequential"}
+    assert all(make().info.name == name for name, make in PLAIN.items())
+
+
+def test_names_may_be_written_in_other_ways() -> None:
+    text = "legalize-ops, DEADCODEELIMINATION,convert_layout=NHWC/OHWI,zero"
+    names = [p.info.name for p in parse_passes(text)]
+    assert names == ["LegalizeOps", "DeadCodeElimination", "ConvertLayout", "zero"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("LegaliseOps", "did you mean LegalizeOps"),
+        ("nothing-like-it", "There are CanonicalizeBindings, ConvertLayout"),
+        ("LegalizeOps=2", "takes no argument"),
+        ("ConvertLayout=NHWC", "ConvertLayout=NHWC/HWIO"),
+        ("zero,,default", "names with commas"),
+        ("", "names with commas"),
+    ],
+)
+def test_wrong_passes(text: str, message: str) -> None:
+    with pytest.raises(TVMError, match=message):
+        parse_passes(text)
+
+
+def test_text_on_standard_output(cli: Cli, models: Models, tmp_path: Path) -> None:
+    done = cli("opt", models("relax"), "--passes", "LegalizeOps", "--shape", "n=3")
+    assert done.code == 0, done.err
+    assert "R.stablehlo.multiply" in done.out
+    assert "LegalizeOps: 2 -> " in done.err
+    again = tmp_path / "again.relax"
+    again.write_text(done.out)
+    assert cli("inspect", again).code == 0
+
+
+def test_printing(cli: Cli, models: Models) -> None:
+    words = ("opt", models("relax"), "--passes", "default,LegalizeOps", "--shape", "n=3")
+    done = cli(*words, "--print-before", "legalize-ops", "--print-after", "zero")
+    assert done.code == 0, done.err
+    assert done.err.count("# ---- ") == 1
+    _, _, shown = done.err.partition("# ---- before LegalizeOps\n")
+    assert "R.nn.softmax" in shown
+    assert "warning: zero did not run" in done.err
+    assert "\n  FoldBatchNorm: " in done.err  # inside of the pipeline
+    done = cli(*words, "--print-after", "all")
+    assert done.err.count("# ---- after") >= 5
+
+
+@pytest.mark.parametrize("passes", ["RaiseStableHLO", "RaiseStableHLO,default,LegalizeOps"])
+def test_results_stay(passes: str, cli: Cli, models: Models, tmp_path: Path) -> None:
+    out = tmp_path / "out.mlir"
+    done = cli("opt", models("mlir"), "--passes", passes, "-o", out)
+    assert done.code == 0, done.err
+    assert f"wrote {out}" in done.err
+    values: list[dict[str, np.ndarray]] = []
+    for i, file in enumerate((models("mlir"), out)):
+        saved = tmp_path / f"{i}.npz"
+        assert cli("run", file, "-o", saved).code == 0
+        with np.load(saved) as archive:
+            values.append(dict(archive))
+    for name, value in values[0].items():
+        np.testing.assert_allclose(values[1][name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_errors(cli: Cli, models: Models, tmp_path: Path) -> None:
+    done = cli("opt", models("relax"), "--passes", "zero", "-o", tmp_path / "out.onnx")
+    assert done.code == 2
+    assert "does not say what to write" in done.err
+    done = cli("opt", models("relax"), "--passes", "zero", "--print-after", "nothing")
+    assert done.code == 2
+    assert "--print-after: there is no pass" in done.err
+
+
+def test_modules_are_checked_if_asked(
+    cli: Cli, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("opt", models("relax"), "--passes", "CanonicalizeBindings")
+    assert cli(*words, "--check").code == 0
+
+    def spoil(mod: IRModule, context: transform.PassContext) -> IRModule:
+        main = mod["main"]
+        assert isinstance(main, Function)
+        return IRModule({GlobalVar("main"): Function([], main.body, main.ret_struct_info)})
+
+    monkeypatch.setitem(
+        PLAIN, "CanonicalizeBindings", lambda: transform.Pass(transform.PassInfo("Spoil"), spoil)
+    )
+    done = cli(*words, "--check")
+    assert done.code == 2
+    assert "(in what the pass Spoil made)" in done.err
