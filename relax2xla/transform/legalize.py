@@ -118,7 +118,7 @@ class _Legalizer:
             if not kids and not isinstance(node, Call | Tuple | SeqExpr | Function):
                 done[id(node)] = self.env.get(node, node)
                 continue
-            new = rebuild(node, [done[id(k)] for k in kids])
+            new = _with_leaves(node, [done[id(k)] for k in kids])
             done[id(node)] = self._node(new, target)
         leaf = done[id(root)]
         if var is not None and leaf is not var and not isinstance(leaf, Tuple):
@@ -224,6 +224,15 @@ class _Legalizer:
         bindings, self.out = self.out, outer
         blocks = [BindingBlock(bindings)] if bindings else []
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _with_leaves(node: Expr, leaves: Sequence[Expr]) -> Expr:
+    """``node`` over the leaves that hold its operands; what is known of it stays."""
+    if not isinstance(node, Call):
+        return rebuild(node, leaves)
+    op, args = (node.op, leaves) if isinstance(node.op, Op) else (leaves[0], leaves[1:])
+    known = node.struct_info_
+    return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
 
 
 def flatten_info(info: StructInfo) -> list[StructInfo]:
