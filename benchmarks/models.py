@@ -125,5 +125,5 @@ def measure(name: str, rounds: int) -> None:
 def main(quick: bool = False) -> None:
     """Print the tables of both models."""
     torch.set_num_threads(1)
-    for name in PEERS if not os.environ.get("ONLY") else [os.environ["ONLY"]]:
+    for name in PEERS:
         measure(name, 3 if quick else 20)
