@@ -291,3 +291,15 @@ def test_inspect_shows_custom_calls_and_dynamic_shapes(cli: Cli, tmp_path: Path)
     assert found["costs"] == {
         "stablehlo.custom_call": {"calls": 1, "flops": 0, "bytes": 0, "dynamic": 1}
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        ("roundtrip", "relax2xla roundtrip programs/ --no-run"),
+        ("diff", "relax2xla diff before.mlir after.mlir"),
+        ("opt", "relax2xla opt model.mlir --passes RaiseStableHLO"),
+    ],
+)
+def test_help_has_examples(command: str, example: str, cli: Cli) -> None:
+    assert example in cli(command, "--help").out
