@@ -206,13 +206,16 @@ def _want_softmax(data: Expr, axis: int) -> StructInfo:
 
 
 def _shifted(x: Expr, axis: int) -> Expr:
-    """``x - max(x)``, never above 0.
+    """``x - max(x)``: never above 0, and 0 where ``x`` is the maximum.
 
-    XLA may contract what computes ``x`` with the subtraction, and round differently than in the
-    maximum: among values of 1e9 the difference can reach 100, and its exponential infinity.
+    XLA may contract the multiplication that computes ``x`` with the subtraction, and so round it
+    otherwise than in the maximum. Among values of 1e10 the difference is then some hundreds either
+    way: exponentials of infinity, or none but 0. ``x * 0`` keeps the NaN of an infinite maximum.
     """
-    shifted = hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape_of(x), [axis]))
-    return hlo("minimum", shifted, full_like(shifted, 0))
+    top = spread(reduce(x, "maximum", [axis]), shape_of(x), [axis])
+    zero = full_like(x, 0)
+    below = hlo("minimum", hlo("subtract", x, top), zero)
+    return select(compare(x, top, "EQ"), hlo("multiply", x, zero), below)
 
 
 @op("relax.nn.softmax")
