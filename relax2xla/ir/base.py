@@ -88,10 +88,6 @@ class Attrs(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._items)
 
-    def keys_list(self) -> list[str]:
-        """Names in order, as TVM's ``Attrs.keys()`` gives them."""
-        return list(self._items)
-
 
 DictAttrs = Attrs
 EMPTY_ATTRS = Attrs()

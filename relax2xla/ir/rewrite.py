@@ -16,8 +16,6 @@ from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
     Call,
-    DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     If,
@@ -302,13 +300,3 @@ def rewrite_function(
 ) -> Function:
     """``func`` under a substitution of symbolic variables and of variables; see Rewriter."""
     return Rewriter(symbolic, values, rule).function(func)
-
-
-def as_plain_var(var: Var) -> Var:
-    """A DataflowVar as a Var of the same name, for use outside its block."""
-    return Var(var.name_hint, var.struct_info_, var.span) if isinstance(var, DataflowVar) else var
-
-
-def is_dataflow(block: BindingBlock) -> bool:
-    """Whether ``block`` is a dataflow block."""
-    return isinstance(block, DataflowBlock)

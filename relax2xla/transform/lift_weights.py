@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -22,7 +23,6 @@ from relax2xla.ir import (
     Constant,
     Expr,
     Function,
-    MatchCast,
     Op,
     SeqExpr,
     TensorStructInfo,
@@ -34,7 +34,6 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.transform._twins import names
-from relax2xla.transform.dead_code import remove_unused
 
 # Constants of at most this many bytes stay in the program, where XLA can fold them.
 SMALL_BYTES = 256
@@ -111,7 +110,7 @@ def lift_weights(func: Function) -> Lifted:
 
     body = _Replace(as_argument).seq(SeqExpr(main_blocks, func.body.body))
     params = [*func.params, *weight_params]
-    main = remove_unused(
+    main = remove_all_unused(
         Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
     )
     if not outputs:
@@ -131,7 +130,7 @@ def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
     for b in reversed(bindings):
         if b.var in live:
             kept.append(b)
-            live.update(n for n in post_order(_value(b)) if isinstance(n, Var))
+            live.update(n for n in post_order(b.value) if isinstance(n, Var))
     return kept[::-1]
 
 
@@ -166,11 +165,6 @@ class _Replace(Rewriter):
 
     def leaf(self, node: Expr) -> Expr:
         return self.find(node) or super().leaf(node)
-
-
-def _value(b: Binding) -> Expr:
-    assert isinstance(b, VarBinding | MatchCast)
-    return b.value
 
 
 class _Split:
