@@ -9,7 +9,6 @@ compiled and cached once (decision D7).
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import keyword
 import logging
@@ -24,6 +23,7 @@ import numpy as np
 from relax2xla.dtypes import DTYPES, dtype_name, is_integer
 from relax2xla.errors import CallError
 from relax2xla.ir import (
+    IRModule,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -113,8 +113,8 @@ class BoundFunction:
         self._only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in self.params)
         self._dtypes = [p.dtype for p in self._flat if isinstance(p, TensorStructInfo)]
         self._wanted = [np.dtype(DTYPES[d].numpy) if d in DTYPES else None for d in self._dtypes]
-        # ``_jit`` takes weights, then arguments; ``_fast`` is ``_jit`` with its weights given.
-        self._jit = self._make_jit() if self._jit_serves() else None
+        self._jit = self._jit_serves()
+        # JAX's C++ dispatch with the weights given, once they are placed.
         self._fast: Callable[..., Any] | None = None
         # The program of the last call on the other road: shapes and dtypes that it fits, and it.
         self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
@@ -156,15 +156,14 @@ class BoundFunction:
 
     def _slow(self, args: Sequence[Any]) -> Any:
         """A call that is not made of jax arrays only, or whose weights are not placed yet."""
-        if self._jit is None or len(args) != len(self._wanted):
+        if not self._jit or len(args) != len(self._wanted):
             return self._run(args)
         for a, dtype in zip(args, self._wanted, strict=True):
             # JAX would narrow 64-bit numpy arrays without a word; other kinds it does not know.
             if type(a) is not xla.ARRAY and not (type(a) is np.ndarray and a.dtype == dtype):
                 return self._run(args)
         if self._fast is None:
-            weights = self.weights()
-            self._fast = functools.partial(self._jit, *weights) if weights else self._jit
+            self._fast = self._make_fast()
         # Copies: the program runs on after this call returns, and JAX would read numpy's memory
         # then, which the caller may have written to.
         own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)
@@ -217,8 +216,8 @@ class BoundFunction:
         loaded, program = found
         weights, run, pack = self.weights(), loaded.run, program.pack
         if self._only_tensors:
-            self._direct = (key, lambda args: pack(run([*args, *weights])))
-        return pack(run(buffers + weights))
+            self._direct = (key, lambda args: pack(run([*weights, *args])))
+        return pack(run(weights + buffers))
 
     def _leaves(self, args: Sequence[Any]) -> list[Any]:
         """Arguments flattened as the parameters' tuples are."""
@@ -300,7 +299,7 @@ class BoundFunction:
             program = self.program(infos)
             if self._cache:
                 log.info("%s: compiling for %s", self.name, ", ".join(map(show, infos)))
-            module = emit(program.module)
+            module = emit(_weights_first(program.module, len(self.entry.lifted.weights)))
             loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], self.device)
             self._cache[key] = (loaded, program)
             if len(self._cache) > CACHE_SIZE:
@@ -311,7 +310,7 @@ class BoundFunction:
         """Compile for arguments of these struct infos; none: those of a static function."""
         infos = infos or [p.struct_info for p in self.params]
         self.weights()
-        if self._jit is not None:
+        if self._jit:
             zeros = [np.zeros(*_key_of(i)) for i in infos]
             xla.block([self(*zeros)])
             return
@@ -358,14 +357,20 @@ class BoundFunction:
             and all(isinstance(i, TensorStructInfo) and _fits_jit(i.dtype) for i in infos)
         )
 
-    def _make_jit(self) -> Callable[..., Any]:
-        count = len(self.entry.lifted.weights)
+    def _make_fast(self) -> Callable[..., Any]:
+        weights = self.weights()
+        count = len(weights)
 
-        def call(*values: Any) -> Any:
+        def compiled(args: Sequence[Any]) -> tuple[xla.Loaded, Callable[[Sequence[Any]], Any]]:
+            key = tuple((a.shape, a.dtype) for a in args)
+            loaded, program = self._cache.get(key) or self._compile(key, self._infos(key))
+            return loaded, program.pack
+
+        def traced(*values: Any) -> Any:
             return self._traced(values[count:], values[:count])
 
-        call.__name__ = self.name
-        return xla.jitted(call, self.device)
+        traced.__name__ = self.name
+        return xla.dispatcher(self.name, compiled, traced, weights, self.device)
 
     def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
         """The function on values that JAX traces: its program, inlined."""
@@ -374,6 +379,16 @@ class BoundFunction:
         values = [*args, *(self.weights() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(xla.inline_program(values, text, outputs))
+
+
+def _weights_first(mod: IRModule, weights: int) -> IRModule:
+    """``mod`` whose ``main`` takes its last ``weights`` parameters first: they never change."""
+    gvar = mod.get_global_var("main")
+    func = mod[gvar]
+    count = len(func.params) - weights
+    return mod.replace(
+        {**mod, gvar: func.replace(params=func.params[count:] + func.params[:count])}
+    )
 
 
 def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) -> Any:

@@ -5,30 +5,47 @@ to run a program (design decision D5, measured in ``benchmarks/dispatch.py``):
 
 * :class:`Loaded`: straight on PJRT. The cost of an argument is small, so functions with many
   weights go this way; 64-bit types are exact whatever JAX's x64 flag says.
-* :func:`jitted`: a ``jax.jit`` function whose trace is one primitive that inlines the program. The
-  C++ dispatch of JAX is the fastest for few arguments, and checks them.
+* :func:`dispatcher`: the C++ dispatch of ``jax.jit``, which is the fastest for few arguments and
+  checks them, over the same loaded programs. Where jaxlib's dispatch is not as this file knows it,
+  :func:`jitted` serves instead: a ``jax.jit`` function whose trace is one primitive that inlines
+  the program.
+
+Either way a program is compiled once for all processes of a user: :mod:`relax2xla.vm.cache`.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
+import jaxlib
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
 from jaxlib import xla_client as xc
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func as func_dialect
+from jaxlib.mlir.passmanager import PassManager
 
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import DeviceError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
+from relax2xla.vm import cache
+
+try:
+    from jaxlib import _jax as _jaxlib
+except ImportError:  # the name is jaxlib's own business
+    _jaxlib: Any = None
+
+log = logging.getLogger("relax2xla.vm")
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
@@ -37,6 +54,10 @@ RUN_ONCE_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_use_fusion_emitters": False,
 }
+
+# Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
+KNOWN_DISPATCH = "0.10."
+_PROBE = "func.func public @main(%a: tensor<1xf32>) -> tensor<1xf32> { return %a : tensor<1xf32> }"
 
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
@@ -109,25 +130,104 @@ def on_device(value: Any, device: Device | None) -> Any:
         return jax.device_put(value, target)
 
 
-def _compile(target: Any, module: ir.Module, overrides: dict[str, Any]) -> Any:
+def _options(target: Any, overrides: Mapping[str, Any]) -> Any:
     options = xc.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
     options.env_option_overrides = list(overrides.items())
-    return target.client.compile_and_load(module, xc.DeviceList((target,)), options)
+    return options
+
+
+def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+    devices = xc.DeviceList((target,))
+    return target.client.compile_and_load(module, devices, _options(target, overrides))
+
+
+# -- compiled code that outlives the process -------------------------------------------------------
+def fingerprint(device: Device | None) -> str:
+    """What compiled code depends on beside its program and options; no key for another machine.
+
+    The number of processors counts: XLA:CPU splits its loops by it.
+    """
+    target = jax_device(device)
+    client = target.client
+    processors = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    return "\n".join(
+        (
+            f"jaxlib {jaxlib.__version__}",
+            f"{client.platform} {client.platform_version}",
+            f"{target.device_kind} {target.id}",
+            cache.machine(),
+            f"{processors} processors",
+            *(f"{n}={os.environ.get(n, '')}" for n in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")),
+        )
+    )
+
+
+def program_bytes(module: ir.Module) -> bytes:
+    """``module`` as MLIR bytecode without locations: the same program gives the same bytes."""
+    with module.context:
+        bare = ir.Module.parse(_bytecode(module.operation))
+        PassManager.parse("builtin.module(strip-debuginfo)").run(bare.operation)
+        return _bytecode(bare.operation)
+
+
+def _bytecode(operation: Any) -> bytes:
+    buffer = io.BytesIO()
+    operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _key(module: ir.Module, device: Device | None, overrides: Mapping[str, Any]) -> str | None:
+    """The program's key in the disk cache; None where its code is good for this process alone."""
+    program = program_bytes(module)
+    # Calls into Python go by an address or an index of this process.
+    if b"callback" in program:
+        return None
+    options = "\n".join(f"{k}={v}" for k, v in sorted(overrides.items()))
+    return cache.key_of(program, options, fingerprint(device))
+
+
+def _cached(target: Any, module: ir.Module, device: Device | None, overrides: Any) -> Any:
+    """The executable of ``module``, from the disk cache if it is there, else compiled into it."""
+    store = cache.current()
+    key = None if store is None else _key(module, device, overrides)
+    if store is None or key is None:
+        return _compile(target, module, overrides)
+    data = store.get(key)
+    if data is not None:
+        try:
+            return _deserialize(target, data, overrides)
+        except Exception as e:  # jaxlib names no class for what it cannot read
+            log.info("a cached program cannot be loaded (%s); compiling again", e)
+            store.forget(key)
+    made = _compile(target, module, overrides)
+    try:
+        data = made.serialize()
+    except Exception as e:  # some platforms and programs cannot be serialised
+        log.debug("a program cannot be cached: %s", e)
+        return made
+    store.put(key, data)
+    return made
+
+
+def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
+    devices = xc.DeviceList((target,))
+    return target.client.deserialize_executable(data, devices, _options(target, overrides))
 
 
 class Loaded:
     """A compiled program on one device: ``run(buffers)`` gives the list of results.
 
-    ``run_once``: compile fast rather than well.
+    ``module``: the program, or the bytes that :meth:`serialize` gave on a machine of the same
+    :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first.
     """
 
-    __slots__ = ("_execute", "_handlers", "executable")
+    __slots__ = ("_execute", "_handlers", "executable", "outputs")
 
     def __init__(
         self,
-        module: ir.Module,
+        module: ir.Module | bytes,
         outputs: Sequence[Any],
         device: Device | None,
         run_once: bool = False,
@@ -136,12 +236,20 @@ class Loaded:
         options = dict(COMPILER_OPTIONS)
         if run_once and target.platform == "cpu":
             options.update(RUN_ONCE_OPTIONS)
-        self.executable = _compile(target, module, options)
+        if isinstance(module, bytes):
+            self.executable = _deserialize(target, module, options)
+        else:
+            self.executable = _cached(target, module, device, options)
+        self.outputs = tuple(outputs)
         where = sharding(device)
         self._handlers = [
             xc.array_result_handler(a, where, committed=True, _skip_checks=True) for a in outputs
         ]
         self._execute = self.executable.execute_sharded
+
+    def serialize(self) -> bytes:
+        """The compiled code, for :class:`Loaded` in another process."""
+        return self.executable.serialize()
 
     def run(self, buffers: list[Any]) -> list[Any]:
         """Run on jax arrays that lie on the device and fit the program; results in order."""
@@ -156,8 +264,121 @@ class Loaded:
         return self.executable.get_hlo_text()
 
 
-# A specialisation: abstract arguments to (module text, abstract results).
-Specialise = Callable[[Sequence[Any]], tuple[str, Sequence[Any]]]
+# -- dispatch --------------------------------------------------------------------------------------
+class _FastPath(NamedTuple):
+    """What jaxlib's dispatch reads to run a program without asking Python again.
+
+    The names are jaxlib's. ``const_args`` go before the arguments of a call.
+    """
+
+    xla_executable: Any
+    out_pytree_def: Any
+    in_shardings: Sequence[Any]
+    out_shardings: Sequence[Any]
+    out_avals: Sequence[Any]
+    out_committed: Sequence[bool]
+    kept_var_bitvec: Sequence[bool]
+    in_device_local_layouts: Sequence[Any]
+    const_args: Sequence[Any]
+
+
+# Arrays on the device to the program that fits them, and from its arrays to the result.
+Compiled = Callable[[Sequence[Any]], tuple[Loaded, Callable[[Sequence[Any]], Any]]]
+
+
+def dispatcher(
+    name: str,
+    compiled: Compiled,
+    traced: Callable[..., Any],
+    weights: Sequence[Any],
+    device: Device | None,
+) -> Callable[..., Any]:
+    """A function of arrays under JAX's C++ dispatch: ``compiled`` is asked once a call shape.
+
+    The programs take ``weights``, then the arguments. ``traced``: the function on weights and
+    arguments, for values that JAX traces.
+    """
+    if not _dispatch_fits():
+        return functools.partial(jitted(traced, device), *weights)
+    weights = list(weights)
+    where = sharding(device)
+
+    def miss(*args: Any) -> tuple[Any, _FastPath | None, bool]:
+        if any(map(is_tracer, args)):
+            return traced(*weights, *args), None, False
+        placed = [
+            on_device(a, device) if is_array(a) else device_put(np.asarray(a), device) for a in args
+        ]
+        loaded, pack = compiled(placed)
+        arrays = loaded.run([*weights, *placed])
+        result = pack(arrays)
+        leaves, tree = jax.tree.flatten(result)
+        # Results that are no arrays (shapes, numbers), or arrays given twice, need ``pack``; and
+        # what was moved here from another device would not be moved by the fast path.
+        plain = len(leaves) == len(arrays) and all(map(_is, leaves, arrays))
+        stayed = all(a is p or not is_array(a) for a, p in zip(args, placed, strict=True))
+        if not plain or not stayed:
+            return result, None, False
+        count = len(weights) + len(args)
+        path = _FastPath(
+            loaded.executable,
+            tree,
+            [where] * count,
+            [where] * len(arrays),
+            loaded.outputs,
+            [True] * len(arrays),
+            [True] * count,
+            [None] * count,
+            weights,
+        )
+        return result, path, False
+
+    return _make_dispatch(name, miss)
+
+
+def _is(a: Any, b: Any) -> bool:
+    return a is b
+
+
+class _NoKeys(NamedTuple):
+    """jaxlib shares dispatch tables by such keys; ours are never shared."""
+
+
+def _make_dispatch(name: str, miss: Callable[..., Any]) -> Callable[..., Any]:
+    def shard(value: Any, to: Any, layout: Any) -> Any:
+        return jax.device_put(value, to)
+
+    registry = _jaxlib.pytree.default_registry()
+    return _jaxlib.pjit(name, None, miss, [], [], _NoKeys(), registry, shard)
+
+
+@functools.cache
+def _dispatch_fits() -> bool:
+    """Whether jaxlib's dispatch is the one that this file knows; tried out where it is newer."""
+    if _jaxlib is None or not hasattr(_jaxlib, "pjit"):
+        return False
+    if jaxlib.__version__.startswith(KNOWN_DISPATCH):
+        return True
+    value = device_put(np.zeros(1, np.float32), None)
+    where = sharding(None)
+    tree = jax.tree.structure(value)
+    program = ir.Module.parse(_PROBE, jax_mlir.make_ir_context())
+    loaded = Loaded(program, [jax.core.ShapedArray((1,), np.dtype("float32"))], None)
+
+    def miss(*args: Any) -> tuple[Any, _FastPath, bool]:
+        missed.append(1)
+        path = _FastPath(
+            loaded.executable, tree, [where], [where], loaded.outputs, [True], [True], [None], []
+        )
+        return loaded.run(list(args))[0], path, False
+
+    missed: list[int] = []
+    try:
+        call = _make_dispatch("probe", miss)
+        return [float(call(value)[0]) for _ in range(2)] == [0.0, 0.0] and len(missed) == 1
+    except Exception:  # whatever a newer jaxlib says, jax.jit itself serves
+        return False
+
 
 _program_p = Primitive("relax2xla_program")
 _program_p.multiple_results = True

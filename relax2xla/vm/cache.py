@@ -1,0 +1,336 @@
+"""The disk cache of compiled programs, shared by all processes of a user.
+
+On by default. ``RELAX2XLA_CACHE=0`` turns it off, ``RELAX2XLA_CACHE_DIR`` moves it,
+``RELAX2XLA_CACHE_LIMIT`` (bytes, or such as ``512M``) bounds it; :func:`use` does the same for a
+process. Whatever goes wrong here - a full disk, a folder that cannot be written, an entry with
+flipped bytes, a process killed while it wrote - costs a compilation and never the user's program.
+
+Compiled programs are machine code, so the folder must belong to the user alone: one that others
+own or can write to is refused, and entries are read only as plain files with the right checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import platform
+import re
+import secrets
+import stat
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("relax2xla.vm")
+
+DEFAULT_LIMIT: Final = 1 << 30
+# An entry: the magic, a SHA-256 of its key and of all that follows, the length of the payload
+# before and after compression, and the payload.
+_MAGIC: Final = b"relax2xla cache 1\n"
+_DIGEST: Final = 32
+_HEADER: Final = len(_MAGIC) + _DIGEST + 16
+_SUFFIX: Final = ".xla"
+_TEMPORARY: Final = ".tmp-"
+# Temporary files older than this were left by a process that was killed.
+_STALE_SECONDS: Final = 3600
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OFF: Final = ("0", "off", "false", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One file of the cache: ``used`` is the time of its last use, in seconds of the epoch."""
+
+    key: str
+    path: Path
+    size: int
+    used: float
+
+
+class DiskCache:
+    """Byte strings by key in one folder, at most ``limit`` bytes, the least recently used go first.
+
+    :meth:`get` and :meth:`put` never raise for what a disk can do. ``hits``, ``misses`` and
+    ``writes`` count what this process did.
+    """
+
+    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.hits = self.misses = self.writes = 0
+        self._lock = threading.Lock()
+        self._usable: bool | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """The payload under ``key``; None where there is none that is whole."""
+        if not self.usable():
+            return None
+        path = self.folder / (key + _SUFFIX)
+        try:
+            data = _read(path)
+        except OSError:
+            data = None
+        payload = None if data is None else unpack(key, data)
+        if payload is None:
+            self.misses += 1
+            if data is not None:
+                log.info("the cache entry %s is damaged; compiling again", path)
+                self.forget(key)
+            return None
+        self.hits += 1
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> bool:
+        """Store ``payload``; False where that could not be done, which is no error."""
+        if not self.usable():
+            return False
+        data = pack(key, payload)
+        if len(data) > self.limit:
+            return False
+        temporary = self.folder / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            try:
+                _write(temporary, data)
+                temporary.replace(self.folder / (key + _SUFFIX))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
+        except OSError as e:
+            log.debug("nothing was written to the cache %s: %s", self.folder, e)
+            return False
+        self.writes += 1
+        with self._lock:
+            self.trim()
+        return True
+
+    def forget(self, key: str) -> None:
+        """Remove one entry, if it is there and can be removed."""
+        with contextlib.suppress(OSError):
+            (self.folder / (key + _SUFFIX)).unlink()
+
+    def entries(self) -> list[CacheEntry]:
+        """All entries, the most recently used first."""
+        found = [
+            CacheEntry(name.removesuffix(_SUFFIX), self.folder / name, info.st_size, info.st_mtime)
+            for name, info in self._files()
+            if name.endswith(_SUFFIX) and not name.startswith(_TEMPORARY)
+        ]
+        return sorted(found, key=lambda e: e.used, reverse=True)
+
+    def clear(self) -> int:
+        """Remove every entry; gives how many there were. Raises OSError where one cannot go."""
+        entries = self.entries()
+        for entry in entries:
+            entry.path.unlink(missing_ok=True)
+        self._remove_stale(0.0)
+        return len(entries)
+
+    def trim(self, limit: int | None = None) -> int:
+        """Remove the least recently used entries beyond the limit; gives how many went."""
+        bound = self.limit if limit is None else limit
+        total = removed = 0
+        for entry in self.entries():
+            total += entry.size
+            if total > bound:
+                self.forget(entry.key)
+                removed += 1
+        self._remove_stale(_STALE_SECONDS)
+        return removed
+
+    def usable(self) -> bool:
+        """Whether the folder is there, is a folder, and is this user's alone."""
+        if self._usable is None:
+            with self._lock:
+                problem = _prepare(self.folder)
+                if problem:
+                    log.warning("the cache of compiled programs is not used: %s", problem)
+                self._usable = not problem
+        return self._usable
+
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Plain files of the folder, by name."""
+        try:
+            with os.scandir(self.folder) as found:
+                for item in found:
+                    with contextlib.suppress(OSError):
+                        info = item.stat(follow_symlinks=False)
+                        if stat.S_ISREG(info.st_mode):
+                            yield item.name, info
+        except OSError:
+            return
+
+    def _remove_stale(self, age: float) -> None:
+        """Remove what killed processes left."""
+        now = time.time()
+        for name, info in self._files():
+            if name.startswith(_TEMPORARY) and now - info.st_mtime >= age:
+                with contextlib.suppress(OSError):
+                    (self.folder / name).unlink()
+
+
+# -- entries ---------------------------------------------------------------------------------------
+def pack(key: str, payload: bytes) -> bytes:
+    """An entry as it lies on the disk."""
+    body = zlib.compress(payload, 1)
+    rest = len(payload).to_bytes(8, "little") + len(body).to_bytes(8, "little") + body
+    return _MAGIC + hashlib.sha256(key.encode() + rest).digest() + rest
+
+
+def unpack(key: str, data: bytes) -> bytes | None:
+    """The payload of an entry; None unless every byte is what :func:`pack` wrote for ``key``."""
+    if len(data) < _HEADER or not data.startswith(_MAGIC):
+        return None
+    rest = data[len(_MAGIC) + _DIGEST :]
+    digest = hashlib.sha256(key.encode() + rest).digest()
+    if data[len(_MAGIC) : len(_MAGIC) + _DIGEST] != digest:
+        return None
+    try:
+        payload = zlib.decompress(rest[16:])
+    except zlib.error:
+        return None
+    return payload if len(payload) == int.from_bytes(rest[:8], "little") else None
+
+
+def key_of(*parts: bytes | str) -> str:
+    """A key that differs wherever a part does."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def machine() -> str:
+    """What compiled code depends on in this machine: architecture, processor, its features."""
+    parts = [platform.system(), platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        # The first processor's paragraph; the others are like it.
+        for line in file:
+            name, _, value = line.partition(":")
+            if not line.strip():
+                break
+            if name.strip() in ("vendor_id", "cpu family", "model", "model name", "stepping"):
+                parts.append(value.strip())
+            elif name.strip() in ("flags", "Features"):
+                parts += sorted(value.split())
+    return " ".join(parts)
+
+
+# -- files -----------------------------------------------------------------------------------------
+def _read(path: Path) -> bytes | None:
+    """A plain file of this user; None for anything else, links included."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    with open(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode) or not _is_mine(info):
+            return None
+        return file.read()
+
+
+def _write(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _is_mine(info: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
+
+
+def _prepare(folder: Path) -> str:
+    """Make the folder if it is missing; gives what is wrong with it, or nothing."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = folder.lstat()
+    except OSError as e:
+        return f"{folder}: {e.strerror}"
+    if stat.S_ISLNK(info.st_mode):
+        return f"{folder} is a link; name the folder itself"
+    if not stat.S_ISDIR(info.st_mode):
+        return f"{folder} is no folder"
+    if not _is_mine(info):
+        return f"{folder} belongs to another user"
+    if not hasattr(os, "geteuid"):
+        return ""
+    if info.st_mode & 0o022:
+        return (
+            f"others can write to {folder}; remove it, or chmod 700 it if you trust what is in it"
+        )
+    if info.st_mode & 0o077:
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+    return ""
+
+
+# -- the cache of this process ---------------------------------------------------------------------
+def parse_size(text: str) -> int:
+    """Bytes of "1048576", "512M" or "2G"; ValueError for anything else."""
+    match = re.fullmatch(r"\s*(\d+)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is no size; write bytes, or a number with K, M, G or T")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def default_folder() -> Path:
+    """Where compiled programs are kept: ``RELAX2XLA_CACHE_DIR``, or the platform's cache folder.
+
+    RuntimeError where the user has no home.
+    """
+    named = os.environ.get("RELAX2XLA_CACHE_DIR")
+    if named:
+        return Path(named).expanduser() / "compiled"
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        found = os.environ.get("XDG_CACHE_HOME", "")
+        base = Path(found) if os.path.isabs(found) else Path.home() / ".cache"
+    return base / "relax2xla" / "compiled"
+
+
+def from_environment() -> DiskCache | None:
+    """The cache that the environment asks for; None where it is turned off."""
+    if os.environ.get("RELAX2XLA_CACHE", "1").strip().lower() in _OFF:
+        return None
+    try:
+        limit = parse_size(os.environ.get("RELAX2XLA_CACHE_LIMIT") or str(DEFAULT_LIMIT))
+        return DiskCache(default_folder(), limit)
+    except (ValueError, RuntimeError) as e:
+        log.warning("the cache of compiled programs is not used: %s", e)
+        return None
+
+
+_current: list[DiskCache | None] = []
+
+
+def current() -> DiskCache | None:
+    """The cache that this process uses; None where it is turned off."""
+    if not _current:
+        _current.append(from_environment())
+    return _current[0]
+
+
+def use(cache: DiskCache | Path | str | None) -> DiskCache | None:
+    """Use ``cache`` (or one in the folder that is named) from now on; None turns it off.
+
+    Gives what was used before, so that it can be put back.
+    """
+    before = current()
+    made = DiskCache(Path(cache)) if isinstance(cache, Path | str) else cache
+    _current[:] = [made]
+    return before
