@@ -415,3 +415,33 @@ def opt(
 
     before, after = print_before or [], print_after or []
     run_opt(file, passes, output, before, after, check, trust, shape or [])
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove the least recently used entries until at most this much is left, "
+            "such as 500M.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Show or clear the disk cache of compiled programs.
+
+    Every program that XLA compiles is kept there, and no process of this user compiles it again.
+    RELAX2XLA_CACHE=0 turns the cache off, RELAX2XLA_CACHE_DIR moves it, and RELAX2XLA_CACHE_LIMIT
+    says how large it may grow (by default 1G).
+
+    \b
+    relax2xla cache
+    relax2xla cache --limit 200M
+    relax2xla cache --clear
+    """
+    from relax2xla.cli._cache import run_cache
+
+    run_cache(clear, limit, json)

@@ -16,6 +16,7 @@ Either way a program is compiled once for all processes of a user: :mod:`relax2x
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import itertools
 import logging
@@ -25,10 +26,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.core
-import jaxlib
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir as jax_mlir
+from jaxlib import version as jaxlib_version
 from jaxlib import xla_client as xc
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func as func_dialect
@@ -41,9 +42,9 @@ from relax2xla.runtime.device import Device
 from relax2xla.vm import cache
 
 try:
-    from jaxlib import _jax as _jaxlib
+    _jaxlib: Any = importlib.import_module("jaxlib._jax")
 except ImportError:  # the name is jaxlib's own business
-    _jaxlib: Any = None
+    _jaxlib = None
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -151,10 +152,11 @@ def fingerprint(device: Device | None) -> str:
     """
     target = jax_device(device)
     client = target.client
-    processors = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    own = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if own else os.cpu_count()
     return "\n".join(
         (
-            f"jaxlib {jaxlib.__version__}",
+            f"jaxlib {jaxlib_version.__version__}",
             f"{client.platform} {client.platform_version}",
             f"{target.device_kind} {target.id}",
             cache.machine(),
@@ -357,7 +359,7 @@ def _dispatch_fits() -> bool:
     """Whether jaxlib's dispatch is the one that this file knows; tried out where it is newer."""
     if _jaxlib is None or not hasattr(_jaxlib, "pjit"):
         return False
-    if jaxlib.__version__.startswith(KNOWN_DISPATCH):
+    if jaxlib_version.__version__.startswith(KNOWN_DISPATCH):
         return True
     value = device_put(np.zeros(1, np.float32), None)
     where = sharding(None)
