@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from relax2xla import expr_functor as expr_functor
     from relax2xla import frontend as frontend
     from relax2xla import importers as importers
+    from relax2xla import instrument as instrument
     from relax2xla import op as op
     from relax2xla import runtime as runtime
     from relax2xla import script as script
@@ -107,6 +108,7 @@ _ROOMS = (
     "expr_functor",
     "frontend",
     "importers",
+    "instrument",
     "op",
     "runtime",
     "script",

@@ -26,13 +26,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("builder",),
     ("script", "dpl", "stablehlo.emit", "stablehlo.read"),
     ("analysis",),
-    ("transform", "expr_functor"),
+    ("transform", "expr_functor", "instrument"),
     ("runtime", "nd", "target"),
     ("vm",),
     ("frontend.nn",),
     ("", "error", "testing"),
     ("importers",),
-    ("frontend", "relay", "interop"),
+    ("frontend", "relay", "interop", "onnx_backend"),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

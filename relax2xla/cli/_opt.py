@@ -17,7 +17,7 @@ from relax2xla.errors import TVMError, WellFormedError
 from relax2xla.importers.files import check_target, form_of, render, write_atomically
 from relax2xla.ir import IRModule
 from relax2xla.ir.check import check_well_formed
-from relax2xla.transform import Pass, PassContext, PassInfo
+from relax2xla.transform import Pass, PassContext, PassInfo, PassInstrument
 
 # Passes that are made without arguments, by the name that a pass goes by in a context as well.
 PLAIN: Final[dict[str, Callable[[], Pass]]] = {
@@ -132,7 +132,7 @@ class _Running:
     bindings: int
 
 
-class _Watch:
+class _Watch(PassInstrument):
     """Sees every pass: prints modules where asked, and a line when it is done."""
 
     def __init__(self, before: Sequence[str], after: Sequence[str], check: bool) -> None:
@@ -142,7 +142,7 @@ class _Watch:
         self.seen: list[str] = []
         self.running: list[_Running] = []
 
-    def before(self, mod: IRModule, info: PassInfo) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Print, and start the clock."""
         if info.name not in self.seen:
             self.seen.append(info.name)
@@ -150,7 +150,7 @@ class _Watch:
             note(f"# ---- before {info.name}\n{mod.script()}")
         self.running.append(_Running(time.perf_counter(), _bindings(mod)))
 
-    def after(self, mod: IRModule, info: PassInfo) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Say what the pass did; WellFormedError if asked to check, and the module is not valid."""
         began = self.running.pop()
         took = 1e3 * (time.perf_counter() - began.start)

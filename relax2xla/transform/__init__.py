@@ -5,7 +5,7 @@ from __future__ import annotations
 from relax2xla.transform._pass import Pass as Pass
 from relax2xla.transform._pass import PassContext as PassContext
 from relax2xla.transform._pass import PassInfo as PassInfo
-from relax2xla.transform._pass import PassTimer as PassTimer
+from relax2xla.transform._pass import PassInstrument as PassInstrument
 from relax2xla.transform._pass import Sequential as Sequential
 from relax2xla.transform._pass import function_pass as function_pass
 from relax2xla.transform._pass import module_pass as module_pass

@@ -292,7 +292,7 @@ def test_the_folder_is_for_this_user_alone(
     for reason, folder in refused.items():
         caplog.clear()
         if "another user" in reason:
-            monkeypatch.setattr(os, "geteuid", lambda mine=os.geteuid(): mine + 1)
+            monkeypatch.setattr(os, "geteuid", lambda: 1 + folder.stat().st_uid)  # noqa: B023
         with caplog.at_level(logging.WARNING, "relax2xla.vm"):
             found = DiskCache(folder)
             assert not found.put("k", b"v")
