@@ -99,6 +99,9 @@ def load(
     shapes: sizes of symbolic dimensions (``{"n": 4}``) or whole shapes of parameters
             (``{"x": (1, 3, 224, 224)}``); others stay symbolic
 
+    StableHLO is read as it is, one row an operation, so that it can be written back unchanged;
+    ``transform.RaiseStableHLO`` puts high-level operators in place of rows.
+
     Raises :class:`FileFormatError` for a file that is missing, unknown or damaged,
     :class:`OpNotImplemented` with everything in it that has no converter, and TVMError for shapes
     that do not fit.
@@ -300,7 +303,7 @@ def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:
     from relax2xla.importers.stablehlo import from_stablehlo
 
     data = path.read_bytes()
-    mod = from_stablehlo(data)
+    mod = from_stablehlo(data, raise_ops=False)
     if not shapes:
         return mod
     infos = [p.struct_info for p in _bind(_entry(mod), shapes).params]
@@ -311,7 +314,7 @@ def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:
         for i in infos
         if isinstance(i, TensorStructInfo)
     ]
-    return from_stablehlo(data, wanted)
+    return from_stablehlo(data, wanted, raise_ops=False)
 
 
 def _load_relax(path: Path, shapes: Shapes) -> IRModule:

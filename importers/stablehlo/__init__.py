@@ -15,16 +15,28 @@ InputInfo = Sequence[tuple[Sequence[int], str]]
 
 
 def from_stablehlo(
-    stablehlo_module: Any, input_info: InputInfo | None = None, *, raise_ops: bool = False
+    stablehlo_module: Any,
+    input_info: InputInfo | None = None,
+    *,
+    raise_ops: bool = True,
+    isolate: bool | None = None,
 ) -> IRModule:
-    """A Relax module of StableHLO rows; the entry function is ``main``.
+    """A StableHLO program as a Relax module, ready for editing; its entry function is ``main``.
 
     ``stablehlo_module``: text (str), bytes (text, MLIR bytecode or a portable artefact), a path, an
     MLIR module, a ``jax.stages.Lowered`` or a ``jax.export.Exported``. ``input_info``: (shape,
     dtype) of each input of ``main``; it binds dynamic dimensions and checks the others.
-    ``raise_ops``: put high-level operators in place of rows where that is exact
-    (``transform.RaiseStableHLO``), which is easier to read and edit; without it,
-    ``to_stablehlo`` gives back the program unchanged.
+
+    ``raise_ops``: put high-level operators in place of rows where that is exact, and inline small
+    private functions (``transform.RaiseStableHLO``). Without it the module has one row for each
+    operation of the program. Either way ``relax2xla.to_stablehlo`` gives back the program
+    unchanged, text and locations, as long as the module is not edited.
+
+    ``isolate``: read MLIR bytecode and portable artefacts in a child process first, because damaged
+    ones can end the process that reads them; None: those that come as bytes or in a file.
+
+    A program without ``main`` that has one public function gets that under the name ``main`` (its
+    own name is kept in the attribute ``sym_name``, and written again).
 
     Raises :class:`StableHLOParseError` for what is no valid program or cannot take these inputs,
     :class:`OpNotImplemented` with everything that Relax cannot hold, and :class:`CallError` where
@@ -32,32 +44,36 @@ def from_stablehlo(
     """
     from relax2xla.stablehlo import emit, read
 
-    mod = _entry_is_main(read(_module_of(stablehlo_module)))
+    mod = _entry_is_main(read(_module_of(stablehlo_module, isolate)))
     if input_info is not None:
-        inputs = _checked_inputs(mod["main"], input_info)
-        if [p.struct_info for p in mod["main"].params] != inputs:
+        main = _main(mod)
+        inputs = _checked_inputs(main, input_info)
+        if [p.struct_info for p in main.params] != inputs:
             from relax2xla.stablehlo.specialise import specialise
 
-            mod = read(specialise(emit(mod), inputs))
-    if raise_ops:
-        from relax2xla.transform import RaiseStableHLO
+            gvar = mod.get_global_var("main")
+            plain = mod.replace({**mod.functions, gvar: main.without_attr("sym_name")})
+            mod = read(specialise(emit(plain), inputs))
+    if not raise_ops:
+        return mod
+    from relax2xla.stablehlo.origin import remember
+    from relax2xla.transform import RaiseStableHLO
 
-        mod = RaiseStableHLO()(mod)
-    return mod
+    return remember(RaiseStableHLO()(mod), mod)
 
 
-def _module_of(source: Any) -> Any:
+def _module_of(source: Any, isolate: bool | None) -> Any:
     """The MLIR module of anything that :func:`from_stablehlo` takes."""
     from relax2xla.stablehlo import parse
     from relax2xla.stablehlo.mlir import ir
 
     match source:
         case str() | bytes():
-            return parse(source)
+            return parse(source, isolate=isolate is not False)
         case bytearray() | memoryview():
-            return parse(bytes(source))
+            return parse(bytes(source), isolate=isolate is not False)
         case os.PathLike():
-            return parse(Path(source).read_bytes())
+            return parse(Path(source).read_bytes(), isolate=isolate is not False)
         case ir.Module():
             return source
         case _:
@@ -65,7 +81,7 @@ def _module_of(source: Any) -> Any:
     if callable(compiler_ir := getattr(source, "compiler_ir", None)):
         return compiler_ir("stablehlo")
     if isinstance(serialized := getattr(source, "mlir_module_serialized", None), bytes):
-        return parse(serialized)
+        return parse(serialized, isolate=bool(isolate))
     raise TypeError(
         "from_stablehlo takes StableHLO text or bytes, a path, an MLIR module, a jax Lowered or a "
         f"jax Exported; got {type(source).__name__}"
@@ -73,23 +89,27 @@ def _module_of(source: Any) -> Any:
 
 
 def _entry_is_main(mod: IRModule) -> IRModule:
-    """``mod`` with its only public function under the name ``main``."""
-    if "main" in mod:
-        return mod
+    """``mod`` with its only public function under the name ``main``; with several, as it is."""
     public = [g for g, f in mod.items() if "global_symbol" in f.attrs]
-    if len(public) != 1:
-        names = ", ".join(g.name_hint for g in public) or "none"
-        raise StableHLOParseError(
-            "the program has no function @main, and not exactly one public function; "
-            f"it has {names}"
-        )
+    if "main" in mod or len(public) != 1:
+        return mod
+    (entry,) = public
+    own = mod[entry].attrs.get("sym_name", entry.name_hint)
     # Every call refers to the GlobalVar itself, so its name can change in place.
-    public[0].name_hint = "main"
-    functions = {
-        g: f.without_attr("sym_name").with_attr("global_symbol", "main") if g is public[0] else f
-        for g, f in mod.items()
-    }
-    return mod.replace(functions)
+    entry.name_hint = "main"
+    main = mod[entry].with_attrs({"global_symbol": "main", "sym_name": own})
+    return mod.replace({**mod.functions, entry: main})
+
+
+def _main(mod: IRModule) -> Function:
+    """The function that ``input_info`` speaks of."""
+    if "main" in mod:
+        return mod["main"]
+    names = ", ".join(g.name_hint for g, f in mod.items() if "global_symbol" in f.attrs) or "none"
+    raise StableHLOParseError(
+        "input_info needs a function @main, or exactly one public function; the program has "
+        f"{names}"
+    )
 
 
 def _checked_inputs(main: Function, input_info: InputInfo) -> list[TensorStructInfo]:

@@ -142,7 +142,7 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
         module = specialise(module, infos)
         from relax2xla.importers.stablehlo import from_stablehlo
 
-        main = from_stablehlo(module)["main"]
+        main = from_stablehlo(module, raise_ops=False)["main"]
     text = str(module)
     if "@main" not in text:
         raise TVMError(f"{file}: the program has no function @main, so nothing else can run it")

@@ -46,7 +46,8 @@ def from_jax(
 
     ``main`` has one parameter a leaf, named by its path (``params["w"][0]`` is ``params_w_0``), and
     gives one tensor or, where ``fn`` returns several leaves, a flat tuple of them in the order of
-    ``jax.tree.leaves``. ``raise_ops`` as in ``from_stablehlo``. JAX's x64 flag decides, as always,
+    ``jax.tree.leaves``. Its operators are StableHLO's, one row an operation; ``raise_ops`` puts
+    high-level ones in place of them, as in ``from_stablehlo``. JAX's x64 flag decides, as always,
     whether 64-bit inputs stay so.
 
     Raises :class:`OpNotImplemented` for what Relax cannot hold; errors of the tracing are JAX's.
@@ -60,9 +61,9 @@ def from_jax(
         from jax import export
 
         exported = export.export(jitted)(*args, **kwargs)
-        mod = _named_dims(from_stablehlo(exported), exported)
+        mod = _named_dims(from_stablehlo(exported, raise_ops=False), exported)
     else:
-        mod = from_stablehlo(jitted.lower(*args, **kwargs))
+        mod = from_stablehlo(jitted.lower(*args, **kwargs), raise_ops=False)
     mod = _named_params(mod, names)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO

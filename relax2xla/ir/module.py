@@ -23,7 +23,7 @@ class IRModule:
     that a user holds changes only through its own ``mod[...] = f`` and ``update_func``.
     """
 
-    __slots__ = ("_by_name", "attrs", "functions", "global_infos")
+    __slots__ = ("__weakref__", "_by_name", "attrs", "functions", "global_infos")
     functions: dict[GlobalVar, BaseFunc]
     attrs: Attrs
     global_infos: dict[str, tuple[Any, ...]]

@@ -39,8 +39,13 @@ def encode(tables: Mapping[str, Sequence[Any]]) -> str:
 def _encode(item: Constant | npt.NDArray[Any]) -> dict[str, Any]:
     data = item.data if isinstance(item, Constant) else item
     name = _name_of(data.dtype)
-    splat = data.size > 1 and not any(data.strides)
-    held = data.reshape(-1)[:1] if splat else np.ascontiguousarray(data)
+    one = data.base
+    if data.size == 0 and isinstance(one, np.ndarray) and one.size == 1 and one.dtype == data.dtype:
+        # MLIR tells a splat without elements from no elements.
+        splat, held = True, one.reshape(1)
+    else:
+        splat = data.size > 1 and not any(data.strides)
+        held = data.reshape(-1)[:1] if splat else np.ascontiguousarray(data)
     if sys.byteorder == "big" and held.dtype.itemsize > 1:
         held = held.byteswap()
     entry: dict[str, Any] = {"dtype": name, "shape": list(data.shape)}

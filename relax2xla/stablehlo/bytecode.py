@@ -7,6 +7,7 @@ and sections of an id, a length and perhaps an alignment; the strings stand in s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from relax2xla.errors import StableHLOParseError
@@ -17,31 +18,46 @@ _ALIGNED: Final = 0x80
 
 
 def check(data: bytes) -> None:
-    """StableHLOParseError where the bytecode ``data`` is cut short or its strings are no UTF-8."""
+    """StableHLOParseError where the bytecode ``data`` is cut short."""
     try:
-        end = data.index(b"\0", _varint(data, len(MAGIC))[1])
-        data[len(MAGIC) : end].decode()
-        at = end + 1
-        while at < len(data):
-            kind, at = data[at], at + 1
-            length, at = _varint(data, at)
-            if kind & _ALIGNED:
-                alignment, at = _varint(data, at)
-                at += -at % alignment if alignment else 0
-            if at + length > len(data):
-                raise IndexError
-            if kind & ~_ALIGNED == _STRINGS:
-                _check_strings(data[at : at + length])
-            at += length
-    except UnicodeDecodeError as e:
-        raise StableHLOParseError(
-            f"the MLIR bytecode holds a string that is not UTF-8 ({e.reason}), which jaxlib cannot "
-            "show. Is the file complete and undamaged? If such strings are meant, write it as text"
-        ) from e
+        for _ in _sections(data):
+            pass
     except (IndexError, ValueError) as e:
         raise StableHLOParseError(
             "the MLIR bytecode ends within a section; is the file complete and undamaged?"
         ) from e
+
+
+def check_strings(data: bytes) -> None:
+    """StableHLOParseError where a string of the bytecode ``data`` is not UTF-8."""
+    try:
+        data[len(MAGIC) : data.index(b"\0", _varint(data, len(MAGIC))[1])].decode()
+        for kind, section in _sections(data):
+            if kind == _STRINGS:
+                _check_strings(section)
+    except UnicodeDecodeError as e:
+        raise StableHLOParseError(
+            f"the MLIR bytecode holds a string that is not UTF-8 ({e.reason}), which jaxlib cannot "
+            "show. Is the file complete and undamaged? If such strings are meant, read it with "
+            "isolate=True, or write it as text"
+        ) from e
+    except (IndexError, ValueError) as e:
+        raise StableHLOParseError("the strings of the MLIR bytecode are damaged") from e
+
+
+def _sections(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Ids and bytes of the sections; IndexError or ValueError where one is cut short."""
+    at = data.index(b"\0", _varint(data, len(MAGIC))[1]) + 1
+    while at < len(data):
+        kind, at = data[at], at + 1
+        length, at = _varint(data, at)
+        if kind & _ALIGNED:
+            alignment, at = _varint(data, at)
+            at += -at % alignment if alignment else 0
+        if at + length > len(data):
+            raise IndexError
+        yield kind & ~_ALIGNED, data[at : at + length]
+        at += length
 
 
 def _check_strings(section: bytes) -> None:

@@ -27,6 +27,7 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.stablehlo.constants import dense_of_text
 from relax2xla.stablehlo.mlir import chlo, dense, ir
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 
@@ -217,13 +218,26 @@ def read_any(a: ir.Attribute) -> Any:
             return a.value
         case ir.StringAttr() if ir.StringAttr.get(_text_of(a)) == a:
             return a.value
-        case ir.ArrayAttr():
-            return tuple(read_any(x) for x in a)
-        case ir.DictAttr():
-            items = {n.name: read_any(n.attr) for n in (a[i] for i in range(len(a)))}
-            return Attrs({TEXT: str(a)}) if items.keys() == {TEXT} else Attrs(items)
+        case ir.ArrayAttr() | ir.DictAttr():
+            try:
+                made = _read_fields(a)
+            except TypeError:
+                made = None  # jaxlib wraps no dense attribute of complex elements.
+            return Attrs({TEXT: str(a)}) if made is None else made
         case _:
             return Attrs({TEXT: str(a)})
+
+
+def _read_fields(a: ir.ArrayAttr | ir.DictAttr) -> Any:
+    """The values in an array or a dictionary; None for a dictionary that would be taken for text.
+
+    A field is asked for by name: where jaxlib cannot wrap it, that is a TypeError, but the
+    ``attr`` of a NamedAttribute ends the process.
+    """
+    if isinstance(a, ir.ArrayAttr):
+        return tuple(read_any(x) for x in a)
+    items = {name: read_any(a[name]) for name in (a[i].name for i in range(len(a)))}
+    return None if items.keys() == {TEXT} else Attrs(items)
 
 
 def _text_of(a: ir.StringAttr) -> str:
@@ -241,8 +255,14 @@ def parse_attr(text: str) -> ir.Attribute:
     """An attribute of its MLIR text; EmitError if MLIR refuses it."""
     try:
         return ir.Attribute.parse(text)
-    except (ir.MLIRError, TypeError) as e:
+    except ir.MLIRError as e:
         raise EmitError(f"not the text of an MLIR attribute: {text!r}") from e
+    except TypeError as e:
+        # MLIR takes it, but jaxlib wraps no dense attribute of complex elements.
+        made = dense_of_text(text)
+        if made is None:
+            raise EmitError(f"jaxlib cannot make an attribute of the text {text!r}") from e
+        return made
 
 
 # ---- THE codecs, by the names of table.py

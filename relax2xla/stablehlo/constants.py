@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relax2xla.dtypes import Array, DType, dtype_info
+from relax2xla.dtypes import BY_MLIR, Array, DType, dtype_info
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo.mlir import dense, ir
@@ -20,6 +20,8 @@ from relax2xla.stablehlo.mlir import dense, ir
 # A resource's name, bare or quoted, and its bytes: four of alignment, then the elements.
 _RESOURCE = re.compile(r'dense_resource<([\w.$-]+|"[^"]*")> : ')
 _BLOB = re.compile(r': "0x([0-9A-Fa-f]*)"\s*\}\s*\}\s*#-\}\s*$')
+# A dense attribute of complex elements: its type, and the type of their halves.
+_COMPLEX = re.compile(r"(?s)dense<.*> : ((?:tensor|vector)<[0-9x]*complex<(\w+)>>)")
 _TOKEN = re.compile(r"[-+.\w]+")
 # What jaxlib's bindings expose through Python's buffer protocol; the other kinds go through text.
 _BUFFERED = frozenset(
@@ -131,6 +133,21 @@ def _parse_values(tokens: list[str], dtype: DType) -> Array:
         if t.startswith("0x"):
             bits[i] = int(t, 16)
     return values
+
+
+def dense_of_text(text: str) -> ir.Attribute | None:
+    """The attribute of ``dense<...> : tensor<...xcomplex<...>>``, which jaxlib cannot parse by
+    itself; None for any other text.
+    """
+    found = _COMPLEX.fullmatch(text)
+    half = BY_MLIR.get(found[2]) if found else None
+    if found is None or half is None or half.nbytes * 8 != half.bits:
+        return None
+    t = ir.Type.parse(found[1])
+    inner = found[0][len("dense<") : found.start(1) - len("> : ")]
+    if inner.startswith('"0x'):
+        return dense(np.frombuffer(bytes.fromhex(inner[3:-1]), np.uint8), t)
+    return dense(_parse_values(_TOKEN.findall(inner), half).view(np.uint8), t)
 
 
 def is_splat(data: Array) -> bool:

@@ -31,7 +31,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
 from relax2xla.stablehlo.constants import write_elements, write_resource
-from relax2xla.stablehlo.locations import write_location
+from relax2xla.stablehlo.locations import PARSED_FILE, write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CONSTANT, RETURN, RETURNS
@@ -82,9 +82,7 @@ class _Emitter:
 
     # ---- module and functions
     def module(self) -> ir.Module:
-        where = self.mod.attrs.get("location")
-        loc = write_location(Span(name=where, kind="opaque")) if where else self.unknown
-        made = ir.Module.create(loc)
+        made = ir.Module.create(self.module_location())
         held = made.operation.attributes
         if "sym_name" in self.mod.attrs:
             held["sym_name"] = ir.StringAttr.get(self.mod.attrs["sym_name"])
@@ -95,7 +93,9 @@ class _Emitter:
         for gvar, func in self.mod.items():
             symbol = gvar.name_hint
             if isinstance(func, Function):
-                symbol = func.attrs.get("sym_name") or func.attrs.get("global_symbol") or symbol
+                # The empty name is one, too.
+                own = func.attrs.get("sym_name", func.attrs.get("global_symbol"))
+                symbol = symbol if own is None else own
             self.symbols[gvar] = ir.FlatSymbolRefAttr.get(symbol)
         for index, (gvar, func) in enumerate(self.mod.items()):
             self.prelude(symbols, index, point)
@@ -112,6 +112,19 @@ class _Emitter:
         except ir.MLIRError as e:
             raise EmitError(f"MLIR refuses the program: {first_line(e)}") from e
         return made
+
+    def module_location(self) -> ir.Location:
+        """What the module says, else what the reader leaves out."""
+        where = self.mod.attrs.get("location")
+        if where is not None:
+            return write_location(Span(name=where, kind="opaque"))
+        first = next(iter(self.mod.functions.values()), None)
+        span = first.span if isinstance(first, Function) else None
+        if span is None or span.file != PARSED_FILE:
+            return self.unknown
+        # The word ``module`` at the start of the text, or no such word at all.
+        start = 1 if span.column > 1 else 0
+        return ir.Location.file(PARSED_FILE, start, start)
 
     def prelude(self, symbols: list[Any], index: int, point: ir.InsertionPoint) -> None:
         """Write the symbols that stand before function ``index``, and take them from the list.

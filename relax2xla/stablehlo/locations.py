@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from relax2xla.ir.base import Span
 from relax2xla.stablehlo.mlir import ir
+
+# What MLIR calls text that came from no file.
+PARSED_FILE: Final = "-"
 
 
 def read_location(loc: ir.Location) -> Span | None:

@@ -44,6 +44,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
 )
 from relax2xla.stablehlo.codecs import (
+    TEXT,
     read_any,
     read_attr,
     sinfo_to_type,
@@ -52,7 +53,7 @@ from relax2xla.stablehlo.codecs import (
 from relax2xla.stablehlo.constants import read_elements, read_resource
 from relax2xla.stablehlo.dims import tied
 from relax2xla.stablehlo.infer import RULES, results
-from relax2xla.stablehlo.locations import read_location
+from relax2xla.stablehlo.locations import PARSED_FILE, read_location
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
 from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, OPEN, TERMINATORS, Row
@@ -153,9 +154,8 @@ class _Reader:
                 rest[name] = self.any(module.operation, name, value)
         if rest:
             attrs[DISCARDABLE] = rest
-        where = module.operation.location
-        if not isinstance(where, ir.UnknownLoc) and not _is_parsed(where):
-            attrs["location"] = str(where)
+        if where := _module_location(module, functions):
+            attrs["location"] = where
         if prelude:
             attrs["prelude"] = prelude
         made = IRModule(attrs=attrs)
@@ -168,11 +168,13 @@ class _Reader:
         """Names and values of the attributes of ``op``, in MLIR's order."""
         held = op.attributes
         made: list[tuple[str, Any]] = []
-        for name in held:
+        for index, name in enumerate(held):
             try:
                 made.append((name, held[name]))
             except TypeError:
-                self.gap(op.name, f"jaxlib cannot show the attribute {name!r}", op)
+                # jaxlib wraps no dense attribute of complex elements, but shows its text.
+                text = repr(held[index])
+                made.append((name, _Text(text[len(f"NamedAttribute({name}=") : -1])))
         return made
 
     def function(self, op: Any) -> Function:
@@ -183,7 +185,7 @@ class _Reader:
         self.current = symbol = inherent["sym_name"].value
         visibility = inherent.get("sym_visibility")
         if visibility is None or visibility.value != "private":
-            attrs["global_symbol"] = symbol
+            attrs["global_symbol"] = self.symbols[symbol].name_hint
             if visibility is not None:
                 attrs["sym_visibility"] = visibility.value
         if self.symbols[symbol].name_hint != symbol:
@@ -356,11 +358,10 @@ class _Reader:
 
     def any(self, op: Any, name: str, value: Any) -> Any:
         """The value of an attribute of any kind."""
-        try:
-            return read_any(value)
-        except TypeError:
-            self.gap(op.name, f"jaxlib cannot show a part of the attribute {name!r}", op)
-            return None
+        made = Attrs({TEXT: str(value)}) if isinstance(value, _Text) else read_any(value)
+        if "dense_resource<" in repr(made):
+            self.gap(op.name, f"the attribute {name!r} holds a resource; constants alone can", op)
+        return made
 
     def row_attrs(self, op: Any, row: Row) -> Attrs:
         """The attributes of an operation by the codecs of its row."""
@@ -373,6 +374,9 @@ class _Reader:
                     rest[name] = self.any(op, name, value)
                 else:
                     self.gap(op.name, f"the attribute {name!r} is not known", op)
+                continue
+            if isinstance(value, _Text):
+                made[name] = Attrs({TEXT: str(value)})
                 continue
             key = (codec, value)
             if key not in self.attrs:
@@ -402,8 +406,7 @@ class _Reader:
         except (UnsupportedError, TypeError) as e:
             self.gap(op.name, str(e), op)
             made = Constant(0, info, span)
-        # The value has been read; jaxlib cannot show one of complex elements.
-        rest = {n: self.any(op, n, op.attributes[n]) for n in op.attributes if n != "value"}
+        rest = {n: self.any(op, n, a) for n, a in self.attributes(op) if n != "value"}
         if rest:
             attrs[DISCARDABLE] = rest
         given = () if held is info else (info,)
@@ -479,6 +482,12 @@ class _Reader:
         self.gaps[op, reason].append(where)
 
 
+class _Text(str):
+    """The MLIR text of an attribute that jaxlib cannot wrap."""
+
+    __slots__ = ()
+
+
 def _operations(block: Any) -> Iterator[Any]:
     """The operations of a block; jaxlib's own iterator starts anew in every ``for``."""
     yield from block.operations
@@ -492,9 +501,16 @@ def _symbol(op: Any) -> str:
         raise UnsupportedError(f"the name of a {op.name} is not UTF-8") from e
 
 
-def _is_parsed(loc: ir.Location) -> bool:
-    """Whether a location is only the place in the text that was parsed."""
-    return isinstance(loc, ir.FileLineColLoc) and loc.filename == "-"
+def _module_location(module: ir.Module, functions: list[Any]) -> str:
+    """The location of a module; "" for what the writer supposes: of text that came from no file
+    its start, else none.
+    """
+    own = read_location(module.operation.location)
+    if own is not None and own.file == PARSED_FILE:
+        return ""
+    first = read_location(functions[0].location) if functions else None
+    parsed = first is not None and first.file == PARSED_FILE
+    return "" if own is None and not parsed else str(module.operation.location)
 
 
 def _parts(info: StructInfo) -> tuple[StructInfo, ...]:

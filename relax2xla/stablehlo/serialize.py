@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
-from relax2xla.stablehlo import bytecode
+from relax2xla.stablehlo import bytecode, guard
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.mlir import stablehlo as hlo
+from relax2xla.stablehlo.origin import as_read
 
 Form = Literal["text", "bytecode", "portable"]
 BYTECODE_MAGIC = bytecode.MAGIC
@@ -33,7 +34,7 @@ def to_stablehlo(
     other versions of StableHLO can read, at the StableHLO ``version`` ("1.0.0"; by default the
     current one). ``debug_info`` writes the spans as MLIR locations (the binary forms always do).
     """
-    return serialize(emit(mod), form, version, debug_info)
+    return serialize(emit(as_read(mod)), form, version, debug_info)
 
 
 def serialize(
@@ -115,35 +116,66 @@ def _check_version(version: str) -> None:
         raise ValueError(f"version must be one from {oldest} to {newest}; got {version!r}")
 
 
-def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
+def parse(
+    source: str | bytes, ctx: ir.Context | None = None, *, isolate: bool = False
+) -> ir.Module:
     """The verified MLIR module of StableHLO text, MLIR bytecode or a portable artefact.
 
+    ``isolate``: the binary forms are read in a child process first, where they can do no harm.
     Raises :class:`StableHLOParseError`, with line and column where the text is wrong.
     """
     ctx = ctx or context()
     data = source.encode() if isinstance(source, str) else source
     if not data.strip():
         raise StableHLOParseError("the StableHLO program is empty")
-    binary = data.startswith(BYTECODE_MAGIC)
-    if binary:
+    if data.startswith(BYTECODE_MAGIC):
         bytecode.check(data)
-    if binary and b"StableHLO_v" in data[:64]:
-        return _parse_portable(data, ctx)
-    if not binary and b"\0" in data:
+        cleaned = guard.clean(data) if isolate else None
+        if cleaned is not None:
+            return _parsed(cleaned, ctx)
+        bytecode.check_strings(data)
+        return _parse_binary(data, ctx)
+    if b"\0" in data:
         raise StableHLOParseError(
             "neither MLIR text nor bytecode: it has zero bytes, but does not start with "
             f"{BYTECODE_MAGIC!r}"
         )
-    if not binary and _HIGH.search(data):
-        _check_escapes(data)
     try:
-        if binary:
-            return ir.Module.parse(data, ctx)
-        return ir.Module.parse(data.decode(), ctx)
+        if _HIGH.search(data):
+            _check_escapes(data)
+        return _parsed(data.decode(), ctx)
     except UnicodeDecodeError as e:
         raise StableHLOParseError(f"neither MLIR bytecode nor UTF-8 text: {e}") from e
+
+
+def checked_bytecode(data: bytes) -> bytes:
+    """The bytecode or portable artefact ``data`` as MLIR read it, in new bytecode.
+
+    Strings that are not UTF-8 may be the values of attributes, but no names. To be called where
+    damaged data may end the process.
+    """
+    module = _parse_binary(data, context())
+    try:
+        bytecode.check_strings(data)
+    except StableHLOParseError:
+        get_asm: Any = module.operation.get_asm
+        _check_escapes(get_asm(binary=True, enable_debug_info=True))
+    made = serialize(module, "bytecode")
+    assert isinstance(made, bytes)
+    return made
+
+
+def _parse_binary(data: bytes, ctx: ir.Context) -> ir.Module:
+    if b"StableHLO_v" in data[:64]:
+        return _parse_portable(data, ctx)
+    return _parsed(data, ctx)
+
+
+def _parsed(data: str | bytes, ctx: ir.Context) -> ir.Module:
+    try:
+        return ir.Module.parse(data, ctx)
     except (ir.MLIRError, ValueError) as e:
-        raise StableHLOParseError(_explain(str(e), data, binary)) from e
+        raise StableHLOParseError(_explain(str(e), data)) from e
     except MemoryError as e:
         raise StableHLOParseError(_TOO_LARGE) from e
 
@@ -179,14 +211,14 @@ def _parse_portable(data: bytes, ctx: ir.Context) -> ir.Module:
         handler.detach()
 
 
-def _explain(message: str, data: bytes, binary: bool) -> str:
+def _explain(message: str, data: str | bytes) -> str:
     """MLIR's diagnostic with the line of the text and a caret."""
     found = _DIAGNOSTIC.search(message)
-    if binary or found is None:
-        kind = "MLIR bytecode" if binary else "StableHLO text"
+    if isinstance(data, bytes) or found is None:
+        kind = "MLIR bytecode" if isinstance(data, bytes) else "StableHLO text"
         return f"not valid {kind}: {' '.join(message.split())[:400]}"
     line, column, text = int(found[1]), int(found[2]), found[3]
-    lines = data.decode(errors="replace").split("\n")
+    lines = data.split("\n")
     shown = lines[line - 1] if 0 < line <= len(lines) else ""
     start = max(0, column - 60)
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from relax2xla.ir import Call, Function, If, IRModule, Op
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.stablehlo import serialize
+from relax2xla.stablehlo.origin import as_read
 from relax2xla.transform.legalize import LegalizeOps, is_row
 
 
@@ -16,10 +17,12 @@ def to_stablehlo(
 ) -> str | bytes:
     """``mod`` as a StableHLO program; high-level operators are lowered to rows before.
 
-    A module that is made of rows already is written as it stands. For ``form``, ``version`` and
+    A module that is made of rows already is written as it stands, and one that ``from_stablehlo``
+    raised as it was read, if nobody changed it. For ``form``, ``version`` and
     ``debug_info`` see :func:`relax2xla.stablehlo.to_stablehlo`. Raises :class:`LegalizeError` for
     what has no lowering, or no static shape.
     """
+    mod = as_read(mod)
     high = any(_is_high(f) for f in mod.relax_functions().values())
     return serialize.to_stablehlo(LegalizeOps()(mod) if high else mod, form, version, debug_info)
 

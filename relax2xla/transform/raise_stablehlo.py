@@ -64,11 +64,11 @@ class RaiseStableHLO(Pass):
 
     ``report``: a list that gets a :class:`Kept` for every row that stayed. ``inline``: private
     functions of at most 64 bindings (JAX's helpers, such as ``_where`` and ``silu``) are inlined
-    first, so that patterns that call them are seen. Names of variables and spans are kept, and
-    unused bindings removed.
+    first, so that patterns that call them are seen; False keeps all functions. Names of variables
+    and spans are kept, and unused bindings removed.
     """
 
-    def __init__(self, report: list[Kept] | None = None, inline: bool = False) -> None:
+    def __init__(self, report: list[Kept] | None = None, inline: bool = True) -> None:
         self.report = report
         self.inline = inline
         super().__init__(PassInfo("RaiseStableHLO"), self._run)

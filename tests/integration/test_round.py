@@ -452,7 +452,7 @@ def test_jax_program_runs_and_keeps_its_text(name: str) -> None:
         lowered = jax.jit(function, keep_unused=True).lower(*args)
         want = jax.tree.leaves(jax.jit(function)(*args))
     text = lowered.as_text()
-    mod = from_stablehlo(text)
+    mod = from_stablehlo(text, raise_ops=False)
     got = jax.tree.leaves(rx.VirtualMachine(rx.build(mod))["main"](*args))
     assert len(got) == len(want)
     for g, w in zip(map(np.asarray, got), map(np.asarray, want), strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import tree_leaves
@@ -453,12 +454,28 @@ def test_names_spans_and_dead_bindings() -> None:
     assert binding.value.span == binding.span
 
 
-def test_helpers_are_inlined_only_when_asked() -> None:
+def test_helpers_are_inlined_unless_they_are_to_stay() -> None:
     mod = lowered(lambda x: jax.nn.silu(jax.nn.relu(x)), (np.ones((4, 8), "f"),))
-    assert len(RaiseStableHLO()(mod)) > 1
-    inlined = RaiseStableHLO(inline=True)(mod)
+    assert len(RaiseStableHLO(inline=False)(mod)) > 1
+    inlined = RaiseStableHLO()(mod)
     assert len(inlined) == 1
     assert names(inlined["main"]) == ["nn.relu", "nn.silu"]
+
+
+def test_helpers_are_inlined_in_loops_and_from_other_helpers() -> None:
+    @jax.jit
+    def pair(x: Any) -> Any:
+        return jax.nn.relu(x), x
+
+    def fn(x: Any) -> Any:
+        step = lambda i, c: jnp.where(i > 1, pair(c)[0], jax.nn.silu(pair(c)[1]))  # noqa: E731
+        return jax.lax.fori_loop(0, 3, step, x)
+
+    x = np.linspace(-2, 2, 32, dtype="f").reshape(4, 8)
+    made = RaiseStableHLO()(lowered(fn, (x,)))
+    assert len(made) == 1
+    assert "R.nn.silu" in made.script()
+    np.testing.assert_allclose(rx.VirtualMachine(rx.build(made))["main"](x), fn(x), rtol=1e-6)
 
 
 def test_insides_of_loops_are_raised() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from relax2xla.ir import (
@@ -11,12 +12,17 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    If,
     IRModule,
+    MatchCast,
+    SeqExpr,
     Var,
     VarBinding,
 )
 from relax2xla.ir.copy import copy_function
+from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.transform.raising.match import filled
 
 LIMIT: Final = 64
 
@@ -24,14 +30,14 @@ LIMIT: Final = 64
 def inline_private(mod: IRModule) -> IRModule:
     """``mod`` with calls of private functions of at most 64 bindings inlined.
 
-    Functions with attributes, recursive ones, and calls with attributes stay. Private functions
-    that nothing calls any more go.
+    Functions with attributes, with effects or of symbolic shapes, recursive ones, and calls with
+    attributes stay. Private functions that nothing calls any more go.
     """
     order = _callees_first(mod)
     done: dict[GlobalVar, Function] = {}
     small: dict[Expr, Function] = {}
     for gvar in order:
-        func = _Inliner(small).function(mod[gvar])
+        func = _inlined(mod[gvar], small)
         done[gvar] = func
         private = _plain(func) and gvar.name_hint != "main"
         # A function that is not done yet, but called, is part of a cycle.
@@ -53,7 +59,8 @@ def _plain(func: Function) -> bool:
     """Whether nothing is lost with the function itself: it is private and has no attributes."""
     rest = {k: v for k, v in func.attrs.items() if k != "sym_name"}
     arguments, results = rest.pop("arg_attrs", {}), rest.pop("res_attrs", ())
-    return not rest and not arguments and not any(results)
+    dynamic = any(free_symbolic_vars(p.struct_info) for p in func.params)
+    return not rest and not arguments and not any(results) and not dynamic
 
 
 def _size(func: Function) -> int:
@@ -92,35 +99,80 @@ def _callees_first(mod: IRModule) -> list[GlobalVar]:
     return list(order)
 
 
-class _Inliner(Rewriter):
-    """Puts the bodies of ``small`` functions where they are called."""
+def _inlined(func: Function, small: Mapping[Expr, Function]) -> Function:
+    """``func`` with the bodies of ``small`` functions where they are called; no recursion."""
+    if small.keys().isdisjoint(_callees(func)):
+        return func
+    # What takes the place of variables; outer sequences come before those inside them.
+    env: dict[Expr, Expr] = {}
+    seqs, blocks = [func.body], list[list[BindingBlock]]()
+    for seq in seqs:
+        blocks.append([_block(block, small, env) for block in seq.blocks])
+        seqs += (inner for b in bindings_of(seq) for inner in _inside(b.value))
+    done: dict[int, SeqExpr] = {}
+    for seq, new in zip(reversed(seqs), reversed(blocks), strict=True):
+        for i, block in enumerate(new):
+            new[i] = type(block)([_closed(b, done) for b in block.bindings], block.span)
+        done[id(seq)] = SeqExpr(new, filled(seq.body, env), seq.span)
+    return func.replace(body=done[id(func.body)])
 
-    def __init__(self, small: dict[Expr, Function]) -> None:
-        super().__init__()
-        self.small = small
 
-    def block(self, block: BindingBlock) -> BindingBlock:
-        out: list[Binding] = []
-        for b in block.bindings:
-            call = b.value
-            func = self.small.get(call.op) if isinstance(call, Call) and not call.attrs else None
-            if func is None or not isinstance(call, Call) or not isinstance(b, VarBinding):
-                new = self.binding(b)
-                if isinstance(new.value, Var) and not isinstance(b.value, Var):
-                    self.env[b.var] = new.value  # A field of a tuple that was inlined.
-                else:
-                    out.append(new)
-                continue
-            copy = copy_function(func)
-            values = dict(zip(copy.params, map(self.expr, call.args), strict=True))
-            result = copy.body.body
-            if isinstance(result, Var) and result not in values:
-                values[result] = b.var  # The result keeps the caller's name.
-            body = Rewriter(values=values).seq(copy.body)
-            for inner in bindings_of(body):
-                if inner.var is result and isinstance(inner, VarBinding):
-                    inner = VarBinding(b.var, inner.value, inner.span or b.span)
-                out.append(inner)
-            if body.body is not b.var:
-                self.env[b.var] = body.body
-        return type(block)(out, block.span)
+def _inside(value: Expr) -> tuple[SeqExpr, ...]:
+    """The sequences directly inside what is bound."""
+    match value:
+        case Function():
+            return (value.body,)
+        case If():
+            return value.true_branch, value.false_branch
+        case SeqExpr():
+            return (value,)
+        case _:
+            return ()
+
+
+def _closed(b: Binding, done: Mapping[int, SeqExpr]) -> Binding:
+    """``b`` with the sequences inside it that are done; those of inlined bodies are as they are."""
+    inner = _inside(b.value)
+    if not inner or id(inner[0]) not in done or not isinstance(b, VarBinding):
+        return b
+    made = [done[id(s)] for s in inner]
+    match b.value:
+        case Function() as f:
+            return VarBinding(b.var, f.replace(body=made[0]), b.span)
+        case If() as f:
+            return VarBinding(b.var, If(f.cond, made[0], made[1], f.span), b.span)
+        case _:
+            return VarBinding(b.var, made[0], b.span)
+
+
+def _block(
+    block: BindingBlock, small: Mapping[Expr, Function], env: dict[Expr, Expr]
+) -> BindingBlock:
+    """The bindings of a block, calls inlined; ``env`` learns what variables have become."""
+    out: list[Binding] = []
+    for b in block.bindings:
+        call = b.value
+        func = small.get(call.op) if isinstance(call, Call) and not call.attrs else None
+        if func is None or not isinstance(call, Call) or not isinstance(b, VarBinding):
+            value = filled(call, env)
+            if isinstance(value, Var) and not isinstance(call, Var):
+                env[b.var] = value  # A field of a tuple that was inlined.
+            elif isinstance(b, MatchCast):
+                out.append(MatchCast(b.var, value, b.struct_info, b.span))
+            else:
+                out.append(VarBinding(b.var, value, b.span))
+            continue
+        copy = copy_function(func)
+        arguments = [filled(a, env) for a in call.args]
+        values: dict[Var, Expr] = dict(zip(copy.params, arguments, strict=True))
+        result = copy.body.body
+        if isinstance(result, Var) and result not in values:
+            values[result] = b.var  # The result keeps the caller's name.
+        body = Rewriter(values=values).seq(copy.body)
+        for inner in bindings_of(body):
+            if inner.var is result and isinstance(inner, VarBinding):
+                inner = VarBinding(b.var, inner.value, inner.span or b.span)
+            out.append(inner)
+        if body.body is not b.var:
+            env[b.var] = body.body
+    return type(block)(out, block.span)

@@ -1,0 +1,175 @@
+"""MLIR bytecode, read in a child process first.
+
+MLIR's reader trusts its input: damaged bytecode can corrupt memory and end the process, and no
+check beforehand finds every such file. So a child reads it and gives back what it read as new
+bytecode. One child serves all calls; it ends with its parent, and another takes its place when
+bytecode ends it. On both pipes, a message is its length in eight bytes and its bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Final
+
+from relax2xla.errors import StableHLOParseError
+
+_SERVE: Final = "from relax2xla.stablehlo.guard import serve; serve()"
+# The first byte of an answer.
+_READY, _CLEAN, _ERROR = b"R", b"C", b"E"
+# What a program may take, in bytes: at least this much, and this many times its own size.
+_LEAST: Final = 4 * 2**30
+_TIMES: Final = 16
+
+
+class _Lost(Exception):
+    """The child has ended."""
+
+
+class _Child:
+    """The process that reads bytecode for us."""
+
+    def __init__(self) -> None:
+        home = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+        # -P: nothing that lies in the working directory is imported.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _SERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        if self._read() != _READY:
+            raise _Lost
+
+    def ask(self, data: bytes) -> bytes:
+        assert self.process.stdin is not None
+        try:
+            _write(self.process.stdin, data)
+        except OSError as e:
+            raise _Lost from e
+        return self._read()
+
+    def _read(self) -> bytes:
+        assert self.process.stdout is not None
+        found = _read(self.process.stdout)
+        if found is None:
+            raise _Lost
+        return found
+
+    def end(self) -> int:
+        """Stop the child; gives its exit status."""
+        for stream in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        try:
+            return self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class _Guard:
+    """The child, if there is one; threads take turns."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.child: _Child | None = None
+
+    def clean(self, data: bytes) -> bytes | None:
+        """Bytecode of what the child read; None where no child can be started."""
+        with self.lock:
+            if self.child is None:
+                try:
+                    self.child = _Child()
+                except (OSError, TypeError, _Lost):
+                    return None
+            try:
+                answer = self.child.ask(data)
+            except _Lost:
+                status = self.end()
+                how = f"signal {_signal(-status)}" if status < 0 else f"status {status}"
+                raise StableHLOParseError(
+                    f"MLIR fails when it reads this bytecode ({how}); is it complete and undamaged?"
+                ) from None
+        if answer.startswith(_ERROR):
+            raise StableHLOParseError(answer[1:].decode(errors="replace"))
+        return answer[1:]
+
+    def end(self) -> int:
+        child, self.child = self.child, None
+        return 0 if child is None else child.end()
+
+    def forget(self) -> None:
+        """After a fork: the child belongs to the parent, and so may the lock."""
+        self.__init__()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+_GUARD: Final = _Guard()
+clean = _GUARD.clean
+atexit.register(_GUARD.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_GUARD.forget)
+
+
+# ---- both sides
+def _write(stream: IO[bytes], message: bytes) -> None:
+    stream.write(len(message).to_bytes(8, "little"))
+    stream.write(message)
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> bytes | None:
+    """The next message; None at the end of the stream."""
+    head = stream.read(8)
+    if len(head) < 8:
+        return None
+    size = int.from_bytes(head, "little")
+    found = stream.read(size)
+    return found if len(found) == size else None
+
+
+# ---- in the child
+def serve() -> None:
+    """Answer messages until standard input ends."""
+    from relax2xla.stablehlo.serialize import checked_bytecode
+
+    answers = os.fdopen(os.dup(1), "wb")
+    # What libraries print must not look like answers.
+    os.dup2(2, 1)
+    # Ctrl-C reaches the whole group of processes; the parent ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _write(answers, _READY)
+    while (data := _read(sys.stdin.buffer)) is not None:
+        _limit(max(_LEAST, _TIMES * len(data)))
+        try:
+            _write(answers, _CLEAN + checked_bytecode(data))
+        except StableHLOParseError as e:
+            _write(answers, _ERROR + str(e).encode())
+
+
+def _limit(memory: int) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        memory = min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
