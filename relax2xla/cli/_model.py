@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, substitute, unify
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
+from relax2xla.runtime.weights import read_npy
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int | Sequence[int]]
@@ -250,7 +250,7 @@ def _arrays(path: Path) -> Iterator[tuple[str | None, Array]]:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         with path.open("rb") as file:
-            yield None, _read_array(file, path.stat().st_size, str(path))
+            yield None, read_npy(file, path.stat().st_size, str(path))
     elif suffix == ".npz":
         try:
             with zipfile.ZipFile(path) as archive:
@@ -260,32 +260,12 @@ def _arrays(path: Path) -> Iterator[tuple[str | None, Array]]:
                         raise FileFormatError(f"{where} does not fit into memory")
                     if info.filename.endswith(".npy"):
                         with archive.open(info) as file:
-                            array = _read_array(file, info.file_size, where)
+                            array = read_npy(file, info.file_size, where)
                         yield info.filename.removesuffix(".npy"), array
         except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as e:
             raise FileFormatError(f"{path} is no .npz file, or is truncated: {e}") from None
     else:
         raise FileFormatError(f"{path}: inputs are .npy or .npz files; save them with numpy.savez")
-
-
-def _read_array(file: IO[bytes], size: int, where: str) -> Array:
-    """One array in numpy's format, its header checked against the file's size before it is read."""
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        shape, fortran, dtype = read[version[0]](file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which can run code; save plain arrays")
-        count = math.prod(shape)
-        if min(shape, default=0) < 0 or count * dtype.itemsize > size:
-            raise ValueError(f"shape {shape} of {dtype} does not fit its {size} bytes")
-        data = file.read(count * dtype.itemsize)
-        if len(data) != count * dtype.itemsize:
-            raise ValueError("it is truncated")
-    except (ValueError, KeyError, OSError) as e:
-        raise FileFormatError(f"{where} is no readable .npy array: {e}") from None
-    array = np.frombuffer(io.BytesIO(data).getbuffer(), dtype, count)
-    return array.reshape(shape, order="F" if fortran else "C")
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -1,0 +1,262 @@
+"""Weights by name in files: safetensors (memory-mapped), .npz and .npy; nothing in them is run.
+
+Files are treated as hostile: what a header declares is checked against the size of the file before
+anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import FileFormatError
+
+Array = npt.NDArray[Any]
+
+# The format's names of dtypes, and ours.
+_DTYPES: Final = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
+_CODES: Final = {numpy_dtype(ours): theirs for theirs, ours in _DTYPES.items()}
+# Longer headers are damage: a million tensors take about this much.
+_MAX_HEADER: Final = 100_000_000
+# XLA takes memory as it is where it is aligned to this.
+ALIGNMENT: Final = 64
+METADATA: Final = "__metadata__"
+
+
+def load_weights(path: str | Path) -> dict[str, Array]:
+    """The arrays of a .safetensors (memory-mapped, read-only), .npz or .npy file by name.
+
+    The array of an .npy file is called as the file is. Raises FileFormatError for what is damaged
+    or of another kind. Read a torch checkpoint with ``relax2xla.importers.torch.load_state_dict``.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".safetensors":
+            return read_safetensors(map_file(path), str(path))
+        if suffix == ".npz":
+            return dict(_npz(path))
+        if suffix == ".npy":
+            with path.open("rb") as file:
+                return {path.stem: read_npy(file, path.stat().st_size, str(path))}
+    except OSError as e:
+        raise FileFormatError(f"{path}: {e.strerror or e}") from None
+    raise FileFormatError(
+        f"{path}: weights are read from .safetensors, .npz and .npy; a torch checkpoint is read "
+        "with relax2xla.importers.torch.load_state_dict"
+    )
+
+
+def save_weights(path: str | Path, weights: Mapping[str, Any]) -> None:
+    """Write arrays (numpy, jax) as a .safetensors file; what was there stays if that fails.
+
+    Raises FileFormatError for dtypes that the format does not have.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            write_safetensors(file, {n: np.asarray(w) for n, w in weights.items()})
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+# -- safetensors -----------------------------------------------------------------------------------
+def map_file(path: Path) -> memoryview:
+    """A file as memory that is read as it is used. OSError as ``open`` raises it.
+
+    The file must not be changed in place while arrays of it are in use; replacing it is fine.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_safetensors(data: memoryview, where: str) -> dict[str, Array]:
+    """The arrays of a file in the format of safetensors, as read-only views of its bytes.
+
+    Raises FileFormatError where the header is not true to the format (tensors lie without gap or
+    overlap, and fill the file).
+    """
+    header, start = _header(data, where)
+    made: dict[str, Array] = {}
+    spans: list[tuple[int, int]] = []
+    for name, row in header.items():
+        if name == METADATA:
+            continue
+        code, shape, span = _row(row, f"{where}: the tensor {name!r}")
+        count = math.prod(shape)
+        dtype = numpy_dtype(_DTYPES[code])
+        if span[1] - span[0] != count * dtype.itemsize or span[1] > len(data) - start:
+            raise FileFormatError(
+                f"{where}: the tensor {name!r} of shape {shape} and dtype {code} does not fit its "
+                f"place {span} in {len(data) - start} bytes"
+            )
+        spans.append(span)
+        piece = data[start + span[0] : start + span[1]]
+        made[name] = np.frombuffer(piece, dtype, count).reshape(shape)
+    end = 0
+    for low, high in sorted(spans):
+        if low != end:
+            raise FileFormatError(f"{where}: tensors overlap or leave a gap at byte {end}")
+        end = high
+    if end != len(data) - start:
+        raise FileFormatError(f"{where}: {len(data) - start - end} bytes belong to no tensor")
+    return made
+
+
+def _header(data: memoryview, where: str) -> tuple[dict[str, Any], int]:
+    """The header, and where what follows it begins."""
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or not 2 <= size <= min(_MAX_HEADER, len(data) - 8):
+        raise FileFormatError(f"{where} is no safetensors file, or is truncated")
+    try:
+        header = json.loads(bytes(data[8 : 8 + size]), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as e:
+        raise FileFormatError(f"{where}: the header of the safetensors file: {e}") from None
+    if not isinstance(header, dict):
+        raise FileFormatError(f"{where}: the header of the safetensors file is no object")
+    return header, 8 + size
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name is there twice")
+    return made
+
+
+def _row(row: Any, where: str) -> tuple[str, tuple[int, ...], tuple[int, int]]:
+    """Dtype, shape and place of one tensor."""
+    if not isinstance(row, dict):
+        raise FileFormatError(f"{where} has no description")
+    code, shape, span = row.get("dtype"), row.get("shape"), row.get("data_offsets")
+    if not isinstance(code, str) or code not in _DTYPES:
+        raise FileFormatError(f"{where} has the dtype {code!r}; known: {', '.join(_DTYPES)}")
+    if not _is_sizes(shape) or not _is_sizes(span) or len(span) != 2 or span[0] > span[1]:
+        raise FileFormatError(f"{where} has the shape {shape!r} and the place {span!r}")
+    return code, tuple(shape), (span[0], span[1])
+
+
+def _is_sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(v) is int and v >= 0 for v in value)
+
+
+def write_safetensors(file: IO[bytes], weights: Mapping[str, Array]) -> None:
+    """Write arrays in the format of safetensors, little-endian, so that most lie aligned.
+
+    Tensors whose size is a multiple of ``ALIGNMENT`` come first, and each of them can be used in
+    place. Raises FileFormatError for dtypes that the format does not have.
+    """
+    rows: dict[str, Any] = {}
+    at = 0
+    order = sorted(weights, key=lambda n: (weights[n].nbytes % ALIGNMENT != 0, n))
+    for name in order:
+        array = weights[name]
+        code = _CODES.get(array.dtype.newbyteorder("="))
+        if code is None or name == METADATA:
+            raise FileFormatError(
+                f"the weight {name!r} of dtype {array.dtype} cannot be written as safetensors"
+            )
+        rows[name] = {
+            "dtype": code,
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        at += array.nbytes
+    text = json.dumps(rows, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+        array = weights[name]
+        plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        file.write(plain.reshape(-1).view(np.uint8).data)
+
+
+# -- numpy's formats -------------------------------------------------------------------------------
+def _npz(path: Path) -> Iterator[tuple[str, Array]]:
+    """The arrays of an .npz by name."""
+    limit = _memory()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                where = f"{path}:{info.filename}"
+                if not info.filename.endswith(".npy"):
+                    continue
+                if info.file_size > limit:
+                    raise FileFormatError(f"{where} does not fit into memory")
+                with archive.open(info) as file:
+                    yield info.filename.removesuffix(".npy"), read_npy(file, info.file_size, where)
+    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as e:
+        raise FileFormatError(f"{path} is no .npz file, or is truncated: {e}") from None
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; very many where that is not known."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
+
+
+def read_npy(file: IO[bytes], size: int, where: str) -> Array:
+    """One array in numpy's format, its header checked against ``size`` before it is read.
+
+    Raises FileFormatError, for arrays of Python objects too: reading them could run code.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read[version[0]](file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects, which can run code; save plain arrays")
+        count = math.prod(shape)
+        if min(shape, default=0) < 0 or count * dtype.itemsize > size:
+            raise ValueError(f"shape {shape} of {dtype} does not fit its {size} bytes")
+        data = bytearray(count * dtype.itemsize)
+        if _fill(file, memoryview(data)) != len(data):
+            raise ValueError("it is truncated")
+    except (ValueError, KeyError, OSError) as e:
+        raise FileFormatError(f"{where} is no readable .npy array: {e}") from None
+    return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran else "C")
+
+
+def _fill(file: IO[bytes], into: memoryview) -> int:
+    """Read until ``into`` is full or the file ends; gives how much was read."""
+    at = 0
+    while at < len(into):
+        piece = file.read(min(1 << 20, len(into) - at))
+        if not piece:
+            break
+        into[at : at + len(piece)] = piece
+        at += len(piece)
+    return at
