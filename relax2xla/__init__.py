@@ -61,6 +61,8 @@ from relax2xla.runtime.device import cuda as cuda
 from relax2xla.runtime.device import device as device
 from relax2xla.runtime.device import gpu as gpu
 from relax2xla.runtime.device import rocm as rocm
+from relax2xla.runtime.registry import get_global_func as get_global_func
+from relax2xla.runtime.registry import register_func as register_func
 
 if TYPE_CHECKING:
     from relax2xla import analysis as analysis
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
     from relax2xla.vm.build import build as build
     from relax2xla.vm.build import compile as compile
+    from relax2xla.vm.exec_builder import ExecBuilder as ExecBuilder
     from relax2xla.vm.executable import VMExecutable as VMExecutable
     from relax2xla.vm.machine import VirtualMachine as VirtualMachine
 
@@ -92,6 +95,7 @@ __version__ = "0.1.0"
 # Where names that are loaded on first use live.
 _HOMES = {
     "BlockBuilder": "relax2xla.builder",
+    "ExecBuilder": "relax2xla.vm.exec_builder",
     "ExprFunctor": "relax2xla.expr_functor",
     "PyExprMutator": "relax2xla.expr_functor",
     "PyExprVisitor": "relax2xla.expr_functor",

@@ -66,6 +66,21 @@ class EmitError(TVMError, ValueError):
     """A Relax program that cannot be written as StableHLO; the message names the binding."""
 
 
+class BytecodeError(TVMError, ValueError):
+    """Bytecode that cannot run: a register read before it is written, a jump out of its function.
+
+    Fix: the message names function and instruction; see ``VMExecutable.as_text()``.
+    """
+
+
+class RunError(TVMError, RuntimeError):
+    """A program of the virtual machine that cannot go on, such as one that recurses too deep."""
+
+
+class AssertError(TVMError, AssertionError):
+    """An ``R.assert_op`` of the program that does not hold."""
+
+
 class CallError(TVMError, ValueError):
     """Arguments that do not fit a compiled function: function, parameter, expected and given."""
 

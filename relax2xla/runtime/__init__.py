@@ -8,3 +8,9 @@ from relax2xla.runtime.device import cuda as cuda
 from relax2xla.runtime.device import device as device
 from relax2xla.runtime.device import gpu as gpu
 from relax2xla.runtime.device import rocm as rocm
+from relax2xla.runtime.registry import get_global_func as get_global_func
+from relax2xla.runtime.registry import list_global_func_names as list_global_func_names
+from relax2xla.runtime.registry import register_func as register_func
+from relax2xla.runtime.registry import remove_global_func as remove_global_func
+from relax2xla.runtime.weights import load_weights as load_weights
+from relax2xla.runtime.weights import save_weights as save_weights

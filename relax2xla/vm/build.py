@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
@@ -12,7 +13,10 @@ from relax2xla.runtime.device import Device, device
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
+from relax2xla.vm.bytecode import Code
 from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.lower import Lowered, lower
+from relax2xla.vm.regions import Hosts, Reason
 
 
 @no_collection()
@@ -35,7 +39,8 @@ def build(
         do not write to them afterwards.
     relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
     tir_pipeline: accepted for programs written for TVM; there is no TIR stage.
-    exec_mode: "bytecode" or "compiled".
+    exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
+        demands one XLA program for each function, and names what prevents it.
 
     Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
@@ -59,18 +64,46 @@ def build(
         if isinstance(relax_pipeline, str):
             relax_pipeline = get_pipeline(relax_pipeline)
         mod = relax_pipeline(mod)
-    entries = {
-        symbol: Entry(symbol, lift_weights(func))
-        for func in mod.relax_functions().values()
-        if (symbol := global_symbol(func)) is not None
-    }
-    if not entries:
+    if not any(global_symbol(f) is not None for f in mod.relax_functions().values()):
         raise TVMError(
             "the module has no public function to build; give one the attribute global_symbol "
             "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
         )
+    hosts = Hosts(mod)
+    public = {g: f for g, f in mod.relax_functions().items() if global_symbol(f) is not None}
+    whole = {g.name_hint: f for g, f in public.items() if hosts.reasons[g] is None}
+    made = Lowered(Code(), {})
+    if len(whole) < len(public):
+        if exec_mode == "compiled":
+            _refuse({g.name_hint: hosts.reasons[g] for g in public if hosts.reasons[g]})
+        normal = BlockBuilder().normalize
+        mod = mod.replace(
+            {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
+        )
+        made = lower(mod, Hosts(mod))
     static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
-    return VMExecutable(mod, entries, target_device(target), static)
+    return VMExecutable(
+        mod,
+        {name: Entry(name, lift_weights(f)) for name, f in whole.items()},
+        target_device(target),
+        static,
+        code=made.code,
+        regions={
+            name: Entry(name, lift_weights(f))
+            for name, f in made.regions.items()
+            if name not in whole
+        },
+        notes=made.notes,
+    )
+
+
+def _refuse(reasons: Mapping[str, Reason | None]) -> NoReturn:
+    """What keeps functions from being one XLA program each."""
+    lines = [f"  {name}: {reason}" for name, reason in reasons.items()]
+    raise TVMError(
+        'exec_mode="compiled" needs one XLA program for each function; use "bytecode" for\n'
+        + "\n".join(lines)
+    )
 
 
 def compile(

@@ -1,8 +1,8 @@
-"""What ``build`` makes: functions ready to be specialised and compiled, and their weights."""
+"""What ``build`` makes: functions for XLA, their weights, and bytecode for the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,13 @@ from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
+from relax2xla.vm import bytecode
+from relax2xla.vm.bytecode import Code
+from relax2xla.vm.specialise import specialise
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,9 @@ class VMExecutable:
     """A built module: public functions by name, ready for a :class:`VirtualMachine`.
 
     ``mod`` is the module after the pipeline, ``device`` the device that the target names (None: the
-    machine's choice), ``static`` the pipeline's rewrites of specialised functions.
+    machine's choice), ``static`` the pipeline's rewrites of specialised functions. ``entries`` are
+    the public functions that are one XLA program (a call shape) each. ``code`` holds those that are
+    not, over the programs ``regions``; ``notes`` say for each of these how it was split, and why.
     """
 
     def __init__(
@@ -55,25 +61,44 @@ class VMExecutable:
         entries: Mapping[str, Entry],
         device: Device | None,
         static: StaticRewrites | None = None,
+        *,
+        code: Code | None = None,
+        regions: Mapping[str, Entry] | None = None,
+        notes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.static = static or {}
         self.mod = mod
         self.entries = dict(entries)
         self.device = device
+        self.code = code or Code()
+        self.regions = dict(regions or {})
+        self.notes = {name: tuple(lines) for name, lines in (notes or {}).items()}
 
     def __getitem__(self, name: str) -> Entry:
-        if name not in self.entries:
-            names = ", ".join(self.entries) or "none"
+        """The public function ``name``, or a region, as what XLA compiles."""
+        found = self.entries.get(name) or self.regions.get(name)
+        if found is None:
+            names = ", ".join(self) or "none"
+            if self.code.find(name) is not None:
+                raise TVMError(
+                    f"{name!r} is bytecode over several XLA programs, no single one; its regions "
+                    f"are {', '.join(self.regions) or 'none'} (see stats())"
+                )
             raise TVMError(f"the executable has no function {name!r}; it has {names}")
-        return self.entries[name]
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
+        """Names of the public functions."""
+        yield from self.entries
+        yield from (f.name for f in self.code.functions if f.kind == "vm" and not f.private)
 
     def stats(self) -> str:
         """What runs where, function by function: parameters, weights, programs."""
-        lines = [f"relax2xla executable: {len(self.entries)} function(s)"]
-        for e in self.entries.values():
+        lines = [f"relax2xla executable: {len(list(self))} function(s)"]
+        for line in bytecode.stats(self.code):
+            lines.append(line)
+            lines += [f"  {note}" for note in self.notes.get(line.partition(":")[0], ())]
+        for e in (*self.entries.values(), *self.regions.values()):
             kind = "one XLA program" if e.is_static else "one XLA program per call shape"
             lines.append(f"{e.name}: {kind}")
             for p in e.params:
@@ -86,10 +111,31 @@ class VMExecutable:
         return "\n".join(lines)
 
     def as_text(self) -> str:
-        """The functions as Relax text, as they are specialised and lowered for each call shape."""
+        """The bytecode, then the functions for XLA as Relax text, as they are specialised."""
+        text = bytecode.as_text(self.code) if self.code.functions else ""
         functions: dict[str, Any] = {}
-        for e in self.entries.values():
+        for e in (*self.entries.values(), *self.regions.values()):
             functions[e.name] = e.func
             if e.lifted.transform is not None:
                 functions[f"{e.name}_transform_params"] = e.lifted.transform
-        return IRModule(functions).script()
+        return (
+            text
+            + ("\n" if text and functions else "")
+            + (IRModule(functions).script() if functions else "")
+        )
+
+    def as_python(self) -> str:
+        """A program that builds the bytecode with ``ExecBuilder``; regions are named only."""
+        return bytecode.as_python(self.code)
+
+    def stablehlo(self) -> dict[str, str]:
+        """The StableHLO of every function and region of static shapes, by name.
+
+        Those of symbolic shapes get a program at each call shape; they have an empty text here.
+        """
+        made: dict[str, str] = {}
+        for e in (*self.entries.values(), *self.regions.values()):
+            made[e.name] = ""
+            if e.is_static:
+                made[e.name] = str(emit(specialise(self.mod, e.name, e.func, {}).module))
+        return made

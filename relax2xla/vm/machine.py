@@ -9,8 +9,6 @@ compiled and cached once (decision D7).
 from __future__ import annotations
 
 import contextlib
-import inspect
-import keyword
 import logging
 import operator
 import threading
@@ -40,7 +38,9 @@ from relax2xla.runtime.device import device as device_named
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
+from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.interpreter import Interpreter, VMFunction
 from relax2xla.vm.specialise import Program, match, specialise
 
 log = logging.getLogger("relax2xla.vm")
@@ -80,17 +80,29 @@ class VirtualMachine:
         self.executable = rt_mod
         self.device = device if device is not None else rt_mod.device
         xla.jax_device(self.device)
-        self._functions: dict[str, BoundFunction] = {}
+        self._functions: dict[str, Any] = {}
+        self._interpreter = Interpreter(rt_mod.code, self.device, self._compiled, self)
 
-    def __getitem__(self, name: str) -> BoundFunction:
+    def __getitem__(self, name: str) -> BoundFunction | VMFunction:
         """The function ``name``, ready to be called."""
+        if name not in self._functions:
+            index = self.executable.code.find(name)
+            if index is None or self.executable.code.functions[index].private:
+                return self._compiled(name)
+            self._functions[name] = VMFunction(self._interpreter, index)
+        return self._functions[name]
+
+    def _compiled(self, name: str) -> BoundFunction:
+        """A function that is one region."""
         if name not in self._functions:
             self._functions[name] = BoundFunction(self.executable, name, self.device)
         return self._functions[name]
 
     def warm(self, name: str, *infos: StructInfo) -> None:
         """Compile ``name`` for arguments of these struct infos (none: a static function's own)."""
-        self[name].warm(infos)
+        function = self[name]
+        if isinstance(function, BoundFunction):
+            function.warm(infos)
 
     def module(self) -> VMExecutable:
         """The executable that this machine runs."""
@@ -119,14 +131,15 @@ class BoundFunction:
         # The program of the last call on the other road: shapes and dtypes that it fits, and it.
         self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
         self._sharding = xla.sharding(device)
-        self.__signature__ = _signature([p.name_hint for p in self.params])
+        self.__signature__ = signature([p.name_hint for p in self.params])
 
     # -- calling
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; see :class:`VirtualMachine` for what arguments may be."""
         if kwargs:
-            return self(*self._positional(args, kwargs))
+            names = [p.name_hint for p in self.params]
+            return self(*positional(self.name, names, args, kwargs))
         fast = self._fast
         if fast is not None:
             for a in args:
@@ -169,28 +182,6 @@ class BoundFunction:
         own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)
         return self._fast(*own)
 
-    def _positional(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Arguments in order of the parameters, from positions and names."""
-        names = [p.name_hint for p in self.params]
-        if len(set(names)) != len(names):
-            raise CallError(
-                f"{self.name}({', '.join(names)}) has parameters of the same name; "
-                "give its arguments by position"
-            )
-        unknown = [k for k in kwargs if k not in names]
-        if unknown:
-            raise CallError(
-                f"{self.name} has no parameter {', '.join(map(repr, unknown))}; "
-                f"it has {', '.join(names)}"
-            )
-        rest = names[len(args) :]
-        missing = [n for n in rest if n not in kwargs]
-        if missing or len(kwargs) != len(rest):
-            twice = [k for k in kwargs if k not in rest]
-            what = f"missing {', '.join(missing)}" if missing else f"{', '.join(twice)} given twice"
-            raise CallError(f"{self.name}({', '.join(names)}): {what}")
-        return (*args, *(kwargs[n] for n in rest))
-
     def _run(self, args: Sequence[Any]) -> Any:
         """The road over PJRT."""
         leaves = args if self._only_tensors else self._leaves(args)
@@ -205,10 +196,10 @@ class BoundFunction:
                 key.append((buffer.shape, buffer.dtype))
             else:
                 key.append(value)
+        if any(map(xla.is_tracer, buffers)):
+            return self._traced(buffers)
         found = self._cache.get(tuple(key))
         if found is None:
-            if any(map(xla.is_tracer, buffers)):
-                return self._traced(buffers)
             found = self._compile(tuple(key), self._infos(key))
         elif len(self._cache) > 1:
             with self._lock, contextlib.suppress(KeyError):
@@ -362,6 +353,8 @@ class BoundFunction:
         count = len(weights)
 
         def compiled(args: Sequence[Any]) -> tuple[xla.Loaded, Callable[[Sequence[Any]], Any]]:
+            if len(args) != len(self.params):
+                match(self.name, self.params, [ObjectStructInfo()] * len(args))
             key = tuple((a.shape, a.dtype) for a in args)
             loaded, program = self._cache.get(key) or self._compile(key, self._infos(key))
             return loaded, program.pack
@@ -405,16 +398,6 @@ def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) 
         raise CallError(
             f"{where} must be {kind} for {show(info)}; got {type(value).__name__}"
         ) from None
-
-
-def _signature(names: Sequence[str]) -> inspect.Signature:
-    """For ``help``; names that Python cannot have as parameters make it ``*args``."""
-    if len(set(names)) != len(names) or not all(
-        n.isidentifier() and not keyword.iskeyword(n) for n in names
-    ):
-        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature([inspect.Parameter(n, kind) for n in names])
 
 
 def _fits_jit(dtype: str) -> bool:

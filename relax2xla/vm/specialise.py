@@ -34,7 +34,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import Mismatch, SymMap, unify
+from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.stablehlo.specialise import DYNAMIC, static_program
@@ -160,10 +160,10 @@ def _bind_known(func: Function, infos: Sequence[StructInfo]) -> Function:
         if isinstance(info, PrimStructInfo) and info.value is not None:
             values[p] = PrimValue(info.value)
             continue
-        if isinstance(declared, TensorStructInfo) and declared.dims is None:
+        if isinstance(declared, TensorStructInfo) and (declared.dims is None or not declared.dtype):
             values[p] = p = Var(p.name_hint, info, p.span)
         params.insert(0, p)
-    return rewrite_function(func.replace(params=params), values=values) if values else func
+    return _Static(values=values).function(func.replace(params=params)) if values else func
 
 
 def _is_if(b: Binding) -> bool:
@@ -171,7 +171,11 @@ def _is_if(b: Binding) -> bool:
 
 
 class _Static(Rewriter):
-    """A Rewriter for which every ``R.match_cast`` binds the symbolic dimensions that it names."""
+    """A Rewriter for programs of static shapes.
+
+    Every ``R.match_cast`` binds the symbolic dimensions that it names, and variables get what is
+    known of their values now, however little was declared.
+    """
 
     def binding(self, b: Binding) -> Binding:
         if isinstance(b, MatchCast):
@@ -182,7 +186,15 @@ class _Static(Rewriter):
             if len(found) > len(self.symbolic):
                 self.symbolic = found
                 self._infos.clear()
-        return super().binding(b)
+        new = super().binding(b)
+        declared, known = new.var.struct_info_, new.value.struct_info_
+        if isinstance(new, MatchCast) or declared == known or known is None:
+            return new
+        if declared is not None and not is_base_of(declared, known):
+            return new
+        var = type(new.var)(new.var.vid, known, new.var.span)
+        self.env[b.var] = var
+        return VarBinding(var, new.value, new.span)
 
 
 def _is_device(p: Var) -> bool:

@@ -15,7 +15,7 @@ import torch
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.errors import CallError, DeviceError, LegalizeError, TVMError
+from relax2xla.errors import CallError, DeviceError, RunError, TVMError
 from relax2xla.vm import xla
 
 T = rx.TensorStructInfo
@@ -251,11 +251,12 @@ def main(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Tensor((2,)
     np.testing.assert_array_equal(np.asarray(f(np.False_, x)), -x)
 
 
-def test_recursion_is_refused_clearly() -> None:
+def test_recursion_without_end_is_a_clear_error() -> None:
     gvar = rx.GlobalVar("main", rx.FuncStructInfo([T((2,))], T((2,))))
     x = rx.Var("x", T((2,)))
-    func = rx.Function([x], rx.Call(gvar, [x]), T((2,)), attrs={"global_symbol": "main"})
-    with pytest.raises(LegalizeError, match="main -> main: a recursive function"):
+    body = R.add(rx.Call(gvar, [x]), x)
+    func = rx.Function([x], body, T((2,)), attrs={"global_symbol": "main"})
+    with pytest.raises(RunError, match="recurses deeper than Python's limit"):
         machine(rx.IRModule({gvar: func}))["main"](np.ones(2, "f"))
 
 

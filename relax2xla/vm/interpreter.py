@@ -1,0 +1,262 @@
+"""Bytecode functions of one machine: linked, called, and their failures explained."""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import CallError, RunError
+from relax2xla.runtime.convert import is_torch, to_host
+from relax2xla.runtime.device import Device
+from relax2xla.runtime.registry import get_global_func
+from relax2xla.vm import xla
+from relax2xla.vm.arguments import positional, signature
+from relax2xla.vm.builtins import FUNCTIONS, INLINE
+from relax2xla.vm.bytecode import Code, FunctionRow
+from relax2xla.vm.codegen import Linked, vm_stack
+from relax2xla.vm.host import HOST, bind_host
+
+# Arrays of these numpy kinds stay on the host: text and Python objects.
+_HOST_KINDS = "OSUT"
+
+
+class Interpreter:
+    """The bytecode of an executable, linked on first use.
+
+    ``regions`` gives the compiled function of a name; ``machine`` is what builtins of programs get
+    as the running machine.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        device: Device | None,
+        regions: Callable[[str], Callable[..., Any]],
+        machine: Any,
+    ) -> None:
+        self.code, self.device, self.regions = code, device, regions
+        # The globals of all generated functions: the machine, callees F0, ..., constants C0, ...
+        self._scope: dict[str, Any] = {"VM": machine}
+        self.linked: dict[CodeType, Linked] = {}
+        self._callables: dict[int, Callable[..., Any]] = {}
+        self._constants: dict[int, Any] = {}
+        self._lock = threading.RLock()
+        self._own: Mapping[str, Callable[..., Any]] = {
+            "vm.builtin.as_stated": self._as_stated,
+            "vm.builtin.call_dps": self._call_dps,
+            "vm.builtin.call_inplace": self._call_inplace,
+            "vm.builtin.invoke_with": lambda func, args: func(*args),
+            "vm.builtin.shape_of": lambda x: tuple(x.shape),
+        }
+
+    # -- linking
+
+    def function(self, index: int) -> Callable[..., Any]:
+        """Function ``index`` of the table as a Python function; links what it calls."""
+        with self._lock:
+            todo = [index]
+            while todo:
+                at = todo.pop()
+                if at in self._callables:
+                    continue
+                row = self.code.functions[at]
+                if row.kind == "vm":
+                    todo += self._link(at, row)
+                else:
+                    self._callables[at] = self._scope[f"F{at}"] = self._resolve(row)
+            return self._callables[index]
+
+    def _link(self, index: int, row: FunctionRow) -> list[int]:
+        """Compile a bytecode function; gives the functions that it needs."""
+        made = Linked(self.code, index, self._scope)
+        needed: list[int] = []
+        for name in made.python.co_names:
+            if name[1:].isdigit():
+                if name[0] == "C":
+                    self._scope[name] = self.constant(int(name[1:]))
+                elif name[0] == "F":
+                    needed.append(int(name[1:]))
+        self.linked[made.python] = made
+        lines = made.text.splitlines(keepends=True)
+        linecache.cache[made.filename] = (len(made.text), None, lines, made.filename)
+        self._callables[index] = self._scope[f"F{index}"] = made.call
+        return needed
+
+    def _resolve(self, row: FunctionRow) -> Callable[..., Any]:
+        if row.kind == "xla":
+            return self.regions(row.name)
+        if row.kind == "packed":
+            return self._packed(row.name)
+        found = FUNCTIONS.get(row.name) or self._own.get(row.name)
+        if found is None and row.name in HOST:
+            found = bind_host(row.name, self.fetch, self.put)
+        if found is None and row.name in INLINE:
+            found = _inline(row.name)
+        if found is None:
+            raise RunError(f"this machine has no builtin {row.name!r}")
+        return found
+
+    def _packed(self, name: str) -> Callable[..., Any]:
+        found = get_global_func(name)
+        assert found is not None
+        return found
+
+    def constant(self, index: int) -> Any:
+        """Constant ``index``; arrays of numbers lie on the device."""
+        if index not in self._constants:
+            self._constants[index] = self.put(self.code.constants[index])
+        return self._constants[index]
+
+    # -- values
+
+    def put(self, value: Any) -> Any:
+        """A host value as one of the machine: arrays on the device, lists as tuples."""
+        if isinstance(value, xla.ARRAY):
+            return value
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind in _HOST_KINDS:
+                return value
+            return xla.device_put(np.ascontiguousarray(value).reshape(value.shape), self.device)
+        if isinstance(value, tuple | list):
+            return tuple(self.put(v) for v in value)
+        if isinstance(value, np.generic):
+            return self.put(np.asarray(value))
+        return self.put(to_host(value)) if is_torch(value) else value
+
+    def fetch(self, value: Any) -> Any:
+        """A value of the machine for the host: arrays as numpy."""
+        if isinstance(value, xla.ARRAY):
+            return np.asarray(value)
+        if isinstance(value, tuple):
+            return tuple(self.fetch(v) for v in value)
+        return value
+
+    def argument(self, value: Any, pattern: tuple[Any, ...], where: str) -> Any:
+        """A user's argument as a value of the machine."""
+        kind = pattern[0] if pattern else "object"
+        if isinstance(value, xla.ARRAY) and kind in ("tensor", "object"):
+            return xla.on_device(value, self.device)
+        if xla.is_tracer(value):
+            raise CallError(
+                f"{where} is traced by JAX, but the function does work on the host, which JAX "
+                "cannot trace; call it outside of jax.jit"
+            )
+        try:
+            if kind == "tensor":
+                return self.put(to_host(value, pattern[1]))
+            if kind == "shape":
+                return tuple(int(v) for v in value)
+            if kind == "prim":
+                return _number(value, pattern[1])
+        except (TypeError, ValueError) as e:
+            raise CallError(f"{where}: {e}") from None
+        if kind == "tuple" and isinstance(value, tuple | list):
+            fields = pattern[1]
+            if len(fields) != len(value):
+                raise CallError(f"{where} must be a tuple of {len(fields)}; got {len(value)} items")
+            return tuple(
+                self.argument(v, p, f"{where}[{i}]")
+                for i, (v, p) in enumerate(zip(value, fields, strict=True))
+            )
+        if isinstance(value, tuple | list):
+            return tuple(self.argument(v, ("object",), where) for v in value)
+        return self.put(value)
+
+    # -- builtins that need the machine
+
+    def _as_stated(self, value: Any, pattern: Any, where: str) -> Any:
+        """What a packed function returned, as the program says it is."""
+        return self.argument(value, pattern, where)
+
+    def _call_dps(self, func: Any, args: Any, several: bool, *outputs: Any) -> Any:
+        """``func(*args, *results)`` writes into new numpy arrays, zero before."""
+        made = [
+            np.zeros(outputs[i], numpy_dtype(outputs[i + 1])) for i in range(0, len(outputs), 2)
+        ]
+        func(*args, *made)
+        return tuple(self.put(m) for m in made) if several else self.put(made[0])
+
+    def _call_inplace(self, func: Any, places: Sequence[int], *args: Any) -> Any:
+        """``func`` gets writable numpy copies of the arguments that it changes."""
+        given = [np.array(a) if i in places else a for i, a in enumerate(args)]
+        result = func(*given)
+        if result is None and all(p >= 0 for p in places):
+            changed = tuple(given[p] for p in places)
+            result = changed if len(changed) > 1 else changed[0]
+        return self.put(result)
+
+    # -- failures
+
+    def explain(self, error: Exception) -> NoReturn:
+        """Raise ``error`` with the VM call stack as a note."""
+        if isinstance(error, RecursionError):
+            made = RunError(
+                "the program recurses deeper than Python's limit; raise it with "
+                "sys.setrecursionlimit, or let the function call itself last, which costs no depth"
+            )
+            notes = vm_stack(error.__traceback__, self.linked)
+            made.add_note(notes[0] if notes else "")
+            raise made from None
+        for note in vm_stack(error.__traceback__, self.linked):
+            error.add_note(note)
+        raise error
+
+
+def _inline(name: str) -> Callable[..., Any]:
+    """A builtin that is an expression, as a function value."""
+    if name == "vm.builtin.invoke_closure":
+        return lambda func, *args: func(*args)
+    if name == "vm.builtin.make_tuple":
+        return lambda *args: args
+    text = INLINE[name]
+    count = sum(f"{{{i}}}" in text for i in range(3))
+    params = ", ".join(f"a{i}" for i in range(count))
+    return eval(f"lambda {params}: {text.format(*(f'a{i}' for i in range(count)))}")
+
+
+def _number(value: Any, dtype: str) -> Any:
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool | int | float):
+        if dtype == "bool":
+            return bool(plain)
+        if "int" in dtype and not isinstance(plain, float):
+            return int(plain)
+        if "float" in dtype:
+            return float(plain)
+    raise CallError(f"expected a number for Prim({dtype!r}); got {type(value).__name__} {value!r}")
+
+
+class VMFunction:
+    """A bytecode function of an executable on one device."""
+
+    def __init__(self, interpreter: Interpreter, index: int) -> None:
+        row = interpreter.code.functions[index]
+        self.name = row.name
+        self.param_names = row.params
+        self._interpreter = interpreter
+        self._call = interpreter.function(index)
+        self._inputs = row.inputs or (("object",),) * len(row.params)
+        self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
+        self.__signature__ = signature(row.params)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run; arguments as for :class:`VirtualMachine`."""
+        if kwargs:
+            args = positional(self.name, self.param_names, args, kwargs)
+        if len(args) != len(self._inputs):
+            names = ", ".join(self.param_names)
+            raise CallError(
+                f"{self.name} takes {len(self._inputs)} arguments ({names}); got {len(args)}"
+            )
+        convert = self._interpreter.argument
+        values = [convert(a, p, w) for a, p, w in zip(args, self._inputs, self._where, strict=True)]
+        try:
+            return self._call(*values)
+        except Exception as e:
+            self._interpreter.explain(e)
