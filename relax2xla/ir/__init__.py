@@ -37,6 +37,8 @@ from relax2xla.ir.expr import convert_to_expr as convert_to_expr
 from relax2xla.ir.expr import extern as extern
 from relax2xla.ir.expr import get_shape_of as get_shape_of
 from relax2xla.ir.expr import global_symbol as global_symbol
+from relax2xla.ir.mesh import DeviceMesh as DeviceMesh
+from relax2xla.ir.mesh import Placement as Placement
 from relax2xla.ir.module import IRModule as IRModule
 from relax2xla.ir.op import Op as Op
 from relax2xla.ir.struct_info import FuncStructInfo as FuncStructInfo

@@ -6,13 +6,18 @@ one unit (a decorated function, its docstring and its ``legalize`` rule): see re
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from relax2xla.op import builtin as builtin
 from relax2xla.op import ccl as ccl
+from relax2xla.op import distributed as distributed
 from relax2xla.op import grad as grad
 from relax2xla.op import image as image
 from relax2xla.op import inspect as inspect
 from relax2xla.op import memory as memory
 from relax2xla.op import nn as nn
+from relax2xla.op import vision as vision
+from relax2xla.op import vm as vm
 from relax2xla.op.binary import add as add
 from relax2xla.op.binary import atan2 as atan2
 from relax2xla.op.binary import bitwise_and as bitwise_and
@@ -70,6 +75,8 @@ from relax2xla.op.intrinsic import call_inplace_packed as call_inplace_packed
 from relax2xla.op.intrinsic import call_inplace_packed_op as call_inplace_packed_op
 from relax2xla.op.intrinsic import call_pure_packed as call_pure_packed
 from relax2xla.op.intrinsic import call_pure_packed_op as call_pure_packed_op
+from relax2xla.op.intrinsic import call_py_func as call_py_func
+from relax2xla.op.intrinsic import call_py_func_op as call_py_func_op
 from relax2xla.op.intrinsic import call_tir as call_tir
 from relax2xla.op.intrinsic import call_tir_inplace as call_tir_inplace
 from relax2xla.op.intrinsic import call_tir_inplace_op as call_tir_inplace_op
@@ -82,6 +89,8 @@ from relax2xla.op.intrinsic import invoke_pure_closure as invoke_pure_closure
 from relax2xla.op.intrinsic import invoke_pure_closure_op as invoke_pure_closure_op
 from relax2xla.op.intrinsic import make_closure as make_closure
 from relax2xla.op.intrinsic import print as print
+from relax2xla.op.layout import layout_transform as layout_transform
+from relax2xla.op.layout import reverse_sequence as reverse_sequence
 from relax2xla.op.linalg import einsum as einsum
 from relax2xla.op.linalg import linear as linear
 from relax2xla.op.linalg import matmul as matmul
@@ -167,3 +176,21 @@ from relax2xla.op.unary import tan as tan
 from relax2xla.op.unary import tanh as tanh
 from relax2xla.op.unary import trunc as trunc
 from relax2xla.op.unary import wrap_param as wrap_param
+from relax2xla.op.vision import all_class_non_max_suppression as all_class_non_max_suppression
+from relax2xla.op.vision import get_valid_counts as get_valid_counts
+from relax2xla.op.vision import multibox_transform_loc as multibox_transform_loc
+from relax2xla.op.vision import non_max_suppression as non_max_suppression
+from relax2xla.op.vision import roi_align as roi_align
+from relax2xla.op.vision import roi_pool as roi_pool
+
+# What TVMScript may call as ``R.NAME`` beside the operators: compositions, and short names.
+COMPOSED: Final[dict[str, Any]] = {
+    "linear": linear,
+    "masked_fill": masked_fill,
+    "all_class_non_max_suppression": all_class_non_max_suppression,
+    "get_valid_counts": get_valid_counts,
+    "multibox_transform_loc": multibox_transform_loc,
+    "non_max_suppression": non_max_suppression,
+    "roi_align": roi_align,
+    "roi_pool": roi_pool,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from relax2xla.errors import OpError
+from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
 from relax2xla.ir.op import Kind, PrimLike, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
@@ -31,6 +31,14 @@ def dtype_literal(x: Expr) -> str:
     if not isinstance(x, DataTypeImm):
         raise OpError(f"`dtype` must be a dtype known here; got {show(x.struct_info_)}")
     return x.value
+
+
+def pointless(name: str, instead: str = "") -> LegalizeError:
+    """The error of an operator that states what XLA decides by itself."""
+    return LegalizeError(
+        f"relax.{name} cannot be lowered: XLA plans and frees memory by itself, so programs need "
+        f"no such calls; remove them{instead}"
+    )
 
 
 @op("relax.builtin.alloc_tensor")

@@ -1,13 +1,46 @@
-"""``relax.grad``: marks that the gradient pass obeys; each is the identity when the program runs.
+"""``relax.grad``: marks that the gradient pass obeys, and gradients with operators of their own.
 
-Source: TVM Relax v0.20.
+Marks are the identity when the program runs. Sources: TVM Relax v0.20 for names and inference,
+torch's autograd for values.
 """
 
 from __future__ import annotations
 
-from relax2xla.ir.expr import Expr
+from collections.abc import Sequence
+
+import numpy as np
+
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Call, Constant, Expr
 from relax2xla.ir.op import Op, op
-from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    compare,
+    convert,
+    dtype_of,
+    full,
+    full_like,
+    hlo,
+    iota,
+    pad,
+    reduce,
+    relax,
+    scalar,
+    scalar_region,
+    select,
+    shape_of,
+    sum_dtype,
+    take_slice,
+    tensor_info,
+    transpose,
+)
+from relax2xla.op._rules import FLOAT, norm_axis, want_tensor
+from relax2xla.op.binary import as_operand
+from relax2xla.op.index import wide_index
+from relax2xla.op.nn._spatial import Ints2, Padding2, arrange
+from relax2xla.op.nn.pool import Pool
 
 
 def _mark(name: str, text: str) -> Op[[Expr]]:
@@ -27,3 +60,272 @@ start_checkpoint = _mark(
     "start_checkpoint", "Begins a region whose values are computed again for the gradient."
 )
 end_checkpoint = _mark("end_checkpoint", "Ends the region that start_checkpoint began.")
+
+
+# ---- losses
+@op("relax.grad.nll_loss_backward")
+def nll_loss_backward(
+    output_grad: Expr,
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> StructInfo:
+    """The gradient of ``relax.nn.nll_loss`` with respect to its predictions.
+
+    output_grad: gradient of the loss; the others as of ``relax.nn.nll_loss``
+    result: shape and dtype of ``predictions``
+    """
+    info = want_tensor(predictions, "predictions", FLOAT)
+    loss: Call = relax(
+        "nn.nll_loss",
+        predictions,
+        targets,
+        *([] if weights is None else [weights]),
+        reduction=reduction,
+        ignore_index=ignore_index,
+    )
+    _like_output(output_grad, loss.struct_info)
+    return info
+
+
+def _like_output(output_grad: Expr, output: StructInfo) -> None:
+    """OpError unless the gradient of an output can have its shape and dtype."""
+    grad = want_tensor(output_grad, "output_grad", FLOAT)
+    assert isinstance(output, TensorStructInfo)
+    differ = grad.ndim != -1 and output.ndim != -1 and grad.ndim != output.ndim
+    for a, b in zip(grad.dims or (), output.dims or (), strict=False):
+        differ = differ or (isinstance(a, int) and isinstance(b, int) and a != b)
+    if differ or (grad.dtype and output.dtype and grad.dtype != output.dtype):
+        raise OpError(f"`output_grad` must be {show(output)}, as the output; got {show(grad)}")
+
+
+@nll_loss_backward.legalize
+def _(
+    output_grad: Expr,
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> Expr:
+    dtype, shape = dtype_of(predictions), shape_of(predictions)
+    wide = sum_dtype(dtype)
+    classes = 1 if len(shape) > 1 else 0
+    others = [a for a in range(len(shape)) if a != classes]
+    spread = broadcast_in_dim(targets, shape, others)
+    hit = compare(iota(shape, classes, dtype_of(targets)), spread, "EQ")
+    hit = hlo("and", hit, hlo("not", compare(spread, full_like(spread, ignore_index), "EQ")))
+    weight: Expr = full(shape, 1, wide)
+    if weights is not None:
+        weight = broadcast_in_dim(convert(weights, wide), shape, [classes])
+    zero = full(shape, 0, wide)
+    grad = convert(output_grad, wide)
+    if reduction == "mean":
+        every = range(len(shape))
+        grad = hlo("divide", grad, reduce(select(hit, weight, zero), "add", every))
+    grad = broadcast_in_dim(grad, shape, others if reduction == "none" else [])
+    return convert(select(hit, hlo("negate", hlo("multiply", grad, weight)), zero), dtype)
+
+
+# ---- pooling
+_POOL = """The gradient of ``relax.nn.{name}`` with respect to its data{more}.
+
+output_grad: gradient of the output, in ``out_layout``; data: what was pooled, in ``layout``, a
+float dtype; the attributes are those of ``relax.nn.{name}``
+result: shape and dtype of ``data``
+"""
+
+
+def _pool_info(output_grad: Expr, data: Expr, pool: Pool) -> StructInfo:
+    info = want_tensor(data, "data", FLOAT, 4)
+    _like_output(output_grad, pool.infer(data))
+    return info
+
+
+@op(
+    "relax.grad.max_pool2d_backward",
+    doc=_POOL.format(name="max_pool2d", more="; of equal maxima the first gets it"),
+    follows={"out_layout": "layout"},
+)
+def max_pool2d_backward(
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """The gradient of 2-d maximum pooling."""
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return _pool_info(output_grad, data, pool)
+
+
+@max_pool2d_backward.legalize
+def _(
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    shape, dtype = shape_of(data), dtype_of(data)
+    wide = sum_dtype(dtype)
+    windows = _Windows(pool, shape)
+    padded = windows.padded(data, scalar(-np.inf, dtype))
+    grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
+    values = [windows.take(padded, tap) for tap in windows.taps]
+    best, at = values[0], full(shape_of(grad), 0, "int32")
+    for i, value in enumerate(values[1:], 1):
+        # The first NaN wins, as it does in a maximum.
+        wins = hlo("or", compare(value, best, "GT"), compare(value, value, "NE"))
+        wins = hlo("and", wins, compare(best, best, "EQ"))
+        best, at = select(wins, value, best), select(wins, full_like(at, i), at)
+    total: Expr = full(windows.size, 0, wide)
+    for i, tap in enumerate(windows.taps):
+        part = select(compare(at, full_like(at, i), "EQ"), grad, full_like(grad, 0))
+        total = hlo("add", total, windows.put(part, tap))
+    return convert(windows.cropped(total), dtype)
+
+
+@op(
+    "relax.grad.avg_pool2d_backward",
+    doc=_POOL.format(name="avg_pool2d", more=""),
+    follows={"out_layout": "layout"},
+)
+def avg_pool2d_backward(
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """The gradient of 2-d average pooling."""
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return _pool_info(output_grad, data, pool)
+
+
+@avg_pool2d_backward.legalize
+def _(
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints2 = (1, 1),
+    strides: Ints2 = (1, 1),
+    padding: Padding2 = (0, 0),
+    dilation: Ints2 = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    shape, dtype = shape_of(data), dtype_of(data)
+    wide = sum_dtype(dtype)
+    windows = _Windows(pool, shape)
+    grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
+    for axis, count in zip(pool.axes[2:], pool.held(shape, count_include_pad), strict=True):
+        divisor = Constant(count.astype(numpy_dtype(wide)))
+        grad = hlo("divide", grad, broadcast_in_dim(divisor, shape_of(grad), [axis]))
+    total: Expr = full(windows.size, 0, wide)
+    for tap in windows.taps:
+        total = hlo("add", total, windows.put(grad, tap))
+    return convert(windows.cropped(total), dtype)
+
+
+class _Windows:
+    """The windows of a pooling as one strided slice of the padded data for each tap."""
+
+    def __init__(self, pool: Pool, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        count, pads = pool.counts(shape)
+        space = pool.axes[2:]
+        self.low, self.high, self.step, self.span = [0] * 4, [0] * 4, [1] * 4, list(shape)
+        for i, axis in enumerate(space):
+            reach = (count[i] - 1) * pool.strides[i] + 1
+            need = reach + pool.dilation[i] * (pool.pool_size[i] - 1)
+            self.low[axis] = pads[i][0]
+            self.high[axis] = max(pads[i][1], need - shape[axis] - pads[i][0])
+            self.step[axis], self.span[axis] = pool.strides[i], reach
+        self.size = [d + a + b for d, a, b in zip(shape, self.low, self.high, strict=True)]
+        self.taps: list[list[int]] = []
+        for offsets in np.ndindex(*pool.pool_size):
+            tap = [0] * 4
+            for i, axis in enumerate(space):
+                tap[axis] = offsets[i] * pool.dilation[i]
+            self.taps.append(tap)
+
+    def padded(self, data: Expr, value: Expr) -> Expr:
+        """``data`` with its padding."""
+        return pad(data, self.low, self.high, value)
+
+    def take(self, padded: Expr, tap: Sequence[int]) -> Expr:
+        """What one tap sees of each window."""
+        limit = [t + s for t, s in zip(tap, self.span, strict=True)]
+        return take_slice(padded, tap, limit, self.step)
+
+    def put(self, part: Expr, tap: Sequence[int]) -> Expr:
+        """The inverse of :meth:`take`, with 0 where the tap sees nothing."""
+        high = [d - t - s for d, t, s in zip(self.size, tap, self.span, strict=True)]
+        inner = [s - 1 for s in self.step]
+        return pad(part, tap, high, scalar(0, dtype_of(part)), inner)
+
+    def cropped(self, padded: Expr) -> Expr:
+        """Without the padding."""
+        end = [a + d for a, d in zip(self.low, self.shape, strict=True)]
+        return take_slice(padded, self.low, end)
+
+
+# ---- take
+@op("relax.grad.take_backward")
+def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> StructInfo:
+    """The gradient of ``relax.take`` with respect to ``x``: gradients of one element are added.
+
+    output_grad: gradient of the output; x: (*s), a float dtype; indices, axis: as of ``relax.take``
+    result: shape and dtype of ``x``
+    """
+    info = want_tensor(x, "x", FLOAT)
+    _like_output(output_grad, relax("take", x, indices, axis=axis).struct_info)
+    return info
+
+
+@take_backward.legalize
+def _(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Expr:
+    shape, dtype = shape_of(x), dtype_of(x)
+    wide = sum_dtype(dtype)
+    at = 0 if axis is None else norm_axis(axis, len(shape))
+    where = wide_index(as_operand(indices))
+    lowest, highest = (scalar(v, dtype_of(where)) for v in (0, max(shape[at] - 1, 0)))
+    where = hlo("clamp", lowest, where, highest)
+    rank = len(shape_of(where))
+    windows = [i for i in range(len(shape) - 1 + rank) if not at <= i < at + rank]
+    total = hlo(
+        "scatter",
+        full(shape, 0, wide),
+        where,
+        convert(output_grad, wide),
+        scalar_region("add", wide),
+        scatter_dimension_numbers={
+            "update_window_dims": tuple(windows),
+            "inserted_window_dims": (at,),
+            "scattered_dims_to_operand_dims": (at,),
+            "index_vector_dim": rank,
+        },
+        out=tensor_info(shape, wide),
+    )
+    return convert(total, dtype)

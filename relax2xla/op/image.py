@@ -1,4 +1,4 @@
-"""Resizing of images: ``relax.image.resize2d`` and ``resize3d``.
+"""``relax.image``: resize2d and resize3d; grid_sample and affine_grid are in image_grid.py.
 
 Resizing works one axis after the other: output i of an axis is a weighted sum of a few inputs, the
 taps, whose positions and weights are known before the program runs. Semantics: TVM's TOPI, which
@@ -34,6 +34,8 @@ from relax2xla.op._lower import (
     sum_dtype,
 )
 from relax2xla.op._rules import REAL, literal_dims, tensor, want_shape, want_tensor
+from relax2xla.op.image_grid import affine_grid as affine_grid
+from relax2xla.op.image_grid import grid_sample as grid_sample
 from relax2xla.op.nn._spatial import arrange, data_axes
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 
 from relax2xla import tir
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Call, Expr, ExternFunc, GlobalVar, Tuple, convert_to_expr
+from relax2xla.ir.expr import (
+    Call,
+    Expr,
+    ExternFunc,
+    GlobalVar,
+    StringImm,
+    Tuple,
+    convert_to_expr,
+)
 from relax2xla.ir.op import Kind, Op, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
@@ -23,6 +31,7 @@ from relax2xla.ir.struct_info import (
     show,
 )
 from relax2xla.op._rules import want_tensor
+from relax2xla.op.builtin import StringOperand, as_string_operand
 
 
 def as_callee(value: Any) -> Expr:
@@ -100,6 +109,12 @@ def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: Any) -> S
     return _stated("call_inplace_packed")
 
 
+@op("relax.call_py_func")
+def call_py_func_op(func: StringOperand, args: Arguments) -> StructInfo:
+    """A call of a Python function of the module by its name."""
+    return _stated("call_py_func")
+
+
 @op("relax.call_builtin_with_ctx", pure=False)
 def call_builtin_with_ctx_op(func: Callee, args: Arguments) -> StructInfo:
     """A call of a builtin of the virtual machine, which gets the machine as first argument."""
@@ -148,7 +163,7 @@ def _tensors_only(out: Infos, name: str) -> list[StructInfo]:
 TirVars = Expr | Sequence[tir.PrimExpr | int] | None
 
 
-def _destination(
+def destination(
     operator: Op[...],
     func: Expr | str,
     args: Any,
@@ -156,6 +171,7 @@ def _destination(
     tir_vars: TirVars,
     attrs: Mapping[str, Any] | None = None,
 ) -> Call:
+    """A call of ``operator`` whose results are new tensors that ``out_sinfo`` describes."""
     callee = as_callee(func)
     if operator is not call_dps_packed_op and not isinstance(callee, GlobalVar):
         raise OpError(f"{operator.name} calls a function of the module by its GlobalVar")
@@ -171,7 +187,7 @@ def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = N
     args: one value or several; out_sinfo: of each result (several make a tuple); tir_vars: values
     of its symbolic parameters that no argument's shape defines
     """
-    return _destination(call_tir_op, gvar, args, out_sinfo, tir_vars)
+    return destination(call_tir_op, gvar, args, out_sinfo, tir_vars)
 
 
 def call_tir_inplace(
@@ -187,7 +203,7 @@ def call_tir_inplace(
     """
     places = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
     attrs = {"inplace_indices": places}
-    return _destination(call_tir_inplace_op, gvar, args, out_sinfo, tir_vars, attrs)
+    return destination(call_tir_inplace_op, gvar, args, out_sinfo, tir_vars, attrs)
 
 
 def call_tir_with_grad(
@@ -200,12 +216,25 @@ def call_tir_with_grad(
 ) -> Call:
     """:func:`call_tir` with the registered name of the function that gives its gradient."""
     attrs = {"te_grad_name": te_grad_name, "te_grad_kwargs": dict(te_grad_kwargs or {})}
-    return _destination(call_tir_with_grad_op, gvar, args, out_sinfo, tir_vars, attrs)
+    return destination(call_tir_with_grad_op, gvar, args, out_sinfo, tir_vars, attrs)
 
 
 def call_dps_packed(func: Expr | str, args: Any, out_sinfo: Infos) -> Call:
     """``func(*args, *results)`` of a packed function, with new tensors for the results."""
-    return _destination(call_dps_packed_op, func, args, out_sinfo, None)
+    return destination(call_dps_packed_op, func, args, out_sinfo, None)
+
+
+def call_py_func(func_name: str | Expr, args: Any, out_sinfo: Infos) -> Call:
+    """A call of a Python function of the module, or a registered one, by its name.
+
+    args: one value or several; out_sinfo: of each result (several make a tuple)
+    """
+    name = as_string_operand(func_name)
+    if not isinstance(name, StringImm):
+        raise OpError(f"call_py_func: the name of a function expected; got {func_name!r}")
+    return Call(
+        call_py_func_op, [name, as_args(args)], None, _tensors_only(out_sinfo, "call_py_func")
+    )
 
 
 def _several(sinfo_args: Infos | None, name: str) -> list[StructInfo]:

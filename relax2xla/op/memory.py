@@ -24,7 +24,7 @@ from relax2xla.ir.struct_info import (
 from relax2xla.op._lower import dtype_of, hlo, reshape, shape_of, slice_axis, tensor_info
 from relax2xla.op._prims import dim_of, integer
 from relax2xla.op._rules import product, want_shape, want_tensor
-from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal
+from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 
 
 @op("relax.memory.alloc_storage", pure=False)
@@ -43,6 +43,16 @@ def alloc_storage(
     return ObjectStructInfo()
 
 
+@alloc_storage.legalize
+def _(
+    size: ShapeLike,
+    virtual_device_index: PrimLike,
+    storage_scope: StringOperand,
+    dtype: DTypeOperand,
+) -> Expr:
+    raise pointless("memory.alloc_storage")
+
+
 @op("relax.memory.alloc_tensor", pure=False)
 def alloc_tensor(
     storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand
@@ -56,6 +66,11 @@ def alloc_tensor(
     return TensorStructInfo(shape, dtype_literal(dtype))
 
 
+@alloc_tensor.legalize
+def _(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand) -> Expr:
+    raise pointless("memory.alloc_tensor")
+
+
 @op("relax.memory.kill_storage", pure=False)
 def kill_storage(storage: Expr) -> StructInfo:
     """Gives a block of memory back.
@@ -64,6 +79,11 @@ def kill_storage(storage: Expr) -> StructInfo:
     result: an empty tuple
     """
     return TupleStructInfo(())
+
+
+@kill_storage.legalize
+def _(storage: Expr) -> Expr:
+    raise pointless("memory.kill_storage")
 
 
 @op("relax.memory.kill_tensor", pure=False)
@@ -75,6 +95,11 @@ def kill_tensor(tensor: Expr) -> StructInfo:
     """
     want_tensor(tensor, "tensor")
     return TupleStructInfo(())
+
+
+@kill_tensor.legalize
+def _(tensor: Expr) -> Expr:
+    raise pointless("memory.kill_tensor")
 
 
 @op("relax.memory.ensure_zero_offset")

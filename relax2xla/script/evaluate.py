@@ -8,6 +8,7 @@ Relax can be called.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -37,7 +38,6 @@ MISTAKES: Final = (
 NAMESPACES: Final = {"I": ir_names.ir, "R": relax_names.relax, "T": tir_names.tir}
 BUILTINS: Final[dict[str, Any]] = {"float": float, "int": int, "len": len, "bool": bool}
 _UNSUPPORTED: Final[dict[type[ast.expr], str]] = {
-    ast.Lambda: "lambda",
     ast.ListComp: "a comprehension",
     ast.SetComp: "a comprehension",
     ast.DictComp: "a comprehension",
@@ -258,6 +258,26 @@ class Evaluator:
         left, right = self.value(node.left), self.value(node.comparators[0])
         return self._attempt(node, lambda: arith.compare(node.ops[0], left, right))
 
+    def _lambda(self, node: ast.Lambda) -> Callable[..., Any]:
+        """A function of indices, as ``layout_transform`` takes it."""
+        a = node.args
+        if a.vararg or a.kwarg or a.kwonlyargs or a.defaults or a.posonlyargs:
+            self.source.fail(node, "a lambda in TVMScript takes plain positional arguments only")
+        names = [p.arg for p in a.args]
+
+        def call(*values: Any) -> Any:
+            outer, self.scope = self.scope, Scope(self.scope)
+            self.scope.names.update(zip(names, values, strict=True))
+            try:
+                return self.value(node.body)
+            finally:
+                self.scope = outer
+
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+        call.__signature__ = signature
+        return call
+
     # -- calls -----------------------------------------------------------------------------------
     def _call(self, node: ast.Call) -> Any:
         func = self.value(node.func)
@@ -300,7 +320,7 @@ class Evaluator:
     def _may_call(self, func: Any) -> bool:
         if isinstance(func, types.MethodType):
             return func.__func__ is ir.Expr.astype
-        return any(func is f for f in _ALLOWED)
+        return any(func is f for f in (*_ALLOWED, *relax_names.composed_operators().values()))
 
     def _operator(self, op: Op[...], args: list[Any], kwargs: dict[str, Any]) -> ir.Call:
         for i, p in enumerate(op.params):
@@ -369,6 +389,7 @@ class Evaluator:
         ast.BoolOp: _boolean,
         ast.Compare: _compare,
         ast.Call: _call,
+        ast.Lambda: _lambda,
     }
 
 

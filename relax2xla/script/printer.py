@@ -533,6 +533,11 @@ class _Printer:
                 return self.expr(value)
             case np.ndarray():
                 return self.in_table(ARRAY, value)
+            case tir.IndexMap():
+                return self.index_map(value)
+            case ir.DeviceMesh():
+                ids = ", ".join(map(str, value.device_ids))
+                return f"{self.relax('device_mesh')}({value.shape}, [{ids}])"
             case VDevice():
                 place = f"{value.vdevice_id}, {quote(value.memory_scope)}"
                 return f"{self.prefix('ir')}.vdevice({quote(value.target)}, {place})"
@@ -540,6 +545,13 @@ class _Printer:
                 raise TypeError(
                     f"an attribute of type {type(value).__name__} has no text: {value!r}"
                 )
+
+    def index_map(self, moved: tir.IndexMap) -> str:
+        """An index map as a lambda."""
+        names = ", ".join(v.name for v in moved.initial_indices)
+        final = ", ".join(map(str, moved.final_indices))
+        comma = "," if len(moved.final_indices) == 1 else ""
+        return f"{self.prefix('tir')}.index_map(lambda {names}: ({final}{comma}))"
 
     def sorted_dict(self, attrs: Mapping[str, Any]) -> str:
         """A dictionary literal, keys in TVM's order."""

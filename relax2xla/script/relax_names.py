@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from relax2xla import ir
+from relax2xla import ir, tir
 from relax2xla.errors import TVMError
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.op import Op
@@ -35,6 +36,12 @@ class OpNamespace:
 
 
 _NAMESPACES: set[str] = set()
+SHORT_NAMESPACES: Final = {"dist": "relax.distributed"}
+
+
+def composed_operators() -> dict[str, Any]:
+    """Functions of ``relax2xla.op`` that are no operators, such as ``linear``; short names."""
+    return importlib.import_module("relax2xla.op").COMPOSED
 
 
 def _operator(name: str) -> Any:
@@ -48,6 +55,12 @@ def _operator(name: str) -> Any:
             _NAMESPACES.update(".".join(parts[:i]) for i in range(2, len(parts)))
     if name in _NAMESPACES:
         return OpNamespace(name)
+    short = name.removeprefix("relax.")
+    if short in SHORT_NAMESPACES:
+        return OpNamespace(SHORT_NAMESPACES[short])
+    composed = composed_operators()
+    if short in composed:
+        return composed[short]
     raise AttributeError(f"there is no operator R.{name.removeprefix('relax.')}")
 
 
@@ -146,6 +159,8 @@ _TABLE: Final[dict[str, Any]] = {
     "const": const,
     "shape": shape,
     "prim_value": prim_value,
+    "device_mesh": ir.DeviceMesh,
+    "Range": tir.Range,
     "str": ir.StringImm,
     "dtype": ir.DataTypeImm,
     "tuple": _tuple,

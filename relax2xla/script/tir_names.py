@@ -36,6 +36,7 @@ class Dtype:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "index_map": lib.IndexMap.from_func,
     "max": lib.max,
     "min": lib.min,
     "floordiv": lib.floordiv,

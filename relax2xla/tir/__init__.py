@@ -43,6 +43,7 @@ from .functor import post_order_visit as post_order_visit
 from .functor import structural_equal as structural_equal
 from .functor import structural_hash as structural_hash
 from .functor import substitute as substitute
+from .index_map import IndexMap as IndexMap
 from .node import Dim as Dim
 from .node import FloatImm as FloatImm
 from .node import IntImm as IntImm

@@ -30,6 +30,11 @@ class Case:
     atol: float = 0.0
 
 
+def calling(make: Callable[..., Expr], *options: Any, **attrs: Any) -> Callable[..., Expr]:
+    """``make`` with options after its operands; for cases made in a loop."""
+    return lambda *operands: make(*operands, *options, **attrs)
+
+
 def tensor(shape: Any, dtype: str = "float32", name: str = "x") -> Var:
     """A variable of a shape."""
     return Var(name, TensorStructInfo(shape, dtype))
@@ -101,4 +106,4 @@ def _difference(case: Case, want: Any, got: Any) -> list[str]:
     return []
 
 
-__all__ = ["Case", "Function", "check", "describes", "run", "tensor", "var_like"]
+__all__ = ["Case", "Function", "calling", "check", "describes", "run", "tensor", "var_like"]

@@ -79,7 +79,7 @@ def _doc(ndim: int, maximum: bool) -> str:
     return _DOC.format(what=what, axes=SPATIAL[ndim], include=include)
 
 
-def _wide(dtype: str) -> str:
+def wide_dtype(dtype: str) -> str:
     """The dtype in which values of ``dtype`` are summed."""
     info = dtype_info(dtype)
     if info.bits >= 32:
@@ -88,7 +88,7 @@ def _wide(dtype: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class Pool:
     """A pooling operator's attributes."""
 
     pool_size: tuple[int, ...]
@@ -207,8 +207,8 @@ class _Pool:
     def average(self, data: Expr, count_include_pad: bool) -> Expr:
         """Lowering of avg_pool: a windowed sum divided by how many values each window holds."""
         dtype = dtype_of(data)
-        total = self.slide(convert(data, _wide(dtype)), "add")
-        held = self._held(shape_of(data), count_include_pad)
+        total = self.slide(convert(data, wide_dtype(dtype)), "add")
+        held = self.held(shape_of(data), count_include_pad)
         shape = shape_of(total)
         if all(np.all(h == h[0]) for h in held):
             divisor: Expr = full(shape, int(np.prod([h[0] for h in held])), dtype_of(total))
@@ -223,7 +223,7 @@ class _Pool:
             divisor = broadcast_in_dim(Constant(grid), shape, sorted(space))
         return self.arranged(convert(hlo("divide", total, divisor), dtype))
 
-    def _held(self, shape: Sequence[int], count_include_pad: bool) -> list[Any]:
+    def held(self, shape: Sequence[int], count_include_pad: bool) -> list[Any]:
         """Of each spatial axis: how many values each window averages."""
         held: list[Any] = []
         for i, (axis, count) in enumerate(zip(self.axes[2:], self.counts(shape)[0], strict=True)):
@@ -261,9 +261,9 @@ def _adaptive(
     sizes = [shape_of(data)[a] for a in axes[2:]]
     out = tuple(sizes) if output_size is None else output_size
     equal = tuple(s // o if s % o == 0 else 1 for s, o in zip(sizes, out, strict=True))
-    pool = _Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
+    pool = Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
     dtype = dtype_of(data)
-    x = convert(data, _wide(dtype))
+    x = convert(data, wide_dtype(dtype))
     if any(w != 1 for w in equal):
         total = pool.slide(x, "add")
         x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
@@ -299,7 +299,7 @@ def max_pool1d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """1-d maximum pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @max_pool1d.legalize
@@ -314,7 +314,7 @@ def _max_pool1d(
     layout: str = "NCW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.maximum(data)
 
 
@@ -331,7 +331,7 @@ def max_pool2d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """2-d maximum pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @max_pool2d.legalize
@@ -346,7 +346,7 @@ def _max_pool2d(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.maximum(data)
 
 
@@ -363,7 +363,7 @@ def max_pool3d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """3-d maximum pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @max_pool3d.legalize
@@ -378,7 +378,7 @@ def _max_pool3d(
     layout: str = "NCDHW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.maximum(data)
 
 
@@ -395,7 +395,7 @@ def avg_pool1d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """1-d average pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @avg_pool1d.legalize
@@ -410,7 +410,7 @@ def _avg_pool1d(
     layout: str = "NCW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.average(data, count_include_pad)
 
 
@@ -427,7 +427,7 @@ def avg_pool2d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """2-d average pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @avg_pool2d.legalize
@@ -442,7 +442,7 @@ def _avg_pool2d(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.average(data, count_include_pad)
 
 
@@ -459,7 +459,7 @@ def avg_pool3d(
     out_layout: str | None = None,
 ) -> StructInfo:
     """3-d average pooling."""
-    return _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
 
 
 @avg_pool3d.legalize
@@ -474,7 +474,7 @@ def _avg_pool3d(
     layout: str = "NCDHW",
     out_layout: str | None = None,
 ) -> Expr:
-    pool = _Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     return pool.average(data, count_include_pad)
 
 

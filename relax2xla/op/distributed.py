@@ -1,0 +1,183 @@
+"""``relax.distributed``: how tensors are spread over devices.
+
+Annotations do not change values. On a mesh of one device they are the identity; on a larger one
+they become XLA's sharding annotation (``stablehlo.custom_call @Sharding``), which its partitioner
+obeys and a program for one device ignores. Source: TVM Relax v0.20.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from relax2xla.errors import LegalizeError, OpError
+from relax2xla.ir.expr import Call, Expr, GlobalVar
+from relax2xla.ir.mesh import DeviceMesh, Placement
+from relax2xla.ir.op import Kind, ShapeLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.op._lower import hlo, info_of
+from relax2xla.op._rules import fold, norm_axis, tensor, want_tensor
+from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
+
+
+def _as_mesh(value: Any) -> DeviceMesh:
+    if isinstance(value, DeviceMesh):
+        return value
+    raise TypeError(
+        f"expected a DeviceMesh, such as DeviceMesh((2, 2), range(4)); got {type(value).__name__}"
+    )
+
+
+def _as_placement(value: Any) -> str:
+    if isinstance(value, Placement):
+        return str(value)
+    if isinstance(value, str):
+        return str(Placement.from_text(value))
+    raise TypeError(f'expected a Placement, or its text such as "S[0], R"; got {value!r}')
+
+
+Mesh = Annotated[Any, Kind(False, _as_mesh)]
+Placed = Annotated[Any, Kind(False, _as_placement)]
+
+
+def _checked(input: Expr, mesh: DeviceMesh, placement: str) -> StructInfo:
+    info = want_tensor(input, "input")
+    axes = Placement.from_text(placement).axes
+    if len(axes) != len(mesh.shape):
+        raise OpError(
+            f"`placement` must say what each of the {len(mesh.shape)} axes of the mesh does; "
+            f"got {placement!r}"
+        )
+    cut = [a for a in axes if a is not None]
+    for a in cut:
+        if info.ndim not in (-1,) and a >= info.ndim:
+            raise OpError(f"`placement` cuts axis {a}, but `input` is {show(info)}")
+    if len(set(cut)) != len(cut):
+        raise OpError(f"`placement` cuts one axis twice: {placement!r}")
+    return info
+
+
+def _placed(input: Expr, mesh: DeviceMesh, placement: str) -> Expr:
+    if len(mesh.device_ids) == 1:
+        return input
+    info = info_of(input)
+    return hlo(
+        "custom_call",
+        input,
+        out=info,
+        call_target_name="Sharding",
+        has_side_effect=False,
+        discardable={"mhlo.sharding": sharding_text(info, mesh, placement)},
+    )
+
+
+def sharding_text(info: TensorStructInfo, mesh: DeviceMesh, placement: str) -> str:
+    """A placement as the text of XLA's OpSharding."""
+    axes = Placement.from_text(placement).axes
+    if all(a is None for a in axes):
+        return "{replicated}"
+    tiles, order = [1] * info.ndim, [0] * 0
+    for axis in range(info.ndim):
+        for at, cut in enumerate(axes):
+            if cut == axis:
+                tiles[axis] = mesh.shape[at]
+                order.append(at)
+    copies = [at for at, cut in enumerate(axes) if cut is None]
+    order += copies
+    # Devices in the order of the tensor's tiles, copies last.
+    ids = _permuted(mesh, order)
+    count = 1
+    for at in copies:
+        count *= mesh.shape[at]
+    last = f",{count}" if copies else ""
+    tail = " last_tile_dim_replicate" if copies else ""
+    return f"{{devices=[{','.join(map(str, tiles))}{last}]{','.join(map(str, ids))}{tail}}}"
+
+
+def _permuted(mesh: DeviceMesh, order: list[int]) -> list[int]:
+    """The devices of a mesh with its axes in another order, row-major."""
+    strides = [1] * len(mesh.shape)
+    for i in reversed(range(len(mesh.shape) - 1)):
+        strides[i] = strides[i + 1] * mesh.shape[i + 1]
+    positions = [0]
+    for axis in order:
+        positions = [p + i * strides[axis] for p in positions for i in range(mesh.shape[axis])]
+    return [mesh.device_ids[p] for p in positions]
+
+
+@op("relax.distributed.annotate_sharding")
+def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
+    """States how ``input`` is to be spread; its value is not changed.
+
+    input: (*s), any dtype; device_mesh: a DeviceMesh; placement: a Placement, or its text, with one
+    entry for each axis of the mesh: ``"S[0], R"``
+    result: ``input``
+    """
+    return _checked(input, device_mesh, placement)
+
+
+@annotate_sharding.legalize
+def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
+    return _placed(input, device_mesh, placement)
+
+
+@op("relax.distributed.redistribute")
+def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
+    """``input`` spread in another way; its value is not changed.
+
+    input: (*s), any dtype; device_mesh, placement: as of :func:`annotate_sharding`
+    result: ``input``
+    """
+    return _checked(input, device_mesh, placement)
+
+
+@redistribute.legalize
+def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
+    return _placed(input, device_mesh, placement)
+
+
+@op("relax.distributed.redistribute_replica_to_shard")
+def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> StructInfo:
+    """The part of ``input``, of which every worker has a copy, that this worker keeps.
+
+    input: (*s), any dtype; the size of ``axis`` is a multiple of ``num_workers``
+    result: (*s) with the axis divided by ``num_workers``, dtype of ``input``
+    """
+    info = want_tensor(input, "input")
+    if num_workers < 1:
+        raise OpError(f"`num_workers` must be positive; got {num_workers}")
+    if info.ndim == -1:
+        return info
+    at = norm_axis(axis, info.ndim)
+    if info.dims is None:
+        return info
+    size = info.dims[at]
+    if isinstance(size, int) and size % num_workers:
+        raise OpError(f"axis {axis} of {show(info)} is no multiple of {num_workers} workers")
+    part = fold(size // num_workers)
+    return tensor((*info.dims[:at], part, *info.dims[at + 1 :]), info.dtype, like=info)
+
+
+@redistribute_replica_to_shard.legalize
+def _(input: Expr, num_workers: int, axis: int) -> Expr:
+    if num_workers == 1:
+        return input
+    raise LegalizeError(
+        f"redistribute_replica_to_shard over {num_workers} workers needs a distributed program; "
+        "here one program runs on one device. Use annotate_sharding and let XLA partition"
+    )
+
+
+@op("relax.distributed.call_tir_local_view")
+def call_tir_local_view_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
+    """A call of a loop-level function on each worker's own part of its arguments."""
+    raise OpError("call_tir_local_view: the struct info of the result must be given")
+
+
+def call_tir_local_view(
+    gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = None
+) -> Call:
+    """:func:`relax2xla.op.call_tir` on each worker's own part of its arguments.
+
+    args: one value or several; out_sinfo: of each result (several make a tuple)
+    """
+    return destination(call_tir_local_view_op, gvar, args, out_sinfo, tir_vars)

@@ -1,0 +1,332 @@
+"""Sampling of images at computed points: ``relax.image.grid_sample`` and ``affine_grid``.
+
+Semantics: torch's functions of these names. Grids are laid out as in TVM, coordinates on axis 1;
+``grid_sample`` takes torch's and ONNX's layout, coordinates last, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product as combinations
+from typing import Any, Final
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Constant, Expr, ShapeExpr
+from relax2xla.ir.op import ShapeLike, op
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.op._lower import (
+    broadcast_in_dim,
+    compare,
+    concatenate,
+    convert,
+    dot_general,
+    dtype_of,
+    full,
+    full_like,
+    hlo,
+    iota,
+    reshape,
+    select,
+    shape_of,
+    slice_axis,
+    static,
+    sum_dtype,
+    transpose,
+)
+from relax2xla.op._rules import FLOAT, REAL, literal_dims, same_dim, tensor, want_shape, want_tensor
+from relax2xla.op.nn._spatial import arrange, data_axes
+
+METHODS: Final = ("nearest", "bilinear", "bicubic")
+PADDINGS: Final = ("zeros", "border", "reflection")
+# Of the cubic spline, as in torch.
+CUBIC_ALPHA: Final = -0.75
+
+
+# ---- affine_grid
+@op("relax.image.affine_grid")
+def affine_grid(data: Expr, size: ShapeLike, align_corners: bool = True) -> StructInfo:
+    """The grid of points that an affine map makes of a regular grid over [-1, 1].
+
+    data: (n, 2, 3) or (n, 3, 4), a float dtype: the maps; size: (h, w) or (d, h, w), one number
+    meaning a square; align_corners: -1 and 1 are the centres of the outer pixels, else their edges
+    result: (n, 2, h, w) or (n, 3, d, h, w): x, y (and z) of each point, dtype of ``data``
+    """
+    x = want_tensor(data, "data", FLOAT, 3)
+    wanted = want_shape(size, "size")
+    rank = wanted.ndim if wanted.ndim != -1 else None
+    if rank not in (None, 2, 3):
+        raise OpError(f"`size` must have 2 or 3 dimensions; got {wanted}")
+    if x.dims is not None:
+        rows, columns = x.dims[1:]
+        n = rank or (rows if isinstance(rows, int) else None)
+        if n is not None:
+            for have, want in ((rows, n), (columns, n + 1)):
+                if isinstance(have, int) and have != want:
+                    raise OpError(
+                        f"`data` must be (n, {n}, {n + 1}) for a {n}-dimensional grid; "
+                        f"got {show(x)}"
+                    )
+    if wanted.values is None or x.dims is None or rank is None:
+        return tensor(None, x.dtype, -1 if rank is None else rank + 2, x)
+    return tensor((x.dims[0], rank, *wanted.values), x.dtype, like=x)
+
+
+@affine_grid.shorthand
+def _(data: Expr, size: ShapeLike, align_corners: bool = True) -> Mapping[str, Any]:
+    return {"size": ShapeExpr((size, size))} if isinstance(size, int | tir.PrimExpr) else {}
+
+
+@affine_grid.legalize
+def _(data: Expr, size: ShapeLike, align_corners: bool = True) -> Expr:
+    space = static(literal_dims(size, "size"))
+    n, dtype = len(space), dtype_of(data)
+    wide = sum_dtype(dtype)
+    axes: list[Any] = []
+    for extent in space:
+        edge = 1.0 if align_corners else 1.0 - 1.0 / extent if extent else 0.0
+        line = np.linspace(-edge, edge, extent)
+        axes.append(np.zeros(1) if extent == 1 else line)
+    grid = np.stack([g.reshape(-1) for g in np.meshgrid(*axes, indexing="ij")][::-1])
+    base = np.concatenate([grid, np.ones((1, grid.shape[1]))]).astype(numpy_dtype(wide))
+    points = dot_general(convert(data, wide), Constant(base), ([2], [0]))
+    return convert(reshape(points, (shape_of(data)[0], n, *space)), dtype)
+
+
+# ---- grid_sample
+def _points_last(grid: TensorStructInfo, n: int) -> bool:
+    """Whether coordinates are the last axis of a grid; on axis 1 where both have the size."""
+    if grid.dims is None:
+        return False
+    first, last = grid.dims[1], grid.dims[-1]
+    return not (isinstance(first, int) and first == n) and isinstance(last, int) and last == n
+
+
+@op("relax.image.grid_sample")
+def grid_sample(
+    data: Expr,
+    grid: Expr,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> StructInfo:
+    """Values of an image between its pixels, at points of a grid over [-1, 1].
+
+    data: axes named by ``layout``: N batch, C channels, HW or DHW space; any integer or float dtype
+    grid: (n, 2, h, w) or (n, 3, d, h, w), a float dtype: x, y (and z) of each point; or with the
+    coordinates as last axis, where axis 1 has another size
+    method: "nearest" (of two the even one), "bilinear" (in three dimensions trilinear) or
+    "bicubic" (two dimensions only)
+    padding_mode: outside the image: "zeros", "border": the nearest pixel, "reflection": mirrored
+    align_corners: -1 and 1 are the centres of the outer pixels, else their edges
+    result: ``data`` with the space of the grid, axes named by ``layout``, dtype of ``data``
+    """
+    n = len(layout) - 2
+    if n not in (2, 3):
+        raise OpError(f'`layout` must be a layout such as "NCHW" or "NCDHW"; got {layout!r}')
+    axes = data_axes(layout, n, "layout")
+    x = want_tensor(data, "data", REAL, n + 2)
+    g = want_tensor(grid, "grid", FLOAT, n + 2)
+    methods = METHODS if n == 2 else METHODS[:2]
+    for name, value, known in (
+        ("method", method, methods),
+        ("padding_mode", padding_mode, PADDINGS),
+    ):
+        if value not in known:
+            raise OpError(f"`{name}` must be one of {', '.join(known)}; got {value!r}")
+    if g.dims is not None:
+        last = _points_last(g, n)
+        at = g.dims[-1] if last else g.dims[1]
+        if isinstance(at, int) and at != n:
+            raise OpError(
+                f"`grid` must have {n} coordinates on axis 1 (or on the last axis); got {show(g)}"
+            )
+        if x.dims is not None:
+            a, b = x.dims[axes[0]], g.dims[0]
+            if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+                raise OpError(f"`data` and `grid` must have one batch; got {show(x)} and {show(g)}")
+    if x.dims is None or g.dims is None:
+        return tensor(None, x.dtype, n + 2, x)
+    space = g.dims[1:-1] if _points_last(g, n) else g.dims[2:]
+    return tensor(arrange([x.dims[axes[0]], x.dims[axes[1]], *space], axes), x.dtype, like=x)
+
+
+@grid_sample.legalize
+def _(
+    data: Expr,
+    grid: Expr,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> Expr:
+    n = len(layout) - 2
+    axes = data_axes(layout, n, "layout")
+    info = grid.struct_info
+    assert isinstance(info, TensorStructInfo)
+    if not _points_last(info, n):
+        grid = transpose(grid, (0, *range(2, n + 2), 1))
+    wide = sum_dtype(dtype_of(grid))
+    points = convert(grid, wide)
+    x = transpose(data, [axes[0], *axes[2:], axes[1]])
+    dtype = dtype_of(data)
+    sampler = _Sampler(x, points, padding_mode, align_corners)
+    result = sampler.sample(method)
+    if dtype_of(result) != dtype:
+        result = hlo("convert", result, out=tensor(shape_of(result), dtype))
+    order = arrange(range(n + 2), axes)  # What is where: batch, channels, space.
+    place = {0: 0, 1: n + 1, **{2 + i: 1 + i for i in range(n)}}
+    return transpose(result, [place[i] for i in order])
+
+
+class _Sampler:
+    """An image (n, *space, c) at points (n, *out, k), whose last coordinate is of the first axis
+    of space.
+    """
+
+    def __init__(self, image: Expr, points: Expr, padding: str, align: bool) -> None:
+        self.image, self.padding, self.align = image, padding, align
+        self.space = shape_of(image)[1:-1]
+        self.out = shape_of(points)[:-1]
+        self.dtype = dtype_of(points)
+        rank = len(self.space)
+        columns = [reshape(slice_axis(points, rank + 1, i, i + 1), self.out) for i in range(rank)][
+            ::-1
+        ]
+        self.at = [self._pixels(p, s) for p, s in zip(columns, self.space, strict=True)]
+
+    def _pixels(self, point: Expr, size: int) -> Expr:
+        """A coordinate from [-1, 1] to pixels."""
+        if self.align:
+            return self._affine(point, (size - 1) / 2, (size - 1) / 2)
+        return self._affine(point, size / 2, (size - 1) / 2)
+
+    def _affine(self, x: Expr, factor: float, offset: float) -> Expr:
+        scaled = hlo("multiply", x, full_like(x, factor))
+        return hlo("add", scaled, full_like(x, offset))
+
+    def _clamp(self, x: Expr, low: float, high: float) -> Expr:
+        return hlo("minimum", hlo("maximum", x, full_like(x, low)), full_like(x, high))
+
+    def _inside(self, x: Expr, size: int) -> Expr:
+        """A coordinate brought into the image, as ``padding`` says."""
+        if self.padding == "zeros":
+            return x
+        if self.padding == "reflection":
+            x = self._reflect(x, size)
+        return self._clamp(x, 0, size - 1)
+
+    def _reflect(self, x: Expr, size: int) -> Expr:
+        """A coordinate mirrored at the edges until it is inside."""
+        low, span = (0.0, float(size - 1)) if self.align else (-0.5, float(size))
+        if span == 0:
+            return full_like(x, 0)
+        away = hlo("abs", hlo("subtract", x, full_like(x, low)))
+        width = full_like(x, span)
+        times = hlo("floor", hlo("divide", away, width))
+        extra = hlo("remainder", away, width)
+        half = hlo("multiply", times, full_like(x, 0.5))
+        even = compare(hlo("floor", half), half, "EQ")
+        there = hlo("add", extra, full_like(x, low))
+        back = hlo("subtract", full_like(x, span + low), extra)
+        return select(even, there, back)
+
+    def _pixel(self, where: Sequence[Expr]) -> Expr:
+        """Pixels at whole coordinates (n, *out), 0 outside the image: (n, *out, c)."""
+        channels = shape_of(self.image)[-1]
+        wide = (*self.out, channels)
+        known: Expr | None = None
+        columns: list[Expr] = [reshape(iota(self.out, 0, "int32"), (*self.out, 1))]
+        for at, size in zip(where, self.space, strict=True):
+            held = self._clamp(at, 0, size - 1)
+            same = compare(at, held, "EQ")
+            known = same if known is None else hlo("and", known, same)
+            columns.append(reshape(convert(held, "int32"), (*self.out, 1)))
+        assert known is not None
+        rank = len(self.space)
+        value = hlo(
+            "gather",
+            self.image,
+            concatenate(columns, rank + 1),
+            dimension_numbers={
+                "offset_dims": (rank + 1,),
+                "collapsed_slice_dims": tuple(range(rank + 1)),
+                "start_index_map": tuple(range(rank + 1)),
+                "index_vector_dim": rank + 1,
+            },
+            slice_sizes=(*(1 for _ in range(rank + 1)), channels),
+        )
+        if self.padding != "zeros":
+            return value
+        spread = broadcast_in_dim(known, wide, range(rank + 1))
+        return select(spread, value, full(wide, 0, dtype_of(value)))
+
+    def _weighted(self, value: Expr, weight: Expr) -> Expr:
+        value = convert(value, self.dtype)
+        wide = broadcast_in_dim(weight, shape_of(value), range(len(shape_of(weight))))
+        return hlo("multiply", value, wide)
+
+    def sample(self, method: str) -> Expr:
+        """The values at the points, (n, *out, c)."""
+        if method == "bicubic":
+            return self._cubic()
+        at = [self._inside(p, s) for p, s in zip(self.at, self.space, strict=True)]
+        if method == "nearest":
+            return self._pixel([hlo("round_nearest_even", p) for p in at])
+        taps: list[list[tuple[Expr, Expr]]] = []
+        for p in at:
+            low = hlo("floor", p)
+            part = hlo("subtract", p, low)
+            one = full_like(p, 1)
+            taps.append([(low, hlo("subtract", one, part)), (hlo("add", low, one), part)])
+        return self._sum(taps)
+
+    def _sum(self, taps: Sequence[Sequence[tuple[Expr, Expr]]]) -> Expr:
+        """The sum over all combinations of one tap (pixel, weight) an axis."""
+        total: Expr | None = None
+        for chosen in combinations(*taps):
+            weight = chosen[0][1]
+            for _, more in chosen[1:]:
+                weight = hlo("multiply", weight, more)
+            term = self._weighted(self._pixel([at for at, _ in chosen]), weight)
+            total = term if total is None else hlo("add", total, term)
+        assert total is not None
+        return total
+
+    def _cubic(self) -> Expr:
+        """Sixteen pixels, each brought into the image by itself."""
+        taps: list[list[tuple[Expr, Expr]]] = []
+        for p, size in zip(self.at, self.space, strict=True):
+            low = hlo("floor", p)
+            part = hlo("subtract", p, low)
+            taps.append(
+                [
+                    (
+                        self._inside(hlo("add", low, full_like(low, i - 1)), size),
+                        self._spline(hlo("abs", hlo("subtract", part, full_like(part, i - 1)))),
+                    )
+                    for i in range(4)
+                ]
+            )
+        if self.padding == "reflection":
+            # Mirrored at a half pixel, a whole coordinate may fall between two.
+            taps = [[(hlo("floor", at), w) for at, w in line] for line in taps]
+        return self._sum(taps)
+
+    def _spline(self, t: Expr) -> Expr:
+        """The weight of a pixel at a distance of 0 to 2."""
+        a = CUBIC_ALPHA
+
+        def horner(*coefficients: float) -> Expr:
+            value: Expr = full_like(t, coefficients[0])
+            for c in coefficients[1:]:
+                value = hlo("add", hlo("multiply", value, t), full_like(t, c))
+            return value
+
+        near = horner(a + 2, -(a + 3), 0, 1)
+        far = horner(a, -5 * a, 8 * a, -4 * a)
+        return select(compare(t, full_like(t, 1), "LE"), near, far)

@@ -1,0 +1,105 @@
+"""``relax.vm``: storage and calls of TVM's virtual machine.
+
+They can be built, printed and parsed, but not run: XLA plans memory by itself. Source: TVM Relax
+v0.20.
+"""
+
+from __future__ import annotations
+
+from relax2xla.ir.expr import Expr
+from relax2xla.ir.op import PrimLike, ShapeLike, op
+from relax2xla.ir.struct_info import (
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from relax2xla.op._rules import want_shape
+from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
+from relax2xla.op.intrinsic import Arguments, Callee
+
+
+@op("relax.vm.alloc_storage", pure=False)
+def alloc_storage(
+    shape: ShapeLike,
+    runtime_device_index: PrimLike,
+    dtype: DTypeOperand,
+    storage_scope: StringOperand = "global",
+) -> StructInfo:
+    """A block of memory. It cannot run: XLA plans memory by itself.
+
+    shape: its size
+    result: an object
+    """
+    want_shape(shape, "shape")
+    return ObjectStructInfo()
+
+
+@alloc_storage.legalize
+def _(
+    shape: ShapeLike,
+    runtime_device_index: PrimLike,
+    dtype: DTypeOperand,
+    storage_scope: StringOperand = "global",
+) -> Expr:
+    raise pointless("vm.alloc_storage")
+
+
+@op("relax.vm.alloc_tensor", pure=False)
+def alloc_tensor(
+    storage: Expr,
+    offset: PrimLike,
+    shape: ShapeLike,
+    dtype: DTypeOperand,
+    runtime_device_ind: PrimLike = 0,
+) -> StructInfo:
+    """A tensor in a block of memory. It cannot run: XLA plans memory by itself.
+
+    storage: of alloc_storage; offset: in bytes; shape: a shape
+    result: ``shape``, ``dtype``
+    """
+    want_shape(shape, "shape")
+    return TensorStructInfo(shape, dtype_literal(dtype))
+
+
+@alloc_tensor.legalize
+def _(
+    storage: Expr,
+    offset: PrimLike,
+    shape: ShapeLike,
+    dtype: DTypeOperand,
+    runtime_device_ind: PrimLike = 0,
+) -> Expr:
+    raise pointless("vm.alloc_tensor")
+
+
+@op("relax.vm.kill_object", pure=False)
+def kill_object(obj: Expr) -> StructInfo:
+    """Ends the life of a value. It cannot run: XLA frees memory by itself.
+
+    obj: any value
+    result: an empty tuple
+    """
+    return TupleStructInfo(())
+
+
+@kill_object.legalize
+def _(obj: Expr) -> Expr:
+    raise pointless("vm.kill_object")
+
+
+@op("relax.vm.call_tir_dyn", pure=False)
+def call_tir_dyn(func: Callee, args: Arguments) -> StructInfo:
+    """A call of a loop-level function with tensors and the values of its symbolic parameters.
+
+    It cannot run: use call_tir.
+
+    func: the function; args: a tuple
+    result: an empty tuple
+    """
+    return TupleStructInfo(())
+
+
+@call_tir_dyn.legalize
+def _(func: Callee, args: Arguments) -> Expr:
+    raise pointless("vm.call_tir_dyn", "; use call_tir")

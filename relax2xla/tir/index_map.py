@@ -1,0 +1,225 @@
+"""Index maps: which element of a new layout each element of a tensor goes to.
+
+``IndexMap.from_func(lambda i, j: (j // 4, i, j % 4))`` sends element (i, j) there. Source: TVM's
+``tir.IndexMap``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.errors import TVMError
+
+from .analyzer import can_prove_equal, simplify
+from .expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr
+from .functor import free_vars, post_order, structural_equal, substitute
+from .node import Dim, IntImm, PrimExpr, Var
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexMap:
+    """``final_indices`` of an element at ``initial_indices``.
+
+    The final indices use the initial ones, integers, ``+``, ``-``, ``*``, ``//`` and ``%`` (the
+    last two by positive integers).
+    """
+
+    initial_indices: tuple[Var, ...]
+    final_indices: tuple[PrimExpr, ...]
+    inverse_index_map: IndexMap | None = None
+
+    @staticmethod
+    def from_func(
+        mapping_function: Callable[..., Any],
+        ndim: int | None = None,
+        inverse_index_map: Callable[..., Any] | IndexMap | None = None,
+        *,
+        index_dtype: str = "int64",
+    ) -> IndexMap:
+        """The map that a Python function of the indices describes.
+
+        ``ndim``: the number of indices, needed if the function takes ``*args``.
+        """
+        params = inspect.signature(mapping_function).parameters.values()
+        names = [p.name for p in params if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+        if len(names) < len(params):
+            if ndim is None:
+                raise TVMError("IndexMap.from_func: `ndim` must be given for a function of *args")
+            names += [f"i{k}" for k in range(len(names), ndim)]
+        if ndim is not None and ndim != len(names):
+            raise TVMError(
+                f"IndexMap.from_func: the function takes {len(names)} indices, `ndim` is {ndim}"
+            )
+        variables = tuple(Var(name, index_dtype) for name in names)
+        made = mapping_function(*variables)
+        values: Iterable[Any] = made if isinstance(made, tuple | list) else (made,)
+        final = tuple(as_prim_expr(v, index_dtype) for v in values)
+        known = set(variables)
+        for f in final:
+            for v in free_vars(f):
+                if v not in known:
+                    raise TVMError(f"IndexMap: `{f}` uses `{v}`, which is no index of the tensor")
+        inverse = inverse_index_map
+        if inverse is not None and not isinstance(inverse, IndexMap):
+            inverse = IndexMap.from_func(inverse, index_dtype=index_dtype)
+        return IndexMap(variables, final, inverse)
+
+    def map_indices(self, indices: Sequence[Dim]) -> list[Dim]:
+        """Where the element at ``indices`` goes."""
+        self._want(len(indices))
+        env = {
+            v: as_prim_expr(i, v.dtype) for v, i in zip(self.initial_indices, indices, strict=True)
+        }
+        return [as_dim(simplify(substitute(f, env))) for f in self.final_indices]
+
+    def map_shape(self, shape: Sequence[Dim]) -> list[Dim]:
+        """The shape that holds every element of a tensor of ``shape``."""
+        self._want(len(shape))
+        pairs = zip(self.initial_indices, shape, strict=True)
+        ranges: dict[Var, tuple[Dim, Dim]] = {v: (0, as_dim(simplify(d - 1))) for v, d in pairs}
+        return [as_dim(simplify(_extent(f, ranges))) for f in self.final_indices]
+
+    def places(self, shape: Sequence[int]) -> Ints:
+        """Where each element of a tensor of static shape goes: flat positions in ``map_shape``."""
+        grids = np.indices(tuple(shape), dtype=np.int64, sparse=True)
+        env = dict(zip(self.initial_indices, grids, strict=True))
+        new = [int(d) for d in self.map_shape(shape) if isinstance(d, int)]
+        flat = np.zeros(tuple(shape), np.int64)
+        for f, size in zip(self.final_indices, new, strict=True):
+            flat = flat * size + _values(f, env)
+        return flat
+
+    def is_equivalent_to(self, other: IndexMap) -> bool:
+        """Whether both send every element to the same place."""
+        if len(self.initial_indices) != len(other.initial_indices):
+            return False
+        final = other.map_indices(self.initial_indices)
+        return len(final) == len(self.final_indices) and all(
+            can_prove_equal(a, b) for a, b in zip(self.final_indices, final, strict=True)
+        )
+
+    def _want(self, count: int) -> None:
+        if count != len(self.initial_indices):
+            raise TVMError(f"{self} takes {len(self.initial_indices)} indices; got {count}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IndexMap):
+            return NotImplemented
+        if len(self.initial_indices) != len(other.initial_indices):
+            return False
+        env = dict(zip(other.initial_indices, self.initial_indices, strict=True))
+        return len(self.final_indices) == len(other.final_indices) and all(
+            structural_equal(a, as_prim_expr(substitute(b, env)))
+            for a, b in zip(self.final_indices, other.final_indices, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((len(self.initial_indices), len(self.final_indices)))
+
+    def __str__(self) -> str:
+        names = ", ".join(v.name for v in self.initial_indices)
+        final = ", ".join(map(str, self.final_indices))
+        comma = "," if len(self.final_indices) == 1 else ""
+        return f"T.index_map(lambda {names}: ({final}{comma}))"
+
+    __repr__ = __str__
+
+
+def _unknown(node: PrimExpr) -> TVMError:
+    return TVMError(
+        f"an index map may use +, -, *, // and % (the last two by positive integers); got `{node}`"
+    )
+
+
+def _divisor(node: PrimExpr) -> int:
+    right = node.children()[1]
+    if not isinstance(right, IntImm) or right.value < 1:
+        raise _unknown(node)
+    return right.value
+
+
+def _extent(index: PrimExpr, ranges: dict[Var, tuple[Dim, Dim]]) -> Dim:
+    """One more than the greatest value of an index; of a quotient ``(n + 3) // 4``."""
+    if isinstance(index, FloorDiv):
+        by = _divisor(index)
+        return simplify(_range(index.children()[0], ranges)[1] + by) // by
+    return _range(index, ranges)[1] + 1
+
+
+def _range(root: PrimExpr, ranges: dict[Var, tuple[Dim, Dim]]) -> tuple[Dim, Dim]:
+    """The least and the greatest value of an index."""
+    done: dict[int, tuple[Dim, Dim]] = {}
+    for node in post_order(root):
+        if isinstance(node, Var):
+            done[id(node)] = ranges[node]
+            continue
+        if isinstance(node, IntImm):
+            done[id(node)] = (node.value, node.value)
+            continue
+        kids = [done[id(c)] for c in node.children()]
+        match node:
+            case Add():
+                (a, b), (c, d) = kids
+                done[id(node)] = (a + c, b + d)
+            case Sub():
+                (a, b), (c, d) = kids
+                done[id(node)] = (a - d, b - c)
+            case Mul():
+                (a, b), (c, d) = kids
+                ends = [a * c, a * d, b * c, b * d]
+                if all(isinstance(e, int) for e in ends):
+                    done[id(node)] = (min(ends), max(ends))
+                elif isinstance(c, int) and c == d:
+                    done[id(node)] = (a * c, b * c) if c >= 0 else (b * c, a * c)
+                elif isinstance(a, int) and a == b:
+                    done[id(node)] = (a * c, a * d) if a >= 0 else (a * d, a * c)
+                else:
+                    raise _unknown(node)
+            case FloorDiv():
+                (a, b), by = kids[0], _divisor(node)
+                done[id(node)] = (a // by, b // by)
+            case FloorMod():
+                (a, b), by = kids[0], _divisor(node)
+                if isinstance(a, int) and isinstance(b, int):
+                    whole = a // by == b // by
+                    done[id(node)] = (a % by, b % by) if whole else (0, by - 1)
+                else:
+                    done[id(node)] = (0, by - 1)
+            case _:
+                raise _unknown(node)
+    return done[id(root)]
+
+
+def _values(root: PrimExpr, env: dict[Var, Ints]) -> Any:
+    """The values of an index for arrays of the initial ones."""
+    done: dict[int, Any] = {}
+    for node in post_order(root):
+        if isinstance(node, Var):
+            done[id(node)] = env[node]
+            continue
+        if isinstance(node, IntImm):
+            done[id(node)] = np.int64(node.value)
+            continue
+        a, b = (done[id(c)] for c in node.children())
+        match node:
+            case Add():
+                done[id(node)] = a + b
+            case Sub():
+                done[id(node)] = a - b
+            case Mul():
+                done[id(node)] = a * b
+            case FloorDiv():
+                done[id(node)] = a // _divisor(node)
+            case FloorMod():
+                done[id(node)] = a % _divisor(node)
+            case _:
+                raise _unknown(node)
+    return done[id(root)]
