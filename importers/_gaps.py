@@ -50,6 +50,14 @@ class Gaps:
                 rest[key] = left
         self._found = {**named, **rest}
 
+    def snapshot(self) -> dict[tuple[str, str, str], list[str]]:
+        """What has been found so far, for :meth:`restore`."""
+        return {key: list(at) for key, at in self._found.items()}
+
+    def restore(self, snapshot: dict[tuple[str, str, str], list[str]]) -> None:
+        """Forget what was found since: an attempt that is made in another way."""
+        self._found = snapshot
+
     def __bool__(self) -> bool:
         return bool(self._found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,28 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.onnx.values import Array, dtype_of, info_of, scalar
+from relax2xla.importers.onnx.evaluate import constant_value
+from relax2xla.importers.onnx.values import Array, NeedsValue, dtype_of, info_of, scalar
 from relax2xla.ir import Constant, Expr, Op, ShapeExpr
 from relax2xla.tir import Dim
 
 Subgraph = Callable[[GraphProto, Sequence[Expr]], list[Expr]]
+
+
+class Missing(Exception):
+    """A value that was not made because a node before it is a gap."""
+
+
+@dataclass(slots=True)
+class LoopMemory:
+    """What the loops of one model share.
+
+    ``failed``: ways to convert a loop that its body (by identity) turned out not to allow, so that
+    nested loops are not tried again and again; ``unrolled``: iterations that were written out.
+    """
+
+    failed: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    unrolled: int = 0
 
 
 class Context:
@@ -24,7 +42,8 @@ class Context:
 
     ``op``: its operator, ``opset``: the version of its domain, ``wanted``: for each output that the
     node lists whether it has a name (an unnamed one need not be computed), ``subgraph``: converts
-    the body of a branch where the builder stands, ``branches``: whether bindings may hold branches.
+    the body of a branch where the builder stands, ``loops``: what was learnt of the model's loops,
+    ``mark``: gives what forgets the gaps found since, ``label``: the node's name.
     """
 
     def __init__(
@@ -34,12 +53,18 @@ class Context:
         opset: int,
         wanted: Sequence[bool],
         subgraph: Subgraph,
+        loops: LoopMemory,
+        mark: Callable[[], Callable[[], None]],
+        label: str,
     ) -> None:
         self.builder = builder
         self.op = op
         self.opset = opset
         self.wanted = wanted
         self.subgraph = subgraph
+        self.loops = loops
+        self.mark = mark
+        self.label = label
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""
@@ -48,6 +73,13 @@ class Context:
     def emit(self, value: Expr) -> Expr:
         """Bind a value that is used more than once."""
         return value if isinstance(value, Constant) else self.builder.emit(value)
+
+    def value(self, x: Expr, what: str) -> Array:
+        """The values of ``x``, which must be known; :class:`NeedsValue` where it has an input."""
+        found = constant_value(self.builder, x)
+        if found is None:
+            raise NeedsValue(x, what)
+        return found
 
     def cast(self, x: Expr, dtype: str) -> Expr:
         """``x`` in another dtype."""

@@ -99,14 +99,19 @@ def type_proto(x: Expr) -> TypeProto:
     return onnx.helper.make_tensor_type_proto(DTYPES[info.dtype].onnx or 0, dims)
 
 
-def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> Gaps:
-    """Everything that cannot be converted, before anything is: operators, attributes, inputs."""
+def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> tuple[Gaps, set[str]]:
+    """Everything that cannot be converted, before anything is: operators, attributes, inputs.
+
+    Gives the names of all operators too, those inside functions and subgraphs included.
+    """
     gaps = Gaps("ONNX model")
+    operators: set[str] = set()
     seen: set[tuple[str, str, str]] = set()
     stack: list[tuple[Iterable[NodeProto], Opsets]] = [(model.graph.node, opsets)]
     while stack:
         nodes, versions = stack.pop()
         for node in nodes:
+            operators.add(node.op_type)
             for a in node.attribute:
                 graphs: list[GraphProto] = [a.g] if a.HasField("g") else list(a.graphs)
                 stack.extend((g.node, versions) for g in graphs)
@@ -116,7 +121,7 @@ def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> Gaps:
                 seen.add(key)
                 inner = opsets_of(body.opset_import)
                 stack.append((body.node, {**versions, **inner}))
-    return gaps
+    return gaps, operators
 
 
 def _check(

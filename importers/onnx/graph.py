@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.errors import FileFormatError, OpError, TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.onnx import attributes, reader
-from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.context import Context, LoopMemory, Missing
+from relax2xla.importers.onnx.evaluate import constant_value
 from relax2xla.importers.onnx.folding import Budget
 from relax2xla.importers.onnx.functions import (
     Functions,
@@ -26,17 +27,13 @@ from relax2xla.importers.onnx.functions import (
     where,
 )
 from relax2xla.importers.onnx.registry import INTS, KNOWN, LEGACY, Converter, find
-from relax2xla.importers.onnx.values import Host
+from relax2xla.importers.onnx.values import Host, NeedsValue
 from relax2xla.ir import Constant, Expr, Span, Tuple, TupleStructInfo, Var
 
 Value = Expr | Host
 DEPTH_LIMIT = 64
 # What a converter's own arithmetic raises on attributes and shapes that make no sense.
 NONSENSE = (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError)
-
-
-class Missing(Exception):
-    """A value that was not made because a node before it is a gap."""
 
 
 class Frame:
@@ -97,7 +94,10 @@ class Interpreter:
         self.functions = functions
         self.directory = directory
         self.gaps = Gaps("ONNX model")
+        # Values at run time that converters had to know.
+        self.needed: list[Expr] = []
         self.budget = Budget()
+        self.loops = LoopMemory()
         self.depth = 0
 
     def initializers(self, graph: GraphProto) -> dict[str, Host]:
@@ -144,6 +144,8 @@ class Interpreter:
             results = [None] * len(node.output)
         except Unsupported as e:
             self.gaps.add(node.op_type, e.reason, label, e.hint)
+            if isinstance(e, NeedsValue):
+                self.needed.append(e.value)
             results = [None] * len(node.output)
         except FileFormatError:
             raise
@@ -179,7 +181,7 @@ class Interpreter:
         if converter is not None:
             try:
                 converter.check([v is not None for v in inputs], list(values))
-                return self.bound(node, self.apply(converter, node, frame, inputs, values, opset))
+                return self.bound(node, self.apply(converter, node, frame, inputs, values, label))
             except Unsupported:
                 if not has_body(schema, values):
                     raise
@@ -219,28 +221,38 @@ class Interpreter:
         frame: Frame,
         inputs: Sequence[Value | None],
         values: dict[str, Any],
-        opset: int,
+        label: str,
     ) -> Any:
         """Call a converter with each input in the form that it asks for."""
         forms = [(i.form, i.name) for i in converter.inputs]
+        opset = frame.opsets.get(converter.domain, 1)
         args: list[Any] = []
         for at, v in enumerate(inputs):
             form, name = forms[at] if at < len(forms) else (None, "")
             if v is None or form is None:
                 args.append(v.expr if isinstance(v, Host) else v)
                 continue
-            if not isinstance(v, Host) or (form == KNOWN and v.symbolic):
-                raise Unsupported(
-                    f"the input {name} is computed at run time; it must be known at import",
-                    "fold it to a constant, or give static shapes in shape_dict",
-                )
+            if not isinstance(v, Host):
+                found = constant_value(self.builder, v)
+                if found is None:
+                    raise NeedsValue(v, f"the input {name}")
+                v = Host(found)
+            if form == KNOWN and v.symbolic:
+                raise NeedsValue(v.expr, f"the input {name}")
             args.append(v.data if form == KNOWN else v.data.reshape(-1).tolist())
             assert form in (KNOWN, INTS)
         while not converter.variadic and args and args[-1] is None:
             args.pop()
         wanted = [bool(o) for o in node.output]
         ctx = Context(
-            self.builder, node.op_type, opset, wanted, lambda g, xs: self.subgraph(g, frame, xs)
+            self.builder,
+            node.op_type,
+            opset,
+            wanted,
+            lambda g, xs: self.subgraph(g, frame, xs),
+            self.loops,
+            self.mark,
+            label,
         )
         return converter.function(ctx, *args, **values)
 
@@ -270,6 +282,17 @@ class Interpreter:
             else:
                 made.append(self.builder.emit(r))
         return made
+
+    def mark(self) -> Callable[[], None]:
+        """A way back to the gaps that are known now, for a converter that tries another way."""
+        gaps, needed, depth = self.gaps.snapshot(), len(self.needed), self.depth
+
+        def undo() -> None:
+            self.gaps.restore(gaps)
+            del self.needed[needed:]
+            self.depth = depth
+
+        return undo
 
     # -- graphs inside the graph -----------------------------------------------------------------
     def call(
@@ -311,7 +334,7 @@ class Interpreter:
                 f"the subgraph {graph.name!r} has {len(names)} inputs; expected {len(inputs)}"
             )
         for name, x in zip(names, inputs, strict=True):
-            inner.write(name, x)
+            inner.write(name, Host(x.data, expr=x) if isinstance(x, Constant) else x)
         self.run(graph.node, inner)
         outputs = [inner.read(o.name) for o in graph.output]
         return [v.expr if isinstance(v, Host) else v for v in outputs]

@@ -24,11 +24,30 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.graph import Frame, Interpreter
-from relax2xla.importers.onnx.values import Host
+from relax2xla.importers.onnx.values import Array, Host
 from relax2xla.ir import Expr, IRModule, Span, TensorStructInfo, Tuple, Var
 from relax2xla.tir import Dim
 
-CONVERTERS = "control create index math nn pool quant reduce resize shape".split()  # noqa: SIM905
+# Files with converters: ops_NAME.py.
+CONVERTERS = (
+    "control",
+    "create",
+    "index",
+    "math",
+    "ml",
+    "ml_trees",
+    "nn",
+    "pool",
+    "quant",
+    "random",
+    "reduce",
+    "resize",
+    "rnn",
+    "sample",
+    "shape",
+    "signal",
+    "train",
+)
 # An integer initializer of at most so many values may say a shape: it is folded even where
 # parameters stay inputs.
 SHAPE_LIKE = 64
@@ -62,18 +81,29 @@ def from_onnx(
     Raises ``FileFormatError`` for what is no valid model and ``OpNotImplemented`` with everything
     that cannot be converted; complaints of onnx's own checker are warnings only.
     """
-    for name in CONVERTERS:
-        importlib.import_module(f"relax2xla.importers.onnx.ops_{name}")
-    source = reader.read(model)
-    complaint = reader.complaints(source.proto)
-    if complaint is not None:
-        warnings.warn(complaint, stacklevel=2)
+    source = checked(model)
     opsets = _opsets(source.proto, opset)
     dtypes = {} if dtype_dict is None or isinstance(dtype_dict, str) else dict(dtype_dict)
-    importer = _Importer(source, opsets, dict(shape_dict or {}), dtypes)
+    importer = Importer(source, opsets, dict(shape_dict or {}), dtypes)
     importer.keep = keep_params_in_input
     importer.sanitize = sanitize_input_names
     return importer.run()
+
+
+def checked(model: ModelProto | bytes | str | os.PathLike[str]) -> reader.Source:
+    """The model, read; what onnx's checker says against it is a warning."""
+    load_converters()
+    source = reader.read(model)
+    complaint = reader.complaints(source.proto)
+    if complaint is not None:
+        warnings.warn(complaint, stacklevel=3)
+    return source
+
+
+def load_converters() -> None:
+    """Register the converters of this package."""
+    for name in CONVERTERS:
+        importlib.import_module(f"relax2xla.importers.onnx.ops_{name}")
 
 
 def _opsets(proto: ModelProto, opset: int | None) -> dict[str, int]:
@@ -90,41 +120,50 @@ def _opsets(proto: ModelProto, opset: int | None) -> dict[str, int]:
     return opsets
 
 
-class _Importer:
-    """One import. ``keep``: parameters stay inputs; ``sanitize``: names become identifiers."""
+class Importer:
+    """One import.
+
+    ``keep``: parameters stay inputs; ``sanitize``: names become identifiers; ``known``: values of
+    inputs that are constants of this import.
+    """
 
     keep = False
     sanitize = True
+    known: Mapping[str, Array] = {}
 
     def __init__(
         self,
         source: reader.Source,
-        opsets: dict[str, int],
-        shapes: dict[str, Sequence[Any]],
-        dtypes: dict[str, str],
+        opsets: dict[str, int] | None = None,
+        shapes: Mapping[str, Sequence[Any]] | None = None,
+        dtypes: Mapping[str, str] | None = None,
     ) -> None:
         self.proto = source.proto
-        self.opsets = opsets
-        self.shapes, self.dtypes = shapes, dtypes
+        self.opsets = opsets = opsets or _opsets(source.proto, None)
+        self.shapes, self.dtypes = dict(shapes or {}), dict(dtypes or {})
         self.functions = Functions.of(self.proto)
         self.builder = BlockBuilder()
         self.interpreter = Interpreter(self.builder, self.functions, source.directory)
         self.frame = Frame(opsets)
         self.symbols: dict[str, Dim] = {}
         self.names: set[str] = set()
+        self.operators: set[str] = set()
 
     def run(self) -> IRModule:
         """The module."""
         graph = self.proto.graph
         weights = self.interpreter.initializers(graph)
         self.check_user_inputs({i.name for i in graph.input})
-        gaps_of(self.proto, self.opsets, self.functions).raise_if_any()
+        gaps, self.operators = gaps_of(self.proto, self.opsets, self.functions)
+        gaps.raise_if_any()
         self.bind_symbols(weights)
         params: list[Var] = []
         values: dict[Var, Any] = {}
         inputs = 0
         for info in graph.input:
-            if info.name in weights:
+            if info.name in self.known:
+                self.frame.write(info.name, Host(self.known[info.name]))
+            elif info.name in weights:
                 if self.keep:
                     params.append(self.weight(info.name, weights[info.name], values))
                 else:
@@ -156,8 +195,7 @@ class _Importer:
     # -- the body ----------------------------------------------------------------------------
     def body(self) -> Expr:
         """Convert the nodes; gives the function's result."""
-        branches = any(n.op_type in WITH_BRANCHES for n in self.proto.graph.node)
-        if branches:
+        if self.operators & WITH_BRANCHES:
             # A branch cannot stand in a dataflow block.
             return self.builder.emit(self.converted())
         with self.builder.dataflow():
@@ -174,12 +212,18 @@ class _Importer:
         outputs = [v.expr if isinstance(v, Host) else v for v in values]
         return outputs[0] if len(outputs) == 1 else Tuple(outputs)
 
-    def used(self, result: Expr) -> set[Var]:
-        """The variables that the function's result depends on."""
+    def needed_inputs(self) -> list[str]:
+        """Inputs that decide values which converters of the failed import had to know."""
+        used = self.used(*self.interpreter.needed)
+        values = self.frame.values
+        return [i.name for i in self.proto.graph.input if values.get(i.name) in used]
+
+    def used(self, *results: Expr) -> set[Var]:
+        """The variables that results of the function depend on."""
         from relax2xla.ir.rewrite import post_order_deep
 
         found: set[Var] = set()
-        stack: list[Expr] = [result]
+        stack: list[Expr] = list(results)
         while stack:
             for node in post_order_deep(stack.pop()):
                 if isinstance(node, Var) and node not in found:

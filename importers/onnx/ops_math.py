@@ -15,7 +15,7 @@ from relax2xla.dtypes import dtype_info, is_float, is_integer, is_kind, limits
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context, choice, known_number, row
-from relax2xla.importers.onnx.registry import onnx_op
+from relax2xla.importers.onnx.registry import as_int, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -24,7 +24,7 @@ from relax2xla.importers.onnx.values import (
     product,
     scalar,
 )
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Constant, Expr, TensorStructInfo
 
 # The largest finite float32.
 FLOAT_MAX = 3.4028234663852886e38
@@ -314,13 +314,14 @@ def where(ctx: Context, condition: Expr, X: Expr, Y: Expr) -> Expr:
 
 
 # -- dtypes --------------------------------------------------------------------------------------
-def _converted(ctx: Context, x: Expr, dtype: str, saturate: int) -> Expr:
+def converted(ctx: Context, x: Expr, dtype: str, saturate: int, round_mode: str = "up") -> Expr:
     """``x`` in another dtype. Narrow floats take the largest value in place of larger ones."""
+    choice(round_mode, ("up", "down", "nearest"), "round_mode")
     if dtype_of(x) == dtype:
         return x
     info = dtype_info(dtype)
     if dtype == "float8_e8m0fnu":
-        raise Unsupported(f"a cast to {dtype}")
+        return _exponent(ctx, ctx.cast(x, "float32"), saturate, round_mode)
     if is_float(dtype) and info.bits < 16 and (saturate or info.bits < 8):
         wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
         low, high = limits(dtype)
@@ -330,43 +331,78 @@ def _converted(ctx: Context, x: Expr, dtype: str, saturate: int) -> Expr:
     return R.astype(x, dtype)
 
 
+def _exponent(ctx: Context, x: Expr, saturate: int, round_mode: str) -> Expr:
+    """The exponents of float32 values, as float8_e8m0fnu: a power of two that is above or below.
+
+    The sign is lost, and infinities are NaN, as in the reference of ONNX.
+    """
+    bits = ctx.emit(_reinterpreted(x, "uint32"))
+
+    def number(value: int) -> Expr:
+        return scalar(value, "uint32")
+
+    def masked(mask: int) -> Expr:
+        return R.bitwise_and(bits, number(mask))
+
+    exponent = ctx.emit(R.bitwise_and(R.right_shift(bits, number(23)), number(0xFF)))
+    if round_mode == "up":
+        more = R.greater(masked(0x7FFFFF), number(0))
+    else:
+        # A tie goes up where the exponent is not zero.
+        rest = R.logical_or(R.greater(masked(0x3FFFFF), number(0)), R.greater(exponent, number(0)))
+        more = R.logical_and(R.greater(masked(0x400000), number(0)), rest)
+    if round_mode != "down":
+        last = 0xFE if saturate else 0xFF
+        more = R.logical_and(more, R.less(exponent, number(last)))
+        exponent = R.add(exponent, R.astype(more, "uint32"))
+    return _reinterpreted(R.astype(exponent, "uint8"), "float8_e8m0fnu")
+
+
 @onnx_op("Cast")
 def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
-    return _converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
+    return converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
 
 
 @onnx_op("Cast", since=24)
 def cast_rounding(
     ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
-    """``round_mode`` says how to round to float8e8m0, which is a gap."""
-    return cast(ctx, input, to=to, saturate=saturate)
+    """``round_mode`` says how to round to float8e8m0."""
+    dtype = reader.dtype_of_code(to, "the result of Cast").name
+    return converted(ctx, input, dtype, saturate, round_mode)
 
 
 @onnx_op("CastLike", since=15)
 def cast_like(ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1) -> Expr:
-    return _converted(ctx, input, dtype_of(target_type), saturate)
+    return converted(ctx, input, dtype_of(target_type), saturate)
 
 
 @onnx_op("CastLike", since=24)
 def cast_like_rounding(
     ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
-    return _converted(ctx, input, dtype_of(target_type), saturate)
+    return converted(ctx, input, dtype_of(target_type), saturate, round_mode)
 
 
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: Context, input: Expr, *, to: int) -> Expr:
     dtype = reader.dtype_of_code(to, "the result of BitCast").name
-    if "bool" in (dtype, dtype_of(input)):
-        raise Unsupported("the bits of booleans")
-    return row("bitcast_convert", input, sinfo_args=(_with_dtype(input, dtype),))
+    # A boolean is a byte of 0 or 1; any other byte is true.
+    if dtype == dtype_of(input):
+        return input
+    if dtype_info(dtype).nbytes != dtype_info(dtype_of(input)).nbytes:
+        raise ValueError(f"{dtype_of(input)} and {dtype} have different widths")
+    if dtype == "bool":
+        return R.not_equal(_reinterpreted(input, "uint8"), scalar(0, "uint8"))
+    if dtype_of(input) == "bool":
+        return _reinterpreted(R.astype(input, "uint8"), dtype)
+    return _reinterpreted(input, dtype)
 
 
-def _with_dtype(x: Expr, dtype: str) -> object:
-    from relax2xla.ir import TensorStructInfo
-
-    return TensorStructInfo(dims_of(x), dtype)
+def _reinterpreted(x: Expr, dtype: str) -> Expr:
+    if dtype_of(x) == dtype:
+        return x
+    return row("bitcast_convert", x, sinfo_args=(TensorStructInfo(dims_of(x), dtype),))
 
 
 # -- softmax -------------------------------------------------------------------------------------
@@ -497,10 +533,7 @@ def det(ctx: Context, X: Expr) -> Expr:
 def _running(
     scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Expr, exclusive: int, reverse: int
 ) -> Expr:
-    number = known_number(axis)
-    if number is None:
-        raise Unsupported("the axis is computed at run time; it must be known at import")
-    at = axis_of(int(number), ndim_of(x))
+    at = axis_of(as_int(ctx.value(axis, "the axis"), "the axis"), ndim_of(x))
     turned = R.flip(x, at) if reverse else x
     made = scan(turned, at, exclusive=bool(exclusive))
     return R.flip(made, at) if reverse else made

@@ -12,7 +12,8 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.onnx.context import Context, known_number
+from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.ops_random import dropped
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
@@ -288,9 +289,9 @@ def dropout(
     *,
     seed: int | None = None,
 ) -> list[Expr]:
-    """``seed`` and ``ratio`` are for training, which is supported where nothing is dropped."""
-    if training_mode is not None and known_number(training_mode) != 0:
-        rate = 0.5 if ratio is None else known_number(ratio)
-        if rate != 0:
-            raise Unsupported("dropout in training mode; export the model for inference")
+    """In training mode the mask is drawn with ``seed``; see :mod:`.ops_random`."""
+    if training_mode is not None and ctx.value(training_mode, "training_mode").any():
+        rate = 0.5 if ratio is None else float(ctx.value(ratio, "ratio").reshape(()))
+        if rate:
+            return list(dropped(ctx, data, rate, seed))
     return _dropout(ctx, data, "bool")

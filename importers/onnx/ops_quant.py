@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla import op as R
-from relax2xla.dtypes import is_integer, limits
-from relax2xla.importers._gaps import Unsupported
+from relax2xla.dtypes import is_float, limits
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.ops_math import converted
 from relax2xla.importers.onnx.ops_pool import conv
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, ndim_of, scalar
@@ -36,12 +36,13 @@ def _fitted(p: Expr, x: Expr, axis: int, block_size: int) -> Expr:
     return R.reshape(p, ShapeExpr([dims_of(p)[0] if i == at else 1 for i in range(ndim_of(x))]))
 
 
-def _quantised(ctx: Context, y: Expr, zero: Expr | None, dtype: str) -> Expr:
+def _quantised(ctx: Context, y: Expr, zero: Expr | None, dtype: str, saturate: int = 1) -> Expr:
     """``y / scale`` rounded, moved and cut to the range of ``dtype``."""
-    if not is_integer(dtype):
-        raise Unsupported(f"quantisation to {dtype}")
-    y = R.round(y)
     kind = dtype_of(y)
+    if is_float(dtype):
+        moved = y if zero is None else R.add(y, R.astype(zero, kind))
+        return converted(ctx, moved, dtype, saturate)
+    y = R.round(y)
     if zero is not None:
         y = R.add(y, R.astype(zero, kind))
     low, high = limits(dtype)
@@ -62,9 +63,9 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Expr:
-    """``saturate`` is about float8, which is a gap."""
-    if precision not in (0, 1):
-        raise Unsupported(f"precision={precision}")
+    """``precision`` is of the division, which is in float32 (or float64) whatever it says."""
+    if precision and not is_float(reader.dtype_of_code(precision, "precision").name):
+        raise ValueError(f"precision={precision} is no floating-point type")
     wanted = "uint8" if y_zero_point is None else dtype_of(y_zero_point)
     if output_dtype:
         wanted = reader.dtype_of_code(output_dtype, "QuantizeLinear").name
@@ -72,7 +73,7 @@ def quantize_linear(
     kind = "float64" if dtype_of(x) == "float64" else "float32"
     scale = ctx.cast(_fitted(y_scale, x, at, block_size), kind)
     zero = None if y_zero_point is None else _fitted(y_zero_point, x, at, block_size)
-    return _quantised(ctx, R.divide(ctx.cast(x, kind), scale), zero, wanted)
+    return _quantised(ctx, R.divide(ctx.cast(x, kind), scale), zero, wanted, saturate)
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -89,13 +90,12 @@ def dequantize_linear(
     kind = dtype_of(x_scale)
     if output_dtype:
         kind = reader.dtype_of_code(output_dtype, "DequantizeLinear").name
-    if not is_integer(dtype_of(x)):
-        raise Unsupported(f"dequantisation of {dtype_of(x)}")
     at = axis if ndim_of(x) > axis else -1
-    y = R.astype(x, "int32")
+    middle = "float32" if is_float(dtype_of(x)) else "int32"
+    y = R.astype(x, middle)
     if x_zero_point is not None:
         zero = _fitted(x_zero_point, x, at, block_size)
-        y = R.subtract(y, R.astype(zero, "int32"))
+        y = R.subtract(y, R.astype(zero, middle))
     scale = ctx.cast(_fitted(x_scale, x, at, block_size), "float32")
     return ctx.cast(R.multiply(R.astype(y, "float32"), scale), kind)
 

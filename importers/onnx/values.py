@@ -23,6 +23,17 @@ from relax2xla.tir import Dim
 Array = npt.NDArray[Any]
 
 
+class NeedsValue(Unsupported):
+    """Raised by a converter that must know ``value`` at import, which is computed at run time."""
+
+    def __init__(self, value: Expr, what: str) -> None:
+        super().__init__(
+            f"{what} is computed at run time; it must be known at import",
+            "fold it to a constant, or give static shapes in shape_dict",
+        )
+        self.value = value
+
+
 class Host:
     """A value known at import.
 

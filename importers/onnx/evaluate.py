@@ -1,0 +1,100 @@
+"""Values of expressions of constants alone, computed by XLA where a converter must know one.
+
+Folding (:mod:`.folding`) knows the operators that exporters compute shapes with; this is for the
+rest, and runs only for a value that must be known at import.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import TVMError
+from relax2xla.importers.onnx.values import Array
+from relax2xla.ir import (
+    BindingBlock,
+    Constant,
+    Expr,
+    Function,
+    SeqExpr,
+    TensorStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.rewrite import post_order_deep
+
+# Bindings and elements (of one value) of what is computed at import.
+BINDINGS = 256
+ELEMENTS = 1 << 16
+
+
+def constant_value(builder: BlockBuilder, root: Expr) -> Array | None:
+    """The value of ``root`` if it depends on constants alone and is small, else None."""
+    if isinstance(root, Constant):
+        return root.data
+    order = _closure(builder, root)
+    if order is None:
+        return None
+    body = SeqExpr([BindingBlock([VarBinding(v, value) for v, value in order])], root)
+    try:
+        return np.asarray(_run(Function([], body)))
+    except TVMError:
+        return None
+
+
+def _run(function: Function) -> object:
+    from relax2xla.vm.build import build
+    from relax2xla.vm.machine import VirtualMachine
+
+    machine = VirtualMachine(build(function, "cpu", relax_pipeline="zero"), "cpu")
+    return machine["main"]()
+
+
+def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None:
+    """Bindings that ``root`` needs, in order; None where it depends on an input."""
+    order: list[tuple[Var, Expr]] = []
+    done: set[Var] = set()
+    stack: list[tuple[Var | None, Expr, bool]] = [(None, root, False)]
+    if isinstance(root, Var):
+        value = builder.lookup_binding(root)
+        if value is None:
+            return None
+        stack = [(root, value, False)]
+    while stack:
+        var, value, ready = stack.pop()
+        if ready:
+            assert var is not None
+            if var not in done:
+                done.add(var)
+                order.append((var, value))
+            continue
+        if len(order) + len(stack) > BINDINGS:
+            return None
+        if var is not None:
+            stack.append((var, value, True))
+        inside: set[Var] = set()
+        free: list[Var] = []
+        for node in post_order_deep(value):
+            if isinstance(node, Function):
+                inside.update(node.params)
+            elif isinstance(node, SeqExpr):
+                inside.update(b.var for block in node.blocks for b in block.bindings)
+            elif isinstance(node, Var):
+                free.append(node)
+            info = node.struct_info_
+            if isinstance(info, TensorStructInfo) and not _small(info):
+                return None
+        for node in free:
+            if node in inside or node in done:
+                continue
+            bound = builder.lookup_binding(node)
+            if bound is None:
+                return None
+            stack.append((node, bound, False))
+    return order
+
+
+def _small(info: TensorStructInfo) -> bool:
+    if info.dims is None or not all(isinstance(d, int) for d in info.dims):
+        return False
+    return int(np.prod(info.dims, dtype=np.float64)) <= ELEMENTS

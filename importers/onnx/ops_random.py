@@ -1,0 +1,182 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: random numbers.
+
+A program of XLA has no hidden state: a node gives the same numbers at each run. Its seed is the
+attribute, else one made from the node's name, so that nodes differ. Small tensors of static shape
+are drawn at import by numpy's ``RandomState(seed)``, as in the reference of ONNX; others by XLA.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx import reader
+from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.registry import onnx_op
+from relax2xla.importers.onnx.values import dims_of, dtype_of, scalar
+from relax2xla.ir import Constant, Expr, Op, TensorStructInfo
+from relax2xla.tir import Dim
+
+# Values that are drawn at import.
+DRAWN_LIMIT = 1 << 16
+
+
+def _seed(ctx: Context, seed: float | None) -> int:
+    if seed is not None and math.isfinite(seed):
+        return int(seed) & 0xFFFFFFFF
+    return zlib.crc32(ctx.label.encode())
+
+
+def _static(dims: Sequence[Dim]) -> tuple[int, ...] | None:
+    known = tuple(d for d in dims if isinstance(d, int))
+    return known if len(known) == len(dims) and math.prod(known) <= DRAWN_LIMIT else None
+
+
+def uniform(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:
+    """Numbers in [0, 1)."""
+    number, known = _seed(ctx, seed), _static(dims)
+    if known is not None:
+        return Constant(np.asarray(np.random.RandomState(number).random_sample(known), dtype))
+    return _bits_as_fraction(ctx, dims, number, dtype)
+
+
+def _bits_as_fraction(ctx: Context, dims: Sequence[Dim], seed: int, dtype: str) -> Expr:
+    state = Constant(np.array([seed, 0x9E3779B97F4A7C15], np.uint64))
+    drawn = Op.get("relax.stablehlo.rng_bit_generator")(
+        state,
+        rng_algorithm="THREE_FRY",
+        sinfo_args=(TensorStructInfo((2,), "uint64"), TensorStructInfo(tuple(dims), "uint32")),
+    )
+    bits = ctx.emit(drawn)[1]
+    # 24 bits, which float32 holds exactly.
+    part = R.astype(R.right_shift(bits, scalar(8, "uint32")), "float32")
+    return ctx.cast(R.multiply(part, scalar(2.0**-24, "float32")), dtype)
+
+
+def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:
+    number, known = _seed(ctx, seed), _static(dims)
+    if known is not None:
+        return Constant(np.asarray(np.random.RandomState(number).standard_normal(known), dtype))
+    # Halfway between the fractions, so that 0 is none of them.
+    u = R.add(_bits_as_fraction(ctx, dims, number, "float32"), scalar(2.0**-25, "float32"))
+    signed = R.subtract(R.multiply(u, scalar(2, "float32")), scalar(1, "float32"))
+    made = Op.get("relax.chlo.erf_inv")(signed)
+    return ctx.cast(R.multiply(made, scalar(math.sqrt(2), "float32")), dtype)
+
+
+def _float(code: int | None, like: Expr | None, what: str) -> str:
+    if code is not None:
+        kind = reader.dtype_of_code(code, what).name
+    else:
+        kind = "float32" if like is None else dtype_of(like)
+    if not is_float(kind):
+        raise Unsupported(f"random numbers of {kind}")
+    return kind
+
+
+def _spread(ctx: Context, x: Expr, low: float, high: float, dtype: str) -> Expr:
+    moved = R.add(R.multiply(x, scalar(high - low, "float32")), scalar(low, "float32"))
+    return ctx.cast(moved, dtype)
+
+
+@onnx_op("RandomUniform")
+def random_uniform(
+    ctx: Context,
+    *,
+    dtype: int = 1,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    shape: list[int],
+) -> Expr:
+    kind = _float(dtype, None, "RandomUniform")
+    return _spread(ctx, uniform(ctx, shape, seed, "float32"), low, high, kind)
+
+
+@onnx_op("RandomUniformLike")
+def random_uniform_like(
+    ctx: Context,
+    input: Expr,
+    *,
+    dtype: int | None = None,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+) -> Expr:
+    kind = _float(dtype, input, "RandomUniformLike")
+    return _spread(ctx, uniform(ctx, dims_of(input), seed, "float32"), low, high, kind)
+
+
+@onnx_op("RandomNormal")
+def random_normal(
+    ctx: Context,
+    *,
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    shape: list[int],
+) -> Expr:
+    kind = _float(dtype, None, "RandomNormal")
+    return _spread(ctx, _normal(ctx, shape, seed, "float32"), mean, mean + scale, kind)
+
+
+@onnx_op("RandomNormalLike")
+def random_normal_like(
+    ctx: Context,
+    input: Expr,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+) -> Expr:
+    kind = _float(dtype, input, "RandomNormalLike")
+    return _spread(ctx, _normal(ctx, dims_of(input), seed, "float32"), mean, mean + scale, kind)
+
+
+@onnx_op("Bernoulli", since=15)
+def bernoulli(
+    ctx: Context, input: Expr, *, dtype: int | None = None, seed: float | None = None
+) -> Expr:
+    kind = dtype_of(input) if dtype is None else reader.dtype_of_code(dtype, "Bernoulli").name
+    chance = ctx.cast(input, "float32") if dtype_of(input) != "float64" else input
+    drawn = uniform(ctx, dims_of(input), seed, dtype_of(chance))
+    return ctx.cast(R.less(drawn, chance), kind)
+
+
+@onnx_op("Multinomial", since=7)
+def multinomial(
+    ctx: Context,
+    input: Expr,
+    *,
+    dtype: int = 6,
+    sample_size: int = 1,
+    seed: float | None = None,
+) -> Expr:
+    """Classes by their unnormalised log-probabilities: where the running total passes a draw."""
+    batch, classes = dims_of(input)
+    chance = R.nn.softmax(ctx.cast(input, "float32"), 1)
+    total = R.expand_dims(R.cumsum(chance, 1), [1])
+    drawn = R.expand_dims(uniform(ctx, (batch, sample_size), seed, "float32"), [2])
+    passed = R.sum(R.astype(R.greater_equal(drawn, total), "int64"), [2])
+    last = R.subtract(ctx.size(classes, "int64"), scalar(1, "int64"))
+    return ctx.cast(R.minimum(passed, last), reader.dtype_of_code(dtype, "Multinomial").name)
+
+
+def dropped(ctx: Context, x: Expr, ratio: float, seed: int | None) -> tuple[Expr, Expr]:
+    """``x`` with a share of its elements dropped and the others scaled up, and the mask."""
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio={ratio} is not in [0, 1)")
+    kept = ctx.emit(
+        R.greater_equal(uniform(ctx, dims_of(x), seed, "float64"), scalar(ratio, "float64"))
+    )
+    scaled = R.multiply(x, scalar(1 / (1 - ratio), dtype_of(x)))
+    return R.where(kept, scaled, scalar(0, dtype_of(x))), kept
