@@ -34,7 +34,7 @@ from relax2xla.stablehlo.constants import write_elements, write_resource
 from relax2xla.stablehlo.locations import PARSED_FILE, write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
-from relax2xla.stablehlo.table import CONSTANT, RETURN, RETURNS
+from relax2xla.stablehlo.table import CONSTANT, FUNC_RETURN, RETURN, RETURNS, TERMINATORS
 
 # Codecs of values that compare equal without being the same (-0.0 and 0.0, 1 and True).
 _UNCACHED = frozenset({"any", "f32", "result_accuracy"})
@@ -187,7 +187,11 @@ class _Emitter:
     # ---- blocks
     def block(self, func: Function, block: ir.Block) -> list[ir.Type]:
         """Write the body of a function and all regions in it; gives the types it returns."""
-        stack = [self.frame(func, block, "func.return")]
+        terminator = func.attrs.get("terminator", FUNC_RETURN)
+        if terminator not in TERMINATORS:
+            known = ", ".join(sorted(TERMINATORS))
+            raise self.error(f"the attribute terminator must be one of {known}; got {terminator!r}")
+        stack = [self.frame(func, block, terminator)]
         returned: list[ir.Type] = []
         while stack:
             frame = stack[-1]

@@ -56,7 +56,7 @@ from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import PARSED_FILE, read_location
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
-from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, OPEN, TERMINATORS, Row
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, FUNC_RETURN, OPEN, TERMINATORS, Row
 
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
 # Symbols of the module that are no functions; their text is kept in the module's attributes.
@@ -117,6 +117,7 @@ class _Reader:
         self.loose_types = False
         self.resources: dict[str, Any] = {}
         self.env: dict[Any, Var] = {}
+        self.terminator = FUNC_RETURN
         self.count = 0
 
     def impure_symbols(self) -> frozenset[str]:
@@ -215,6 +216,8 @@ class _Reader:
         if "res_attrs" in inherent:
             attrs["res_attrs"] = [self.any(op, "res_attrs", a) for a in inherent["res_attrs"]]
         made = self.block(blocks[0], params, self.span(op.location))
+        if self.terminator != FUNC_RETURN:
+            attrs["terminator"] = self.terminator
         return made.replace(attrs=attrs) if attrs else made
 
     def block(self, block: Any, params: list[Var], span: Span | None) -> Function:
@@ -233,7 +236,7 @@ class _Reader:
                 row = BY_MLIR_NAME.get(name)
                 if row is None:
                     self.other(frame, op, name)
-                elif name == CONSTANT or name == "chlo.constant":
+                elif row.attrs.get("value") == "elements":
                     self.constant(frame, op, row)
                 elif row.regions and len(op.regions):
                     frame.waiting, frame.regions = op, []
@@ -274,6 +277,8 @@ class _Reader:
 
     def finish(self, frame: _Frame, op: Any) -> Function:
         """The function of a block whose terminator is ``op``."""
+        # That of the function itself is the last to be met.
+        self.terminator = op.name
         values = [self.env[v] for v in op.operands]
         one = len(values) == 1 and not isinstance(values[0].struct_info_, TupleStructInfo)
         body = SeqExpr(

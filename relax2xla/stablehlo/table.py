@@ -475,6 +475,29 @@ _row(
     manual_axes="any",
 )
 
+_row(
+    "sdy.named_computation",
+    "*operands_",
+    regions=1,
+    name="str",
+    in_shardings="?any",
+    out_shardings="?any",
+)
+_row("sdy.constant", "", "same", value="elements")
+_row("sdy.data_flow_edge", "input", sharding="?any")
+_row("sdy.func_data_flow_edge", "operand")
+_row("sdy.collective_permute", "tensor", out_sharding="any")
+for _op, _axes in (
+    ("all_gather", "gathering_axes"),
+    ("all_reduce", "reduction_axes"),
+    ("all_slice", "slicing_axes"),
+    ("all_to_all", "params"),
+    ("reduce_scatter", "reduce_scatter_axes"),
+    ("replicated_to_unreduced", "axes"),
+    ("sharded_to_unreduced", "axes"),
+):
+    _row(f"sdy.{_op}", "tensor", None, **{_axes: "any", "out_sharding": "any"})
+
 # ---- StableHLO's reference interpreter (its test programs)
 _row(
     "interpreter.run_parallel",
@@ -492,9 +515,12 @@ _row("interpreter.probe", "operand", "same", probe_id="str", pure=False)
 CONSTANT: Final = "stablehlo.constant"
 CUSTOM_CALL: Final = "stablehlo.custom_call"
 RETURN: Final = "stablehlo.return"
+FUNC_RETURN: Final = "func.return"
 # Extension points: attributes that the row does not name are kept, with or without a prefix
 # (JAX's shape assertions carry an "error_message").
 OPEN: Final = frozenset({CUSTOM_CALL})
-RETURNS: Final[dict[str, str]] = {"sdy.manual_computation": "sdy.return"}
-TERMINATORS: Final = frozenset({RETURN, "func.return", *RETURNS.values()})
+RETURNS: Final[dict[str, str]] = dict.fromkeys(
+    ("sdy.manual_computation", "sdy.named_computation"), "sdy.return"
+)
+TERMINATORS: Final = frozenset({RETURN, FUNC_RETURN, *RETURNS.values()})
 BY_MLIR_NAME: dict[str, Row] = {row.mlir_name: row for row in TABLE.values()}

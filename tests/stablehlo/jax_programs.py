@@ -107,6 +107,7 @@ PROGRAMS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("sort", lambda a: lax.sort((a, a * 2), num_keys=1), (A,)),
     ("argsort", lambda a: jnp.argsort(a, axis=0, descending=True), (A,)),
     ("top_k", lambda a: lax.top_k(a, 3), (A,)),
+    ("approx_max_k", lambda a: lax.approx_max_k(a, 3), (A,)),
     ("gather", lambda a, i: lax.gather(a, i, GATHER, (1, 8), mode="clip"), (A, IDX)),
     ("take", lambda a, i: jnp.take_along_axis(a, i, axis=0), (A, np.zeros((2, 8), np.int32))),
     ("scatter_add", lambda a: a.at[jnp.array([1, 2])].add(1.0), (A,)),

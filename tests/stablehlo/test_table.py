@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import _chlo_ops_gen, _stablehlo_ops_gen
+from jaxlib.mlir.dialects import _chlo_ops_gen, _sdy_ops_gen, _stablehlo_ops_gen
 
 from relax2xla.errors import OpError
 from relax2xla.ir import Op, TensorStructInfo, Var
@@ -33,12 +33,14 @@ def op_classes(module: ModuleType) -> dict[str, type]:
     }
 
 
-CLASSES = {**op_classes(_stablehlo_ops_gen), **op_classes(_chlo_ops_gen)}
+# A mesh is a symbol of the module, and a terminator is no call.
+SHARDY = {n: c for n, c in op_classes(_sdy_ops_gen).items() if n not in ("sdy.mesh", "sdy.return")}
+CLASSES = {**op_classes(_stablehlo_ops_gen), **op_classes(_chlo_ops_gen), **SHARDY}
 
 
 def test_every_op_has_a_row() -> None:
     assert sorted(CLASSES.keys() - BY_MLIR_NAME.keys()) == []
-    rows = {n for n in BY_MLIR_NAME if n.startswith(("stablehlo.", "chlo."))}
+    rows = {n for n in BY_MLIR_NAME if n.startswith(("stablehlo.", "chlo.", "sdy."))}
     assert sorted(rows - CLASSES.keys()) == []
     assert len(op_classes(_stablehlo_ops_gen)) >= 117
 
