@@ -91,10 +91,18 @@ def as_prim_operand(value: Any) -> Expr:
 
 
 def as_ints(value: Any) -> tuple[int, ...]:
-    """One integer or a sequence of integers, as a tuple."""
-    if isinstance(value, Iterable):
-        return tuple(operator.index(v) for v in value)
-    return (operator.index(value),)
+    """One integer or a sequence of integers, as a tuple.
+
+    A symbolic integer stays one until the function is specialised; until then the operator's result
+    is of unknown shape (see :meth:`Op.infer_call`).
+    """
+    if isinstance(value, Iterable) and not isinstance(value, tir.PrimExpr):
+        return tuple(map(_as_int, value))
+    return (_as_int(value),)
+
+
+def _as_int(value: Any) -> Any:
+    return tir.as_dim(value) if isinstance(value, tir.PrimExpr) else operator.index(value)
 
 
 def as_axes(value: Any) -> tuple[int, ...] | None:
@@ -329,10 +337,38 @@ class Op(Expr, Generic[P]):
         try:
             rule: Callable[..., StructInfo] = self.infer
             args, kwargs = self.bind(call)
+            if call.attrs and any(map(_is_symbolic, call.attrs.values())):
+                return self._infer_symbolic(args, kwargs)
             return rule(*args, **kwargs)
         except TVMError as e:
             e.add_note(f"  in {self.describe(call)}")
             raise
+
+    def _infer_symbolic(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StructInfo:
+        """The result where attributes hold symbolic integers.
+
+        What the rule says of them counts; where it has to know their values, the result is a
+        tensor of unknown shape, whose dtype is that which the rule gives for other values.
+        """
+        rule: Callable[..., StructInfo] | None = self.infer
+        assert rule is not None
+        try:
+            return rule(*args, **kwargs)
+        except (TypeError, ValueError) as e:
+            error = e
+        for guess in (0, 1):
+            try:
+                made = rule(
+                    *(_guessed(a, guess) for a in args),
+                    **{k: _guessed(v, guess) for k, v in kwargs.items()},
+                )
+            except (TypeError, ValueError):
+                continue
+            if isinstance(made, TensorStructInfo):
+                return TensorStructInfo(None, made.dtype)
+        raise OpError(
+            f"{self.name}: with a symbolic attribute the result cannot be told: {error}"
+        ) from None
 
     def legalize(self, rule: Callable[P, Expr]) -> Callable[P, Expr]:
         """Register the lowering of this operator; decorates a function of the same signature."""
@@ -360,6 +396,20 @@ class Op(Expr, Generic[P]):
 
     def __deepcopy__(self, memo: object) -> Op[P]:
         return self
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether an attribute holds a symbolic integer, also inside a tuple."""
+    if isinstance(value, tuple):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, tir.PrimExpr) and bool(tir.free_vars(value))
+
+
+def _guessed(value: Any, guess: int) -> Any:
+    """``value`` with ``guess`` for symbolic integers among attributes; operands stay."""
+    if isinstance(value, tuple):
+        return tuple(_guessed(v, guess) for v in value)
+    return guess if _is_symbolic(value) else value
 
 
 # Where operators live, longest prefix first: looking one up loads its room.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from relax2xla.analysis.variables import detect_recursion
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
     Binding,
@@ -34,38 +35,42 @@ from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
 
 class InlineSymbolicFunctions(Pass):
-    """Inline calls of functions whose parameters have symbolic dimensions or are no tensors."""
+    """Inline calls of functions whose parameters have symbolic dimensions or are no tensors.
+
+    Recursive functions stay.
+    """
 
     def __init__(self) -> None:
         super().__init__(PassInfo("InlineSymbolicFunctions"), self._run)
 
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        symbolic = {g.name_hint: f for g, f in mod.relax_functions().items() if not _is_static(f)}
+        # Recursive functions are for the virtual machine, which binds symbols at each call.
+        recursive = {g for group in detect_recursion(mod) for g in group}
+        symbolic = {
+            g.name_hint: f
+            for g, f in mod.relax_functions().items()
+            if g not in recursive and not _is_static(f)
+        }
         if not symbolic:
             return mod
         done: dict[str, Function] = {}
 
-        def inlined(gvar: GlobalVar, trail: tuple[str, ...]) -> Function:
+        def inlined(gvar: GlobalVar) -> Function:
             name = gvar.name_hint
-            if name in trail:
-                raise TransformError(
-                    f"{' -> '.join((*trail, name))}: a recursive function with symbolic shapes "
-                    "cannot be compiled"
-                )
             if name not in done:
-                done[name] = _inline_calls(
-                    mod[name],
-                    lambda g: inlined(g, (*trail, name)) if g.name_hint in symbolic else None,
+                done[name] = inline_calls(
+                    mod[name], lambda g: inlined(g) if g.name_hint in symbolic else None
                 )
             return done[name]
 
         new: dict[GlobalVar, Any] = {
-            g: inlined(g, ()) if isinstance(f, Function) else f for g, f in mod.items()
+            g: inlined(g) if isinstance(f, Function) else f for g, f in mod.items()
         }
         return mod.replace(new)
 
 
-def _inline_calls(func: Function, callee_of: Any) -> Function:
+def inline_calls(func: Function, callee_of: Any) -> Function:
+    """``func`` with each call of a GlobalVar for which ``callee_of`` gives a function inlined."""
     if not _calls(func, callee_of):
         return func
     return func.replace(body=_inline_seq(func.body, callee_of))
@@ -105,7 +110,7 @@ def _inline_inside(b: Binding, callee_of: Any) -> Binding:
         yes, no = (_inline_seq(s, callee_of) for s in (value.true_branch, value.false_branch))
         return VarBinding(b.var, If(value.cond, yes, no, value.span), b.span)
     if isinstance(b.value, Function):
-        return VarBinding(b.var, _inline_calls(b.value, callee_of), b.span)
+        return VarBinding(b.var, inline_calls(b.value, callee_of), b.span)
     return b
 
 

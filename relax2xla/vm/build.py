@@ -13,6 +13,7 @@ from relax2xla.runtime.device import Device, device
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
+from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
 from relax2xla.vm.executable import Entry, VMExecutable
 from relax2xla.vm.lower import Lowered, lower
@@ -56,6 +57,7 @@ def build(
         mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
     if params:
         mod = _bind(mod, params)
+    mod = TailRecursionToLoops()(mod)
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
             raise TypeError(

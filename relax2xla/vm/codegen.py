@@ -31,6 +31,7 @@ from relax2xla.vm.bytecode import (
     Reg,
     Ret,
     leaders,
+    reads,
     show_instruction,
 )
 
@@ -54,8 +55,14 @@ def generate(code: Code, index: int) -> Generated:
     writer.line(0, f"def f({params}):")
     starts = sorted(leaders(row.body))
     if not any(isinstance(ins, Goto | If) for ins in row.body):
+        dead = _last_reads(row.body)
         for at, ins in enumerate(row.body):
             writer.instruction(1, at, ins, {})
+            if at in dead and isinstance(ins, Call):
+                # Arrays that nothing needs any more go at once.
+                names = " = ".join(f"r{r}" for r in dead[at] if r != ins.dst)
+                if names:
+                    writer.out[-1] += f"; {names} = None"
     else:
         writer.line(1, "b = 0")
         writer.line(1, "while True:")
@@ -63,6 +70,19 @@ def generate(code: Code, index: int) -> Generated:
         ends = [*starts[1:], len(row.body)]
         writer.tree(2, row.body, list(zip(starts, ends, strict=True)), numbers, 0)
     return Generated(row, "\n".join(writer.out) + "\n", writer.lines)
+
+
+def _last_reads(body: Sequence[Instruction]) -> dict[int, list[int]]:
+    """The registers that each instruction of straight code is the last to read."""
+    last: dict[int, int] = {}
+    for at, ins in enumerate(body):
+        for arg in reads(ins):
+            if isinstance(arg, Reg):
+                last[arg.index] = at
+    made: dict[int, list[int]] = {}
+    for register, at in last.items():
+        made.setdefault(at, []).append(register)
+    return made
 
 
 class _Writer:

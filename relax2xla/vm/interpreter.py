@@ -187,8 +187,8 @@ class Interpreter:
         given = [np.array(a) if i in places else a for i, a in enumerate(args)]
         result = func(*given)
         if result is None and all(p >= 0 for p in places):
-            changed = tuple(given[p] for p in places)
-            result = changed if len(changed) > 1 else changed[0]
+            changed = [given[p] for p in places]
+            result = changed[0] if len(changed) == 1 else changed
         return self.put(result)
 
     # -- failures
