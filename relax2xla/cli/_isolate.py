@@ -69,10 +69,10 @@ class Worker:
         except queue.Empty:
             self._end()
             return Outcome(
-                "error", f"not done after {self.timeout:g} s (--timeout)", 0, self.timeout
+                "error", f"not done after {self.timeout:g} s (--timeout)", 0, self.timeout, True
             )
         if answer is None:
-            return Outcome("error", self._why_it_died())
+            return Outcome("error", self._why_it_died(), died=True)
         return Outcome(**json.loads(answer))
 
     def _start(self) -> subprocess.Popen[str]:

@@ -38,12 +38,14 @@ class Outcome:
 
     ``status``: "same" (text and results), "identical" (the text; not run, ``detail`` says why),
     "differs", "unparsed" (MLIR does not take it), "error". ``ops``: operations in the program.
+    ``died``: the process that did the work ended, or had to be ended.
     """
 
     status: Status
     detail: str = ""
     ops: int = 0
     seconds: float = 0.0
+    died: bool = False
 
 
 def split(data: bytes) -> list[bytes]:
@@ -166,10 +168,11 @@ def _runnable(
 
 
 def _main(mod: IRModule, name: str) -> Function:
-    found = mod[name]
-    if not isinstance(found, Function):
-        raise TVMError(f"{name} is no function that can be run")
-    return found
+    """The function that is called ``name`` in MLIR; its Relax name is an identifier."""
+    for gvar, func in mod.relax_functions().items():
+        if func.attrs.get("sym_name", gvar.name_hint) == name:
+            return func
+    raise TVMError(f"{name} is no function that can be run")
 
 
 def _entry(module: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,9 @@ from relax2xla.cli._programs import Outcome, check_program, split
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_file, format_of, write_atomically
 
-SUFFIXES: Final = (".mlir", ".mlirbc")
+SUFFIXES: Final = (".mlir", ".mlirbc", ".stablehlo")
+# MLIR's reader of these trusts them; damaged ones can end the process.
+BINARY: Final = (".mlirbc", ".stablehlo")
 READABLE: Final = ("mlir", "mlirbc", "stablehlo")
 # Of more programs than this, only those that need a look are rows of the table.
 ROWS: Final = 40
@@ -57,12 +60,16 @@ class Program:
 
 
 def run_roundtrip(files: Sequence[Path], settings: Settings) -> int:
-    """Check all; gives 1 where something differs, 2 where something cannot be read, else 0."""
+    """Check all; gives 1 where something differs, 2 where something cannot be read, else 0.
+
+    A program at which a child process ends is saved, in ``settings.save`` or a new folder.
+    """
     isolate = settings.isolate
     if isolate is None:
-        isolate = any(f.is_dir() for f in files)
-    if settings.save is not None:
-        settings.save.mkdir(parents=True, exist_ok=True)
+        isolate = any(f.is_dir() or f.suffix.lower() in BINARY for f in files)
+    save = settings.save
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
     programs = [p for f in find(files) for p in _programs(f)]
     found: list[tuple[Program, Outcome]] = []
     with ExitStack() as stack:
@@ -76,8 +83,9 @@ def run_roundtrip(files: Sequence[Path], settings: Settings) -> int:
             step(p.name)
             outcome = check(p.file, p.part, settings.run, settings.seed)
             found.append((p, outcome))
-            if settings.save is not None and outcome.status in ("differs", "error"):
-                _save(p, settings.save)
+            if outcome.died or (settings.save and outcome.status in ("differs", "error")):
+                save = save or Path(tempfile.mkdtemp(prefix="relax2xla-roundtrip-"))
+                _save(p, save)
     counts = Counter(o.status for _, o in found)
     if settings.as_json:
         rows = [{"program": p.name, **asdict(o)} for p, o in found]
@@ -93,9 +101,11 @@ def find(files: Sequence[Path]) -> Iterator[Path]:
     for file in files:
         inside = [file]
         if file.is_dir():
-            inside = sorted(p for p in file.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            inside = sorted(
+                p for p in file.rglob("*") if p.suffix.lower() in SUFFIXES and _is_file(p)
+            )
             if not inside:
-                raise FileFormatError(f"{file} holds no {' or '.join(SUFFIXES)} file")
+                raise FileFormatError(f"{file} holds no file of the kinds {', '.join(SUFFIXES)}")
         else:
             check_file(file)
             if format_of(file).name not in READABLE:
@@ -109,6 +119,11 @@ def find(files: Sequence[Path]) -> Iterator[Path]:
                 yield path
 
 
+def _is_file(path: Path) -> bool:
+    """Whether it is for the table: a file, or a link to what is not there."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
 def _programs(file: Path) -> list[Program]:
     try:
         count = len(split(file.read_bytes()))
@@ -118,7 +133,10 @@ def _programs(file: Path) -> list[Program]:
 
 
 def _save(program: Program, folder: Path) -> None:
-    data = split(program.file.read_bytes())[program.part]
+    try:
+        data = split(program.file.read_bytes())[program.part]
+    except OSError:
+        return  # the table says that it cannot be read
     number = f"-{program.part + 1}" if program.parts > 1 else ""
     target = folder / f"{program.file.stem}{number}{program.file.suffix}"
     write_atomically(target, lambda stream: stream.write(data))

@@ -171,8 +171,8 @@ class _Facts:
             return
         row = call.op.row
         args = call.args
-        if row.infer in _ALIKE:
-            infos = [a.struct_info_ for a in args[_ALIKE[row.infer] :]]
+        if row.infer in _ALIKE or row.mlir_name == "stablehlo.convert":
+            infos = [a.struct_info_ for a in args[_ALIKE.get(row.infer or "", 0) :]]
             for info in (*infos[1:], var.struct_info_):
                 self.shapes(info, _dims(infos[0]))
         if row.mlir_name in _SHAPED:

@@ -496,7 +496,7 @@ for _op, _axes in (
     ("replicated_to_unreduced", "axes"),
     ("sharded_to_unreduced", "axes"),
 ):
-    _row(f"sdy.{_op}", "tensor", None, **{_axes: "any", "out_sharding": "any"})
+    _add(Row(f"sdy.{_op}", ("tensor",), {_axes: "any", "out_sharding": "any"}))
 
 # ---- StableHLO's reference interpreter (its test programs)
 _row(

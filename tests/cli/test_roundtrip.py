@@ -244,7 +244,7 @@ def test_memory_is_limited(tmp_path: Path) -> None:
     [
         ("model.onnx", "x", "round trips are of StableHLO"),
         ("missing.mlir", None, "there is no such file"),
-        ("folder", None, "holds no .mlir or .mlirbc file"),
+        ("folder", None, "holds no file of the kinds .mlir, .mlirbc, .stablehlo"),
     ],
 )
 def test_errors(name: str, content: str | None, message: str, cli: Cli, tmp_path: Path) -> None:

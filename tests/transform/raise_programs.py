@@ -113,6 +113,11 @@ PROGRAMS: list[Program] = [
     ("attention", attention, (Q, Q + 1, Q * 2)),
     ("attention grad", jax.grad(lambda q: attention(q, q, q).sum()), (Q,)),
     ("dot_product_attention", lambda q: jax.nn.dot_product_attention(q, q, q), (Q,)),
+    (
+        "dot_product_attention with bias",
+        lambda q, b: jax.nn.dot_product_attention(q, q, q, bias=b, is_causal=True),
+        (Q, _f(2, Q.shape[2], Q.shape[1], Q.shape[1])),
+    ),
     ("causal", lambda q: jax.nn.dot_product_attention(q, q, q, is_causal=True), (Q,)),
     ("lstm", lstm, (X, _f(8, 16))),
     ("einsum", lambda a, b: jnp.einsum("bij,bkj->bik", a, b), (BATCH, BATCH)),

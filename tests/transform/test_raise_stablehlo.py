@@ -478,6 +478,37 @@ def test_helpers_are_inlined_in_loops_and_from_other_helpers() -> None:
     np.testing.assert_allclose(rx.VirtualMachine(rx.build(made))["main"](x), fn(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("shape", "options", "name", "scale"),
+    [
+        ((2, 5, 4, 8), {}, "nn.attention", None),
+        ((2, 5, 4, 8), {"is_causal": True}, "nn.attention", None),
+        ((2, 5, 4, 8), {"scale": 0.3}, "nn.attention", 0.3),
+        ((2, 5, 4, 8), {"bias": (2, 4, 5, 6)}, "nn.attention_bias", None),
+        ((2, 5, 4, 8), {"bias": (1, 1, 5, 6), "is_causal": True}, "nn.attention_bias", None),
+        ((1, 7, 3, 16), {"is_causal": True}, "nn.attention", None),
+    ],
+)
+def test_attention_of_jax(shape: Any, options: Any, name: str, scale: Any) -> None:
+    rng = np.random.default_rng(0)
+    batch, _, heads, depth = shape
+    q = rng.standard_normal(shape, np.float32)
+    k, v = rng.standard_normal((2, batch, 6, heads, depth), np.float32)
+    if "bias" in options:
+        options = {**options, "bias": rng.standard_normal(options["bias"], np.float32)}
+
+    def fn(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, **options)
+
+    made = RaiseStableHLO()(lowered(fn, (q, k, v)))
+    assert [n for n in names(made["main"]) if n.startswith("nn.")] == [name]
+    (call,) = (b.value for b in bindings_of(made["main"].body) if isinstance(b.value, Call))
+    assert call.attrs["scale"] == scale
+    assert call.attrs["causal_mask"] == ("TopLeft" if "is_causal" in options else None)
+    found = rx.VirtualMachine(rx.build(made))["main"](q, k, v)
+    np.testing.assert_allclose(found, fn(q, k, v), rtol=2e-5, atol=2e-6)
+
+
 def test_insides_of_loops_are_raised() -> None:
     fn = lambda x: jax.lax.fori_loop(0, 3, lambda i, c: jax.nn.softmax(c), x)  # noqa: E731
     text = RaiseStableHLO()(lowered(fn, (np.ones((4, 8), "f"),))).script()

@@ -33,6 +33,7 @@ from relax2xla.op._lower import (
     spread,
 )
 from relax2xla.op.nn._spatial import SPATIAL
+from relax2xla.transform.raising.attention import jax_attention
 from relax2xla.transform.raising.common import core, hole, last, like, shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
@@ -582,7 +583,7 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         _astype,
         _arange,
     ),
-    "reshape": (_group_norm, _statistics("std", "variance", "mean"), _reduced),
+    "reshape": (jax_attention, _group_norm, _statistics("std", "variance", "mean"), _reduced),
     "broadcast_in_dim": (_reduced,),
     "transpose": (_attention,),
     "batch_norm_inference": (_batch_norm_row,),
