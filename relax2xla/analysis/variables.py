@@ -8,15 +8,19 @@ from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.expr import (
     Binding,
     Call,
+    Constant,
     DataflowBlock,
     Expr,
     Function,
     GlobalVar,
     If,
+    PrimValue,
     SeqExpr,
+    ShapeExpr,
     Var,
 )
 from relax2xla.ir.module import IRModule
+from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import bindings_of, children, deep_children, post_order, post_order_deep
 
 
@@ -98,7 +102,15 @@ def free_vars(expr: Expr) -> list[Var]:
 
 def all_global_vars(expr: Expr) -> list[GlobalVar]:
     """GlobalVars that occur in ``expr``, in order, each once."""
-    return [node for node in post_order_deep(expr) if isinstance(node, GlobalVar)]
+    found = post_order(expr, below=lambda node: [k for k in deep_children(node) if _can_name(k)])
+    return [node for node in found if isinstance(node, GlobalVar)]
+
+
+def _can_name(node: Expr) -> bool:
+    """Whether a GlobalVar may be in ``node``; most nodes are leaves and need no visit."""
+    if isinstance(node, Call):
+        return not isinstance(node.op, Op) or any(map(_can_name, node.args))
+    return not isinstance(node, Var | Constant | ShapeExpr | PrimValue)
 
 
 def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:

@@ -8,7 +8,7 @@ then moves to the last stage that serves all its users, so that as few regions a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relax2xla import tir
@@ -19,6 +19,7 @@ from relax2xla.ir import (
     BindingBlock,
     Call,
     Constant,
+    DataTypeImm,
     Expr,
     ExternFunc,
     Function,
@@ -33,6 +34,7 @@ from relax2xla.ir import (
     ShapeExpr,
     ShapeStructInfo,
     Span,
+    StringImm,
     StructInfo,
     TensorStructInfo,
     Tuple,
@@ -41,7 +43,14 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.lattice import definable_vars, dims_equal, free_symbolic_vars
-from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order, post_order_deep
+from relax2xla.ir.rewrite import (
+    Rewriter,
+    bindings_of,
+    children,
+    deep_children,
+    post_order,
+    post_order_deep,
+)
 from relax2xla.ir.struct_info import show
 from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
@@ -56,6 +65,37 @@ CALLS: dict[str, str] = {
     "relax.invoke_closure": "a closure",
     "relax.invoke_pure_closure": "a closure",
 }
+
+
+LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
+
+
+def is_flat(value: Expr) -> bool:
+    """Whether ``value`` is an operator's call over leaves, as almost every binding's is."""
+    return (
+        isinstance(value, Call)
+        and isinstance(value.op, Op)
+        and all(isinstance(a, LEAVES) for a in value.args)
+    )
+
+
+def _used(value: Expr) -> list[Var]:
+    """Variables that a value needs from outside."""
+    if is_flat(value) and isinstance(value, Call):
+        return list(dict.fromkeys(a for a in value.args if isinstance(a, Var)))
+    return free_vars(value)
+
+
+def sequences(root: Expr) -> Iterator[SeqExpr]:
+    """All sequences in ``root``, those of branches and functions included, outer ones first."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, SeqExpr):
+            yield node
+            stack += [b.value for b in bindings_of(node) if not is_flat(b.value)]
+            continue
+        stack += [c for c in deep_children(node) if not isinstance(c, LEAVES)]
 
 
 def place(span: Span | None) -> str:
@@ -89,12 +129,13 @@ class Hosts:
         self._local = {
             b.var: (b, node)
             for f in functions.values()
-            for node in post_order_deep(f)
-            if isinstance(node, SeqExpr)
+            for node in sequences(f)
             for b in bindings_of(node)
             if isinstance(b.value, Function)
         }
-        recursive = {g for group in detect_recursion(mod) for g in group}
+        self._callees = {g: all_global_vars(f) for g, f in functions.items()}
+        calls = any(self._callees.values())
+        recursive = {g for group in detect_recursion(mod) for g in group} if calls else set()
         for g in functions:
             self.reasons[g] = Reason(f"{g.name_hint} calls itself") if g in recursive else None
         for g, f in functions.items():
@@ -105,8 +146,8 @@ class Hosts:
     def _spread(self, functions: Mapping[GlobalVar, Function]) -> None:
         """Callers of functions that run on the host run there, too."""
         callers: dict[GlobalVar, list[GlobalVar]] = {}
-        for g, f in functions.items():
-            for callee in all_global_vars(f):
+        for g in functions:
+            for callee in self._callees[g]:
                 callers.setdefault(callee, []).append(g)
         todo = [g for g, reason in self.reasons.items() if reason is not None]
         while todo:
@@ -136,15 +177,14 @@ class Hosts:
         return known[1]
 
     def _find(self, root: Expr) -> Reason | None:
-        for node in post_order_deep(root):
-            if isinstance(node, SeqExpr):
-                for b in bindings_of(node):
-                    if isinstance(b.value, Function):
-                        reason = self.closure(b.var)
-                    else:
-                        reason = self.value(b.value, b)
-                    if reason is not None:
-                        return reason
+        for seq in sequences(root):
+            for b in bindings_of(seq):
+                if isinstance(b.value, Function):
+                    reason = self.closure(b.var)
+                else:
+                    reason = self.value(b.value, b)
+                if reason is not None:
+                    return reason
         return None
 
     def closure(self, var: Var) -> Reason | None:
@@ -164,7 +204,7 @@ class Hosts:
 
         LegalizeError for an operator that can run nowhere.
         """
-        for node in post_order(value):
+        for node in (value,) if is_flat(value) else post_order(value):
             reason = self._node(node, node.span or b.span or b.var.span)
             if reason is not None:
                 return reason
@@ -342,6 +382,7 @@ class _Split:
             reason = self.hosts.value(b.value, b)
             if reason is None and not is_compiled(b.var.struct_info):
                 if not _is_trivial(b.value):
+                    _try_lowering(b.value)
                     reason = Reason(f"a value that is {show(b.var.struct_info)}", b.span)
         variables, symbols = self._needs(b.value)
         defines: tuple[tir.Var, ...] = ()
@@ -382,7 +423,7 @@ class _Split:
         """Variables and symbolic variables that a value needs, those of local functions too."""
         variables: dict[Var, None] = {}
         symbols: dict[tir.Var, None] = dict.fromkeys(symbols_in(value))
-        todo: list[Var] = free_vars(value)
+        todo: list[Var] = _used(value)
         while todo:
             v = todo.pop()
             macro = self.macros.get(v)
@@ -482,18 +523,25 @@ class _Split:
         symbols: Sequence[tir.Var],
         results: Sequence[Var],
     ) -> Function:
-        macros: dict[Var, Binding] = {}
-        todo = [v for b in bindings for v in free_vars(b.value)]
-        while todo:
-            v = todo.pop()
-            if v in self.macros and v not in macros:
-                macros[v] = self.macros[v]
-                todo += free_vars(macros[v].value)
+        # Local functions stand right before their first use, where all that they capture is bound.
+        ordered: list[Binding] = []
+        placed: set[Var] = set()
+        for b in bindings:
+            todo = [(b, False)]
+            while todo:
+                at, ready = todo.pop()
+                if ready:
+                    ordered.append(at)
+                    continue
+                todo.append((at, True))
+                for v in _used(at.value) if self.macros else ():
+                    if v in self.macros and v not in placed:
+                        placed.add(v)
+                        todo.append((self.macros[v], False))
         params = [Var(v.name_hint, v.struct_info, v.span) for v in args]
         values: dict[Var, Expr] = dict(zip(args, params, strict=True))
         rewriter = _Plain(values=values)
-        ordered = [b for v, b in self.macros.items() if v in macros]
-        block = rewriter.block(BindingBlock([*ordered, *bindings]))
+        block = rewriter.block(BindingBlock(ordered))
         ends = [rewriter.expr(v) for v in results]
         body = SeqExpr([block], ends[0] if len(ends) == 1 else Tuple(ends))
         if symbols:
@@ -522,6 +570,14 @@ def _live(items: Sequence[_Item], out: Sequence[_Item]) -> list[_Item]:
             needed.update(item.variables)
             symbols.update(item.symbols)
     return kept[::-1]
+
+
+def _try_lowering(value: Expr) -> None:
+    """Raise the error of an operator that gives no array and has no place on the host."""
+    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.lowering is not None:
+        args, kwargs = value.op.bind(value)
+        rule: Callable[..., Expr] = value.op.lowering
+        rule(*args, **kwargs)
 
 
 def _is_trivial(value: Expr) -> bool:
@@ -576,7 +632,8 @@ def symbols_in(root: Expr) -> list[tir.Var]:
             for v in value.values():
                 note(v)
 
-    for node in post_order_deep(root):
+    flat = is_flat(root) and isinstance(root, Call)
+    for node in (*root.args, root) if flat else post_order_deep(root):
         if isinstance(node, ShapeExpr):
             note(node.values)
         elif isinstance(node, PrimValue):
