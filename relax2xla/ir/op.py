@@ -87,6 +87,9 @@ def as_prim_operand(value: Any) -> Expr:
     """A number or symbolic integer as a PrimValue."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, float):
+        # Not PrimValue's float32: the operator converts to the tensor's dtype, which may be wider.
+        value = tir.const(value, "float64")
     return value if isinstance(value, Expr) else PrimValue(value)
 
 

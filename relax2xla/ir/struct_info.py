@@ -95,7 +95,7 @@ class PrimStructInfo(StructInfo):
             if not isinstance(value, tir.PrimExpr):
                 default = "bool" if isinstance(value, bool) else "int64"
                 if isinstance(value, float):
-                    default = "float64"
+                    default = "float32"
                 value = tir.const(value, dtype_name(dtype) if dtype else default)
             if dtype is not None and dtype_name(dtype) != value.dtype:
                 raise StructInfoError(

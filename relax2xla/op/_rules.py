@@ -167,6 +167,8 @@ def tensor(
 ) -> TensorStructInfo:
     """A tensor's struct info from dimensions that may be unknown, on the device of ``like``."""
     device = None if like is None else like.vdevice
+    if dims is None and ndim == 0:
+        dims = ()
     if dims is None:
         return TensorStructInfo(None, dtype, device, ndim)
     return TensorStructInfo.make(dims, dtype, device)

@@ -37,14 +37,16 @@ def unique(
         ndim = info.ndim
         if ndim != -1:
             norm_axis(integer(axis, "axis"), ndim)
-    fields: list[StructInfo] = [tensor(None, info.dtype, ndim, info)]
+    # Of a scalar the one element is known to be different from all others.
+    count = (1,) if info.ndim == 0 else None
+    fields: list[StructInfo] = [tensor(count, info.dtype, ndim, info)]
     for name, flag in (
         ("return_index", return_index),
         ("return_inverse", return_inverse),
         ("return_counts", return_counts),
     ):
         if number(flag, name):
-            fields.append(TensorStructInfo(None, "int64", ndim=1))
+            fields.append(tensor(count, "int64", 1))
     return fields[0] if len(fields) == 1 else TupleStructInfo(fields)
 
 

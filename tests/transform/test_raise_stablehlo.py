@@ -206,6 +206,7 @@ OPERATORS: list[Case] = [
     ("take nan", lambda x, i: R.take(x, i, axis=1, mode="nan"), (A, ((2, 3), INT))),
     *((n, lambda x, n=n: getattr(R, n)(x, axis=1), (A,)) for n in ("argmax", "argmin")),
     ("argmax keepdims", lambda x: R.argmax(x, axis=0, keepdims=True), (A,)),
+    ("argmin across", lambda x: R.argmin(x, axis=0), (A,)),
     ("argmax all", lambda x: R.argmax(x), (A,)),
     ("sort", R.sort, (A,)),
     ("sort descending", lambda x: R.sort(x, axis=0, descending=True), (A,)),

@@ -244,6 +244,41 @@ def _argmax(graph: Graph, call: Expr) -> Guesses:
                 )
 
 
+def _argmax_in_two(graph: Graph, call: Expr) -> Guesses:
+    """The extreme value, then the first position that holds it: argmax across the last axis."""
+    node = graph.value(call)
+    path = ["reshape", "convert", "negate", "reduce", "select", "select", "compare"]
+    reduced: Call | None = None
+    while path and isinstance(node, Call):
+        name = row_name(node)
+        if name == path[0]:
+            reduced = node if name == "reduce" else reduced
+            node = graph.value(node.args[0]) if name != "compare" else node
+            path.pop(0)
+            if name == "select" and path == ["select", "compare"]:
+                # Integers have no NaN to test for.
+                path = path if row_name(node) == "select" else ["compare"]
+            elif name == "select" and isinstance(node, Call):
+                # The test is whether the extreme is NaN: `x` is in the choice after it.
+                inner = graph.value(reduced.args[0]) if reduced is not None else node
+                test = graph.value(inner.args[0]) if isinstance(inner, Call) else inner
+                node = graph.value(test.args[1]) if isinstance(test, Call) else test
+        elif path[0] == "reshape":
+            path.pop(0)
+        else:
+            return
+    if path or reduced is None or not isinstance(node, Call) or dtype_of(call) != "int64":
+        return
+    shape, out = shape_of(node.args[0]), shape_of(call)
+    if shape is None or out is None:
+        return
+    (at,) = reduced.attrs["dimensions"]
+    x = hole(shape, dtype_of(node.args[0]))
+    kept = {"keepdims": True} if len(out) == len(shape) else {}
+    for operator in ("argmax", "argmin"):
+        yield Guess(relax(operator, x, axis=at, **kept))
+
+
 def _positions(x: Expr, axis: int, name: str) -> Expr:
     """The positions as JAX reduces them: its region tests for NaN whatever the dtype."""
     shape, dtype = shape_of(x) or (), dtype_of(x)
@@ -417,8 +452,8 @@ WINDOWS: Final[dict[str, tuple[Pattern, ...]]] = {
     "divide": (_avg_pool,),
     "convolution": (_conv_transpose,),
     "item": (_argmax, _argsort, _topk),
-    "convert": (_argmax, _argsort, _topk, _avg_pool, _cumulative, _eye),
-    "reshape": (_argmax,),
+    "convert": (_argmax, _argmax_in_two, _argsort, _topk, _avg_pool, _cumulative, _eye),
+    "reshape": (_argmax, _argmax_in_two),
     "sort": (_sort,),
     "slice": (_topk,),
     "negate": (_topk,),
