@@ -2,7 +2,8 @@
 
 - Every variable is defined once and before its use; what a branch or a local function binds stays
   inside; DataflowVars stay inside their block (local functions bound in it may capture them).
-- A-normal form: operands are leaves or tuples of leaves, a sequence ends in such an operand.
+- A-normal form: operands are leaves or tuples of leaves, a sequence ends in such an operand. The
+  regions of a StableHLO row are functions that stand among its operands.
 - Dataflow blocks hold neither ``If`` nor impure calls; pure functions hold no impure call, unless
   the attribute ``relax.force_pure`` is set.
 - Symbolic variables are defined by parameters and match-casts (a dimension by itself defines its
@@ -22,10 +23,11 @@ from relax2xla.errors import OpError, TVMError, WellFormedError
 from relax2xla.ir import expr as e
 from relax2xla.ir import lattice
 from relax2xla.ir.module import IRModule
-from relax2xla.ir.op import Op
+from relax2xla.ir.op import PROVIDERS, Op
 from relax2xla.ir.rewrite import children
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, show
 
+ROWS = tuple(prefix for prefix, module in PROVIDERS if module.endswith(".rows"))
 LEAVES = (
     e.Var,
     e.Constant,
@@ -51,6 +53,11 @@ def is_operand(node: e.Expr) -> bool:
         elif not isinstance(at, LEAVES):
             return False
     return True
+
+
+def is_row_call(node: e.Expr) -> bool:
+    """Whether ``node`` is a call of a row of a dialect, such as ``relax.stablehlo.reduce``."""
+    return isinstance(node, e.Call) and isinstance(node.op, Op) and node.op.name.startswith(ROWS)
 
 
 def is_impure_call(node: e.Expr) -> bool:
@@ -263,6 +270,8 @@ class _Checker:
                 self.branches(node)
             case _:
                 kids = children(node)
+                if is_row_call(node):
+                    kids = self.regions(kids)
                 if not isinstance(node, e.Tuple) and not all(map(is_operand, kids)):
                     self.fail(f"not in A-normal form: {node!r} has an operand that computes")
                 if isinstance(node, e.Tuple) and not is_operand(node):
@@ -270,6 +279,15 @@ class _Checker:
                 self.operands(kids) if kids else self.operand(node)
                 if isinstance(node, e.Call):
                     self.call(node)
+
+    def regions(self, operands: Sequence[e.Expr]) -> Sequence[e.Expr]:
+        """Check the regions among the operands of a row; gives the other operands."""
+        binding = self.binding_now
+        for operand in operands:
+            if isinstance(operand, e.Function):
+                self.function(operand)
+                self.binding_now = binding
+        return [o for o in operands if not isinstance(o, e.Function)]
 
     def branches(self, node: e.If) -> None:
         if self.dataflow:

@@ -1,25 +1,59 @@
 """What legalisations share: StableHLO rows with numpy's conveniences.
 
-Everything here builds calls of rows (``relax.stablehlo.*``) over static shapes; an operand whose
-shape is not static raises :class:`LegalizeError` (the machine specialises functions per call, so
-this is seen only by those who export with symbolic dimensions).
+Everything here builds calls of rows (``relax.stablehlo.*``). An operand whose shape is not static
+raises :class:`LegalizeError` (the machine specialises functions per call), except within
+:func:`symbolic_dims`: there a symbolic dimension is an expression that stands where the integer
+would. It adds and multiplies as one and is equal to nothing but itself; a rule that needs more, its
+order or its value, raises. The rows that are built that way have symbolic results and attributes,
+and transform/dynamic_rows.py makes StableHLO's dynamic operations of them.
 """
 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, cast
 
 import numpy as np
 
+from relax2xla import tir
 from relax2xla.dtypes import dtype_info, limits, numpy_dtype
 from relax2xla.errors import LegalizeError
-from relax2xla.ir.expr import Call, Constant, Expr, Function, Tuple, Var
+from relax2xla.ir.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple, Var
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
+from relax2xla.op._rules import fold, same_dim
 
+# Integers; within symbolic_dims also expressions that stand for them.
 Shape = tuple[int, ...]
+_SYMBOLIC: Final = ContextVar("symbolic dimensions", default=False)
+
+
+def symbolic(*dims: Any) -> bool:
+    """Whether one is a symbolic integer."""
+    return any(isinstance(d, tir.PrimExpr) for d in dims)
+
+
+@contextmanager
+def symbolic_dims() -> Generator[None]:
+    """Lower over symbolic dimensions (see the module's docstring)."""
+    token = _SYMBOLIC.set(True)
+    try:
+        yield
+    finally:
+        _SYMBOLIC.reset(token)
+
+
+def symbols_allowed() -> bool:
+    """Whether this is within :func:`symbolic_dims`."""
+    return _SYMBOLIC.get()
+
+
+def known(*dims: Any) -> bool:
+    """Whether all are integers, so that a rule may ask for their values."""
+    return all(isinstance(d, int | np.integer) for d in dims)
 
 
 def hlo(
@@ -49,8 +83,11 @@ def info_of(x: Expr) -> TensorStructInfo:
 
 
 def static(dims: Sequence[Any] | None, what: str = "the shape") -> Shape:
-    """``dims`` as integers; LegalizeError where one is symbolic or all are unknown."""
-    if dims is None or not all(isinstance(d, int) for d in dims):
+    """``dims`` as integers; LegalizeError where all are unknown, or one is symbolic.
+
+    Within :func:`symbolic_dims` they may be symbolic.
+    """
+    if dims is None or not (_SYMBOLIC.get() or all(isinstance(d, int) for d in dims)):
         text = "unknown" if dims is None else f"({', '.join(map(str, dims))})"
         raise LegalizeError(
             f"{what} must be static to lower this operator; it is {text}. Bind the symbolic "
@@ -68,42 +105,61 @@ def shape_of(x: Expr) -> Shape:
     return static(dims, f"the shape of {x!r}")
 
 
+def elements(dims: Iterable[int]) -> int:
+    """How many elements a tensor of these dimensions has."""
+    count = 1
+    for d in dims:
+        count = count * d
+    return _folded(count)
+
+
 def dtype_of(x: Expr) -> str:
     """dtype of a tensor."""
     return info_of(x).dtype
 
 
 def tensor_info(shape: Sequence[int], dtype: str) -> TensorStructInfo:
-    """Struct info of a tensor of static shape."""
-    return TensorStructInfo.make(tuple(shape), dtype)
+    """Struct info of a tensor of this shape."""
+    return TensorStructInfo.make(tuple([d if type(d) is int else fold(d) for d in shape]), dtype)
 
 
-def full(shape: Sequence[int], value: Any, dtype: str) -> Constant:
-    """A constant that holds one value everywhere (it costs one value of memory)."""
-    scalar = np.asarray(value, dtype=numpy_dtype(dtype))
-    return Constant(np.broadcast_to(scalar, tuple(shape)))
+def full(shape: Sequence[int], value: Any, dtype: str) -> Expr:
+    """One value everywhere: a constant (it costs one value of memory) where the shape is static."""
+    single = _symbol(value, dtype) if isinstance(value, tir.PrimExpr) else None
+    if single is None:
+        array = np.asarray(value, dtype=numpy_dtype(dtype))
+        if known(*shape):
+            return Constant(np.broadcast_to(array, tuple(shape)))
+        single = Constant(array)
+    return broadcast_in_dim(single, shape, ())
 
 
-def scalar(value: Any, dtype: str) -> Constant:
-    """A 0-dimensional constant."""
+def scalar(value: Any, dtype: str) -> Expr:
+    """A 0-dimensional constant, or the value of a symbolic integer."""
     return full((), value, dtype)
 
 
-def full_like(x: Expr, value: Any) -> Constant:
-    """A constant of the shape and dtype of ``x``."""
+def full_like(x: Expr, value: Any) -> Expr:
+    """:func:`full` of the shape and dtype of ``x``."""
     return full(shape_of(x), value, dtype_of(x))
 
 
-def index_constant(values: Any, dtype: str = "int32") -> Constant:
-    """A small constant array of integers."""
+def index_constant(values: Any, dtype: str = "int32") -> Expr:
+    """A small constant array of integers; a vector of them may hold symbolic ones."""
+    if isinstance(values, list | tuple) and any(isinstance(v, tir.PrimExpr) for v in values):
+        return convert(relax("shape_to_tensor", ShapeExpr(values)), dtype)
     return Constant(np.asarray(values, dtype=numpy_dtype(dtype)))
+
+
+def _symbol(value: tir.PrimExpr, dtype: str) -> Expr:
+    """A symbolic integer as a tensor of rank 0."""
+    return reshape(index_constant([value], dtype), ())
 
 
 def reshape(x: Expr, shape: Sequence[int]) -> Expr:
     """``x`` in another shape of as many elements."""
-    return (
-        x if shape_of(x) == tuple(shape) else hlo("reshape", x, out=tensor_info(shape, dtype_of(x)))
-    )
+    info = tensor_info(shape, dtype_of(x))
+    return x if shape_of(x) == info.dims else hlo("reshape", x, out=info)
 
 
 def transpose(x: Expr, permutation: Sequence[int]) -> Expr:
@@ -119,9 +175,9 @@ def convert(x: Expr, dtype: str) -> Expr:
 
 def broadcast_in_dim(x: Expr, shape: Sequence[int], dims: Sequence[int]) -> Expr:
     """``x`` with its axis i at axis ``dims[i]`` of ``shape``; size-1 axes and new axes expand."""
-    if shape_of(x) == tuple(shape) and tuple(dims) == tuple(range(len(shape))):
-        return x
     info = tensor_info(shape, dtype_of(x))
+    if shape_of(x) == info.dims and tuple(dims) == tuple(range(len(shape))):
+        return x
     return hlo("broadcast_in_dim", x, out=info, broadcast_dimensions=tuple(dims))
 
 
@@ -132,9 +188,32 @@ def broadcast_to(x: Expr, shape: Sequence[int]) -> Expr:
 
 
 def broadcast_together(*xs: Expr) -> list[Expr]:
-    """numpy's broadcasting of static shapes."""
-    shape = np.broadcast_shapes(*(shape_of(x) for x in xs))
+    """numpy's broadcasting."""
+    shape = broadcast_shapes(*(shape_of(x) for x in xs))
     return [broadcast_to(x, shape) for x in xs]
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that numpy's broadcasting gives; of dimensions that may differ, what is not 1."""
+    if not _SYMBOLIC.get() or all(known(*s) for s in shapes):
+        return np.broadcast_shapes(*shapes)
+    made: list[Any] = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for i, d in enumerate(shape, len(made) - len(shape)):
+            if made[i] == 1:
+                made[i] = d
+            elif d != 1 and not same_dim(made[i], d):
+                made[i] = _wider(made[i], d)
+    return tuple(made)
+
+
+def _wider(a: Any, b: Any) -> Any:
+    """The size that two sizes broadcast to."""
+    if known(a, b):
+        raise LegalizeError(f"dimensions of size {a} and {b} cannot be broadcast")
+    if known(a) or known(b):  # The other is it, or 1.
+        return a if known(a) else b
+    return tir.Select(tir.EQ(a, 1), b, a)
 
 
 def binary(name: str, a: Expr, b: Expr) -> Expr:
@@ -211,7 +290,13 @@ def take_slice(
     steps = tuple(strides) if strides is not None else (1,) * len(shape)
     if all(s == 0 for s in start) and tuple(limit) == shape and all(s == 1 for s in steps):
         return x
-    return hlo("slice", x, start_indices=tuple(start), limit_indices=tuple(limit), strides=steps)
+    out = ()
+    if not known(*start, *limit):
+        sizes = [-((a - b) // s) for a, b, s in zip(start, limit, steps, strict=True)]
+        out = tensor_info(sizes, dtype_of(x))
+    return hlo(
+        "slice", x, out=out, start_indices=tuple(start), limit_indices=tuple(limit), strides=steps
+    )
 
 
 def slice_axis(x: Expr, axis: int, start: int, limit: int, stride: int = 1) -> Expr:
@@ -234,17 +319,37 @@ def pad(
     interior: Sequence[int] | None = None,
 ) -> Expr:
     """``x`` with ``value`` around it, and ``interior`` of it between elements; negative crops."""
-    inner = tuple(interior) if interior is not None else (0,) * len(low)
-    if not any(low) and not any(high) and not any(inner):
+    inner = interior if interior is not None else (0,) * len(low)
+    if not known(*low, *high, *inner):
+        low, high, inner = ([_folded(d) for d in pads] for pads in (low, high, inner))
+    if all(n == 0 for n in (*low, *high, *inner)):
         return x
+    out = ()
+    shape = shape_of(x)
+    if not known(*low, *high, *inner, *shape):
+        sizes = [_padded(*dim) for dim in zip(shape, low, high, inner, strict=True)]
+        out = tensor_info(sizes, dtype_of(x))
     return hlo(
         "pad",
         x,
         value,
+        out=out,
         edge_padding_low=tuple(low),
         edge_padding_high=tuple(high),
-        interior_padding=inner,
+        interior_padding=tuple(inner),
     )
+
+
+def _folded(d: int) -> int:
+    return cast(int, fold(d))
+
+
+def _padded(size: Any, low: Any, high: Any, inner: Any) -> Any:
+    """A dimension after padding; of none there is nothing between its elements."""
+    if inner == 0:
+        return size + low + high
+    gaps = max(size - 1, 0) if known(size) else tir.max(size - 1, 0)
+    return size + low + high + gaps * inner
 
 
 def dot_general(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
 from relax2xla import tir
+from relax2xla.dtypes import is_float
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr, Tuple
 from relax2xla.ir.op import Kind, as_prim_operand
@@ -18,6 +19,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.op._lower import symbols_allowed
 from relax2xla.tir import Dim
 
 Number = int | float
@@ -77,12 +79,17 @@ def dims_operand(x: Expr, name: str) -> tuple[Dim | None, ...] | None:
 
 
 def number(x: Any, name: str) -> Number:
-    """The number that a scalar operand is, for lowering; LegalizeError where it is not known."""
+    """The number that a scalar operand is, for lowering; LegalizeError where it is not known.
+
+    Within :func:`symbolic_dims` it may be a symbolic integer.
+    """
     if isinstance(x, Constant) and x.data.ndim == 0:
         return x.data.item()
     value = prim_of(x, name)
     if isinstance(value, tir.IntImm | tir.FloatImm):
         return value.value
+    if value is not None and symbols_allowed() and not is_float(value.dtype):
+        return cast(int, value)
     raise LegalizeError(
         f"`{name}` must be a number to lower this operator; it is {value}. Bind the symbolic "
         "variables first (Function.bind_symbolic_vars)"
@@ -94,7 +101,7 @@ def integer(x: Any, name: str) -> int:
     value = number(x, name)
     if isinstance(value, float):
         raise LegalizeError(f"`{name}` must be an integer; got {value}")
-    return int(value)
+    return value if isinstance(value, tir.PrimExpr) else int(value)
 
 
 def scalar_dtype(x: Any) -> str:

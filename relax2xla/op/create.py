@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.dtypes import is_float, is_kind
+from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr, const
 from relax2xla.ir.op import DTypeLike, PrimLike, ShapeLike, op
@@ -25,10 +25,12 @@ from relax2xla.op._lower import (
     dtype_of,
     hlo,
     iota,
+    known,
     scalar,
     select,
     shape_of,
     static,
+    symbolic,
 )
 from relax2xla.op._lower import full as constant
 from relax2xla.op._lower import (
@@ -70,7 +72,7 @@ def _fill(shape: tuple[int, ...], value: Expr, dtype: str) -> Expr:
     if isinstance(value.struct_info, PrimStructInfo):
         return constant(shape, number(value, "fill_value"), dtype)
     if isinstance(value, Constant):
-        return constant(shape, value.data.astype(constant((), 0, dtype).data.dtype), dtype)
+        return constant(shape, value.data.astype(numpy_dtype(dtype)), dtype)
     return broadcast_to(cast(value, dtype), shape)
 
 
@@ -227,9 +229,13 @@ def arange(
     low, high, by = (dim_of(v, n) for v, n in ((start, "start"), (end, "end"), (step, "step")))
     if low is None or high is None or by is None:
         return tensor(None, dtype, 1)
+    return tensor((_steps(low, high, by),), dtype)
+
+
+def _steps(low: Dim, high: Dim, by: Dim) -> Dim:
+    """How many steps there are from ``low`` to ``high``, of which one is symbolic."""
     down = isinstance(by, int) and by < 0
-    length: Dim = (low - high - by - 1) // (-by) if down else (high - low + by - 1) // by
-    return tensor((fold(length),), dtype)
+    return fold((low - high - by - 1) // (-by) if down else (high - low + by - 1) // by)
 
 
 @arange.shorthand
@@ -243,7 +249,8 @@ def _(
 def _(start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None) -> Expr:
     first, last, by = number(start, "start"), number(end, "end"), number(step, "step")
     dtype = _arange_dtype(dtype, start, end, step)
-    shape = (_count(first, last, by),)
+    count: Any = _steps if symbolic(first, last, by) else _count
+    shape = (count(first, last, by),)
     # One rounding at the end: integers count in int64, all else in float64.
     whole = not isinstance(first, float) and not isinstance(by, float)
     work = "int64" if whole else "float64"
@@ -259,8 +266,8 @@ def _(start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLik
 def _diagonal(rows: int, columns: int, k: int, direction: str) -> Expr:
     """A (rows, columns) mask: ``column - row`` DIRECTION ``k``."""
     row, column = iota((rows, columns), 0, "int32"), iota((rows, columns), 1, "int32")
-    limit = max(-(2**31) + rows, min(2**31 - 1 - rows, k))
-    if limit:
+    limit = max(-(2**31) + rows, min(2**31 - 1 - rows, k)) if known(rows, k) else k
+    if limit != 0:
         row = hlo("add", row, constant_like(row, limit))
     return compare(column, row, direction)
 
@@ -394,4 +401,4 @@ def _(
         float(number(alpha, "alpha")),
         float(number(beta, "beta")),
     )
-    return Constant(values.astype(constant((), 0, dtype).data.dtype))
+    return Constant(values.astype(numpy_dtype(dtype or "float32")))

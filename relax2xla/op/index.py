@@ -8,7 +8,7 @@ the end, as in all three; indices out of bounds are clamped to the ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from relax2xla import tir
 from relax2xla.dtypes import is_float, is_kind
@@ -32,12 +32,14 @@ from relax2xla.op._lower import (
     hlo,
     index_constant,
     iota,
+    known,
     relax,
     reshape,
     scalar,
     select,
     shape_of,
     take_slice,
+    tensor_info,
 )
 from relax2xla.op._prims import PrimsLike, dims_operand, integer, number, prim_of, scalar_dtype
 from relax2xla.op._rules import (
@@ -307,11 +309,42 @@ def _(
     slices = _slices(len(shape), axes, begin, end, strides)
     if slices is None:
         raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
+    if not known(*(d for s in slices for d in (s[1], s[2], shape[s[0]]))):
+        return _symbolic_slice(x, slices, assume_inbound)
     parts = [(0, d, 1) for d in shape]
     for axis, start, stop, stride in slices:
         numbers = [integer(v, "a bound") for v in (start, stop, stride)]
         parts[axis] = slice(*numbers).indices(shape[axis])
     return sliced(x, parts)
+
+
+def _symbolic_slice(x: Expr, slices: Sequence[tuple[int, Any, Any, Any]], inbound: bool) -> Expr:
+    """Slices of which a bound, or the size of the axis, is symbolic; strides are numbers."""
+    shape: list[Any] = list(shape_of(x))
+    out, limit, steps = [*shape], [*shape], [1] * len(shape)
+    start: list[Any] = [0] * len(shape)
+    backwards: list[int] = []
+    for axis, begin, end, stride in slices:
+        if begin is None or end is None or not isinstance(stride, int):
+            raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
+        size = shape[axis]
+        out[axis] = slice_length(begin, end, stride, size, inbound)
+        a, b = (_canonical(v, size, stride < 0) for v in (begin, end))
+        if stride < 0:
+            backwards.append(axis)
+            a, b = size - 1 - a, size - 1 - b
+        start[axis], steps[axis] = fold(a), abs(stride)
+        limit[axis] = max(a, b) if known(a, b) else fold(tir.max(a, b))
+    if backwards:
+        x = hlo("reverse", x, dimensions=tuple(backwards))
+    return hlo(
+        "slice",
+        x,
+        out=tensor_info(out, dtype_of(x)),
+        start_indices=tuple(start),
+        limit_indices=tuple(limit),
+        strides=tuple(steps),
+    )
 
 
 def sliced(x: Expr, parts: Sequence[tuple[int, int, int]]) -> Expr:

@@ -33,6 +33,8 @@ from relax2xla.op._lower import (
     scalar,
     select,
     shape_of,
+    static,
+    take_slice,
     transpose,
 )
 from relax2xla.op._prims import number
@@ -191,14 +193,8 @@ def _split_and_permute(x: Expr, moved: tir.IndexMap, factors: list[Factor], blan
     x = reshape(pad(x, [0] * len(shape), high, blank), split)
     x = transpose(x, [order[f] for f in factors])
     # An axis shorter than its block uses only the front of it.
-    new = [int(d) for d in moved.map_shape(shape) if isinstance(d, int)]
-    return hlo(
-        "slice",
-        x,
-        start_indices=(0,) * len(new),
-        limit_indices=tuple(new),
-        strides=(1,) * len(new),
-    )
+    new = static(moved.map_shape(shape))
+    return take_slice(x, (0,) * len(new), new)
 
 
 # ---- reverse_sequence

@@ -28,6 +28,7 @@ from relax2xla.op._lower import (
     concatenate,
     convert,
     dtype_of,
+    elements,
     hlo,
     reduce,
     shape_of,
@@ -184,7 +185,7 @@ def flatten(x: Expr) -> StructInfo:
 
 @flatten.legalize
 def _(x: Expr) -> Expr:
-    return _lower.reshape(x, (int(np.prod(shape_of(x))),))
+    return _lower.reshape(x, (elements(shape_of(x)),))
 
 
 @op("relax.expand_dims")
@@ -490,7 +491,7 @@ def meshgrid(tensors: TupleLike, indexing: str = "ij") -> StructInfo:
 @meshgrid.legalize
 def _(tensors: TupleLike, indexing: str = "ij") -> Expr:
     parts = fields_of(tensors)
-    parts = [_lower.reshape(p, (int(np.prod(shape_of(p))),)) for p in parts]
+    parts = [_lower.reshape(p, (elements(shape_of(p)),)) for p in parts]
     axes = list(range(len(parts)))
     if indexing == "xy":
         axes[:2] = reversed(axes[:2])
@@ -526,7 +527,7 @@ def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
 @repeat.legalize
 def _(data: Expr, repeats: int, axis: int | None = None) -> Expr:
     if axis is None:
-        data, axis = _lower.reshape(data, (int(np.prod(shape_of(data))),)), 0
+        data, axis = _lower.reshape(data, (elements(shape_of(data)),)), 0
     shape = shape_of(data)
     at = norm_axis(axis, len(shape))
     wide = (*shape[: at + 1], repeats, *shape[at + 1 :])

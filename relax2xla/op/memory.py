@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, Tuple
@@ -21,7 +19,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._lower import dtype_of, hlo, reshape, shape_of, slice_axis, tensor_info
+from relax2xla.op._lower import dtype_of, elements, hlo, reshape, shape_of, slice_axis, tensor_info
 from relax2xla.op._prims import dim_of, integer
 from relax2xla.op._rules import product, want_shape, want_tensor
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
@@ -176,13 +174,13 @@ def _(
     old, new = dtype_info(dtype_of(data)), dtype_info(dtype_of(result))
     offset = 0 if _absent(relative_byte_offset) else integer(relative_byte_offset, "offset")
     target = shape_of(result)
-    count = int(np.prod(target, dtype=np.int64))
+    count = elements(target)
     if ("bool" in (old.kind, new.kind) and old.name != new.name) or offset % old.nbytes:
         raise LegalizeError("a view that splits elements is not supported")
     nbytes = count * new.nbytes
     if nbytes % old.nbytes:
         raise LegalizeError("a view that splits elements is not supported")
-    flat = reshape(data, (int(np.prod(shape_of(data), dtype=np.int64)),))
+    flat = reshape(data, (elements(shape_of(data)),))
     start = offset // old.nbytes
     flat = slice_axis(flat, 0, start, start + nbytes // old.nbytes)
     if old.name != new.name:

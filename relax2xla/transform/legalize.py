@@ -2,20 +2,28 @@
 
 The pass is a short interpreter: it walks the bindings in order, asks each operator for its
 lowering, and binds what comes back in A-normal form. The last row of a lowering takes the variable
-of the operator that it replaces, so that names, struct info and spans survive. A lowering whose
-result is not what the operator's struct-info rule promised is an error.
+of the operator that it replaces, so that names, struct info and spans survive. Blocks stay what
+they are, dataflow or not. A lowering whose result is not what the operator's struct-info rule
+promised is an error.
+
+A function of symbolic shapes is lowered by the same rules, over symbolic dimensions; then
+dynamic_rows.py puts StableHLO's dynamic operations where sizes are needed.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from relax2xla import tir
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
     BindingBlock,
     Call,
+    DataflowBlock,
+    DataflowVar,
     Expr,
     Function,
     GlobalVar,
@@ -24,8 +32,10 @@ from relax2xla.ir import (
     MatchCast,
     Op,
     SeqExpr,
+    ShapeExpr,
     Span,
     StructInfo,
+    TensorStructInfo,
     Tuple,
     TupleGetItem,
     TupleStructInfo,
@@ -35,7 +45,15 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.ir.struct_info import show
+from relax2xla.op._lower import hlo, symbolic_dims
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
+from relax2xla.transform.dynamic_rows import (
+    dynamic_rows,
+    is_open,
+    is_symbolic,
+    name_dimensions,
+    symbolic_dim,
+)
 
 Lowering = Callable[..., Expr]
 ROW_PREFIXES = ("relax.stablehlo.", "relax.chlo.")
@@ -47,10 +65,22 @@ def is_row(op: Expr) -> bool:
 
 
 class _Legalizer:
-    """Legalises one function body; ``env`` maps variables to the leaves that took their place."""
+    """Legalises one function body; ``env`` maps variables to the leaves that took their place.
 
-    def __init__(self, custom: Mapping[str, Lowering]) -> None:
+    ``symbolic``: dimensions may be symbolic. ``kept``: is told of operators without a lowering,
+    which then stay; without it they are errors.
+    """
+
+    def __init__(
+        self,
+        custom: Mapping[str, Lowering],
+        symbolic: bool = False,
+        kept: Callable[[str], None] | None = None,
+    ) -> None:
         self.custom = custom
+        self.symbolic = symbolic
+        self.kept = kept
+        self.dataflow = False
         self.env: dict[Expr, Expr] = {}
         self.local_functions: dict[Expr, Function] = {}
         self.out: list[Binding] = []
@@ -63,33 +93,67 @@ class _Legalizer:
         return func.replace(body=self.seq(func.body))
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
-        """A sequence as one block of rows, and its result."""
-        outer, self.out = self.out, []
+        """A sequence as blocks of rows, and its result."""
+        outer = self.out, self.dataflow
+        blocks: list[BindingBlock] = []
         for block in seq.blocks:
+            self.out, self.dataflow = [], isinstance(block, DataflowBlock)
             for binding in block.bindings:
                 self.binding(binding)
+            if self.out:
+                blocks.append(type(block)(self.out, block.span))
+        self.out, self.dataflow = [], False
         body = self.value(seq.body, None)
-        blocks = [BindingBlock(self.out)] if self.out else []
-        self.out = outer
+        if self.out:
+            blocks.append(BindingBlock(self.out))
+        self.out, self.dataflow = outer
         return SeqExpr(blocks, body, seq.span)
 
     def binding(self, b: Binding) -> None:
         """One binding; its variable is bound to a row, or stands for a leaf from now on."""
         self.span = b.span or b.var.span
+        var = b.var
+        if isinstance(var, DataflowVar) and not self.dataflow:
+            # Of a local function that is copied to where there is no dataflow.
+            var = self.env[b.var] = Var(var.vid, var.struct_info_, var.span)
         if isinstance(b, MatchCast):
             value = self.value(b.value, None)
             self._check_cast(b, value)
-            self.env[b.var] = value
+            self.env[b.var] = self._surface(self._cast(b, value), var)
         elif isinstance(b, VarBinding) and isinstance(b.value, Function):
             func = self.function(b.value)
             self.local_functions[b.var] = func
-            self.out.append(VarBinding(b.var, func, b.span))
+            self.out.append(VarBinding(var, func, b.span))
         elif isinstance(b, VarBinding):
-            leaf = self.value(b.value, b.var)
-            if leaf is not b.var:
-                self.env[b.var] = leaf
+            leaf = self.value(b.value, var)
+            if leaf is not var:
+                self.env[b.var] = self._surface(leaf, var)
         else:
             raise LegalizeError(f"unknown binding {type(b).__name__}")
+
+    def _surface(self, leaf: Expr, var: Var) -> Expr:
+        """``leaf`` as those may use it who see ``var``: what leaves dataflow is no DataflowVar."""
+        if not self.dataflow or isinstance(var, DataflowVar):
+            return leaf
+        if isinstance(leaf, Tuple):
+            named = [Var(f"{var.name_hint}_{i}", f.struct_info_) for i, f in enumerate(leaf.fields)]
+            fields = [self._surface(f, v) for f, v in zip(leaf.fields, named, strict=True)]
+            return Tuple(fields, leaf.span)
+        if not isinstance(leaf, DataflowVar):
+            return leaf
+        if var.struct_info_ != leaf.struct_info_:
+            var = Var(var.vid, leaf.struct_info_, var.span)
+        self.out.append(VarBinding(var, leaf, self.span))
+        return var
+
+    def _cast(self, b: MatchCast, value: Expr) -> Expr:
+        """``value`` as what a match_cast states of it, where symbolic dimensions are refined."""
+        info = b.struct_info
+        if not self.symbolic or not isinstance(info, TensorStructInfo) or info.dims is None:
+            return value
+        if is_base_of(info, value.struct_info):
+            return value
+        return self.bind(hlo("convert", value, out=info), None)
 
     def _check_cast(self, b: MatchCast, value: Expr) -> None:
         env: SymMap = {}
@@ -105,7 +169,8 @@ class _Legalizer:
         if var is None:
             op = value.op if isinstance(value, Call) else None
             name = op.name.rpartition(".")[2] if isinstance(op, Op) else "lv"
-            var = Var(name, value.struct_info, self.span)
+            kind = DataflowVar if self.dataflow else Var
+            var = kind(name, value.struct_info, self.span)
         self.out.append(VarBinding(var, value, self.span))
         return var
 
@@ -142,8 +207,11 @@ class _Legalizer:
     def _call(self, call: Call, var: Var | None) -> Expr:
         if isinstance(call.op, Op):
             rule = self.custom.get(call.op.name) or call.op.lowering
-            if rule is None:
-                if is_row(call.op):
+            if rule is None or (self.symbolic and _is_size(call)):
+                if rule is not None or is_row(call.op):
+                    return self.bind(call, var)
+                if self.kept is not None:
+                    self.kept(call.op.name)
                     return self.bind(call, var)
                 raise LegalizeError(
                     f"{call.op.name} has no lowering to StableHLO"
@@ -175,7 +243,17 @@ class _Legalizer:
             if self.span:
                 e.add_note(f"  at {self.span}")
             raise
+        except (TypeError, ValueError) as e:
+            if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
+                raise
+            raise LegalizeError(
+                f"{call.op.describe(call)} cannot be lowered over symbolic dimensions, for its "
+                f"lowering needs numbers ({e}). Bind them (Function.bind_symbolic_vars), or run it "
+                "on the virtual machine"
+            ) from e
         self._keep_promise(lowered, call)
+        if self.symbolic and var is not None and _says_more(lowered.struct_info, var.struct_info_):
+            return self.value(lowered, type(var)(var.vid, lowered.struct_info, var.span))
         return self.value(lowered, var)
 
     def _keep_promise(self, value: Expr, original: Call | Var) -> None:
@@ -219,10 +297,11 @@ class _Legalizer:
         seq = self.seq(branch)
         if not isinstance(info, TupleStructInfo):
             return seq
-        outer, self.out = self.out, [b for block in seq.blocks for b in block.bindings]
+        outer, self.out, self.dataflow = (self.out, self.dataflow), [], False
         leaves = [self.value(leaf, None) for leaf in unpack(seq.body, info)]
-        bindings, self.out = self.out, outer
-        blocks = [BindingBlock(bindings)] if bindings else []
+        bindings = self.out
+        self.out, self.dataflow = outer
+        blocks = [*seq.blocks, BindingBlock(bindings)] if bindings else seq.blocks
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
 
 
@@ -268,31 +347,89 @@ def _rename(func: Function) -> Function:
     return copy_function(func)
 
 
+def _is_size(call: Call) -> bool:
+    """Whether ``call`` is the value of symbolic dimensions, which dynamic_rows.py computes."""
+    return (
+        isinstance(call.op, Op)
+        and call.op.name == "relax.shape_to_tensor"
+        and isinstance(call.args[0], ShapeExpr)
+        and any(map(symbolic_dim, call.args[0].values))
+    )
+
+
+def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
+    """Whether ``info`` knows a shape that ``declared`` does not."""
+    return (
+        isinstance(info, TensorStructInfo)
+        and info.dims is not None
+        and isinstance(declared, TensorStructInfo)
+        and declared.dims is None
+    )
+
+
 def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = None) -> Function:
-    """``func`` made of StableHLO rows only; see :class:`LegalizeOps`."""
+    """``func``, whose shapes are static, made of StableHLO rows only; see :class:`LegalizeOps`."""
     return _Legalizer(custom or {}).function(func)
+
+
+def legalize_module(
+    mod: IRModule,
+    custom: Mapping[str, Lowering] | None = None,
+    sources: Mapping[GlobalVar, Mapping[tir.Var, Expr]] | None = None,
+    kept: Callable[[str], None] | None = None,
+) -> IRModule:
+    """Every Relax function of ``mod`` made of rows; see :class:`LegalizeOps`.
+
+    ``sources``: for functions, tensors of rank 0 among the parameters that hold symbolic variables.
+    """
+    new: dict[GlobalVar, Any] = {}
+    dynamic = any(is_symbolic(f) for f in mod.relax_functions().values())
+    for gvar, func in mod.items():
+        if isinstance(func, Function):
+            try:
+                if dynamic and (is_symbolic(func) or (sources or {}).get(gvar)):
+                    func = name_dimensions(func)
+                    with symbolic_dims():
+                        func = _Legalizer(custom or {}, True, kept).function(func)
+                else:
+                    func = _Legalizer(custom or {}, False, kept).function(func)
+            except TVMError as e:
+                e.add_note(f"  in the function {gvar.name_hint}")
+                raise
+        new[gvar] = func
+    if dynamic:
+        for gvar, func in new.items():
+            if isinstance(func, Function):
+                try:
+                    new[gvar] = dynamic_rows(func, new, (sources or {}).get(gvar))
+                except TVMError as e:
+                    e.add_note(f"  in the function {gvar.name_hint}")
+                    raise
+    return mod.replace(new)
 
 
 class LegalizeOps(Pass):
     """Lower every high-level operator to StableHLO rows.
 
     ``customize_legalize_map``: lowerings by operator name that take precedence; each is called with
-    the operator's operands and attributes and gives an expression. Operators without a lowering,
-    and shapes that are not static, raise :class:`LegalizeError`.
+    the operator's operands and attributes and gives an expression. ``enable_warning``: an operator
+    without a lowering stays, and a warning names it; otherwise it raises :class:`LegalizeError`.
+    Functions of symbolic shapes get StableHLO's dynamic operations; what has none raises
+    :class:`LegalizeError`, too.
     """
 
-    def __init__(self, customize_legalize_map: Mapping[str, Lowering] | None = None) -> None:
+    def __init__(
+        self,
+        customize_legalize_map: Mapping[str, Lowering] | None = None,
+        enable_warning: bool = False,
+    ) -> None:
         self.custom = dict(customize_legalize_map or {})
+        self.enable_warning = enable_warning
         super().__init__(PassInfo("LegalizeOps"), self._run)
 
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        new: dict[GlobalVar, Any] = {}
-        for gvar, func in mod.items():
-            if isinstance(func, Function):
-                try:
-                    func = legalize_function(func, self.custom)
-                except TVMError as e:
-                    e.add_note(f"  in the function {gvar.name_hint}")
-                    raise
-            new[gvar] = func
-        return mod.replace(new)
+        return legalize_module(mod, self.custom, kept=_warn if self.enable_warning else None)
+
+
+def _warn(name: str) -> None:
+    warnings.warn(f"{name} has no lowering to StableHLO; it stays", stacklevel=2)

@@ -21,6 +21,7 @@ from relax2xla.op._lower import (
     full_like,
     hlo,
     iota,
+    known,
     reduce,
     select,
     shape_of,
@@ -149,12 +150,16 @@ def _attend(
     return convert(transpose(mixed, (0, 2, 1, 3)), dtype)
 
 
+def _distance(a: int, b: int) -> Any:
+    return abs(a - b) if known(a, b) else tir.max(a - b, b - a)
+
+
 def _seen(shape: tuple[int, int], mask: str | None, window: int | None) -> tuple[Expr | None, bool]:
     """Which scores (seq, seq_kv) count, and whether some query sees no key at all."""
     rows, columns = shape
     if mask is None and window is None:
         return None, False
-    offset = abs(rows - columns) if mask == "BottomRight" else 0
+    offset = _distance(rows, columns) if mask == "BottomRight" else 0
     at = iota((rows, columns), 0, "int32")
     key = iota((rows, columns), 1, "int32")
     seen: Expr | None = None
@@ -164,7 +169,8 @@ def _seen(shape: tuple[int, int], mask: str | None, window: int | None) -> tuple
     if window is not None:
         recent = compare(key, hlo("add", at, full_like(at, offset - window)), "GT")
         seen = recent if seen is None else hlo("and", seen, recent)
-        blind = rows - 1 + offset - window >= columns - 1
+        # What costs little, of sequences whose lengths are symbolic, is to expect it.
+        blind = not known(rows, columns) or rows - 1 + offset - window >= columns - 1
     assert seen is not None
     return seen, blind
 

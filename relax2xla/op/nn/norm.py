@@ -17,8 +17,10 @@ from relax2xla.op._lower import (
     broadcast_in_dim,
     convert,
     dtype_of,
+    elements,
     full_like,
     hlo,
+    known,
     reduce,
     reshape,
     shape_of,
@@ -54,7 +56,9 @@ def _want_channels(
 def _mean(x: Expr, axes: Sequence[int]) -> Expr:
     """Mean over ``axes``, which disappear."""
     total = reduce(x, "add", axes)
-    count = math.prod(shape_of(x)[a] for a in axes)
+    count = elements(shape_of(x)[a] for a in axes)
+    if not known(count):
+        return hlo("divide", total, full_like(total, count))
     return hlo("multiply", total, full_like(total, 1.0 / count if count else math.nan))
 
 
