@@ -146,7 +146,10 @@ def reshape(x: Expr, shape: ShapeLike) -> StructInfo:
     """
     info, target = want_tensor(x, "x"), want_shape(shape, "shape")
     if info.dims is not None and target.values is not None:
-        if _differ(product(info.dims), product(target.values)):
+        have, want = product(info.dims), product(target.values)
+        both = isinstance(have, int) and isinstance(want, int)
+        # Symbolic sizes too: 4 * n elements are never 6.
+        if have != want if both else tir.Analyzer().can_prove(tir.NE.make(have, want)):
             raise OpError(
                 f"reshape: {show(info)} has {product(info.dims)} elements, but {show(target)} has "
                 f"{product(target.values)}"

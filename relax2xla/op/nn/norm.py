@@ -231,7 +231,11 @@ def instance_norm(
     x = want_tensor(data, "data", FLOAT)
     if x.ndim >= 0:
         channel_axis = norm_axis(channel_axis, x.ndim, "channel_axis")
-        norm_axes(axes, x.ndim, "axes")
+        if channel_axis in norm_axes(axes, x.ndim, "axes"):
+            raise OpError(
+                f"`axes` {tuple(axes)} must not name the channel axis {channel_axis}: "
+                "each channel is normalised by itself"
+            )
     _want_channels(x, {"gamma": gamma, "beta": beta}, [channel_axis])
     return x
 
