@@ -29,11 +29,14 @@ class Missing(Exception):
 class LoopMemory:
     """What the loops of one model share.
 
-    ``failed``: ways to convert a loop that its body (by identity) turned out not to allow, so that
-    nested loops are not tried again and again; ``unrolled``: iterations that were written out.
+    ``failed``: ways to convert a loop that its body (by identity, so it is kept alive) turned out
+    not to allow, so that nested loops are not tried again and again; ``unrolled``: iterations that
+    were written out.
     """
 
-    failed: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    failed: dict[tuple[int, str], GraphProto] = field(
+        default_factory=dict[tuple[int, str], GraphProto]
+    )
     unrolled: int = 0
 
 

@@ -6,6 +6,8 @@ rest, and runs only for a value that must be known at import.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from relax2xla.builder import BlockBuilder
@@ -95,6 +97,6 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
 
 
 def _small(info: TensorStructInfo) -> bool:
-    if info.dims is None or not all(isinstance(d, int) for d in info.dims):
-        return False
-    return int(np.prod(info.dims, dtype=np.float64)) <= ELEMENTS
+    dims = info.dims or ()
+    sizes = [d for d in dims if isinstance(d, int)]
+    return info.dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= ELEMENTS

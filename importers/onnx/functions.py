@@ -12,7 +12,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import FileFormatError
 from relax2xla.importers._gaps import Gaps, Unsupported
-from relax2xla.importers.onnx.registry import LEGACY, find
+from relax2xla.importers.onnx.registry import LEGACY, custom, find
 from relax2xla.ir import Expr, TensorStructInfo
 
 Opsets = Mapping[str, int]
@@ -128,12 +128,12 @@ def _check(
     node: NodeProto, opsets: Opsets, functions: Functions, gaps: Gaps
 ) -> FunctionProto | None:
     """Note the gap that a node is; gives the body that it is defined by, to be looked at too."""
-    local = functions.local(node)
-    if local is not None:
-        return local
     domain = domain_of(node.domain)
-    name = f"{domain}.{node.op_type}" if domain else node.op_type
     opset = opsets.get(domain, 1)
+    local = functions.local(node)
+    if local is not None and custom(domain, node.op_type, opset) is None:
+        return local
+    name = f"{domain}.{node.op_type}" if domain else node.op_type
     converter = find(domain, node.op_type, opset)
     schema = schema_of(node, opsets)
     reason = ""

@@ -26,7 +26,7 @@ from relax2xla.importers.onnx.functions import (
     schema_of,
     where,
 )
-from relax2xla.importers.onnx.registry import INTS, KNOWN, LEGACY, Converter, find
+from relax2xla.importers.onnx.registry import INTS, KNOWN, LEGACY, Converter, custom, find
 from relax2xla.importers.onnx.values import Host, NeedsValue
 from relax2xla.ir import Constant, Expr, Span, Tuple, TupleStructInfo, Var
 
@@ -165,14 +165,15 @@ class Interpreter:
         """The values of a node's outputs, None for those without a name."""
         domain = domain_of(node.domain)
         given = attributes.resolved(node, frame.scope)
-        local = self.functions.local(node)
-        if local is not None:
-            return self.call(local, given, frame, inputs, node, label)
         opset = frame.opsets.get(domain, 1)
+        own = custom(domain, node.op_type, opset)
+        local = self.functions.local(node)
+        if local is not None and own is None:
+            return self.call(local, given, frame, inputs, node, label)
         values = {n: attributes.value(a, self.directory) for n, a in given.items()}
         for name in LEGACY & set(values):
             del values[name]
-        if not domain:
+        if not domain and own is None:
             folded = self.fold(node, inputs, values)
             if folded is not None:
                 return folded

@@ -24,6 +24,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.graph import Frame, Interpreter
+from relax2xla.importers.onnx.registry import load_entry_points
 from relax2xla.importers.onnx.values import Array, Host
 from relax2xla.ir import Expr, IRModule, Span, TensorStructInfo, Tuple, Var
 from relax2xla.tir import Dim
@@ -33,8 +34,10 @@ CONVERTERS = (
     "control",
     "create",
     "index",
+    "linalg",
     "math",
     "ml",
+    "ml_svm",
     "ml_trees",
     "nn",
     "pool",
@@ -104,6 +107,7 @@ def load_converters() -> None:
     """Register the converters of this package."""
     for name in CONVERTERS:
         importlib.import_module(f"relax2xla.importers.onnx.ops_{name}")
+    load_entry_points()
 
 
 def _opsets(proto: ModelProto, opset: int | None) -> dict[str, int]:

@@ -48,7 +48,7 @@ def if_(
             raise NeedsValue(
                 cond, f"the branches differ ({a.struct_info}, {b.struct_info}) and the condition"
             )
-    made = ctx.emit(If(flag, *branches))
+    made = ctx.emit(If(flag, branches[0], branches[1]))
     return [made] if count == 1 else [made[i] for i in range(count)]
 
 
@@ -103,13 +103,13 @@ def loop(
         try:
             return way()
         except (NotInvariant, _Conditional) as e:
-            ctx.loops.failed.add((id(body), name))
+            ctx.loops.failed[id(body), name] = body
             reason = e
         except Missing:
             # A node of the body may have to know the number of the iteration.
             if name == ways[-1][0]:
                 raise
-            ctx.loops.failed.add((id(body), name))
+            ctx.loops.failed[id(body), name] = body
         undo()
     raise Unsupported(
         f"a loop whose results grow by a number of iterations that its body decides: {reason}"

@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import Known, onnx_op
-from relax2xla.importers.onnx.values import axis_of, dims_of, ndim_of, static
-from relax2xla.ir import Constant, Expr
+from relax2xla.importers.onnx.values import axis_of, dims_of, ndim_of
+from relax2xla.ir import Constant, Expr, ShapeExpr
 
 
 @onnx_op("Gather")
@@ -72,20 +71,20 @@ def compress(ctx: Context, input: Expr, condition: Known, *, axis: int | None = 
 
 @onnx_op("ReverseSequence", since=10)
 def reverse_sequence(
-    ctx: Context, input: Expr, sequence_lens: Known, *, batch_axis: int = 1, time_axis: int = 0
+    ctx: Context, input: Expr, sequence_lens: Expr, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Expr:
     """Each sequence turned around within its length, by a gather."""
-    dims = dims_of(input)
-    steps = static(dims[time_axis], "the number of steps")
-    batch = static(dims[batch_axis], "the batch")
     if {batch_axis, time_axis} != {0, 1}:
-        raise Unsupported("axes other than 0 and 1")
-    at = np.tile(np.arange(steps), (batch, 1))
-    for i, length in enumerate(sequence_lens.reshape(-1).tolist()):
-        at[i, :length] = np.arange(length)[::-1]
-    first = np.tile(np.arange(batch)[:, None], (1, steps))
-    pair = [first, at] if batch_axis == 0 else [at, first]
-    index = np.stack(pair, -1)
-    if batch_axis == 1:
-        index = index.transpose(1, 0, 2)
-    return R.gather_nd(input, Constant(np.ascontiguousarray(index)))
+        raise ValueError(f"batch_axis={batch_axis} and time_axis={time_axis} are not 0 and 1")
+    x = input if batch_axis == 0 else R.permute_dims(input, _swapped(input))
+    batch, steps = dims_of(x)[:2]
+    lens = R.reshape(ctx.cast(sequence_lens, "int64"), ShapeExpr((batch, 1)))
+    at = R.reshape(R.arange(0, steps, 1, "int64"), ShapeExpr((1, steps)))
+    last = R.subtract(lens, Constant(np.array(1, np.int64)))
+    where = R.where(R.less(at, lens), R.subtract(last, at), at)
+    made = R.gather_nd(x, R.expand_dims(where, [2]), 1)
+    return made if batch_axis == 0 else R.permute_dims(made, _swapped(input))
+
+
+def _swapped(x: Expr) -> list[int]:
+    return [1, 0, *range(2, ndim_of(x))]

@@ -499,36 +499,6 @@ def einsum(ctx: Context, *Inputs: Expr, equation: str) -> Expr:
     return R.einsum(list(Inputs), equation.replace(" ", ""))
 
 
-@onnx_op("Det", since=11)
-def det(ctx: Context, X: Expr) -> Expr:
-    """Of matrices up to 3 by 3, by cofactors."""
-    dims = dims_of(X)
-    n = dims[-1]
-    if not isinstance(n, int) or n > 3 or dims[-2] != n:
-        raise Unsupported(f"the determinant of {dims[-2]} by {n} matrices")
-
-    def entry(i: int, j: int) -> Expr:
-        last = len(dims) - 1
-        part = R.strided_slice(X, [last - 1, last], [i, j], [i + 1, j + 1])
-        return R.squeeze(part, [last - 1, last])
-
-    def minor(rows: list[int], columns: list[int]) -> Expr:
-        if len(rows) == 1:
-            return entry(rows[0], columns[0])
-        total: Expr | None = None
-        for k, column in enumerate(columns):
-            rest = columns[:k] + columns[k + 1 :]
-            part = R.multiply(entry(rows[0], column), minor(rows[1:], rest))
-            if total is None:
-                total = part
-            else:
-                total = R.subtract(total, part) if k % 2 else R.add(total, part)
-        assert total is not None
-        return total
-
-    return minor(list(range(n)), list(range(n)))
-
-
 # -- running totals ------------------------------------------------------------------------------
 def _running(
     scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Expr, exclusive: int, reverse: int

@@ -1,4 +1,3 @@
-
 """ai.onnx.ml: ensembles of decision trees.
 
 All trees are walked side by side, one level an iteration, in a table of nodes; a leaf leads to
@@ -431,16 +430,13 @@ def _binary(ctx: Context, score: Expr, positive: bool, post_transform: str) -> t
     """Which class, and the scores of both, from one score (rows, 1).
 
     With weights that are all positive the score is a probability, else the second class's margin.
+    A transform is of the margins in both cases.
     """
     kind = dtype_of(score)
-    flat = R.squeeze(score, [1])
-    if positive:
-        index = R.astype(R.greater(flat, scalar(0.5, kind)), "int64")
-        if post_transform == "PROBIT":
-            raise Unsupported("PROBIT of one score")
-        choice(post_transform, _TRANSFORMS, "post_transform")
-        return index, R.concat([R.subtract(scalar(1, kind), score), score], 1)
-    index = R.astype(R.greater(flat, scalar(0, kind)), "int64")
     if post_transform == "PROBIT":
         raise Unsupported("PROBIT of one score")
+    limit = 0.5 if positive else 0
+    index = R.astype(R.greater(R.squeeze(score, [1]), scalar(limit, kind)), "int64")
+    if positive and post_transform == "NONE":
+        return index, R.concat([R.subtract(scalar(1, kind), score), score], 1)
     return index, transformed(R.concat([R.negative(score), score], 1), post_transform)

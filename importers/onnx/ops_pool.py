@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.dtypes import is_float, limits
+from relax2xla.dtypes import is_float, limits, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import Ints, onnx_op
@@ -302,6 +302,21 @@ def average_pool(
     )
 
 
+@onnx_op("LpPool")
+def lp_pool_float(
+    ctx: Context,
+    X: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    kernel_shape: list[int],
+    p: float = 2.0,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    w = Window.of(X, kernel_shape, strides, None, pads, auto_pad)
+    return _lp_pool(X, w, p, False)
+
+
 @onnx_op("LpPool", since=2)
 def lp_pool(
     ctx: Context,
@@ -317,13 +332,34 @@ def lp_pool(
 ) -> Expr:
     """The p-th root of the sum of p-th powers: padding counts nothing, whatever its number."""
     w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
-    dtype = dtype_of(X)
-    powers = R.power(R.abs(X), scalar(p, dtype))
-    mean = _pool(_AVERAGE, powers, w, ceil_mode=bool(ceil_mode), count_include_pad=True)
+    return _lp_pool(X, w, p, bool(ceil_mode))
+
+
+def _lp_pool(x: Expr, w: Window, p: float, ceil_mode: bool) -> Expr:
+    dtype = dtype_of(x)
+    powers = R.power(R.abs(x), scalar(p, dtype))
     if ceil_mode:
-        raise Unsupported("LpPool with ceil_mode")
-    total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
+        # The last windows may reach beyond the padding: what they hold is counted for each.
+        mean = _pool(_AVERAGE, powers, w, ceil_mode=True, count_include_pad=False)
+        sizes = statics(dims_of(x)[2:], "the spatial sizes")
+        counts = _counts(sizes, statics(dims_of(mean)[2:], "the spatial sizes"), w)
+        total = R.multiply(mean, Constant(counts.astype(numpy_dtype(dtype))[None, None]))
+        total = R.where(Constant(counts[None, None] > 0), total, scalar(0, dtype))
+    else:
+        mean = _pool(_AVERAGE, powers, w, ceil_mode=False, count_include_pad=True)
+        total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
     return R.power(total, scalar(1 / p, dtype))
+
+
+def _counts(sizes: Sequence[int], out: Sequence[int], w: Window) -> Any:
+    """How many elements of the input each window holds."""
+    total = np.ones((), np.int64)
+    for i, (size, count) in enumerate(zip(sizes, out, strict=True)):
+        at = np.arange(count)[:, None] * w.strides[i] - w.pads[i]
+        at = at + np.arange(w.kernel[i])[None, :] * w.dilations[i]
+        own = ((at >= 0) & (at < size)).sum(1)
+        total = total[..., None] * own
+    return total
 
 
 def _global(reduce: Callable[[Expr, Sequence[int]], Expr], x: Expr) -> Expr:
@@ -340,8 +376,17 @@ def global_max_pool(ctx: Context, X: Expr) -> Expr:
     return _global(lambda x, axes: R.max(x, list(axes), True), X)
 
 
+@onnx_op("GlobalLpPool")
+def global_lp_pool_float(ctx: Context, X: Expr, *, p: float = 2.0) -> Expr:
+    return _global_lp_pool(X, p)
+
+
 @onnx_op("GlobalLpPool", since=2)
 def global_lp_pool(ctx: Context, X: Expr, *, p: int = 2) -> Expr:
+    return _global_lp_pool(X, p)
+
+
+def _global_lp_pool(X: Expr, p: float) -> Expr:
     dtype = dtype_of(X)
     powers = R.power(R.abs(X), scalar(p, dtype))
     total = _global(lambda x, axes: R.sum(x, list(axes), True), powers)

@@ -236,6 +236,13 @@ def _old(ctx: Context, x: Expr, scales: Sequence[float], mode: str) -> Expr:
     return _resized(ctx, x, _by_scales(x, scales, range(len(dims_of(x)))), style)
 
 
+@onnx_op("Upsample")
+def upsample_sides(
+    ctx: Context, X: Expr, *, height_scale: float, mode: str = "nearest", width_scale: float
+) -> Expr:
+    return _old(ctx, X, [1.0, 1.0, height_scale, width_scale], mode)
+
+
 @onnx_op("Upsample", since=7)
 def upsample_attribute(
     ctx: Context, X: Expr, *, mode: str = "nearest", scales: list[float]

@@ -91,7 +91,9 @@ def _activations(
                 raise ValueError(f"{name} needs activation_alpha and activation_beta")
             else:
                 values.append(standard)
-        made.append(_clipped(rule, values, clip))
+        # The third activation is of LSTM's cell, which ONNX Runtime does not clip.
+        of_cell = len(defaults) == 3 and len(made) % 3 == 2
+        made.append(_clipped(rule, values, None if of_cell else clip))
     each = len(defaults)
     return [made[i : i + each] for i in range(0, len(made), each)]
 
@@ -405,7 +407,7 @@ def _register_first(name: str, later: Callable[..., list[Expr]]) -> None:
     parameters = [p for p in signature.parameters.values() if p.name != "layout"]
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters.append(inspect.Parameter("output_sequence", kind, default=0))
-    first.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    first.__signature__ = signature.replace(parameters=parameters)
     onnx_op(name)(first)
 
 

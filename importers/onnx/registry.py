@@ -16,9 +16,14 @@ The annotation of an input says how the converter takes it: ``Expr`` as a value 
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import importlib.util
 import inspect
+import os
+import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -103,13 +108,90 @@ def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[Function
     return register
 
 
+# Those of users, which come before the package's own and before functions of the model.
+CUSTOM: dict[tuple[str, str], list[Converter]] = {}
+# The group of entry points that name modules to import: each registers converters.
+ENTRY_POINTS = "relax2xla.onnx_converters"
+
+
+def register_converter(
+    op: str, *, domain: str = "", since: int = 1
+) -> Callable[[Function], Function]:
+    """Register a user's converter: for an operator of an own domain, or in place of a built-in one.
+
+    ::
+
+        @register_converter("Clamp01", domain="com.example")
+        def clamp01(ctx: Context, X: Expr, *, scale: float = 1.0) -> Expr:
+            return R.clip(R.multiply(X, R.const(scale)), 0, 1)
+
+    The function is written as the package's own are (see the module): parameters are the operator's
+    inputs and, keyword-only, its attributes; an input or attribute that it lacks is a gap. It gives
+    an expression, or a list with one for each output. A later registration of the same operator and
+    ``since`` replaces the earlier one.
+    """
+
+    def register(function: Function) -> Function:
+        key = (_domain(domain), op)
+        forms = [c for c in CUSTOM.get(key, ()) if c.since != since]
+        forms.append(_converter(op, key[0], since, function))
+        CUSTOM[key] = sorted(forms, key=lambda c: c.since)
+        return function
+
+    return register
+
+
+def unregister_converter(op: str, *, domain: str = "") -> None:
+    """Take back what :func:`register_converter` registered for an operator."""
+    if CUSTOM.pop((_domain(domain), op), None) is None:
+        raise KeyError(f"no converter is registered for {op!r} of the domain {domain!r}")
+
+
+def load_plugin(module: str | os.PathLike[str]) -> None:
+    """Import a module that registers converters: its dotted name, or the path of a file.
+
+    Its code runs: give it only modules that you trust.
+    """
+    text = os.fspath(module)
+    if not text.endswith(".py"):
+        importlib.import_module(text)
+        return
+    name = f"relax2xla_plugin_{os.path.splitext(os.path.basename(text))[0]}"
+    spec = importlib.util.spec_from_file_location(name, text)
+    if spec is None or spec.loader is None or not os.path.isfile(text):
+        raise FileNotFoundError(f"there is no plug-in {text!r}")
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    spec.loader.exec_module(made)
+
+
+@functools.cache
+def load_entry_points() -> None:
+    """Import what installed packages name in the group :data:`ENTRY_POINTS`, once."""
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        point.load()
+
+
+def custom(domain: str, op: str, opset: int) -> Converter | None:
+    """A user's converter of an operator at an opset."""
+    return _newest(CUSTOM.get((domain, op), ()), opset)
+
+
 def find(domain: str, op: str, opset: int) -> Converter | None:
     """The converter of an operator at an opset."""
+    return custom(domain, op, opset) or _newest(CONVERTERS.get((domain, op), ()), opset)
+
+
+def _newest(forms: Iterable[Converter], opset: int) -> Converter | None:
     best = None
-    for made in CONVERTERS.get((domain, op), ()):
+    for made in forms:
         if made.since <= opset:
             best = made
     return best
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
 
 
 def _converter(name: str, domain: str, since: int, function: Function) -> Converter:
