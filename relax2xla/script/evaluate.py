@@ -331,6 +331,10 @@ class Evaluator:
         for p in op.params:
             if p.name in kwargs:
                 kwargs[p.name] = _argument(p, kwargs[p.name])
+        if isinstance(kwargs.get("dst_vdevice"), str):
+            kwargs["dst_vdevice"] = self.device(kwargs["dst_vdevice"])
+        elif len(args) > 1 and isinstance(args[1], str) and op.params[1].name == "dst_vdevice":
+            args[1] = self.device(args[1])
         infos = kwargs.get("sinfo_args")
         if infos is not None:
             infos = infos if isinstance(infos, tuple | list) else (infos,)

@@ -170,13 +170,14 @@ class FunctionParser(Evaluator):
         blocks = self.builder.end_scope()
         ret = head.ret
         found = result.struct_info_
-        if ret is None and found is not None:
-            known = {v for p in head.params for v in definable_vars(p.struct_info)}
-            outer = head.scope.parent
-            ret = erase(found, lambda v: v in known or _visible(outer, v))
-        elif ret is not None:
+        if ret is not None:
             what = f"the result of {head.node.name!r}"
             self._check(head.node.returns or last, what, ret, found)
+        if found is not None and (ret is None or ret.is_base_of(found)):
+            # Like TVM: where the body says more than the annotation, the function says it too.
+            known = {v for p in head.params for v in definable_vars(p.struct_info)}
+            outer = head.scope.parent
+            ret = _closed(erase(found, lambda v: v in known or _visible(outer, v)))
         attrs = dict(head.attrs)
         if name is not None:
             attrs.setdefault("global_symbol", name)
@@ -525,6 +526,17 @@ def _is_relax(value: Any) -> bool:
 
 def _visible(scope: Scope | None, var: tir.Var) -> bool:
     return scope is not None and scope.symbol(var.name) is var
+
+
+def _closed(info: ir.StructInfo) -> ir.StructInfo:
+    """``info`` without the shapes that a variable of the body holds; their ranks stay."""
+    match info:
+        case ir.TensorStructInfo() if info.dims is None and info.shape is not None:
+            return ir.TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+        case ir.TupleStructInfo():
+            return ir.TupleStructInfo([_closed(f) for f in info.fields])
+        case _:
+            return info
 
 
 def _is_call_of(parser: Evaluator, node: ast.stmt, name: str) -> bool:

@@ -22,8 +22,8 @@ def quote(text: str) -> str:
 
 
 def float_text(value: float) -> str:
-    """A finite float with 17 digits, as TVM prints it; integral values as ``1.0``."""
-    if value == int(value) and abs(value) < 1e22:
+    """A finite float with 17 digits, as TVM prints it; integral values with all theirs."""
+    if value == int(value):
         return f"{value:.1f}"
     text = f"{value:.17g}"
     return text if "." in text or "e" in text else f"{text}.0"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.script.annotation_text import AnnotationPrinter
 from relax2xla.script.literals import number, quote, scalar_text
 from relax2xla.script.metadata import ARRAY, CONSTANT, encode
 from relax2xla.script.names import Names
@@ -30,6 +32,18 @@ OUT_SINFO = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
 # Operators whose format is a string value in TVM's text.
 FORMATTED = frozenset({"relax.print", "relax.assert_op"})
+# Attributes that TVM's classes declare in another order than its functions take them: by the prefix
+# of operators, what comes last, in this order.
+_POOL = ("padding", "ceil_mode", "count_include_pad", "layout", "out_layout")
+ATTRIBUTE_ORDER: dict[str, tuple[str, ...]] = {
+    "relax.nn.max_pool": _POOL,
+    "relax.nn.avg_pool": _POOL,
+    "relax.grad.max_pool": _POOL,
+    "relax.grad.avg_pool": _POOL,
+    "relax.nn.pad": ("pad_value", "pad_mode"),
+    "relax.quantize": ("out_dtype", "axis"),
+    "relax.dequantize": ("out_dtype", "axis"),
+}
 _ROWS = ("relax.stablehlo.", "relax.chlo.", "relax.sdy.")
 OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 
@@ -67,7 +81,17 @@ def show(node: Any, style: str | None = None, **options: Any) -> None:
     Console().print(Syntax(text, "python", theme=theme, background_color="default"))
 
 
-class _Printer:
+def script_tables(node: Any) -> tuple[str, dict[str, list[Any]]]:
+    """The text of ``node`` without its metadata section, and the tables that this would hold.
+
+    ``from_source(text, {"metadata": tables})`` gives the node back, with the same arrays.
+    """
+    printer = _Printer()
+    text = printer.text(node)
+    return text, printer.tables
+
+
+class _Printer(AnnotationPrinter):
     """State of one text."""
 
     def __init__(
@@ -143,16 +167,6 @@ class _Printer:
         ]
         return "\n".join([*header, *([""] if header else []), *self.lines, *tail])
 
-    def prefix(self, room: str) -> str:
-        """The name of a namespace, which the header then imports."""
-        self.used.add(room)
-        return self.prefixes[room]
-
-    def relax(self, name: str) -> str:
-        """``R.name``."""
-        self.used.add("relax")
-        return f"{self.prefixes['relax']}.{name}"
-
     def line(self, text: str) -> None:
         """One statement at the current depth."""
         self.lines.append(self.indent + text if text else "")
@@ -167,7 +181,7 @@ class _Printer:
 
     # -- modules and functions -------------------------------------------------------------------
     def print_module(self, mod: ir.IRModule) -> None:
-        """A class; functions in TVM's order: loop-level ones first, then by name.
+        """A class; functions in TVM's order: loop-level ones first, by name, main last.
 
         A StableHLO program keeps its own order, which it has again when it is written back.
         """
@@ -184,7 +198,7 @@ class _Printer:
                 self.line(f"{self.prefix('ir')}.module_global_infos({infos})")
             items = list(mod.items())
             if not any(_calls_rows(func) for func in mod.values()):
-                items.sort(key=lambda kv: (_priority(kv[1]), kv[0].name_hint))
+                items.sort(key=lambda kv: (_priority(*kv), kv[0].name_hint))
             for i, (gvar, func) in enumerate(items):
                 if i:
                     self.line("")
@@ -438,7 +452,8 @@ class _Printer:
                     at = sum(q.kind.operand for q in op.params[:i])
                     if at < len(args):
                         args[at] = [f"{p.name}=", *args[at]]
-            for p in op.params:
+            order = {n: i for i, n in enumerate(_attribute_order(op.name))}
+            for p in sorted(op.params, key=lambda p: order.get(p.name, -1)):
                 if p.name in attrs:
                     value = attrs.pop(p.name)
                     text = self.value(value)
@@ -448,7 +463,9 @@ class _Printer:
                         text = f"{self.relax('str')}({text})"
                     args.append([f"{p.name}={text}"])
             if node.sinfo_args and op.name in OUT_SINFO:
-                args.append([f"out_sinfo={self.out_sinfo(node.sinfo_args)}"])
+                tir_vars = args[2:]
+                args[2:] = [[f"out_sinfo={self.out_sinfo(node.sinfo_args)}"]]
+                args += [["tir_vars=", *v] for v in tir_vars]
         elif isinstance(op, ir.ExternFunc):
             start = [self.relax("call_packed")]
             args.insert(0, [quote(op.global_symbol)])
@@ -558,105 +575,10 @@ class _Printer:
         items = (f"{quote(k)}: {self.value(v)}" for k, v in sorted(attrs.items()))
         return f"{{{', '.join(items)}}}"
 
-    # -- struct info -----------------------------------------------------------------------------
-    def info(self, info: ir.StructInfo) -> str:
-        """An annotation."""
-        match info:
-            case ir.TensorStructInfo():
-                return self.tensor(info)
-            case ir.ShapeStructInfo():
-                if info.values is None:
-                    return f"{self.relax('Shape')}(ndim={info.ndim})"
-                return f"{self.relax('Shape')}([{self.dims(info.values)}])"
-            case ir.PrimStructInfo():
-                if info.value is None:
-                    return f"{self.relax('Prim')}({quote(info.dtype)})"
-                return f"{self.relax('Prim')}(value={self.prim(info.value)})"
-            case ir.TupleStructInfo():
-                if not info.fields:
-                    return self.relax("Tuple")
-                return f"{self.relax('Tuple')}({', '.join(map(self.info, info.fields))})"
-            case ir.FuncStructInfo():
-                return self.callable(info)
-            case ir.ObjectStructInfo():
-                return self.relax("Object")
-            case _:
-                raise TypeError(f"script() has no text for a {type(info).__name__}")
 
-    def tensor(self, info: ir.TensorStructInfo) -> str:
-        """``R.Tensor((n, 4), dtype="float32")``; nothing known is ``R.Tensor``."""
-        args: list[str] = []
-        if info.dims is not None:
-            comma = "," if len(info.dims) == 1 else ""
-            args.append(f"({self.dims(info.dims)}{comma})")
-        elif info.shape is not None:
-            args.append(self.expr(info.shape))
-        if info.dtype:
-            args.append(f"dtype={quote(info.dtype)}")
-        if info.dims is None and info.shape is None and info.ndim != -1:
-            args.append(f"ndim={info.ndim}")
-        if info.vdevice is not None:
-            args.append(f"vdevice={quote(self.device(info.vdevice))}")
-        name = self.relax("Tensor")
-        return f"{name}({', '.join(args)})" if args else name
-
-    def device(self, device: VDevice) -> str:
-        """``kind:index:scope``, the index among the module's devices of that kind if it has any."""
-        index = device.vdevice_id
-        if self.module is not None:
-            alike = [
-                d for d in self.module.global_infos.get("vdevice", ()) if isinstance(d, VDevice)
-            ]
-            alike = [d for d in alike if d.target == device.target]
-            index = alike.index(device) if device in alike else index
-        return f"{device.target}:{index}:{device.memory_scope}"
-
-    def callable(self, info: ir.FuncStructInfo) -> str:
-        """``R.Callable((R.Tensor,), R.Object, True)``; of an opaque function what is known."""
-        name = self.relax("Callable")
-        if info.params is not None:
-            params = ", ".join(map(self.info, info.params))
-            comma = "," if len(info.params) == 1 else ""
-            return f"{name}(({params}{comma}), {self.info(info.ret)}, {info.purity})"
-        args: list[str] = []
-        if not isinstance(info.ret, ir.ObjectStructInfo):
-            args.append(f"ret={self.info(info.ret)}")
-        if info.purity:
-            args.append("purity=True")
-        if info.derive_func is not None:
-            args.append(f"derive_func={quote(info.derive_func)}")
-        return f"{name}({', '.join(args)})" if args else name
-
-    def dims(self, dims: tuple[tir.Dim, ...]) -> str:
-        """Dimensions, comma-separated."""
-        key = (self.quoted, dims)
-        text = self.dims_text.get(key)
-        if text is None:
-            text = self.dims_text[key] = ", ".join(map(self.dim, dims))
-        return text
-
-    def dim(self, dim: tir.Dim) -> str:
-        """One dimension; a string in a signature if it is symbolic."""
-        if isinstance(dim, int):
-            return str(dim)
-        return self.prim(dim)
-
-    def prim(self, expr: tir.PrimExpr) -> str:
-        """A scalar expression, its variables defined at the top of the outermost function."""
-        free = tir.free_vars(expr)
-        for var in free:
-            if id(var) not in self.names.of:
-                name = self.names.define(var, var.name, hoist=True)
-                self.head.append(f"{self.head_indent}{name} = {self.prefix('tir')}.{var.dtype}()")
-        text = tir.to_text(
-            expr, name_of=lambda v: self.names.of[id(v)], prefix=self.prefixes["tir"]
-        )
-        if f"{self.prefixes['tir']}." in text:
-            self.used.add("tir")
-        return quote(text) if self.quoted and free else text
-
-
-def _priority(func: Any) -> int:
+def _priority(gvar: ir.GlobalVar, func: Any) -> int:
+    if gvar.name_hint == "main":
+        return 4
     return 3 if isinstance(func, ir.Function) else 1 if isinstance(func, tir.PrimFunc) else 2
 
 
@@ -667,6 +589,11 @@ def _calls_rows(func: Any) -> bool:
     values = (b.value for block in func.body.blocks for b in block.bindings)
     ops = (v.op for v in values if isinstance(v, ir.Call))
     return any(isinstance(op, ir.Op) and op.name.startswith(_ROWS) for op in ops)
+
+
+@cache
+def _attribute_order(op: str) -> tuple[str, ...]:
+    return next((o for start, o in ATTRIBUTE_ORDER.items() if op.startswith(start)), ())
 
 
 def _joined(nodes: Sequence[ir.Expr]) -> list[Piece]:

@@ -44,7 +44,20 @@ def composed_operators() -> dict[str, Any]:
     return importlib.import_module("relax2xla.op").COMPOSED
 
 
+def attention(query: Any, key: Any, value: Any, bias: Any = None, **attrs: Any) -> ir.Call:
+    """``R.nn.attention``, which is one of two operators: with a bias or without."""
+    if bias is None:
+        return Op.get("relax.nn.attention")(query, key, value, **attrs)
+    return Op.get("relax.nn.attention_bias")(query, key, value, bias, **attrs)
+
+
+# Names of R below a namespace that are functions around operators.
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"relax.nn.attention": attention}
+
+
 def _operator(name: str) -> Any:
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
     try:
         return Op.get(name)
     except TVMError:
@@ -176,4 +189,6 @@ _TABLE: Final[dict[str, Any]] = {
 relax: Final = Namespace(
     "R", _TABLE, lambda name: _operator(f"relax.{name}"), lambda: dir(OpNamespace("relax"))
 )
-CALLABLE: Final = [f for f in _TABLE.values() if not isinstance(f, Marker | Decorator)]
+CALLABLE: Final = [*_FUNCTIONS.values()] + [
+    f for f in _TABLE.values() if not isinstance(f, Marker | Decorator)
+]
