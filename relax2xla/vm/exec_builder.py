@@ -74,8 +74,8 @@ class ExecBuilder:
         self._count(idx)
         return Reg(idx)
 
-    def imm(self, value: float) -> Imm:
-        """A number in the instruction."""
+    def imm(self, value: float | str | None) -> Imm:
+        """A number, a string or nothing, in the instruction."""
         return Imm(value)
 
     def c(self, idx: int) -> Const:

@@ -560,10 +560,18 @@ def _with_ctx(self: _Lowerer, call: Call) -> bc.Arg:
     return self.stated(made, call, f"{self.name}: the result of {func.global_symbol}")
 
 
+def _py_func(self: _Lowerer, call: Call) -> bc.Arg:
+    name, args = call.args
+    if not isinstance(name, StringImm) or not isinstance(args, Tuple):
+        raise LegalizeError("call_py_func needs the name of a function, and its arguments")
+    return self.packed(ExternFunc(name.value), args.fields, call.sinfo_args, call)
+
+
 SPECIAL: dict[str, Callable[[_Lowerer, Call], bc.Arg]] = {
     "relax.call_pure_packed": lambda self, call: self.packed(
         call.args[0], call.args[1:], call.sinfo_args, call
     ),
+    "relax.call_py_func": _py_func,
     "relax.call_dps_packed": _dps,
     "relax.call_inplace_packed": _inplace,
     "relax.call_builtin_with_ctx": _with_ctx,

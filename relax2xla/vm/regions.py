@@ -8,7 +8,7 @@ then moves to the last stage that serves all its users, so that as few regions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relax2xla import tir
@@ -56,15 +56,19 @@ from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
 
 # Operators of function values and packed functions: what the machine does itself.
-CALLS: dict[str, str] = {
-    "relax.call_pure_packed": "a packed function",
-    "relax.call_dps_packed": "a packed function",
-    "relax.call_inplace_packed": "a packed function",
-    "relax.call_builtin_with_ctx": "a builtin of the machine",
-    "relax.make_closure": "a closure",
-    "relax.invoke_closure": "a closure",
-    "relax.invoke_pure_closure": "a closure",
-}
+CALLS = frozenset(
+    f"relax.{name}"
+    for name in (
+        "call_pure_packed",
+        "call_dps_packed",
+        "call_inplace_packed",
+        "call_py_func",
+        "call_builtin_with_ctx",
+        "make_closure",
+        "invoke_closure",
+        "invoke_pure_closure",
+    )
+)
 
 
 LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
@@ -232,7 +236,10 @@ class Hosts:
             return None
         if op.name in CALLS:
             callee = node.args[0] if node.args else None
-            named = f" {callee.global_symbol}" if isinstance(callee, ExternFunc) else ""
+            named = ""
+            if isinstance(callee, ExternFunc | StringImm):
+                symbol = callee.value if isinstance(callee, StringImm) else callee.global_symbol
+                named = f" of {symbol!r}"
             return Reason(f"{op.name}{named}", span)
         if host_op(node) is not None:
             return Reason(op.name, span)
@@ -632,8 +639,10 @@ def symbols_in(root: Expr) -> list[tir.Var]:
             for v in value.values():
                 note(v)
 
-    flat = is_flat(root) and isinstance(root, Call)
-    for node in (*root.args, root) if flat else post_order_deep(root):
+    nodes: Iterable[Expr] = post_order_deep(root)
+    if isinstance(root, Call) and is_flat(root):
+        nodes = (*root.args, root)
+    for node in nodes:
         if isinstance(node, ShapeExpr):
             note(node.values)
         elif isinstance(node, PrimValue):

@@ -92,6 +92,6 @@ def test_text() -> None:
 def test_python_builds_the_same_code(good: Code) -> None:
     scope = {"relax2xla": rx, "np": np}
     exec(bc.as_python(good), scope)
-    made = scope["ib"].get().code  # pyright: ignore[reportAttributeAccessIssue]
+    made = scope["ib"].get().code
     assert [r.body for r in made.functions] == [r.body for r in good.functions]
     assert made.constants == good.constants
