@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from jax.tree_util import tree_leaves
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.ir import Call, Expr, Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
 from relax2xla.stablehlo import parse, read
@@ -508,6 +510,18 @@ def test_attention_of_jax(shape: Any, options: Any, name: str, scale: Any) -> No
     assert call.attrs["causal_mask"] == ("TopLeft" if "is_causal" in options else None)
     found = rx.VirtualMachine(rx.build(made))["main"](q, k, v)
     np.testing.assert_allclose(found, fn(q, k, v), rtol=2e-5, atol=2e-6)
+
+
+def test_products_of_symbolic_shapes() -> None:
+    (n,) = jax.export.symbolic_shape("n")
+    shape = jax.ShapeDtypeStruct((n, 5, 2, 8), np.float32)
+    for fn in (
+        lambda q: jax.nn.dot_product_attention(q, q, q),
+        lambda x: x[:, :, 0] @ x[0, :, 0].T,
+    ):
+        text = jax.export.export(jax.jit(fn))(shape).mlir_module()
+        mod = from_stablehlo(text)
+        assert rx.to_stablehlo(mod) == str(parse(text))
 
 
 def test_insides_of_loops_are_raised() -> None:

@@ -312,8 +312,9 @@ def contraction(call: Call, dtype: str, forms: tuple[Expr, ...]) -> Guesses:
 def _subscripts(call: Call) -> str | None:
     dims = call.attrs["dot_dimension_numbers"]
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    ranks = [len(shape_of(x) or ()) for x in call.args]
-    if sum(ranks) > 52:
+    shapes = [s for x in call.args if (s := shape_of(x)) is not None]
+    ranks = [len(s) for s in shapes]
+    if len(shapes) < 2 or sum(ranks) > len(letters):
         return None
     left, right = list(letters[: ranks[0]]), list(letters[ranks[0] : sum(ranks)])
     pairs = {
