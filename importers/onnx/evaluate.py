@@ -15,9 +15,11 @@ from relax2xla.errors import TVMError
 from relax2xla.importers.onnx.values import Array
 from relax2xla.ir import (
     BindingBlock,
+    Call,
     Constant,
     Expr,
     Function,
+    Op,
     SeqExpr,
     TensorStructInfo,
     Var,
@@ -25,6 +27,8 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import post_order_deep
 
+# A loop may never end, which must not happen at import.
+_ENDLESS = frozenset({Op.get("relax.stablehlo.while_")})
 # Bindings and elements (of one value) of what is computed at import.
 BINDINGS = 256
 ELEMENTS = 1 << 16
@@ -77,6 +81,8 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
         inside: set[Var] = set()
         free: list[Var] = []
         for node in post_order_deep(value):
+            if isinstance(node, Call) and node.op in _ENDLESS:
+                return None
             if isinstance(node, Function):
                 inside.update(node.params)
             elif isinstance(node, SeqExpr):

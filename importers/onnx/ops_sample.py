@@ -33,6 +33,8 @@ from relax2xla.importers.onnx.values import (
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
+# Elements around one point that are mixed.
+TAPS_LIMIT = 64
 # Elements of a patch that Col2Im adds one after the other.
 PATCH_LIMIT = 4096
 
@@ -66,6 +68,12 @@ def _linear_index(positions: Sequence[Expr], sizes: Sequence[int]) -> Expr:
 def _looked_up(flat: Expr, index: Expr) -> Expr:
     """``flat`` (n, s, c) at ``index`` (n, p): (n, p, c)."""
     return R.gather_nd(flat, R.expand_dims(index, [2]), 1)
+
+
+def _few(taps: int) -> None:
+    """Raise a gap where so many elements around a point are mixed."""
+    if taps > TAPS_LIMIT:
+        raise Unsupported(f"points between {taps} elements; at most {TAPS_LIMIT} are supported")
 
 
 def _channels_last(x: Expr, lead: Sequence[Dim], channels: Dim, size: int) -> Expr:
@@ -130,6 +138,8 @@ def _grid_sample(
     out = dims_of(grid)[1:-1]
     if dims_of(grid)[-1] != len(sizes):
         raise ValueError(f"a grid of {dims_of(grid)[-1]} coordinates for {len(sizes)} axes")
+    if mode != "nearest":
+        _few(len(_TAPS[mode][1](scalar(0.0, "float32"))) ** len(sizes))
     kind = _working(dtype_of(x))
     points = product(out)
     flat_grid = ctx.emit(R.reshape(ctx.cast(grid, kind), ShapeExpr((batch, points, len(sizes)))))
@@ -263,6 +273,7 @@ def deform_conv(
         raise ValueError(f"kernel_shape {kernel_shape} differs from the weight's {kernel}")
     w = Window.of(X, kernel, strides, dilations, pads, "NOTSET")
     rank, taps = len(sizes), math.prod(kernel)
+    _few(2**rank)
     out = statics(dims_of(offset)[2:], "the offset's shape")
     if channels != weight[1] * group or weight[0] % group or channels % offset_group:
         raise ValueError(f"{channels} channels do not fit group={group}, {offset_group=}")

@@ -223,9 +223,56 @@ def _told(o: Outcome) -> str:
 
 HEAD = """# ONNX
 
-`relax2xla.from_onnx` imports ONNX models; `relax2xla.onnx_backend` is the onnx package's `Backend`
-interface. This page says which cases of that package's own suite pass. It is written by
-`python -m tests.importers.onnx.suite --write`.
+`relax2xla.frontend.onnx.from_onnx` imports ONNX models: a message, a path or bytes. This page says
+how models run through the onnx package's interface, how to add operators, and which cases of that
+package's own suite pass. It is written by `python -m tests.importers.onnx.suite --write`.
+
+## As a backend
+
+`relax2xla.onnx_backend` is the onnx package's `Backend` interface:
+
+```python
+from relax2xla import onnx_backend
+
+rep = onnx_backend.prepare(model, "CPU")  # imports and builds
+(y,) = rep.run([x])
+```
+
+Where the shape of a result depends on the value of a small input (the target of `Reshape`, the trip
+count of a `Loop` with stacked outputs), the input stays an input of `run`: a program is made for
+each value, and the last 32 are kept.
+
+## Operators of your own
+
+A converter is a function whose parameters are the operator's inputs and, keyword-only, its
+attributes. It gives an expression, or a list with one for each output:
+
+```python
+from relax2xla import op as R
+from relax2xla.frontend.onnx import Context, register_converter
+from relax2xla.ir import Expr, const
+
+
+@register_converter("Clamp01", domain="com.example", since=1)
+def clamp01(ctx: Context, X: Expr, *, scale: float = 1.0) -> Expr:
+    return R.clip(R.multiply(X, const(scale, "float32")), 0, 1)
+```
+
+An input annotated `Known` arrives as a numpy array, one annotated `Ints` as a list of (symbolic)
+integers; both must be known at import. A node with an input or attribute that the function lacks is
+refused. A converter for an operator of ONNX takes the place of the built-in one, and one for a
+function of the model that of its body. `load_plugin("module_or_file.py")` imports a module that
+registers converters; installed packages name theirs in the entry-point group
+`relax2xla.onnx_converters`.
+
+## What to know
+
+- Loops are loops of XLA over values of fixed shape. Where a body changes a shape and the number of
+  iterations is known, it is written out (1,024 iterations in all).
+- Random numbers are the same at each run of a program. The seed is the attribute, else it is made
+  from the node's name. Tensors of up to 65,536 values are drawn by numpy's `RandomState(seed)`.
+- float8, float4, int4, int2 and bfloat16 are `ml_dtypes` arrays.
+- The clip of an LSTM is of its gates, not of its cell, as in ONNX Runtime.
 
 ## The suite
 
@@ -262,12 +309,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a case may take")
     parser.add_argument("-k", metavar="REGEX", default="", help="cases whose names match")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes here")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="outcomes of an earlier --json")
     parser.add_argument("--quiet", action="store_true", help="the table only")
     args = parser.parse_args(arguments)
     if args.write and args.k:
         parser.error("--write needs all cases; leave out -k")
-    cases = [(n, category) for n, (category, _) in load().items() if re.search(args.k, n)]
-    outcomes = run_all(cases, args.jobs, args.limit)
+    if args.read:
+        outcomes = [Outcome(**o) for o in json.loads(args.read.read_text())]
+    else:
+        cases = [(n, category) for n, (category, _) in load().items() if re.search(args.k, n)]
+        outcomes = run_all(cases, args.jobs, args.limit)
     if not args.quiet:
         for o in outcomes:
             if o.kind != PASSED:
