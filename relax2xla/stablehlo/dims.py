@@ -171,11 +171,14 @@ class _Facts:
             return
         row = call.op.row
         args = call.args
-        if row.infer in _ALIKE or row.mlir_name == "stablehlo.convert":
-            infos = [a.struct_info_ for a in args[_ALIKE.get(row.infer or "", 0) :]]
+        if row.infer in _ALIKE:
+            infos = [a.struct_info_ for a in args[_ALIKE[row.infer] :]]
             for info in (*infos[1:], var.struct_info_):
                 self.shapes(info, _dims(infos[0]))
-        if row.mlir_name in _SHAPED:
+        if row.mlir_name == "stablehlo.convert":
+            self.known[var] = _dims(args[0].struct_info_) or ()
+            self.value(var, row.mlir_name, call)
+        elif row.mlir_name in _SHAPED:
             self.known[var] = self.sizes.get(args[_SHAPED[row.mlir_name]], ())
         elif row.mlir_name == "stablehlo.dot_general":
             self.dot(args, call.attrs["dot_dimension_numbers"])

@@ -42,6 +42,8 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import hlo
 from relax2xla.tir import Dim
 
+# Symbolic variables by the parameter that holds them: a tensor of rank 0, or a place in a vector.
+Sources = dict[tir.Var, tuple[Var, int | None]]
 INDEX: Final = "int64"
 _SCALAR: Final = TensorStructInfo.make((), INDEX)
 _FLAG: Final = TensorStructInfo.make((), "bool")
@@ -111,12 +113,12 @@ class _Namer(Rewriter):
 def dynamic_rows(
     func: Function,
     callees: Mapping[GlobalVar, Any] | None = None,
-    sources: Mapping[tir.Var, Expr] | None = None,
+    sources: Sources | None = None,
 ) -> Function:
     """``func``, a function of rows, with dynamic operations where dimensions are symbolic.
 
-    ``callees``: the functions of its module; ``sources``: tensors of rank 0 among its parameters
-    that hold symbolic variables. Raises :class:`LegalizeError` for a row that has no dynamic form,
+    ``callees``: the functions of its module; ``sources``: parameters whose values are symbolic
+    variables. Raises :class:`LegalizeError` for a row that has no dynamic form,
     and for a symbolic variable that no parameter defines.
     """
     sizes = Sizes(func.params, sources or {})
@@ -133,12 +135,11 @@ def symbolic_dim(d: Any) -> bool:
 class Sizes:
     """Symbolic dimensions as tensors, computed once each by ``bindings``."""
 
-    def __init__(self, params: Sequence[Var], sources: Mapping[tir.Var, Expr]) -> None:
+    def __init__(self, params: Sequence[Var], sources: Sources) -> None:
         self.bindings: list[Binding] = []
         self.scalars: dict[Dim, Expr] = {}
         self.vectors: dict[tuple[Dim, ...], Expr] = {}
-        for var, value in sources.items():
-            self.scalars[var] = value
+        self.sources = sources
         # Where a variable stands alone, it is read off; else the equation is solved for it.
         self.places: dict[tir.Var, tuple[Expr, int, Dim]] = {}
         dims = [place for p in params for place in _dims_of(p)]
@@ -214,7 +215,10 @@ class Sizes:
         return rule(self, node, operands)
 
     def _var(self, var: tir.Var) -> Expr:
+        # Sizes come before values: a size is known where the program is specialised.
         place = self.places.get(var)
+        if place is None and var in self.sources:
+            return self._held(var, *self.sources[var])
         if place is None:
             raise LegalizeError(
                 f"no dimension of a parameter defines the symbolic variable {var}; bind it "
@@ -234,6 +238,20 @@ class Sizes:
         rest_value = self.scalar(rest)
         value = self.bind("rest", hlo("subtract", value, rest_value))
         return self.bind(var.name, hlo("divide", value, self.scalar(slope)))
+
+    def _held(self, var: tir.Var, tensor: Expr, place: int | None) -> Expr:
+        """A variable that is the value of a parameter."""
+        if place is not None:
+            row = hlo(
+                "slice",
+                tensor,
+                start_indices=(place,),
+                limit_indices=(place + 1,),
+                strides=(1,),
+            )
+            part = self.bind("part", row)
+            tensor = self.bind(var.name, hlo("reshape", part, out=_SCALAR))
+        return self.bind(var.name, hlo("convert", tensor, out=_SCALAR))
 
 
 def _dims_of(param: Var) -> list[tuple[Expr, int, Dim]]:
@@ -507,9 +525,11 @@ class _Writer:
                 f"{gvar!r} returns {show(returned)}, of which {show(own)} is known here; inline "
                 "it (transform.InlinePrivateFunctions) or bind the symbolic dimensions"
             )
-        result = _with_marks(own, returned)
-        typed = Call(gvar, args, call.attrs, (), call.span, struct_info=result)
-        return hlo("convert", self.bind("called", typed), out=own)
+
+        def typed(info: StructInfo) -> Expr:
+            return Call(gvar, args, call.attrs, (), call.span, struct_info=info)
+
+        return hlo("convert", self.typed("called", typed, _forgetting(own, returned)), out=own)
 
     def bridged(self, value: Expr, wanted: StructInfo) -> Expr:
         """``value`` in the type of a parameter: a known dimension is forgotten."""
@@ -518,7 +538,21 @@ class _Writer:
             return value
         if not isinstance(own, TensorStructInfo) or not isinstance(wanted, TensorStructInfo):
             raise LegalizeError(f"{show(own)} cannot be passed as {show(wanted)}")
-        return self.bind("passed", hlo("convert", value, out=_with_marks(own, wanted)))
+
+        def typed(info: StructInfo) -> Expr:
+            return hlo("convert", value, out=info)
+
+        return self.typed("passed", typed, _forgetting(own, wanted))
+
+    def typed(self, name: str, make: Callable[[StructInfo], Expr], info: TensorStructInfo) -> Expr:
+        """A variable for the value that ``make`` makes, whose type has the ``?`` of ``info``.
+
+        They stand for no known size; so, as the reader does, a match_cast says what is known.
+        """
+        weak = self.bind(name, make(TensorStructInfo(None, info.dtype, ndim=info.ndim)))
+        var = Var(name, info)
+        self.out.append(MatchCast(var, weak, info))
+        return var
 
 
 # Rows whose result is random bits or a window of symbolic size: nothing dynamic there.
@@ -546,12 +580,9 @@ def _erased(info: StructInfo) -> StructInfo:
     return map_dims(info, lambda d: d if isinstance(d, int) else _MARK)
 
 
-def _with_marks(info: TensorStructInfo, like: TensorStructInfo) -> TensorStructInfo:
+def _forgetting(info: TensorStructInfo, like: TensorStructInfo) -> TensorStructInfo:
     """``info`` with ``?`` where ``like`` has it, and known dimensions where ``like`` has them."""
     if info.dims is None or like.dims is None:
         return info
-    dims = [
-        m if isinstance(m, int) else (d if symbolic_dim(d) else _MARK)
-        for d, m in zip(info.dims, like.dims, strict=True)
-    ]
+    dims = [m if isinstance(m, int) else tir.Var("any") for m in like.dims]
     return TensorStructInfo.make(tuple(dims), info.dtype)

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from relax2xla import tir
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
@@ -48,6 +47,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import hlo, symbolic_dims
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 from relax2xla.transform.dynamic_rows import (
+    Sources,
     dynamic_rows,
     is_open,
     is_symbolic,
@@ -375,19 +375,20 @@ def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = No
 def legalize_module(
     mod: IRModule,
     custom: Mapping[str, Lowering] | None = None,
-    sources: Mapping[GlobalVar, Mapping[tir.Var, Expr]] | None = None,
+    sources: Mapping[GlobalVar, Sources] | None = None,
     kept: Callable[[str], None] | None = None,
 ) -> IRModule:
     """Every Relax function of ``mod`` made of rows; see :class:`LegalizeOps`.
 
-    ``sources``: for functions, tensors of rank 0 among the parameters that hold symbolic variables.
+    ``sources``: of functions, the parameters whose values are symbolic variables.
     """
     new: dict[GlobalVar, Any] = {}
-    dynamic = any(is_symbolic(f) for f in mod.relax_functions().values())
+    held = sources or {}
+    dynamic = any(is_symbolic(f) or held.get(g) for g, f in mod.relax_functions().items())
     for gvar, func in mod.items():
         if isinstance(func, Function):
             try:
-                if dynamic and (is_symbolic(func) or (sources or {}).get(gvar)):
+                if dynamic and (is_symbolic(func) or held.get(gvar)):
                     func = name_dimensions(func)
                     with symbolic_dims():
                         func = _Legalizer(custom or {}, True, kept).function(func)
@@ -401,7 +402,7 @@ def legalize_module(
         for gvar, func in new.items():
             if isinstance(func, Function):
                 try:
-                    new[gvar] = dynamic_rows(func, new, (sources or {}).get(gvar))
+                    new[gvar] = dynamic_rows(func, new, held.get(gvar))
                 except TVMError as e:
                     e.add_note(f"  in the function {gvar.name_hint}")
                     raise

@@ -1,0 +1,240 @@
+"""Programs of symbolic dimensions: MLIR verifies them, and they compute what the static ones do.
+
+Every operator with a lowering is in dynamic_samples.py, or below with the reason why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op, tir
+from relax2xla.errors import LegalizeError
+from relax2xla.frontend.stablehlo import from_stablehlo
+from relax2xla.ir import TensorStructInfo, Var
+from relax2xla.ir.check import check_well_formed
+from relax2xla.ir.op import Op
+from relax2xla.script import ir as I
+from relax2xla.script import relax as R
+from relax2xla.script import tir as T
+from relax2xla.testing import evaluate, to_numpy
+from relax2xla.transform import LegalizeOps
+from tests.transform.dynamic_samples import SAMPLES, Operand
+
+DTYPES = {"bool", "int8", "int32", "int64"}
+# What samples say here needs numbers.
+STATIC = {
+    "memory.view": "whether bytes divide into elements is checked",
+}
+# Operators without a sample.
+LEFT_OUT = {
+    "distributed": "annotations of programs that run on several devices",
+    "dynamic_strided_slice": "the size of the result depends on data",
+    "hamming_window": "a constant that is computed in float64",
+    "inspect": "gives numbers, no tensors",
+    "memory": "XLA plans memory by itself",
+    "tensor_to_shape": "the result depends on data",
+    "vision.all_class_non_max_suppression": "the number of boxes is a bound of a loop",
+    "vision.non_max_suppression": "the number of boxes is a bound of a loop",
+    "vm": "XLA plans memory by itself",
+    "call_tir": "calls of PrimFuncs",
+}
+
+
+def operand(given: Operand, n: Any) -> TensorStructInfo:
+    dtype = given[-1] if given and given[-1] in DTYPES else "float32"
+    dims = given[:-1] if given and given[-1] in DTYPES else given
+    return TensorStructInfo([n if d == "n" else d for d in dims], dtype)
+
+
+def module(names: Sequence[str], n: Any) -> rx.IRModule:
+    """The calls of several operators in one function."""
+    builder = rx.BlockBuilder()
+    params: list[Var] = []
+    results: list[rx.Expr] = []
+    for name in names:
+        operands, make = SAMPLES[name]
+        own = [Var(f"p{len(params) + i}", operand(o, n)) for i, o in enumerate(operands)]
+        params += own
+        results.append(make(*own))
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(rx.Tuple(results))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def arrays(mod: rx.IRModule) -> list[Any]:
+    rng = np.random.default_rng(0)
+    made: list[Any] = []
+    for p in mod["main"].params:
+        dims, dtype = p.struct_info.dims, p.struct_info.dtype
+        floats = dtype.startswith("float")
+        values = rng.standard_normal(dims) if floats else rng.integers(0, 3, dims)
+        made.append(np.asarray(values).astype(dtype))
+    return made
+
+
+def flat(value: Any) -> list[Any]:
+    return [x for v in value for x in flat(v)] if isinstance(value, tuple) else [value]
+
+
+def reread(mod: rx.IRModule) -> Any:
+    """``mod`` exported, read back and built: a function over arrays."""
+    back = from_stablehlo(rx.to_stablehlo(mod), raise_ops=False)
+    vm = rx.VirtualMachine(rx.build(back, "cpu", relax_pipeline="zero"))
+    return lambda *args: to_numpy(vm["main"](*args))
+
+
+def same(got: Any, want: Any) -> None:
+    got, want = flat(got), flat(want)
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype
+        assert g.shape == w.shape
+        np.testing.assert_allclose(
+            g.astype("float64"), w.astype("float64"), rtol=1e-5, atol=2e-6, equal_nan=True
+        )
+
+
+def test_every_operator_is_listed() -> None:
+    lowered = {
+        name.removeprefix("relax.")
+        for name in Op.list_op_names()
+        if Op.registry[name].lowering is not None
+    }
+    missing = {
+        name
+        for name in lowered - SAMPLES.keys() - LEFT_OUT.keys()
+        if name.partition(".")[0] not in LEFT_OUT
+    }
+    assert missing == set()
+    assert SAMPLES.keys() <= lowered
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_operators_verify(name: str) -> None:
+    mod = module([name], tir.Var("n"))
+    if name in STATIC:
+        with pytest.raises(LegalizeError, match="bind_symbolic_vars"):
+            rx.to_stablehlo(mod)
+        return
+    check_well_formed(LegalizeOps()(mod))
+    assert "?" in str(rx.to_stablehlo(mod))
+
+
+WORKING = sorted(SAMPLES.keys() - STATIC.keys() - {"builtin.alloc_tensor"})
+GROUPS = [WORKING[i : i + 30] for i in range(0, len(WORKING), 30)]
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=[g[0] for g in GROUPS])
+def test_operators_compute(names: Sequence[str]) -> None:
+    run = reread(module(names, tir.Var("n")))
+    static = module(names, 5)
+    same(run(*arrays(static)), evaluate(static, arrays(static)))
+
+
+# ---- whole functions
+@I.ir_module
+class Calls:
+    @R.function(private=True)
+    def transposed(x: R.Tensor(("a", "b"), "float32")) -> R.Tensor(("b", "a"), "float32"):
+        y = R.permute_dims(x)
+        return y
+
+    @R.function
+    def main(
+        x: R.Tensor(ndim=2, dtype="float32"),
+        flag: R.Tensor((), "bool"),
+        y: R.Tensor((4, 3), "float32"),
+        z: R.Tensor(("k",), "float32"),
+    ):
+        n = T.int64()
+        k = T.int64()
+        cls = Calls
+        w = R.match_cast(x, R.Tensor((n, 3), "float32"))
+        a = cls.transposed(w)
+        b = cls.transposed(y)
+        c = R.concat((a, b), axis=1)
+        if flag:
+            d = R.reshape(c, (n * 3 + 12,))
+            out = d
+        else:
+            e = R.zeros((n * 3 + 12,), "float32")
+            out = e
+        f = R.full(R.shape([k, 2]), R.const(2.0))
+        return (out, f, R.shape([n, k]), R.prim_value(n + k))
+
+
+def test_calls_branches_and_casts() -> None:
+    run = reread(Calls)
+    rng = np.random.default_rng(0)
+    for n, k in ((2, 3), (5, 1)):
+        x, y = (rng.standard_normal((i, 3)).astype("f") for i in (n, 4))
+        joined = np.concatenate([x.T, y.T], 1).reshape(-1)
+        for flag in (True, False):
+            got = run(x, np.array(flag), y, np.zeros(k, "f"))
+            want = (
+                joined * flag,
+                np.full((k, 2), 2, "f"),
+                np.array([n, k], "int64"),
+                np.array(n + k, "int64"),
+            )
+            same(got, want)
+
+
+def test_numbers_and_shapes_are_tensors() -> None:
+    n, m = tir.Var("n"), tir.Var("m")
+    shape = Var("shape", rx.ShapeStructInfo([n, 2]))
+    count = Var("count", rx.PrimStructInfo(value=m))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [shape, count]):
+        builder.emit_func_output(rx.Tuple([op.ones((n, m), "float32"), op.arange(count)]))
+    text = str(rx.to_stablehlo(builder.get()))
+    assert "@main(%arg0: tensor<2xi64>, %arg1: tensor<i64>)" in text
+    assert "tensor<?x?xf32>, tensor<?xi64>" in text
+    with pytest.raises(LegalizeError, match="to_stablehlo"):
+        LegalizeOps()(builder.get())
+
+
+def test_dimensions_that_broadcast_when_it_runs() -> None:
+    x, y = (Var(v, TensorStructInfo((tir.Var(v), 2), "float32")) for v in "ab")
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x, y]):
+        builder.emit_func_output(op.exp(op.subtract(x, y)))
+    run = reread(builder.get())
+    for a, b in ((1, 3), (3, 1), (2, 2)):
+        left, right = np.ones((a, 2), "f"), np.zeros((b, 2), "f")
+        same(run(left, right), np.exp(left - right))
+
+
+def test_legal_modules_are_well_formed_and_run() -> None:
+    check_well_formed(LegalizeOps()(Calls))
+    names = ["mean", "nn.softmax", "strided_slice", "concat"]
+    vm = rx.VirtualMachine(rx.build(LegalizeOps()(module(names, tir.Var("n"))), "cpu"))
+    for n in (2, 5):
+        static = module(names, n)
+        same(to_numpy(vm["main"](*arrays(static))), evaluate(static, arrays(static)))
+
+
+def test_a_dimension_is_solved_for_its_variable() -> None:
+    n = tir.Var("n")
+    x = Var("x", TensorStructInfo((n * 2 + 1,), "float32"))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(op.ones((n,), "float32"))
+    same(reread(builder.get())(np.zeros(7, "f")), np.ones(3, "f"))
+
+
+def test_a_dimension_that_nothing_defines() -> None:
+    n = tir.Var("n")
+    x = Var("x", TensorStructInfo((n // 2,), "float32"))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(op.ones((n,), "float32"))
+    with pytest.raises(LegalizeError, match="no dimension of a parameter defines"):
+        rx.to_stablehlo(builder.get())
