@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,9 @@ def _is_dynamic(func: Function) -> bool:
     for b in bindings_of(func.body):
         value = b.value
         if isinstance(value, Call):
-            if isinstance(value.op, Op) and value.op.name in DYNAMIC:
+            if isinstance(value.op, Op) and (
+                value.op.name in DYNAMIC or _says_nothing(value.op, value.struct_info)
+            ):
                 return True
             # A function of symbolic shapes serves all its callers, so its types stay as they are.
             if isinstance(value.op, GlobalVar) and any(
@@ -127,6 +129,11 @@ def _is_dynamic(func: Function) -> bool:
             ):
                 return True
     return False
+
+
+def _says_nothing(op: Op[...], info: StructInfo) -> bool:
+    """Whether a row was read whose result has ``?`` that nothing in Relax gives a value."""
+    return op.infer is None and isinstance(info, TensorStructInfo) and info.dims is None
 
 
 def _flatten_params(func: Function) -> Function:
@@ -212,26 +219,32 @@ def _is_device(p: Var) -> bool:
 def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Function]:
     """What ``func`` needs, directly or not, legal; LegalizeError where a function needs itself."""
     done: dict[GlobalVar, Function] = {}
-    open_: set[GlobalVar] = set()
-
-    def visit(caller: Function, trail: tuple[str, ...]) -> None:
-        for gvar in _referenced(mod, caller):
-            if gvar in done:
-                continue
-            if gvar in open_ or gvar.name_hint == name:
-                raise LegalizeError(
-                    f"{' -> '.join((*trail, gvar.name_hint))}: a recursive function cannot be part "
-                    "of an XLA program"
-                )
-            callee = mod[gvar]
-            if not isinstance(callee, Function):
-                raise LegalizeError(f"{trail[-1]} calls {gvar.name_hint}, no Relax function")
-            legal = legalize_function(callee.without_attr("global_symbol"))
-            open_.add(gvar)
-            visit(legal, (*trail, gvar.name_hint))
-            done[gvar] = legal
-
-    visit(func, (name,))
+    # The functions on the way from ``func``, each with what it calls and was not visited yet.
+    legal: dict[GlobalVar, Function] = {}
+    stack: list[tuple[GlobalVar | None, Iterator[GlobalVar]]] = [
+        (None, iter(_referenced(mod, func)))
+    ]
+    while stack:
+        caller, rest = stack[-1]
+        gvar = next(rest, None)
+        if gvar is None:
+            stack.pop()
+            if caller is not None:
+                done[caller] = legal.pop(caller)
+            continue
+        if gvar in done:
+            continue
+        if gvar in legal or gvar.name_hint == name:
+            trail = (name, *(g.name_hint for g in legal), gvar.name_hint)
+            raise LegalizeError(
+                f"{' -> '.join(trail)}: a recursive function cannot be part of an XLA program"
+            )
+        callee = mod[gvar]
+        if not isinstance(callee, Function):
+            last = name if caller is None else caller.name_hint
+            raise LegalizeError(f"{last} calls {gvar.name_hint}, no Relax function")
+        legal[gvar] = legalize_function(callee.without_attr("global_symbol"))
+        stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
     return done
 
 
