@@ -40,6 +40,8 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # Imports at call time that go up, each with its reason: (importing room, imported room).
 DEFERRED = {
     ("ir", "script"): "IRModule.script(), .show() and repr() print TVMScript",
+    ("vm", ""): "saved files name the version that made them",
+    ("runtime", "vm"): "runtime.load_module() is relax2xla.load_module()",
     ("", "importers"): "relax2xla.load() takes a file of any supported kind",
 }
 

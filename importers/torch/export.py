@@ -226,7 +226,7 @@ class Importer:
                     values.append(as_numpy(tensor))
                     params.append(self.parameter(node, node.name, spec.target or ""))
                 else:
-                    self.env[node] = self.weights.constant(tensor)
+                    self.env[node] = self.weights.constant(tensor, spec.target or "")
             elif spec.kind != InputKind.USER_INPUT:
                 self.gaps.add(f"input {spec.arg.name}", f"an input of kind {spec.kind.name}", "")
             elif isinstance(spec.arg, ConstantArgument):
@@ -310,7 +310,8 @@ class Importer:
     def attribute(self, module: GraphModule, node: Node) -> Any:
         """A submodule, or a tensor as a constant."""
         value = operator.attrgetter(str(node.target))(module)
-        return self.weights.constant(value) if isinstance(value, torch.Tensor) else value
+        name = str(node.target)
+        return self.weights.constant(value, name) if isinstance(value, torch.Tensor) else value
 
     def read(self, arg: Any) -> Any:
         """The value of an argument, with nodes replaced by theirs."""

@@ -10,7 +10,7 @@ import torch
 
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import UnsupportedError
-from relax2xla.ir import Constant
+from relax2xla.ir import Constant, Span
 
 # torch cannot hand these to numpy; integers of the same width carry the bits.
 CARRIERS = {8: torch.uint8, 16: torch.int16}
@@ -45,12 +45,12 @@ class Weights:
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Constant] = {}
 
-    def constant(self, tensor: torch.Tensor) -> Constant:
-        """The constant of ``tensor``."""
+    def constant(self, tensor: torch.Tensor, name: str = "") -> Constant:
+        """The constant of ``tensor``; the first ``name`` for its memory is the constant's."""
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         # Tensors without elements have no memory of their own to be told apart by.
         if tensor.numel() == 0:
             return Constant(np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy))
         if key not in self._made:
-            self._made[key] = Constant(as_numpy(tensor))
+            self._made[key] = Constant(as_numpy(tensor), span=Span(name) if name else None)
         return self._made[key]

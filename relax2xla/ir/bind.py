@@ -10,7 +10,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import TVMError
 from relax2xla.ir import lattice
-from relax2xla.ir.expr import Expr, Function, Var, const, convert_to_expr
+from relax2xla.ir.base import Span
+from relax2xla.ir.expr import Constant, Expr, Function, Var, const, convert_to_expr
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.tir import Dim
@@ -70,6 +71,9 @@ def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Functio
             raise TVMError(
                 f"the parameter {var.name_hint} is {show(var.struct_info)}; its value has {e}"
             ) from None
+        # Bound weights keep the parameter's name, by which they can be updated.
+        if isinstance(expr, Constant) and expr.span is None:
+            expr = Constant(expr.data, expr.struct_info_, Span(var.name_hint))
         values[var] = expr
     params = [p for p in func.params if p not in values]
     return rewrite_function(func.replace(params=params), symbolic=env, values=values)

@@ -8,6 +8,7 @@ from relax2xla.runtime.device import cuda as cuda
 from relax2xla.runtime.device import device as device
 from relax2xla.runtime.device import gpu as gpu
 from relax2xla.runtime.device import rocm as rocm
+from relax2xla.runtime.modules import load_module as load_module
 from relax2xla.runtime.registry import get_global_func as get_global_func
 from relax2xla.runtime.registry import list_global_func_names as list_global_func_names
 from relax2xla.runtime.registry import register_func as register_func

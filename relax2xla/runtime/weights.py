@@ -42,7 +42,7 @@ _DTYPES: Final = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
-_CODES: Final = {numpy_dtype(ours): theirs for theirs, ours in _DTYPES.items()}
+CODES: Final = {numpy_dtype(ours): theirs for theirs, ours in _DTYPES.items()}
 # Longer headers are damage: a million tensors take about this much.
 _MAX_HEADER: Final = 100_000_000
 # XLA takes memory as it is where it is aligned to this.
@@ -182,7 +182,7 @@ def write_safetensors(file: IO[bytes], weights: Mapping[str, Array]) -> None:
     order = sorted(weights, key=lambda n: (weights[n].nbytes % ALIGNMENT != 0, n))
     for name in order:
         array = weights[name]
-        code = _CODES.get(array.dtype.newbyteorder("="))
+        code = CODES.get(array.dtype.newbyteorder("="))
         if code is None or name == METADATA:
             raise FileFormatError(
                 f"the weight {name!r} of dtype {array.dtype} cannot be written as safetensors"

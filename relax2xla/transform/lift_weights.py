@@ -9,8 +9,8 @@ takes the results as further parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.transform._twins import names
 
-# Constants of at most this many bytes stay in the program, where XLA can fold them.
+# Constants without a name of at most so many bytes stay in the program, where XLA can fold them.
 SMALL_BYTES = 256
 # A lifted result has at most so many times the elements of what it is computed from (two: unpacking
 # of four-bit weights).
@@ -57,18 +57,24 @@ class Lifted:
 
     ``main``: parameters are ``num_input`` arguments, then one for each of ``weights``;
     ``transform``: from the arrays ``raw`` to a tuple, or None; a weight is an array that is passed
-    as it is, or the index of a field of the transform's result.
+    as it is, or the index of a field of the transform's result. ``names`` and ``raw_names`` are the
+    source's names of weights and raw arrays, "" where there is none. ``ready``: fields that are
+    known already (of a saved executable, which need not hold the raw arrays: those are None).
     """
 
     main: Function
     num_input: int
     weights: tuple[Array | int, ...]
     transform: Function | None
-    raw: tuple[Array, ...]
+    raw: tuple[Array | None, ...]
+    names: tuple[str, ...] = ()
+    raw_names: tuple[str, ...] = ()
+    ready: Mapping[int, Array] = field(default_factory=dict[int, Array])
 
     def raw_size(self) -> tuple[int, int]:
         """Number and bytes of the distinct arrays that the weights are made of."""
-        arrays = {id(a): a for a in self.raw}
+        known = [a for a in (*self.raw, *self.ready.values()) if a is not None]
+        arrays = {id(a): a for a in known}
         arrays.update({id(w): w for w in self.weights if not isinstance(w, int)})
         return len(arrays), sum(a.nbytes for a in arrays.values())
 
@@ -87,6 +93,7 @@ def lift_weights(func: Function) -> Lifted:
     raw = _Numbering(is_weight)
     outputs: dict[Var, Var] = {}
     weights: list[Array | int] = []
+    weight_names: list[str] = []
     weight_params: list[Var] = []
     direct: dict[int, Var] = {}
 
@@ -98,12 +105,14 @@ def lift_weights(func: Function) -> Lifted:
             if key not in direct:
                 direct[key] = Var(f"w{len(weights)}", node.struct_info)
                 weights.append(node.data)
+                weight_names.append(_name(node))
                 weight_params.append(direct[key])
             return direct[key]
         if isinstance(node, Var) and node in heavy:
             if node not in outputs:
                 outputs[node] = Var(f"w{len(weights)}_{node.name_hint}", node.struct_info)
                 weights.append(len(outputs) - 1)
+                weight_names.append("")
                 weight_params.append(outputs[node])
             return outputs[node]
         return None
@@ -114,13 +123,25 @@ def lift_weights(func: Function) -> Lifted:
         Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
     )
     if not outputs:
-        return Lifted(main, len(func.params), tuple(weights), None, ())
+        return Lifted(main, len(func.params), tuple(weights), None, (), tuple(weight_names))
     result = Tuple(list(outputs))
     replaced = _Replace(raw.parameter).seq(
         SeqExpr([BindingBlock(_needed(constant_bindings, list(outputs)))], result)
     )
     transform = Function(raw.params, replaced)
-    return Lifted(main, len(func.params), tuple(weights), transform, tuple(raw.arrays))
+    return Lifted(
+        main,
+        len(func.params),
+        tuple(weights),
+        transform,
+        tuple(raw.arrays),
+        tuple(weight_names),
+        tuple(raw.names),
+    )
+
+
+def _name(node: Constant) -> str:
+    return node.span.name if node.span is not None else ""
 
 
 def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
@@ -141,6 +162,7 @@ class _Numbering:
         self.is_weight = is_weight
         self.params: list[Var] = []
         self.arrays: list[Array] = []
+        self.names: list[str] = []
         self.known: dict[int, Var] = {}
 
     def parameter(self, node: Expr) -> Expr | None:
@@ -153,6 +175,7 @@ class _Numbering:
             self.known[id(node.data)] = var
             self.params.append(var)
             self.arrays.append(node.data)
+            self.names.append(_name(node))
         return self.known[id(node.data)]
 
 
@@ -189,11 +212,14 @@ class _Split:
                         kind.add(b.var)
 
     def is_weight(self, node: Expr) -> bool:
-        """Whether a constant is large enough to be an argument; other splats stay."""
+        """Whether a constant is an argument: a weight with a name, or a large array.
+
+        Other splats stay. Weights with names can be updated, however small they are.
+        """
         if not isinstance(node, Constant):
             return False
         if any(node.data.strides):
-            return node.data.nbytes > SMALL_BYTES
+            return node.data.nbytes > SMALL_BYTES or bool(_name(node))
         return id(node.data) in self.dense
 
     def _note_contraction(self, value: Expr) -> None:

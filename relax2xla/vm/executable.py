@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from relax2xla.errors import TVMError
@@ -16,6 +17,7 @@ from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
 from relax2xla.vm import bytecode
 from relax2xla.vm.bytecode import Code
+from relax2xla.vm.placing import WeightStore
 from relax2xla.vm.specialise import specialise
 
 
@@ -70,6 +72,9 @@ class VMExecutable:
         self.mod = mod
         self.entries = dict(entries)
         self.device = device
+        # Weights on devices, for all machines; and programs that a file holds (vm.package).
+        self.store = WeightStore()
+        self.find_program: Callable[..., Any] | None = None
         self.code = code or Code()
         self.regions = dict(regions or {})
         self.notes = {name: tuple(lines) for name, lines in (notes or {}).items()}
@@ -91,6 +96,20 @@ class VMExecutable:
         """Names of the public functions."""
         yield from self.entries
         yield from (f.name for f in self.code.functions if f.kind == "vm" and not f.private)
+
+    def export_library(
+        self, file_name: str | Path, *, compiled: bool = True, weights: str = "computed"
+    ) -> None:
+        """Save as one file (``.r2x``) for :func:`relax2xla.load_module`; see ``vm.package``.
+
+        ``compiled``: with the machine code of functions of static shapes, for machines like this
+        one. ``weights``: "computed" saves what is computed from weights at load, "raw" the weights
+        themselves, so that each can be updated on its own. The file appears whole or not at all;
+        TVMError for what cannot be saved.
+        """
+        from relax2xla.vm.package import save
+
+        save(self, Path(file_name), compiled, weights)
 
     def stats(self) -> str:
         """What runs where, function by function: parameters, weights, programs."""

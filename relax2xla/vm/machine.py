@@ -41,7 +41,8 @@ from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.executable import Entry, VMExecutable
 from relax2xla.vm.interpreter import Interpreter, VMFunction
-from relax2xla.vm.specialise import Program, match, specialise
+from relax2xla.vm.placing import WeightStore, checked_params, weight_infos
+from relax2xla.vm.specialise import Packed, Program, match, specialise
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -81,6 +82,7 @@ class VirtualMachine:
         self.device = device if device is not None else rt_mod.device
         xla.jax_device(self.device)
         self._functions: dict[str, Any] = {}
+        self._store = rt_mod.store
         self._interpreter = Interpreter(rt_mod.code, self.device, self._compiled, self)
 
     def __getitem__(self, name: str) -> BoundFunction | VMFunction:
@@ -95,7 +97,8 @@ class VirtualMachine:
     def _compiled(self, name: str) -> BoundFunction:
         """A function that is one region."""
         if name not in self._functions:
-            self._functions[name] = BoundFunction(self.executable, name, self.device)
+            made = BoundFunction(self.executable, name, self.device, self._store)
+            self._functions[name] = made
         return self._functions[name]
 
     def warm(self, name: str, *infos: StructInfo) -> None:
@@ -103,6 +106,28 @@ class VirtualMachine:
         function = self[name]
         if isinstance(function, BoundFunction):
             function.warm(infos)
+
+    def set_params(self, params: Mapping[str, Any], strict: bool = True) -> None:
+        """Use other weights from now on, by the source's names, without compiling again.
+
+        What is computed from them at load is computed anew. Other machines keep theirs.
+        ``params``: arrays of any kind, in shape and dtype as those that they replace. Raises
+        CallError for what does not fit and, if ``strict``, for names that no weight has.
+        """
+        values = checked_params(self.executable, params, strict)
+        store = WeightStore({**self._store.values, **values}, self.executable.store)
+        bound = [f for f in self._functions.values() if isinstance(f, BoundFunction)]
+        for function in bound:
+            # Placed now, so that what is missing is said before anything changes.
+            lifted = function.entry.lifted
+            store.place(self.executable, function.name, lifted, self.device)
+        self._store = store
+        for function in bound:
+            function.use_store(store)
+
+    def params(self) -> dict[str, TensorStructInfo]:
+        """The weights that ``set_params`` takes, by name."""
+        return weight_infos(self.executable)
 
     def module(self) -> VMExecutable:
         """The executable that this machine runs."""
@@ -112,14 +137,21 @@ class VirtualMachine:
 class BoundFunction:
     """One function of an executable on one device."""
 
-    def __init__(self, executable: VMExecutable, name: str, device: Device | None) -> None:
+    def __init__(
+        self,
+        executable: VMExecutable,
+        name: str,
+        device: Device | None,
+        store: WeightStore | None = None,
+    ) -> None:
         self.name = name
         self.entry: Entry = executable[name]
         self.device = device
         self.params: tuple[Var, ...] = self.entry.params
         self._executable = executable
-        self._cache: OrderedDict[Key, tuple[xla.Loaded, Program]] = OrderedDict()
+        self._cache: OrderedDict[Key, tuple[xla.Loaded, Packed]] = OrderedDict()
         self._lock = threading.RLock()
+        self._store = executable.store if store is None else store
         self._weights: list[Any] | None = None
         self._flat = [leaf for p in self.params for leaf in flatten_info(p.struct_info)]
         self._only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in self.params)
@@ -283,16 +315,28 @@ class BoundFunction:
         rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
         return specialise(self._executable.mod, self.name, self.entry.func, env, rewrites, infos)
 
-    def _compile(self, key: Key, infos: Sequence[StructInfo]) -> tuple[xla.Loaded, Program]:
+    def lowered(self, infos: Sequence[StructInfo]) -> tuple[Any, Program]:
+        """The program for arguments of these struct infos as MLIR; it takes the weights first."""
+        program = self.program(infos)
+        return emit(_weights_first(program.module, len(self.entry.lifted.weights))), program
+
+    def key_of(self, infos: Sequence[StructInfo]) -> Key:
+        """What the machine finds the program for such arguments by; CallError if not static."""
+        return tuple(_key_of(leaf) for i in infos for leaf in flatten_info(i))
+
+    def _compile(self, key: Key, infos: Sequence[StructInfo]) -> tuple[xla.Loaded, Packed]:
         with self._lock:
             if key in self._cache:
                 return self._cache[key]
-            program = self.program(infos)
             if self._cache:
                 log.info("%s: compiling for %s", self.name, ", ".join(map(show, infos)))
-            module = emit(_weights_first(program.module, len(self.entry.lifted.weights)))
-            loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], self.device)
-            self._cache[key] = (loaded, program)
+            find = self._executable.find_program
+            found = None if find is None else find(self.name, key, self.device)
+            if found is None:
+                module, program = self.lowered(infos)
+                avals = [xla.aval(o) for o in program.outputs]
+                found = (xla.Loaded(module, avals, self.device), program)
+            self._cache[key] = found
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
             return self._cache[key]
@@ -305,8 +349,7 @@ class BoundFunction:
             zeros = [np.zeros(*_key_of(i)) for i in infos]
             xla.block([self(*zeros)])
             return
-        leaves = [leaf for i in infos for leaf in flatten_info(i)]
-        key = tuple(_key_of(leaf) for leaf in leaves)
+        key = self.key_of(infos)
         self._compile(key, self._infos(key))
 
     # -- weights
@@ -320,20 +363,13 @@ class BoundFunction:
         return self._weights
 
     def _place_weights(self) -> list[Any]:
-        lifted = self.entry.lifted
-        computed: Sequence[Any] = ()
-        if lifted.transform is not None:
-            program = specialise(self._executable.mod, self.name, lifted.transform, {})
-            avals = [xla.aval(o) for o in program.outputs]
-            loaded = xla.Loaded(emit(program.module), avals, self.device, run_once=True)
-            raw = [xla.device_put(a, self.device, copy=False) for a in lifted.raw]
-            computed = program.pack(loaded.run(raw))
-            # The raw copies on the device are not needed once this has run.
-            xla.block(list(computed))
-        return [
-            computed[w] if isinstance(w, int) else xla.device_put(w, self.device, copy=False)
-            for w in lifted.weights
-        ]
+        return self._store.place(self._executable, self.name, self.entry.lifted, self.device)
+
+    def use_store(self, store: WeightStore) -> None:
+        """Take the weights from ``store`` from now on; calls that run already end as they began."""
+        with self._lock:
+            self._store = store
+            self._weights = self._fast = self._direct = None
 
     # -- the jitted road
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from relax2xla import tir
 from relax2xla.errors import CallError, LegalizeError
@@ -48,16 +48,26 @@ class HostValue:
     value: Any
 
 
+class Packed(Protocol):
+    """What a machine needs of a program beside its code: results from the list of arrays."""
+
+    @property
+    def pack(self) -> Callable[[Sequence[Any]], Any]:
+        """Makes the function's result."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A static program: its module (one function ``main`` over flat tensors), and its results.
 
-    ``outputs``: struct infos of the arrays it returns; ``pack``: makes the function's result of
-    the list of arrays.
+    ``outputs``: struct infos of the arrays it returns; ``tree``: the function's result as nested
+    lists of :class:`HostValue` and places among the arrays; ``pack`` makes it of them.
     """
 
     module: IRModule
     outputs: tuple[TensorStructInfo, ...]
+    tree: Any
     pack: Callable[[Sequence[Any]], Any]
 
 
@@ -104,12 +114,12 @@ def specialise(
         func = _Static(env).function(func)
     for rewrite in rewrites:
         func = rewrite(func)
-    legal, outputs, pack = _flatten_results(legalize_function(func))
+    legal, outputs, tree = _flatten_results(legalize_function(func))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal))
-    return Program(_with_one_main(functions), outputs, pack)
+    return Program(_with_one_main(functions), outputs, tree, packer(tree))
 
 
 def _is_dynamic(func: Function) -> bool:
@@ -307,8 +317,8 @@ def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:
 
 def _flatten_results(
     func: Function,
-) -> tuple[Function, tuple[TensorStructInfo, ...], Callable[[Sequence[Any]], Any]]:
-    """``func`` returning its arrays as one flat tuple, their struct infos, and the way back."""
+) -> tuple[Function, tuple[TensorStructInfo, ...], Any]:
+    """``func`` with its arrays as one flat result, their struct infos, and the result's tree."""
     bindings: list[Binding] = [b for block in func.body.blocks for b in block.bindings]
     arrays: list[Expr] = []
 
@@ -344,10 +354,10 @@ def _flatten_results(
         body = SeqExpr(body.blocks, arrays[0])
     infos = tuple(i for i in flatten_info(Tuple(arrays).struct_info))
     tensors = tuple(i for i in infos if isinstance(i, TensorStructInfo))
-    return Function(func.params, body, attrs=func.attrs), tensors, _packer(tree)
+    return Function(func.params, body, attrs=func.attrs), tensors, tree
 
 
-def _packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
+def packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
     """A function from the flat list of arrays to nested tuples as ``tree`` says."""
     if isinstance(tree, int):
         return lambda arrays: arrays[tree]
@@ -356,5 +366,5 @@ def _packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
     count = len(tree)
     if all(isinstance(t, int) for t in tree) and tree == list(range(count)):
         return lambda arrays: tuple(arrays[:count])
-    parts = [_packer(t) for t in tree]
+    parts = [packer(t) for t in tree]
     return lambda arrays: tuple(p(arrays) for p in parts)

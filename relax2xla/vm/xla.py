@@ -21,6 +21,7 @@ import io
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,6 +60,11 @@ RUN_ONCE_OPTIONS: dict[str, Any] = {
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
 KNOWN_DISPATCH = "0.10."
 _PROBE = "func.func public @main(%a: tensor<1xf32>) -> tensor<1xf32> { return %a : tensor<1xf32> }"
+
+# In serialised programs: steps that run a function, sort by one, and object files with functions.
+_KERNEL = re.compile(rb"\n\x06kernel")
+_SORT = b"\n\x04sort"
+_OBJECT = b"\x7fELF"
 
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
@@ -166,6 +172,11 @@ def fingerprint(device: Device | None) -> str:
     )
 
 
+def versions() -> dict[str, str]:
+    """Versions of what compiles."""
+    return {"jax": jax.__version__, "jaxlib": jaxlib_version.__version__}
+
+
 def program_bytes(module: ir.Module) -> bytes:
     """``module`` as MLIR bytecode without locations: the same program gives the same bytes."""
     with module.context:
@@ -204,13 +215,75 @@ def _cached(target: Any, module: ir.Module, device: Device | None, overrides: An
             log.info("a cached program cannot be loaded (%s); compiling again", e)
             store.forget(key)
     made = _compile(target, module, overrides)
-    try:
-        data = made.serialize()
-    except Exception as e:  # some platforms and programs cannot be serialised
-        log.debug("a program cannot be cached: %s", e)
-        return made
-    store.put(key, data)
+    data = _serialize(made, target)
+    if data is not None:
+        store.put(key, data)
     return made
+
+
+def _serialize(executable: Any, target: Any) -> bytes | None:
+    """Compiled code as bytes; None where the platform or the program does not allow it."""
+    try:
+        data = executable.serialize()
+    except Exception as e:  # jaxlib names no class for it
+        log.debug("a program cannot be serialised: %s", e)
+        return None
+    return data if target.platform != "cpu" or _is_complete(data) else None
+
+
+def _is_complete(data: bytes) -> bool:
+    """Whether serialised code of XLA:CPU holds all the functions that it calls.
+
+    With jaxlib 0.10.2 on several cores, some programs (two concatenations fused, for one) come
+    without any code, and fail when they are run: "Function ... not found (type id: 1)". Each step
+    of kind "kernel" names a function, and the list of compiled functions must have that.
+    """
+    if _SORT in data and _OBJECT not in data:
+        return False
+    for found in _KERNEL.finditer(data):
+        name = _kernel_name(data, found.end())
+        if name is None or b"\x08\x01\x12" + _varint(len(name)) + name not in data:
+            return False
+    return True
+
+
+def _kernel_name(data: bytes, at: int) -> bytes | None:
+    """The function of a kernel step: field 1 of field 11 of the message that begins here."""
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        if tag & 7 == 0:
+            _, at = _read_varint(data, at)
+            continue
+        if tag & 7 != 2:
+            return None
+        size, at = _read_varint(data, at)
+        if tag >> 3 == 11:
+            _, start = _read_varint(data, at)
+            length, start = _read_varint(data, start)
+            return data[start : start + length]
+        at += size
+    return None
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    return value, at
+
+
+def _varint(value: int) -> bytes:
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
 
 
 def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
@@ -225,7 +298,7 @@ class Loaded:
     :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first.
     """
 
-    __slots__ = ("_execute", "_handlers", "executable", "outputs")
+    __slots__ = ("_execute", "_handlers", "_target", "executable", "outputs")
 
     def __init__(
         self,
@@ -234,7 +307,7 @@ class Loaded:
         device: Device | None,
         run_once: bool = False,
     ) -> None:
-        target = jax_device(device)
+        target = self._target = jax_device(device)
         options = dict(COMPILER_OPTIONS)
         if run_once and target.platform == "cpu":
             options.update(RUN_ONCE_OPTIONS)
@@ -249,9 +322,9 @@ class Loaded:
         ]
         self._execute = self.executable.execute_sharded
 
-    def serialize(self) -> bytes:
-        """The compiled code, for :class:`Loaded` in another process."""
-        return self.executable.serialize()
+    def serialize(self) -> bytes | None:
+        """The compiled code, for :class:`Loaded` in another process; None where that cannot be."""
+        return _serialize(self.executable, self._target)
 
     def run(self, buffers: list[Any]) -> list[Any]:
         """Run on jax arrays that lie on the device and fit the program; results in order."""

@@ -1,0 +1,13 @@
+"""``runtime.load_module``, the name that programs for TVM use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def load_module(path: str | Path, compiled: bool = True) -> Any:
+    """The executable that ``export_library`` saved: ``relax2xla.load_module``."""
+    from relax2xla.vm.package import load_module as load
+
+    return load(path, compiled)

@@ -1,0 +1,390 @@
+"""Saved executables: the same results, weights mapped, damage and hostility refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.errors import CallError, FileFormatError, TVMError
+from relax2xla.script import from_source
+from relax2xla.vm import archive, xla
+
+T = rx.TensorStructInfo
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def network(rows: Any = 2, dtype: str = "float32") -> rx.IRModule:
+    """tanh(x @ w.T) + b: w.T is computed at load."""
+    builder = rx.BlockBuilder()
+    infos = {"x": T((rows, 16), dtype), "w": T((64, 16), dtype), "b": T((64,), dtype)}
+    variables = [rx.Var(n, i) for n, i in infos.items()]
+    x, w, b = variables
+    with builder.function("main", variables):
+        with builder.dataflow():
+            y = builder.emit(R.matmul(x, builder.emit(R.permute_dims(w))))
+            out = builder.emit_output(rx.Tuple([R.add(R.tanh(y), b), R.sum(y)]))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.fixture
+def weights(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {
+        "w": rng.standard_normal((64, 16)).astype(np.float32),
+        "b": rng.standard_normal(64).astype(np.float32),
+    }
+
+
+def expected(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    y = x @ w.T
+    return np.tanh(y) + b, y.sum()
+
+
+def check(vm: rx.VirtualMachine, x: np.ndarray, weights: dict[str, np.ndarray]) -> None:
+    for found, wanted in zip(vm["main"](x), expected(x, **weights), strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["computed", "raw"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_same_results(
+    tmp_path: Path, weights: dict[str, np.ndarray], form: str, compiled: bool
+) -> None:
+    path = tmp_path / "m.r2x"
+    rx.build(network(), params=weights).export_library(path, compiled=compiled, weights=form)
+    loaded = rx.load_module(path)
+    vm = rx.VirtualMachine(loaded)
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)
+    check(vm, x, weights)
+    assert [p.name_hint for p in vm["main"].params] == ["x"]
+    with pytest.raises(CallError, match="expected"):
+        vm["main"](np.ones((3, 16), np.float32))
+    # Updated weights, the transform included.
+    other = {n: w * 2 for n, w in weights.items()}
+    vm.set_params(other)
+    check(vm, x, other)
+    check(rx.VirtualMachine(rx.load_module(path, compiled=False)), x, weights)
+    assert "tanh" in loaded.as_text()
+    assert "main" in loaded.stats()
+    # JAX sees through it.
+    y = jax.jit(lambda v: vm["main"](v)[0])(x)
+    np.testing.assert_allclose(np.asarray(y), expected(x, **other)[0], rtol=2e-5, atol=1e-5)
+
+
+def test_saved_again(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+    first, second = tmp_path / "a.r2x", tmp_path / "b.r2x"
+    rx.build(network(), params=weights).export_library(first)
+    rx.load_module(first).export_library(second)
+    check(rx.VirtualMachine(rx.load_module(second)), np.ones((2, 16), np.float32), weights)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_dtypes(tmp_path: Path, rng: np.random.Generator, dtype: str) -> None:
+    kind = rx.dtypes.numpy_dtype(dtype)
+    params = {n: rng.standard_normal(s).astype(kind) for n, s in (("w", (64, 16)), ("b", (64,)))}
+    executable = rx.build(network(dtype=dtype), params=params)
+    executable.export_library(tmp_path / "m.r2x")
+    x = rng.standard_normal((2, 16)).astype(kind)
+    ours = rx.VirtualMachine(rx.load_module(tmp_path / "m.r2x"))["main"](x)
+    for found, wanted in zip(ours, rx.VirtualMachine(executable)["main"](x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+def test_symbolic_shapes(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+    mod = network(tir.Var("n"))
+    rx.build(mod, params=weights).export_library(tmp_path / "m.r2x")
+    vm = rx.VirtualMachine(rx.load_module(tmp_path / "m.r2x"))
+    for n in (1, 3, 5):
+        check(vm, np.ones((n, 16), np.float32), weights)
+
+
+BYTECODE = """
+from relax2xla.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(ndim=2, dtype="int64"):
+        y = R.multiply(x, R.const(2.0, "float32"))
+        z = R.nonzero(y)
+        return z
+"""
+
+
+def test_bytecode(tmp_path: Path) -> None:
+    executable = rx.build(from_source(BYTECODE))
+    assert executable.code.functions
+    executable.export_library(tmp_path / "m.r2x")
+    loaded = rx.load_module(tmp_path / "m.r2x")
+    assert loaded.code.functions == executable.code.functions
+    found = rx.VirtualMachine(loaded)["main"](np.array([0, 1, 0, 3], np.float32))
+    np.testing.assert_array_equal(np.asarray(found).reshape(-1), [1, 3])
+
+
+def test_shared_weights_are_saved_once(tmp_path: Path, rng: np.random.Generator) -> None:
+    big = rng.standard_normal((256, 256)).astype(np.float32)
+    builder = rx.BlockBuilder()
+    for name in ("prefill", "decode"):
+        x = rx.Var("x", T((2, 256), "float32"))
+        with builder.function(name, [x]):
+            with builder.dataflow():
+                turned = builder.emit(R.permute_dims(rx.const(big)))
+                out = builder.emit_output(R.matmul(R.matmul(x, turned), rx.const(big)))
+            builder.emit_func_output(out)
+    rx.build(builder.get(), relax_pipeline="zero").export_library(tmp_path / "m.r2x")
+    size = (tmp_path / "m.r2x").stat().st_size
+    assert 2 * big.nbytes < size < 2 * big.nbytes + 60_000
+    executable = rx.load_module(tmp_path / "m.r2x")
+    vm = rx.VirtualMachine(executable)
+    first, second = vm["prefill"].weights(), vm["decode"].weights()
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    # The device uses the file's own pages.
+    own = {a.ctypes.data for a in executable.loader._arrays.values()}
+    assert all(w.unsafe_buffer_pointer() in own for w in first)
+
+
+def test_another_machine_compiles_again_and_says_so_once(
+    tmp_path: Path,
+    weights: dict[str, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rx.build(network(), params=weights).export_library(tmp_path / "m.r2x")
+    x = np.ones((2, 16), np.float32)
+    with caplog.at_level(logging.WARNING, "relax2xla.vm"):
+        check(rx.VirtualMachine(rx.load_module(tmp_path / "m.r2x")), x, weights)
+        assert not caplog.records
+        monkeypatch.setattr(xla.cache, "machine", lambda: "another machine")
+        executable = rx.load_module(tmp_path / "m.r2x")
+        for _ in range(2):
+            check(rx.VirtualMachine(executable), x, weights)
+        assert len(caplog.records) == 1
+        assert "not for this machine" in caplog.text
+
+
+def test_nothing_of_the_source_is_needed(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+    rx.build(network(), params=weights).export_library(tmp_path / "m.r2x")
+    code = (
+        "import sys, numpy as np, relax2xla as rx\n"
+        "sys.modules['torch'] = sys.modules['onnx'] = None\n"
+        f"m = rx.VirtualMachine(rx.runtime.load_module({str(tmp_path / 'm.r2x')!r}))['main']\n"
+        "print(float(np.asarray(m(np.ones((2, 16), 'f'))[1])))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
+    wanted = expected(np.ones((2, 16), "f"), **weights)[1]
+    assert float(done.stdout) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_programs_whose_code_xla_leaves_out_are_found() -> None:
+    kernel = b"\n\x06kernel\x12\x03\n\x01a\x5a\x05\n\x03fun"
+    listed = b"\x08\x01\x12\x03fun"
+    assert xla._is_complete(kernel + listed)
+    assert not xla._is_complete(kernel)
+    assert not xla._is_complete(b"\n\x06kernel\x12\x03")
+    assert not xla._is_complete(b"...\n\x04sort...")
+    assert xla._is_complete(b"...\n\x04sort...\x7fELF")
+
+
+# -- what cannot be saved --------------------------------------------------------------------------
+def test_what_cannot_be_saved(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+    executable = rx.build(network(), params=weights)
+    with pytest.raises(ValueError, match="computed, raw"):
+        executable.export_library(tmp_path / "m.r2x", weights="all")
+    executable.static = {"cpu": (lambda f: f,)}
+    with pytest.raises(TVMError, match="cannot be saved"):
+        executable.export_library(tmp_path / "m.r2x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_what_was_there(
+    tmp_path: Path, weights: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = rx.build(network(), params=weights)
+    path = tmp_path / "m.r2x"
+    executable.export_library(path)
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        executable.export_library(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.r2x"]
+
+
+# -- damage ----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    rng = np.random.default_rng(0)
+    params = {"w": rng.standard_normal((64, 16)).astype("f"), "b": np.ones(64, "f")}
+    path = tmp_path_factory.mktemp("saved") / "m.r2x"
+    rx.build(network(), params=params).export_library(path)
+    return path.read_bytes()
+
+
+def test_truncated_and_flipped_files(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.r2x"
+    rng = random.Random(0)
+    path.write_bytes(saved)
+    good = archive.Archive(path)
+    contents = {n: good.read(n) for n in good._infos if n not in ("manifest.json", archive.TENSORS)}
+    tensors = bytes(good.tensors())
+    good.close()
+    for length in [0, 1, 20, *(rng.randrange(len(saved)) for _ in range(60))]:
+        path.write_bytes(saved[:length])
+        with pytest.raises(FileFormatError, match=r"m\.r2x"):
+            rx.load_module(path)
+    for _ in range(400):
+        changed = bytearray(saved)
+        changed[rng.randrange(len(saved))] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        try:
+            found = archive.Archive(path)
+        except FileFormatError:
+            continue
+        # What is not noticed at once is noticed when it is read, or was no content (dates).
+        try:
+            assert {n: found.read(n) for n in contents} == contents
+            assert bytes(found.tensors()) == tensors
+        except FileFormatError:
+            pass
+        finally:
+            found.close()
+
+
+def rewritten(saved: bytes, change: Callable[[dict[str, bytes]], None], **info: Any) -> bytes:
+    """The file with other members, and checksums that are right."""
+    with zipfile.ZipFile(io.BytesIO(saved)) as archive_:
+        members = {n: archive_.read(n) for n in archive_.namelist()}
+    change(members)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as made:
+        for name, data in members.items():
+            made.writestr(name, data)
+        made.comment = archive.hashlib.sha256(members["manifest.json"]).hexdigest().encode()
+    return out.getvalue()
+
+
+def manifest(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, bytes]], None]:
+    def apply(members: dict[str, bytes]) -> None:
+        data = json.loads(members["manifest.json"])
+        change(data)
+        members["manifest.json"] = json.dumps(data).encode()
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        manifest(lambda m: m.update(format=99)),
+        manifest(lambda m: m.pop("functions")),
+        manifest(lambda m: m["functions"][0].update(kind="other")),
+        manifest(lambda m: m["functions"][0]["params"][0].__setitem__(1, ["tensor", [-1], "f"])),
+        manifest(lambda m: m["functions"][0]["programs"][0].update(tree=[0, 7])),
+        manifest(lambda m: m["functions"][0]["weights"][0].update(shape=[1 << 40, 1 << 40])),
+        manifest(lambda m: m["functions"][0]["weights"][0].update(tensor="gone")),
+        manifest(lambda m: m["static"].update(cpu=["system"])),
+        manifest(lambda m: m.update(files={})),
+        lambda members: members.update({"manifest.json": b"[" * 100_000}),
+        lambda members: members.update({"../../evil": b"x"}),
+        lambda members: members.update({"/etc/evil": b"x"}),
+        lambda members: members.pop("module.relax"),
+    ],
+)
+def test_consistent_but_hostile_files(
+    saved: bytes, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
+) -> None:
+    path = tmp_path / "m.r2x"
+    path.write_bytes(rewritten(saved, change))
+    with pytest.raises(FileFormatError):
+        rx.load_module(path)
+
+
+def test_zip_bombs_and_overlapping_members(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.r2x"
+    at = saved.index(b"PK\1\2")
+    # The first member's size before compression, in the central directory.
+    for offset, value in ((24, 0x7FFFFFFF), (20, 0x7FFFFFFF), (42, 5)):
+        changed = bytearray(saved)
+        struct.pack_into("<I", changed, at + offset, value)
+        path.write_bytes(changed)
+        with pytest.raises(FileFormatError):
+            rx.load_module(path)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("manifest.json", b"{}")
+        made.writestr("bomb", b"\0" * (1 << 24))
+    path.write_bytes(out.getvalue())
+    with pytest.raises(FileFormatError):
+        rx.load_module(path)
+    with pytest.raises(FileFormatError, match="No such file"):
+        rx.load_module(tmp_path / "gone.r2x")
+
+
+WRITER = """
+import pathlib, sys
+import numpy as np
+from relax2xla.runtime.weights import write_safetensors
+from relax2xla.vm.archive import write_archive
+import os, time
+data = {"x": np.arange(500_000, dtype=np.float32)}
+for delay in map(float, sys.argv[2:]):
+    # A copy of this process writes, and is killed.
+    child = os.fork()
+    if child == 0:
+        while True:
+            write_archive(
+                pathlib.Path(sys.argv[1]), {"format": 1}, {"m": b"y" * 100_000},
+                lambda f: write_safetensors(f, data),
+            )
+    time.sleep(delay)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    print(delay, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX")
+def test_kill_nine_during_export(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    path = tmp_path / "m.r2x"
+    delays = [str(rng.uniform(0, 0.04)) for _ in range(50)]
+    command = [sys.executable, "-c", WRITER, str(path), *delays]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    seen = 0
+    with subprocess.Popen(command, env=env, stdin=-1, stdout=-1) as writer:
+        assert writer.stdout is not None
+        assert writer.stdin is not None
+        for _ in delays:
+            assert writer.stdout.readline()
+            if path.exists():
+                seen += 1
+                found = archive.Archive(path)
+                assert found.read("m") == b"y" * 100_000
+                assert len(found.tensors()) > 2_000_000
+                found.close()
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+    assert seen > 10

@@ -1,0 +1,158 @@
+"""Weights are once in memory, and can be replaced by name without compiling again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla.errors import CallError
+from relax2xla.frontend.torch import from_exported_program
+from relax2xla.vm import cache, xla
+from relax2xla.vm.cache import DiskCache
+
+T = rx.TensorStructInfo
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DiskCache]:
+    made = DiskCache(tmp_path / "cache")
+    before = cache.use(made)
+    yield made
+    cache.use(before)
+
+
+def network(functions: tuple[str, ...] = ("main",)) -> rx.IRModule:
+    """x @ w.T + b, with w and b as named weights; w.T is computed at load."""
+    builder = rx.BlockBuilder()
+    for name in functions:
+        params = {
+            "x": T((2, 16), "float32"),
+            "w": T((32, 16), "float32"),
+            "b": T((32 * 3,), "float32"),
+        }
+        variables = [rx.Var(n, i) for n, i in params.items()]
+        x, w, b = variables
+        with builder.function(name, variables):
+            with builder.dataflow():
+                turned = builder.emit(R.permute_dims(R.multiply(w, w)))
+                y = builder.emit(R.matmul(x, turned))
+                out = builder.emit_output(R.concat([R.concat([y, y, y], 1), R.reshape(b, (1, 96))]))
+            builder.emit_func_output(out)
+    return builder.get()
+
+
+def values(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {
+        "w": rng.standard_normal((32, 16)).astype(np.float32),
+        "b": rng.standard_normal(96).astype(np.float32),
+    }
+
+
+def expected(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    y = x @ (w * w).T
+    return np.concatenate([np.concatenate([y, y, y], 1), b[None]])
+
+
+def test_set_params_by_name(rng: np.random.Generator, store: DiskCache) -> None:
+    first, second = values(rng), values(rng)
+    executable = rx.build(network(), params=first, relax_pipeline="zero")
+    assert executable["main"].lifted.transform is not None
+    vm, other = rx.VirtualMachine(executable), rx.VirtualMachine(executable)
+    x = rng.standard_normal((2, 16)).astype(np.float32)
+    assert {n: i.dims for n, i in vm.params().items()} == {"w": (32, 16), "b": (96,)}
+    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5)
+    compiled = store.writes
+    main = vm["main"]
+    vm.set_params(second)
+    np.testing.assert_allclose(main(x), expected(x, **second), rtol=1e-5)
+    # One weight alone; the other stays as it was set before.
+    vm.set_params({"b": torch.from_numpy(first["b"])})
+    np.testing.assert_allclose(main(x), expected(x, second["w"], first["b"]), rtol=1e-5)
+    # Another machine keeps its own, and nothing was compiled anew.
+    np.testing.assert_allclose(other["main"](x), expected(x, **first), rtol=1e-5)
+    assert store.writes == compiled
+
+
+def test_what_is_set_may_be_changed_afterwards(rng: np.random.Generator) -> None:
+    first, second = values(rng), values(rng)
+    vm = rx.VirtualMachine(rx.build(network(), params=first))
+    given = {n: v.copy() for n, v in second.items()}
+    vm.set_params(given)
+    for v in given.values():
+        v[:] = 0
+    x = rng.standard_normal((2, 16)).astype(np.float32)
+    np.testing.assert_allclose(vm["main"](x), expected(x, **second), rtol=1e-5)
+
+
+def test_wrong_weights_change_nothing(rng: np.random.Generator) -> None:
+    first = values(rng)
+    vm = rx.VirtualMachine(rx.build(network(), params=first))
+    x = rng.standard_normal((2, 16)).astype(np.float32)
+    vm["main"](x)
+    with pytest.raises(CallError, match=r"weight w is .*float32\(16, 32\)"):
+        vm.set_params({"b": first["b"] * 2, "w": first["w"].T})
+    with pytest.raises(CallError, match="float64"):
+        vm.set_params({"w": first["w"].astype(np.float64)})
+    with pytest.raises(CallError, match="no weight 'v'"):
+        vm.set_params({"v": first["b"]})
+    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5)
+    vm.set_params({"v": first["b"], "b": first["b"] * 2}, strict=False)
+    assert np.asarray(vm["main"](x))[-1] == pytest.approx(first["b"] * 2)
+
+
+def test_functions_and_machines_share_memory(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = values(rng)
+    params = {n: [given["w"], given["b"]] for n in ("prefill", "decode")}
+    executable = rx.build(network(("prefill", "decode")), params=params, relax_pipeline="zero")
+    put: list[tuple[int, ...]] = []
+    real = xla.device_put
+
+    def counted(array: np.ndarray, *args: Any, **kw: Any) -> Any:
+        put.append(array.shape)
+        return real(array, *args, **kw)
+
+    monkeypatch.setattr(xla, "device_put", counted)
+    machines = [rx.VirtualMachine(executable) for _ in range(2)]
+    placed = [m[name].weights() for m in machines for name in executable]
+    # The raw weight once, for the program that squares and turns it, and the other once.
+    assert sorted(put) == [(32, 16), (96,)]
+    for weights in placed[1:]:
+        assert all(a is b for a, b in zip(weights, placed[0], strict=True))
+
+
+def test_weights_are_the_callers_memory(rng: np.random.Generator) -> None:
+    big = np.zeros(1024 * 1024 + 16, np.float32)
+    start = (-big.ctypes.data % 64) // 4
+    aligned = big[start : start + 1024 * 1024]
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", T((1,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(R.add(x, rx.const(aligned)))
+        builder.emit_func_output(out)
+    vm = rx.VirtualMachine(rx.build(builder.get()))
+    (weight,) = vm["main"].weights()
+    assert weight.unsafe_buffer_pointer() == aligned.ctypes.data
+
+
+def test_torch_weights_have_their_names() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 64))
+    x = torch.randn(3, 64)
+    vm = rx.VirtualMachine(rx.build(from_exported_program(torch.export.export(net, (x,)))))
+    vm["main"](x)
+    torch.manual_seed(1)
+    for p in net.parameters():
+        torch.nn.init.normal_(p)
+    assert set(vm.params()) == set(net.state_dict())
+    vm.set_params(net.state_dict())
+    np.testing.assert_allclose(vm["main"](x)[0], net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
