@@ -41,6 +41,8 @@ from relax2xla.ir.mesh import DeviceMesh as DeviceMesh
 from relax2xla.ir.mesh import Placement as Placement
 from relax2xla.ir.module import IRModule as IRModule
 from relax2xla.ir.op import Op as Op
+from relax2xla.ir.serial import load_json as load_json
+from relax2xla.ir.serial import save_json as save_json
 from relax2xla.ir.struct_info import FuncStructInfo as FuncStructInfo
 from relax2xla.ir.struct_info import ObjectStructInfo as ObjectStructInfo
 from relax2xla.ir.struct_info import PrimStructInfo as PrimStructInfo

@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+
+class Node:
+    """Copies and pickles of everything that IR is made of; see ``relax2xla.ir.serial``."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        from relax2xla.ir.serial import shallow_copy
+
+        return shallow_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        from relax2xla.ir.serial import deep_copy
+
+        return deep_copy(self, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from relax2xla.ir.serial import pickled
+
+        return pickled(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +60,7 @@ class Span:
         return f"{own} [{inner}]" if own and inner else own or inner or "unknown location"
 
 
-class Attrs(Mapping[str, Any]):
+class Attrs(Node, Mapping[str, Any]):
     """An immutable mapping of attributes; ``attrs.axis`` is ``attrs["axis"]``.
 
     Values are plain Python values: bool, int, float, str, None, tuples, nested :class:`Attrs`,
@@ -66,9 +87,6 @@ class Attrs(Mapping[str, Any]):
 
     def __setattr__(self, key: str, value: object) -> None:
         raise AttributeError(f"attributes are immutable; build a new Attrs to change {key!r}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Attrs, (self._items,))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)

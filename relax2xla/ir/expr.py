@@ -17,7 +17,7 @@ import numpy.typing as npt
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name, is_integer, limits, numpy_dtype
 from relax2xla.errors import StructInfoError, TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Span
 from relax2xla.ir.struct_info import (
     Dims,
     FuncStructInfo,
@@ -32,7 +32,7 @@ from relax2xla.ir.struct_info import (
 from relax2xla.tir import Dim
 
 
-class Id:
+class Id(Node):
     """Identity of a variable, stable over all passes; two Ids may share their name hint."""
 
     __slots__ = ("name_hint",)
@@ -42,7 +42,7 @@ class Id:
         self.name_hint = name_hint
 
 
-class Expr:
+class Expr(Node):
     """Base class of all Relax expressions."""
 
     __slots__ = ("span", "struct_info_")
@@ -210,6 +210,8 @@ class Constant(Expr):
         self, data: Any, struct_info: StructInfo | None = None, span: Span | None = None
     ) -> None:
         self.data = data if isinstance(data, np.ndarray) else np.asarray(data)
+        if not self.data.dtype.isnative:
+            self.data = self.data.astype(self.data.dtype.newbyteorder("="))
         if struct_info is None:
             struct_info = TensorStructInfo.make(self.data.shape, dtype_name(self.data.dtype))
         self.struct_info_ = struct_info
@@ -395,7 +397,7 @@ class If(Expr):
             self.struct_info_ = struct_info_lca(a, b)
 
 
-class Binding:
+class Binding(Node):
     """Base class of bindings."""
 
     __slots__ = ("span", "value", "var")
@@ -435,7 +437,7 @@ class MatchCast(Binding):
         return f"{self.var!r} = match_cast({self.value!r}, {self.struct_info})"
 
 
-class BindingBlock:
+class BindingBlock(Node):
     """Bindings in order; they may have side effects."""
 
     __slots__ = ("bindings", "span")

@@ -6,7 +6,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
 from relax2xla.errors import TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node
 from relax2xla.ir.expr import Expr, Function, GlobalVar, script_of, show_of
 from relax2xla.tir import PrimFunc
 
@@ -16,7 +16,7 @@ Functions = (
 )
 
 
-class IRModule:
+class IRModule(Node):
     """Functions by GlobalVar, in order. ``mod["main"]`` looks up by name.
 
     Adding a function updates the struct info of its GlobalVar. Passes give new modules; the one

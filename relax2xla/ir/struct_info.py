@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError
-from relax2xla.ir.base import Span, VDevice
+from relax2xla.ir.base import Node, Span, VDevice
 from relax2xla.tir import Dim
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Dims = tuple[Dim, ...]
 
 
-class StructInfo:
+class StructInfo(Node):
     """Base class of all struct infos."""
 
     __slots__ = ("span",)

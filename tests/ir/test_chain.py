@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from relax2xla import op, tir
 from relax2xla.analysis import (
     all_vars,
     check_well_formed,
@@ -12,28 +11,10 @@ from relax2xla.analysis import (
     post_order_visit,
     remove_all_unused,
 )
-from relax2xla.builder import BlockBuilder
-from relax2xla.ir import Call, Constant, Expr, IRModule, TensorStructInfo, Var, const
+from relax2xla.ir import Expr, const
 from relax2xla.ir.equal import assert_structural_equal, structural_hash
 from relax2xla.ir.rewrite import rewrite_function
-
-COUNT = 100_000
-
-
-def chain(one: Constant) -> IRModule:
-    n = tir.Var("n")
-    info = TensorStructInfo((n, 4))
-    x = Var("x", info)
-    add = op.add(x, one).op
-    bb = BlockBuilder()
-    with bb.function("main", [x]):
-        with bb.dataflow():
-            y: Expr = x
-            for _ in range(COUNT):
-                y = bb.emit(Call(add, [y, one], struct_info=info))
-            y = bb.emit_output(y)
-        bb.emit_func_output(y)
-    return bb.get()
+from tests.ir.chains import COUNT, chain
 
 
 def test_a_long_chain() -> None:
