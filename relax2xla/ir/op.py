@@ -78,8 +78,12 @@ def as_shape_operand(value: Any) -> Expr:
         return value
     if isinstance(value, int | np.integer | tir.PrimExpr):
         return ShapeExpr((value,))
-    if isinstance(value, Iterable):
-        return ShapeExpr(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        dims: list[Any] = list(value)
+        for d in dims:
+            if not isinstance(d, int | np.integer | tir.PrimExpr | PrimValue):
+                raise TypeError(f"a dimension must be an integer or symbolic; got {_shown(d)}")
+        return ShapeExpr(dims)
     raise TypeError(f"expected a shape; got {type(value).__name__} {value!r}")
 
 
@@ -118,6 +122,53 @@ def as_dtype(value: Any) -> str | None:
     return None if value is None or value in ("", "void") else dtype_name(value)
 
 
+def as_int(value: Any) -> int:
+    """An integer."""
+    if isinstance(value, tir.IntImm):
+        return value.value
+    if isinstance(value, PrimValue):
+        return as_int(value.value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"expected an integer; got {_shown(value)}") from None
+
+
+def as_float(value: Any) -> float:
+    """A number, as a float."""
+    if isinstance(value, PrimValue):
+        value = value.value
+    if isinstance(value, tir.IntImm | tir.FloatImm):
+        value = value.value
+    if isinstance(value, int | float | np.integer | np.floating):
+        return float(value)
+    raise TypeError(f"expected a number; got {_shown(value)}")
+
+
+def as_bool(value: Any) -> bool:
+    """A truth value; 0 and 1 are two."""
+    if isinstance(value, tir.IntImm):
+        value = value.value
+    if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"expected True or False; got {_shown(value)}")
+
+
+def as_str(value: Any) -> str:
+    """A string."""
+    if isinstance(value, StringImm):
+        return value.value
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"expected a string; got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: numbers and strings as they are, else the name of the type."""
+    plain = isinstance(value, int | float | str | tuple | list | tir.PrimExpr)
+    return f"{type(value).__name__} {value!r}" if plain else type(value).__name__
+
+
 def _keep(value: Any) -> Any:
     return value
 
@@ -125,6 +176,8 @@ def _keep(value: Any) -> Any:
 EXPR = Kind(True, _keep)
 OPTIONAL_EXPR = Kind(True, _keep)
 ATTR = Kind(False, _keep)
+PLAIN: dict[Any, Callable[[Any], Any]] = {int: as_int, float: as_float, bool: as_bool, str: as_str}
+"""How attributes annotated with a type of Python are converted; with ``| None``, None stays."""
 TupleLike = Annotated[Any, Kind(True, as_tuple_operand)]
 ShapeLike = Annotated[Any, Kind(True, as_shape_operand)]
 PrimLike = Annotated[Any, Kind(True, as_prim_operand)]
@@ -148,6 +201,17 @@ class Param:
         return self.default is inspect.Parameter.empty and not self.variadic
 
 
+def _plain(hint: Any) -> Kind:
+    """An attribute that is a type of Python, or that and None; any other is kept as it is."""
+    if hint in PLAIN:
+        return Kind(False, PLAIN[hint])
+    choices = [c for c in typing.get_args(hint) if c is not type(None)]
+    if len(choices) == 1 and len(typing.get_args(hint)) == 2 and choices[0] in PLAIN:
+        convert = PLAIN[choices[0]]
+        return Kind(False, lambda value: None if value is None else convert(value))
+    return ATTR
+
+
 def _param(name: str, parameter: inspect.Parameter, hint: Any) -> Param:
     variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
     kind = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Kind)), None)
@@ -157,7 +221,7 @@ def _param(name: str, parameter: inspect.Parameter, hint: Any) -> Param:
         elif set(typing.get_args(hint)) == {Expr, type(None)}:
             kind = OPTIONAL_EXPR
         else:
-            kind = ATTR
+            kind = _plain(hint)
     return Param(name, kind, parameter.default, variadic)
 
 
@@ -231,7 +295,14 @@ class Op(Expr, Generic[P]):
             raise TypeError(f"{self.name}{self.signature}: {e}") from None
         bound.apply_defaults()
         if self.sugar is not None:
-            bound.arguments.update(self.sugar(*bound.args, **bound.kwargs))
+            self._want_values(bound.arguments)
+            try:
+                bound.arguments.update(self.sugar(*bound.args, **bound.kwargs))
+            except TVMError:
+                raise
+            except (TypeError, AttributeError, ValueError) as e:
+                # What cannot be written shorter is none of the accepted forms.
+                raise OpError(f"{self.name}{self.signature}: {e}") from e
         operands: list[Expr] = []
         attrs: dict[str, Any] = {}
         missing = None
@@ -258,8 +329,19 @@ class Op(Expr, Generic[P]):
     def _convert(self, p: Param, value: Any) -> Any:
         try:
             return p.kind.convert(value)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, AttributeError) as e:
             raise OpError(f"{self.name}: parameter `{p.name}`: {e}") from None
+
+    def _want_values(self, given: Mapping[str, Any]) -> None:
+        """OpError unless what stands for a tensor is an expression, a number or an array."""
+        for p in self.params:
+            value = given[p.name]
+            if p.kind is EXPR and not isinstance(value, Expr | int | float | str | np.generic):
+                if not isinstance(value, np.ndarray | tir.PrimExpr | tuple | list):
+                    raise OpError(
+                        f"{self.name}: `{p.name}` must be a Relax expression or a number; "
+                        f"got {type(value).__name__}"
+                    )
 
     def _scalars(self, operands: Sequence[Any]) -> list[Expr]:
         """Python numbers and arrays among the operands as constants of the tensors' dtype."""
@@ -315,7 +397,8 @@ class Op(Expr, Generic[P]):
                 raise OpError(f"{self.name}: the attribute `{p.name}` is missing")
             else:
                 value = self._convert(p, p.default)
-            if positional:
+            keyword = self.signature.parameters[p.name].kind is inspect.Parameter.KEYWORD_ONLY
+            if positional and not keyword:
                 args.append(value)
             else:
                 kwargs[p.name] = value

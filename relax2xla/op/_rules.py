@@ -110,6 +110,11 @@ def same_dim(a: Dim, b: Dim) -> bool:
     return a == b if isinstance(a, int) and isinstance(b, int) else tir.can_prove_equal(a, b)
 
 
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are numbers and different."""
+    return isinstance(a, int) and isinstance(b, int) and a != b
+
+
 def fold(dim: Dim | tir.PrimExpr) -> Dim:
     """A dimension in normal form."""
     return dim if isinstance(dim, int) else tir.as_dim(tir.simplify(dim))

@@ -6,7 +6,6 @@ Sources: TVM Relax v0.20 for names and inference, numpy for values. Axes may be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,30 +13,26 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
-from relax2xla.ir.op import AxesLike, IntsLike, ShapeLike, TupleLike, op
+from relax2xla.ir.op import AxesLike, IntsLike, ShapeLike, op
 from relax2xla.ir.struct_info import (
     Dims,
     StructInfo,
     TensorStructInfo,
-    TupleStructInfo,
     show,
 )
 from relax2xla.op import _lower
 from relax2xla.op._lower import (
     broadcast_in_dim,
-    concatenate,
     convert,
     dtype_of,
     elements,
     hlo,
     reduce,
     shape_of,
-    slice_axis,
     static,
 )
 from relax2xla.op._rules import (
-    common_dtype,
-    fields_of,
+    differ,
     fold,
     known_shape,
     literal_dims,
@@ -46,7 +41,6 @@ from relax2xla.op._rules import (
     product,
     same_dim,
     tensor,
-    want_fields,
     want_shape,
     want_tensor,
 )
@@ -56,11 +50,6 @@ from relax2xla.tir import Dim
 def _like_shape(x: TensorStructInfo, shape: Expr) -> TensorStructInfo:
     """``x`` in the shape that a shape operand holds."""
     return TensorStructInfo(known_shape(shape), x.dtype, x.vdevice)
-
-
-def _differ(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are provably different."""
-    return isinstance(a, int) and isinstance(b, int) and a != b
 
 
 # ---- one shape to another
@@ -77,7 +66,7 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> StructInfo:
     if info.dims is not None and target.values is not None:
         for i in range(1, len(info.dims) + 1):
             own, new = info.dims[-i], target.values[-i]
-            if own != 1 and _differ(own, new):
+            if own != 1 and differ(own, new):
                 raise OpError(f"{show(info)} cannot be broadcast to {show(target)}: axis -{i}")
     return _like_shape(info, shape)
 
@@ -297,213 +286,6 @@ def _(data: Expr, axis: IntsLike) -> Expr:
     return hlo("reverse", data, dimensions=norm_axes(axis, len(shape_of(data))))
 
 
-# ---- several tensors to one, one to several
-def _tensors(tensors: Expr, what: str) -> tuple[list[TensorStructInfo], str, int]:
-    """Struct infos of a tuple operand of tensors, their dtype and their rank (-1 unknown)."""
-    infos: list[TensorStructInfo] = []
-    for i, f in enumerate(want_fields(tensors, "tensors")):
-        if not isinstance(f, TensorStructInfo):
-            raise OpError(f"{what}: field {i} of `tensors` must be a tensor; got {show(f)}")
-        infos.append(f)
-    if not infos:
-        raise OpError(f"{what} needs at least one tensor")
-    dtype = common_dtype(infos, [f"tensors[{i}]" for i in range(len(infos))])
-    ranks = {i.ndim for i in infos if i.ndim != -1}
-    if len(ranks) > 1:
-        raise OpError(f"{what}: the tensors must have one rank; got {sorted(ranks)}")
-    return infos, dtype, ranks.pop() if ranks else -1
-
-
-def _joint(infos: Sequence[TensorStructInfo], skip: int | None, what: str) -> Dims | None:
-    """The common dimensions of tensors (that of axis ``skip`` is the first's), None if open."""
-    shapes = [i.dims for i in infos if i.dims is not None]
-    if not shapes:
-        return None
-    known = len(shapes) == len(infos)
-    for axis in range(len(shapes[0])):
-        for s in shapes[1:]:
-            if axis != skip and not same_dim(s[axis], shapes[0][axis]):
-                if _differ(s[axis], shapes[0][axis]):
-                    raise OpError(
-                        f"{what}: the tensors differ in dimension {axis}: "
-                        f"{shapes[0][axis]} and {s[axis]}"
-                    )
-                known = False
-    return shapes[0] if known else None
-
-
-@op("relax.concat")
-def concat(tensors: TupleLike, axis: int | None = 0) -> StructInfo:
-    """Tensors one after the other along an axis; ``axis=None`` is for tensors of rank 1.
-
-    tensors: a tuple of tensors of one dtype and rank that differ in ``axis`` only
-    result: the sum of their sizes along ``axis``, their dtype
-    """
-    infos, dtype, ndim = _tensors(tensors, "concat")
-    if axis is None:
-        if ndim not in (-1, 1):
-            raise OpError(f"concat: axis=None is for tensors of rank 1; got rank {ndim}")
-        ndim = 1
-    if ndim == -1:
-        return tensor(None, dtype, like=infos[0])
-    at = norm_axis(axis or 0, ndim)
-    dims = _joint(infos, at, "concat")
-    if dims is None:
-        return tensor(None, dtype, ndim, infos[0])
-    total: Dim = 0
-    for i in infos:
-        total = total + (i.dims or dims)[at]
-    return tensor((*dims[:at], fold(total), *dims[at + 1 :]), dtype, like=infos[0])
-
-
-@concat.legalize
-def _(tensors: TupleLike, axis: int | None = 0) -> Expr:
-    parts = fields_of(tensors)
-    return concatenate(parts, norm_axis(axis or 0, len(shape_of(parts[0]))))
-
-
-@op("relax.stack")
-def stack(tensors: TupleLike, axis: int = 0) -> StructInfo:
-    """Tensors one after the other along a new axis.
-
-    tensors: a tuple of tensors of one dtype and shape; axis: the new axis in the result
-    result: their shape with their number at ``axis``, their dtype
-    """
-    infos, dtype, ndim = _tensors(tensors, "stack")
-    if ndim == -1:
-        return tensor(None, dtype, like=infos[0])
-    at = norm_axis(axis, ndim + 1)
-    dims = _joint(infos, None, "stack")
-    if dims is None:
-        return tensor(None, dtype, ndim + 1, infos[0])
-    return tensor((*dims[:at], len(infos), *dims[at:]), dtype, like=infos[0])
-
-
-@stack.legalize
-def _(tensors: TupleLike, axis: int = 0) -> Expr:
-    parts = fields_of(tensors)
-    shape = shape_of(parts[0])
-    at = norm_axis(axis, len(shape) + 1)
-    return concatenate([_lower.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts], at)
-
-
-def _cuts(indices_or_sections: Any, size: Dim) -> list[tuple[Dim, Dim]] | None:
-    """(start, length) of the parts of a split."""
-    if isinstance(indices_or_sections, int | np.integer):
-        count = int(indices_or_sections)
-        if count < 1:
-            raise OpError(f"split: the number of sections must be positive; got {count}")
-        step = fold((size + count - 1) // count)
-        if isinstance(size, int) and isinstance(step, int):
-            starts = [min(i * step, size) for i in range(count + 1)]
-            return [(a, b - a) for a, b in pairwise(starts)]
-        last = fold(size - step * (count - 1))
-        lengths = [step] * (count - 1) + [last]
-        return [(fold(step * i), n) for i, n in enumerate(lengths)]
-    marks: list[Dim] = [tir.as_dim(i) for i in indices_or_sections]
-    parts: list[tuple[Dim, Dim]] = []
-    for start, end in zip([0, *marks], [*marks, size], strict=True):
-        if isinstance(start, int) and isinstance(end, int) and isinstance(size, int):
-            a = min(max(start + size if start < 0 else start, 0), size)
-            b = min(max(end + size if end < 0 else end, 0), size)
-            parts.append((a, max(b - a, 0)))
-        elif end is size:
-            parts.append((start, fold(tir.max(size - start, 0))))
-        else:
-            length = fold(tir.max(tir.min(end, size) - tir.min(start, size), 0))
-            parts.append((start, length))
-    return parts
-
-
-@op("relax.split")
-def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
-    """``x`` cut into parts along an axis.
-
-    A number is how many parts: each of ``ceil(size / n)``, the last ones shorter. A list holds the
-    positions before which ``x`` is cut, as in ``numpy.split``.
-
-    x: (*s), any dtype
-    result: a tuple of tensors of dtype of ``x``; ``x`` itself (no tuple) for one section
-    """
-    info = want_tensor(x, "x")
-    whole = isinstance(indices_or_sections, int | np.integer)
-    if whole and indices_or_sections == 1:
-        return info
-    count = int(indices_or_sections) if whole else len(indices_or_sections) + 1
-    if whole and count < 1:
-        raise OpError(f"split: the number of sections must be positive; got {count}")
-    at = norm_axis(axis, info.ndim) if info.ndim != -1 else 0
-    if info.dims is None:
-        return TupleStructInfo([tensor(None, info.dtype, info.ndim, info)] * count)
-    parts = _cuts(indices_or_sections, info.dims[at]) or []
-    return TupleStructInfo(
-        [
-            tensor((*info.dims[:at], length, *info.dims[at + 1 :]), info.dtype, like=info)
-            for _, length in parts
-        ]
-    )
-
-
-@split.shorthand
-def _(x: Expr, indices_or_sections: Any, axis: int = 0) -> Mapping[str, Any]:
-    if isinstance(indices_or_sections, Iterable):
-        items: Iterable[Any] = indices_or_sections
-        return {"indices_or_sections": tuple(tir.as_dim(i) for i in items)}
-    if isinstance(indices_or_sections, tir.IntImm):
-        return {"indices_or_sections": indices_or_sections.value}
-    return {}
-
-
-@split.legalize
-def _(x: Expr, indices_or_sections: Any, axis: int = 0) -> Expr:
-    shape = shape_of(x)
-    at = norm_axis(axis, len(shape))
-    if indices_or_sections == 1:
-        return x
-    parts = _cuts(indices_or_sections, shape[at]) or []
-    return Tuple(
-        [
-            slice_axis(x, at, start, start + length)
-            for start, length in (static(p, "a position of `split`") for p in parts)
-        ]
-    )
-
-
-@op("relax.meshgrid")
-def meshgrid(tensors: TupleLike, indexing: str = "ij") -> StructInfo:
-    """The coordinates of a grid, one tensor an axis.
-
-    tensors: a tuple of vectors of one dtype; indexing: "ij" (matrix order) or "xy" (the first two
-    axes of the results are swapped, as in numpy)
-    result: a tuple of as many tensors, of the grid's shape
-    """
-    infos, dtype, _ = _tensors(tensors, "meshgrid")
-    if indexing not in ("ij", "xy"):
-        raise OpError(f'`indexing` must be "ij" or "xy"; got {indexing!r}')
-    for i in infos:
-        if i.ndim not in (-1, 0, 1):
-            raise OpError(f"meshgrid takes vectors; got {show(i)}")
-    sizes = [(i.dims[0] if i.dims else 1) for i in infos if i.dims is not None]
-    if len(sizes) < len(infos):
-        return TupleStructInfo([tensor(None, dtype, len(infos), infos[0])] * len(infos))
-    if indexing == "xy":
-        sizes[:2] = reversed(sizes[:2])
-    return TupleStructInfo([tensor(tuple(sizes), dtype, like=infos[0])] * len(infos))
-
-
-@meshgrid.legalize
-def _(tensors: TupleLike, indexing: str = "ij") -> Expr:
-    parts = fields_of(tensors)
-    parts = [_lower.reshape(p, (elements(shape_of(p)),)) for p in parts]
-    axes = list(range(len(parts)))
-    if indexing == "xy":
-        axes[:2] = reversed(axes[:2])
-    shape = [0] * len(parts)
-    for p, axis in zip(parts, axes, strict=True):
-        shape[axis] = shape_of(p)[0]
-    return Tuple([broadcast_in_dim(p, shape, [a]) for p, a in zip(parts, axes, strict=True)])
-
-
 # ---- repetition
 @op("relax.repeat")
 def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
@@ -580,7 +362,7 @@ def _check_collapse(info: TensorStructInfo, target: Dims) -> None:
     if len(target) > len(info.dims):
         raise OpError(f"{show(info)} cannot be collapsed to {target}, which has more axes")
     for i in range(1, len(target) + 1):
-        if target[-i] != 1 and _differ(target[-i], info.dims[-i]):
+        if target[-i] != 1 and differ(target[-i], info.dims[-i]):
             raise OpError(f"{show(info)} cannot be collapsed to {target}: axis -{i} differs")
 
 
