@@ -149,7 +149,22 @@ def truncmod(a: int, b: int) -> int:
     return a - b * truncdiv_int(a, b)
 
 
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an array."""
+    return tuple(value.shape)
+
+
+def tensor_to_shape(value: Any) -> tuple[int, ...]:
+    """The values of a vector of integers."""
+    return tuple(int(v) for v in value)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "vm.builtin.shape_of": shape_of,
+    "vm.builtin.tensor_to_shape": tensor_to_shape,
+    "vm.builtin.reshape": lambda value, shape: value.reshape(shape),
+    "vm.builtin.read_if_cond": bool,
+    "vm.builtin.null_value": lambda: None,
     "vm.builtin.make_closure": make_closure,
     "vm.builtin.match": match,
     "vm.builtin.check_dim": check_dim,

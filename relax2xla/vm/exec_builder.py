@@ -63,16 +63,15 @@ class ExecBuilder:
         self._rows: list[FunctionRow] = []
         self._index: dict[str, int] = {}
         self._constants: list[Any] = []
+        self._known_constants: dict[Any, Const] = {}
         self._open: FunctionRow | None = None
         self._body: list[Instruction] = []
-        self._registers = 0
 
     # -- operands
 
     def r(self, idx: int) -> Reg:
         """Register ``idx``."""
-        self._count(idx)
-        return Reg(idx)
+        return Reg(self._checked(idx))
 
     def imm(self, value: float | str | None) -> Imm:
         """A number, a string or nothing, in the instruction."""
@@ -97,9 +96,16 @@ class ExecBuilder:
         return VM_STATE
 
     def convert_constant(self, const: Any) -> Const:
-        """``const`` put into the pool: an array, number, string, dtype, shape or tuple of these."""
-        self._constants.append(_plain(const))
-        return Const(len(self._constants) - 1)
+        """``const`` put into the pool: an array, number, string, dtype, shape or tuple of these.
+
+        Equal constants are one.
+        """
+        value = _plain(const)
+        key = _identity(value)
+        if key not in self._known_constants:
+            self._known_constants[key] = Const(len(self._constants))
+            self._constants.append(value)
+        return self._known_constants[key]
 
     # -- functions
 
@@ -126,7 +132,10 @@ class ExecBuilder:
             raise ValueError(f"{func_name}: {num_inputs} inputs, but names {list(param_names)}")
         names = tuple(param_names) if param_names else tuple(f"p{i}" for i in range(num_inputs))
         known = self._index.get(func_name)
-        if known is not None and (self._rows[known].kind != "vm" or self._rows[known].body):
+        # A function may be called before it is written; then it was taken for a packed one.
+        if known is not None and (
+            self._rows[known].body or self._rows[known].kind not in ("vm", "packed")
+        ):
             raise BuilderError(f"there is a function {func_name!r} already")
         return VMFuncScope(self, FunctionRow(func_name, "vm", names, num_inputs))
 
@@ -134,13 +143,14 @@ class ExecBuilder:
         """Open a function (``with`` does this)."""
         if self._open is not None:
             raise BuilderError(f"the function {self._open.name!r} is still open")
-        self._open, self._body, self._registers = row, [], len(row.params)
+        self._open, self._body = row, []
 
     def end(self, keep: bool = True) -> None:
         """Close the open function (``with`` does this)."""
         row = self._scope()
         if keep:
-            made = FunctionRow(row.name, "vm", row.params, self._registers, tuple(self._body))
+            count, body = _renumbered(len(row.params), self._body)
+            made = FunctionRow(row.name, "vm", row.params, count, body)
             if row.name in self._index:
                 self._rows[self._index[row.name]] = made
             else:
@@ -159,7 +169,7 @@ class ExecBuilder:
             dst = None
         register = dst.index if isinstance(dst, Reg) else dst
         if register is not None:
-            self._count(register)
+            self._checked(register)
         self._body.append(Call(self._function_index(name), operands, register))
 
     def emit_ret(self, result: Any) -> None:
@@ -199,18 +209,17 @@ class ExecBuilder:
 
     def _arg(self, value: Any) -> Arg:
         if isinstance(value, Reg):
-            self._count(value.index)
-            return value
+            return self.r(value.index)
         if isinstance(value, Imm | Const | Func | Special):
             return value
         if isinstance(value, int) and not isinstance(value, bool):
             return self.r(value)
         return self.convert_constant(value)
 
-    def _count(self, register: int) -> None:
+    def _checked(self, register: int) -> int:
         if register < 0:
             raise ValueError(f"a register's number must not be negative; got {register}")
-        self._registers = max(self._registers, register + 1)
+        return register
 
     def _declare(self, row: FunctionRow) -> None:
         self._index[row.name] = len(self._rows)
@@ -224,6 +233,38 @@ class ExecBuilder:
                 kind: Kind = "builtin" if name.startswith("vm.builtin.") else "packed"
                 self._declare(FunctionRow(name, kind))
         return self._index[name]
+
+
+def _renumbered(params: int, body: Sequence[Instruction]) -> tuple[int, tuple[Instruction, ...]]:
+    """The instructions with registers numbered in order of appearance, and how many there are."""
+    numbers = {i: i for i in range(params)}
+
+    def renamed(arg: Arg) -> Any:
+        return Reg(numbers.setdefault(arg.index, len(numbers))) if isinstance(arg, Reg) else arg
+
+    made: list[Instruction] = []
+    for ins in body:
+        match ins:
+            case Call():
+                args = tuple(map(renamed, ins.args))
+                dst = None if ins.dst is None else renamed(Reg(ins.dst)).index
+                made.append(Call(ins.func, args, dst, ins.span))
+            case Ret():
+                made.append(Ret(renamed(ins.result)))
+            case If():
+                made.append(If(renamed(ins.cond), ins.false_offset, ins.span))
+            case Goto():
+                made.append(ins)
+    return len(numbers), tuple(made)
+
+
+def _identity(value: Any) -> Any:
+    """What is equal for equal constants alone."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.name, value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        return tuple(map(_identity, value))
+    return (type(value), repr(value))
 
 
 def _plain(value: Any) -> Any:

@@ -52,7 +52,6 @@ class Interpreter:
             "vm.builtin.call_dps": self._call_dps,
             "vm.builtin.call_inplace": self._call_inplace,
             "vm.builtin.invoke_with": lambda func, args: func(*args),
-            "vm.builtin.shape_of": lambda x: tuple(x.shape),
         }
 
     # -- linking
@@ -98,6 +97,8 @@ class Interpreter:
             found = bind_host(row.name, self.fetch, self.put)
         if found is None and row.name in INLINE:
             found = _inline(row.name)
+        # Programs may bring builtins of their own.
+        found = found or get_global_func(row.name, allow_missing=True)
         if found is None:
             raise RunError(f"this machine has no builtin {row.name!r}")
         return found

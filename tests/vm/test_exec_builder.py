@@ -223,3 +223,49 @@ def test_calls_with_wrong_arguments_between_good_ones() -> None:
     ]
     assert f(3, 4) == 7
     assert str(f.__signature__) == "(x, y)"
+
+
+def test_equal_constants_are_one() -> None:
+    ib = rx.ExecBuilder()
+    a = [ib.convert_constant(np.array([1, 2], d)) for d in ("int32", "int32", "int64")]
+    assert a[0] == a[1] != a[2]
+    assert ib.convert_constant("x") == ib.convert_constant("x")
+    assert ib.convert_constant((1, 2)) == ib.convert_constant(rx.ShapeExpr((1, 2)))
+    assert len({ib.convert_constant(v).index for v in ((1, 2), (1, 3), 1, 1.0, True)}) == 5
+
+
+def test_registers_are_numbered_in_order() -> None:
+    texts: list[str] = []
+    for first, second in ((100, 50), (2, 3)):
+        ib = rx.ExecBuilder()
+        with ib.function("f", num_inputs=2):
+            ib.emit_call("eb.add", [ib.r(0), ib.r(1)], ib.r(first))
+            ib.emit_call("eb.add", [ib.r(1), ib.r(first)], ib.r(second))
+            ib.emit_ret(ib.r(second))
+        texts.append(ib.get().as_text())
+    assert texts[0] == texts[1]
+
+
+def test_closures_and_functions_that_are_written_later() -> None:
+    ib = rx.ExecBuilder()
+    with ib.function("main", num_inputs=2):
+        ib.emit_call("vm.builtin.make_closure", [ib.f("lifted"), ib.r(0), ib.r(1)], ib.r(2))
+        ib.emit_ret(ib.r(2))
+    with ib.function("lifted", num_inputs=4):
+        ib.emit_call("eb.identity", [ib.r(i) for i in range(4)], ib.r(4))
+        ib.emit_ret(ib.r(4))
+    closure = run(ib, "main", 1, 2)
+    assert closure(3, 4) == (3, 4, 1, 2)
+
+
+def test_shapes() -> None:
+    ib = rx.ExecBuilder()
+    with ib.function("f", num_inputs=2):
+        ib.emit_call("vm.builtin.tensor_to_shape", [ib.r(1)], ib.r(2))
+        ib.emit_call("vm.builtin.reshape", [ib.r(0), ib.r(2)], ib.r(3))
+        ib.emit_call("vm.builtin.shape_of", [ib.r(3)], ib.r(4))
+        ib.emit_call("vm.builtin.make_tuple", [ib.r(3), ib.r(4)], ib.r(5))
+        ib.emit_ret(ib.r(5))
+    array, shape = run(ib, "f", np.arange(6), np.array([2, 3]))
+    np.testing.assert_array_equal(np.asarray(array), np.arange(6).reshape(2, 3))
+    assert shape == (2, 3)
