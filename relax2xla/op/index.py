@@ -38,6 +38,7 @@ from relax2xla.op._lower import (
     scalar,
     select,
     shape_of,
+    symbolic,
     take_slice,
     tensor_info,
 )
@@ -309,7 +310,7 @@ def _(
     slices = _slices(len(shape), axes, begin, end, strides)
     if slices is None:
         raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
-    if not known(*(d for s in slices for d in (s[1], s[2], shape[s[0]]))):
+    if symbolic(*shape, *(d for s in slices for d in s[1:3])):
         return _symbolic_slice(x, slices, assume_inbound)
     parts = [(0, d, 1) for d in shape]
     for axis, start, stop, stride in slices:

@@ -133,7 +133,7 @@ def _(
         return _split_and_permute(x, moved, factors, blank)
     # Any other map: each place reads the element that goes there, or the blank after the last.
     places = moved.places(shape).reshape(-1)
-    new = [int(d) for d in moved.map_shape(shape) if isinstance(d, int)]
+    new = static(moved.map_shape(shape))
     if len(np.unique(places)) != len(places):
         raise LegalizeError(f"layout_transform: {moved} sends two elements to one place")
     source = np.full(int(np.prod(new)), len(places), np.int64)

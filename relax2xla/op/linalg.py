@@ -10,6 +10,7 @@ from relax2xla.ir.op import DTypeLike, Op, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._einsum import contract_all, parse, result_dims
 from relax2xla.op._lower import (
+    broadcast_shapes,
     broadcast_to,
     contraction_dtype,
     convert,
@@ -78,8 +79,7 @@ def _matmul(x1: Expr, x2: Expr, out_dtype: DTypeLike = None) -> Expr:
         b = reshape(b, sb[-2:])
         return convert(dot_general(a, b, ([len(sa) - 1], [0]), ((), ()), result), dtype)
     # Here `b` has batch axes. A vector or a matrix on the left is broadcast along them.
-    info = broadcast_dims((sa[:-2], batch_b))
-    batch = tuple(d for d in info or () if isinstance(d, int))
+    batch = broadcast_shapes(sa[:-2], batch_b)
     a = broadcast_to(a, (*batch, *sa[-2:]))
     b = broadcast_to(b, (*batch, *sb[-2:]))
     axes = list(range(len(batch)))

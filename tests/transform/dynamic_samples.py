@@ -116,7 +116,7 @@ SAMPLES: dict[str, Sample] = {
         lambda x: op.layout_transform(x, index_map=lambda i, j: (i, j // 2, j % 2)),
     ),
     "log_add_exp": ((X, X), call("log_add_exp")),
-    "matmul": ((("n", 2, 4), (4, 5)), call("matmul")),
+    "matmul": ((("n", 2, 4), ("n", 4, "n")), call("matmul")),
     "max": ((X,), call("max", axis=0)),
     "mean": ((X,), call("mean", axis=0)),
     "median": ((X,), call("median", axis=[0])),
