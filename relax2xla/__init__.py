@@ -66,6 +66,7 @@ from relax2xla.runtime.registry import register_func as register_func
 
 if TYPE_CHECKING:
     from relax2xla import analysis as analysis
+    from relax2xla import dpl as dpl
     from relax2xla import expr_functor as expr_functor
     from relax2xla import frontend as frontend
     from relax2xla import importers as importers
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from relax2xla import transform as transform
     from relax2xla import vm as vm
     from relax2xla.builder import BlockBuilder as BlockBuilder
+    from relax2xla.dpl.binding_rewrite import DataflowBlockRewrite as DataflowBlockRewrite
     from relax2xla.expr_functor import ExprFunctor as ExprFunctor
     from relax2xla.expr_functor import PyExprMutator as PyExprMutator
     from relax2xla.expr_functor import PyExprVisitor as PyExprVisitor
@@ -96,6 +98,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BlockBuilder": "relax2xla.builder",
     "ExecBuilder": "relax2xla.vm.exec_builder",
+    "DataflowBlockRewrite": "relax2xla.dpl.binding_rewrite",
     "ExprFunctor": "relax2xla.expr_functor",
     "PyExprMutator": "relax2xla.expr_functor",
     "PyExprVisitor": "relax2xla.expr_functor",
@@ -109,6 +112,7 @@ _HOMES = {
 }
 _ROOMS = (
     "analysis",
+    "dpl",
     "expr_functor",
     "frontend",
     "importers",
