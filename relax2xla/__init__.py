@@ -67,14 +67,17 @@ from relax2xla.runtime.registry import register_func as register_func
 if TYPE_CHECKING:
     from relax2xla import analysis as analysis
     from relax2xla import dpl as dpl
+    from relax2xla import error as error
     from relax2xla import expr_functor as expr_functor
     from relax2xla import frontend as frontend
     from relax2xla import importers as importers
     from relax2xla import instrument as instrument
+    from relax2xla import nd as nd
     from relax2xla import op as op
     from relax2xla import runtime as runtime
     from relax2xla import script as script
     from relax2xla import stablehlo as stablehlo
+    from relax2xla import target as target
     from relax2xla import testing as testing
     from relax2xla import transform as transform
     from relax2xla import vm as vm
@@ -84,6 +87,16 @@ if TYPE_CHECKING:
     from relax2xla.expr_functor import PyExprMutator as PyExprMutator
     from relax2xla.expr_functor import PyExprVisitor as PyExprVisitor
     from relax2xla.importers.files import load as load
+    from relax2xla.op.intrinsic import call_builtin_with_ctx as call_builtin_with_ctx
+    from relax2xla.op.intrinsic import call_dps_packed as call_dps_packed
+    from relax2xla.op.intrinsic import call_inplace_packed as call_inplace_packed
+    from relax2xla.op.intrinsic import call_pure_packed as call_pure_packed
+    from relax2xla.op.intrinsic import call_tir as call_tir
+    from relax2xla.op.intrinsic import call_tir_inplace as call_tir_inplace
+    from relax2xla.op.intrinsic import call_tir_with_grad as call_tir_with_grad
+    from relax2xla.op.intrinsic import invoke_closure as invoke_closure
+    from relax2xla.op.intrinsic import invoke_pure_closure as invoke_pure_closure
+    from relax2xla.op.intrinsic import make_closure as make_closure
     from relax2xla.transform.export import to_stablehlo as to_stablehlo
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
     from relax2xla.vm.build import build as build
@@ -91,6 +104,7 @@ if TYPE_CHECKING:
     from relax2xla.vm.exec_builder import ExecBuilder as ExecBuilder
     from relax2xla.vm.executable import VMExecutable as VMExecutable
     from relax2xla.vm.machine import VirtualMachine as VirtualMachine
+    from relax2xla.vm.package import load_module as load_module
 
 __version__ = "0.1.0"
 
@@ -105,22 +119,38 @@ _HOMES = {
     "VMExecutable": "relax2xla.vm.executable",
     "VirtualMachine": "relax2xla.vm.machine",
     "build": "relax2xla.vm.build",
+    "call_builtin_with_ctx": "relax2xla.op.intrinsic",
+    "call_dps_packed": "relax2xla.op.intrinsic",
+    "call_inplace_packed": "relax2xla.op.intrinsic",
+    "call_pure_packed": "relax2xla.op.intrinsic",
+    "call_tir": "relax2xla.op.intrinsic",
+    "call_tir_inplace": "relax2xla.op.intrinsic",
+    "call_tir_with_grad": "relax2xla.op.intrinsic",
+    "invoke_closure": "relax2xla.op.intrinsic",
+    "invoke_pure_closure": "relax2xla.op.intrinsic",
+    "make_closure": "relax2xla.op.intrinsic",
+    "get_global_func": "relax2xla.runtime.registry",
+    "register_func": "relax2xla.runtime.registry",
     "compile": "relax2xla.vm.build",
     "get_pipeline": "relax2xla.transform.pipeline",
     "load": "relax2xla.importers.files",
+    "load_module": "relax2xla.vm.package",
     "to_stablehlo": "relax2xla.transform.export",
 }
 _ROOMS = (
     "analysis",
     "dpl",
+    "error",
     "expr_functor",
     "frontend",
     "importers",
     "instrument",
+    "nd",
     "op",
     "runtime",
     "script",
     "stablehlo",
+    "target",
     "testing",
     "transform",
     "vm",

@@ -43,3 +43,10 @@ def to_numpy(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(to_numpy(v) for v in value)
     return np.asarray(value)
+
+
+def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7) -> None:
+    """Raise AssertionError unless two arrays have the same shape and nearly the same values."""
+    left, right = np.asanyarray(to_numpy(actual)), np.asanyarray(to_numpy(desired))
+    np.testing.assert_allclose(left.shape, right.shape)
+    np.testing.assert_allclose(left, right, rtol=rtol, atol=atol, verbose=True)

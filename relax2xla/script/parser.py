@@ -161,7 +161,8 @@ class Parser(FunctionParser):
             if kind in ("Buffer", "match_buffer") and inside:
                 handle = f"{arg.arg}_handle"
                 params.append(tir.Var(handle, "handle"))
-                lines.append(f"{arg.arg} = {prefix}.match_buffer({handle}, {inside}")
+                rest = inside if '"' in inside else inside.replace("'", '"')
+                lines.append(f"{arg.arg} = {prefix}.match_buffer({handle}, {rest}")
             elif kind:
                 params.append(tir.Var(arg.arg, kind))
             else:

@@ -27,7 +27,11 @@ from relax2xla.script.metadata import ARRAY, CONSTANT, encode
 from relax2xla.script.names import Names
 
 # Calls that state their result as ``out_sinfo`` and whose callee may be a packed function's name.
-OUT_SINFO = frozenset({"relax.call_tir", "relax.call_dps_packed"})
+OUT_SINFO = frozenset(
+    f"relax.{n}" for n in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed")
+)
+# Those of them that state it well enough for TVM to leave the annotation out.
+UNANNOTATED = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 # Operators whose first operand, a packed function, is written as its name alone.
 CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
 # Operators whose format is a string value in TVM's text.
@@ -79,16 +83,6 @@ def show(node: Any, style: str | None = None, **options: Any) -> None:
     themes = {None: "ansi_dark", "ansi": "ansi_dark", "light": "xcode", "dark": "monokai"}
     theme = themes.get(style, style) or "ansi_dark"
     Console().print(Syntax(text, "python", theme=theme, background_color="default"))
-
-
-def script_tables(node: Any) -> tuple[str, dict[str, list[Any]]]:
-    """The text of ``node`` without its metadata section, and the tables that this would hold.
-
-    ``from_source(text, {"metadata": tables})`` gives the node back, with the same arrays.
-    """
-    printer = _Printer()
-    text = printer.text(node)
-    return text, printer.tables
 
 
 class _Printer(AnnotationPrinter):
@@ -272,13 +266,23 @@ class _Printer(AnnotationPrinter):
         attrs = dict(func.attrs)
         public = attrs.pop("global_symbol", None) == name
         self.line(f"@{prefix}.prim_func" + ("" if public else "(private=True)"))
-        params = ", ".join(f"{p.name}: {prefix}.{p.dtype}" for p in func.params)
+        lines = func.body.split("\n")
+        signature: list[str] = []
+        for p in func.params:
+            buffer = p.name.removesuffix("_handle")
+            start = f"{buffer} = {prefix}.match_buffer({p.name}, "
+            if buffer != p.name and lines[0].startswith(start) and lines[0].endswith(")"):
+                # A handle whose first use is its buffer is written as this buffer.
+                signature.append(f"{buffer}: {prefix}.Buffer({lines.pop(0)[len(start) :]}")
+            else:
+                signature.append(f"{p.name}: {prefix}.{p.dtype}")
+        params = ", ".join(signature)
         ret = "" if func.ret_type is None else f" -> {prefix}.{func.ret_type}"
         self.line(f"def {name}({params}){ret}:")
         with self.indented():
             if attrs:
                 self.line(f"{prefix}.func_attr({self.sorted_dict(attrs)})")
-            for line in func.body.split("\n"):
+            for line in lines:
                 self.line(line)
 
     def body(self, seq: ir.SeqExpr) -> None:
@@ -368,7 +372,7 @@ class _Printer(AnnotationPrinter):
         if info is None:
             return ""
         if isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
-            hide = not self.all_info or value.op.name in OUT_SINFO
+            hide = not self.all_info or value.op.name in UNANNOTATED
             if hide and value.struct_info_ == info:
                 return ""
         return f": {self.info(info)}"
@@ -463,9 +467,9 @@ class _Printer(AnnotationPrinter):
                         text = f"{self.relax('str')}({text})"
                     args.append([f"{p.name}={text}"])
             if node.sinfo_args and op.name in OUT_SINFO:
-                tir_vars = args[2:]
-                args[2:] = [[f"out_sinfo={self.out_sinfo(node.sinfo_args)}"]]
-                args += [["tir_vars=", *v] for v in tir_vars]
+                # As in TVM: operands, results, attributes, then the symbols of the callee.
+                args.insert(2, [f"out_sinfo={self.out_sinfo(node.sinfo_args)}"])
+                args += [["tir_vars=", *args.pop(3)] for _ in node.args[2:]]
         elif isinstance(op, ir.ExternFunc):
             start = [self.relax("call_packed")]
             args.insert(0, [quote(op.global_symbol)])

@@ -13,7 +13,7 @@ from relax2xla import ir, tir
 from relax2xla.errors import TVMError
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.op import Op
-from relax2xla.script.annotations import ANNOTATIONS, as_struct_info
+from relax2xla.script.annotations import ANNOTATIONS, Annotation, as_struct_info
 from relax2xla.script.markers import Decorator, Marker, Namespace
 
 
@@ -127,33 +127,25 @@ def _callee_first(name: str) -> Callable[..., ir.Call]:
 
 
 def _destination_passing(name: str) -> Callable[..., ir.Call]:
-    """``R.call_tir`` and ``R.call_dps_packed``: the result is stated as ``out_sinfo``."""
+    """``R.call_tir`` and its like: the result is stated as ``out_sinfo``, by annotations."""
 
-    def call(
-        func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None, *, span: Any = None
-    ) -> ir.Call:
-        operand = ir.ExternFunc(func) if isinstance(func, str) else func
-        operands = args if isinstance(args, ir.Tuple) else as_value(_as_tuple(args))
-        if out_sinfo is None:
-            raise TypeError(f"{name} needs out_sinfo, the struct info of its result")
-        if isinstance(out_sinfo, tuple | list):
-            info: ir.StructInfo = ir.TupleStructInfo([as_struct_info(i) for i in out_sinfo])
-        else:
-            info = as_struct_info(out_sinfo)
-        more = (
-            ()
-            if tir_vars is None
-            else (shape(tir_vars) if isinstance(tir_vars, tuple | list) else tir_vars,)
+    def call(*args: Any, **kwargs: Any) -> ir.Call:
+        from relax2xla.op import intrinsic
+
+        return getattr(intrinsic, name)(
+            *map(_struct_infos, args), **{k: _struct_infos(v) for k, v in kwargs.items()}
         )
-        return ir.Call(Op.get(name), [operand, operands, *more], None, [info], span)
 
     return call
 
 
-def _as_tuple(args: Any) -> tuple[Any, ...]:
-    if isinstance(args, ir.Expr) and not isinstance(args.struct_info_, ir.TupleStructInfo):
-        return (args,)
-    return tuple(args)
+def _struct_infos(value: Any) -> Any:
+    """``value`` with annotations as the struct info that they mean."""
+    if isinstance(value, Annotation):
+        return as_struct_info(value)
+    if isinstance(value, list) and any(isinstance(v, Annotation | ir.StructInfo) for v in value):
+        return [as_struct_info(v) for v in value]
+    return value
 
 
 def _function(thing: Any, **options: Any) -> Any:
@@ -181,7 +173,10 @@ _TABLE: Final[dict[str, Any]] = {
     "TupleGetItem": ir.TupleGetItem,
     "call_packed": packed,
     **{n: _callee_first(f"relax.{n}") for n in ("call_pure_packed", "call_inplace_packed")},
-    **{n: _destination_passing(f"relax.{n}") for n in ("call_tir", "call_dps_packed")},
+    **{
+        n: _destination_passing(n)
+        for n in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed")
+    },
     **{n: Marker(f"R.{n}") for n in ("dataflow", "output", "func_attr", "match_cast")},
 }
 

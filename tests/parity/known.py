@@ -30,12 +30,15 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "only TVM refuses",
-        r"module/call_tir$",
-        "the corpus writes a loop-level block that only some versions accept; here the body of a "
-        "T.prim_func is kept as its text",
+        r"module/call_tir(_inplace)?$",
+        "the body of a T.prim_func is kept as its text and not checked against the call",
     ),
     ("only TVM refuses", r"symbolic/prim_param$", "a parameter and a symbol may share a name here"),
-    ("only TVM refuses", r"symbolic/conv$", "TVM forgets a variable in the body after `w` is one"),
+    (
+        "only TVM refuses",
+        r"symbolic/conv$",
+        "`w` names a symbol and a variable",
+    ),
     ("only TVM refuses", r"structure/docstring$", "docstrings are accepted here"),
     (
         "only relax2xla refuses",
@@ -99,8 +102,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "other text",
         r"op_(static|symbolic)/image\.grid_sample\.",
-        "the layout of the grid: 0.25 reads (n, 2, h, w) without its check, here the size is "
-        "that of the grid's own height and width",
+        "the grid: 0.25 takes the size from axes 1 and 2, (n, h, w, 2), here from the last two, "
+        "(n, 2, h, w)",
     ),
     (
         "other text",
@@ -121,9 +124,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "other text",
         r"op_\w+/(flip|nn\.relu6|nn\.attention|image\.resize[23]d|image\.affine_grid|"
         r"grad\.take_backward|vision\.multibox_transform_loc|nn\.avg_pool3d|call_inplace_packed)\.",
-        "attributes: one axis as a list, relu6 as an operator of its own, numbers without T., "
-        "an empty region of interest, attributes that 0.20 lacks, the default of "
-        "count_include_pad in 3-D (False in the docs)",
+        "attributes: one number as a list or as a number, relu6 as an operator of its own, numbers "
+        "without T., an empty region of interest, attributes that other versions lack, the "
+        "default of count_include_pad in 3-D (False in the docs)",
     ),
 )
 KNOWN_PAIRS: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from relax2xla.errors import DiagnosticError
 from relax2xla.ir.equal import structural_equal, structural_hash
 from relax2xla.script import from_source
 from tests.parity import corpus
-from tests.parity.known import KNOWN_PAIRS, KNOWN_PROOFS, KNOWN_SIMPLIFIED, reason
+from tests.parity.known import KNOWN_PAIRS, KNOWN_PROOFS, KNOWN_SIMPLIFIED, reason, reasons
 
 HERE = Path(__file__).parent
 FACTS: dict[str, Any] = json.loads((HERE / "facts.json").read_text("utf-8"))
@@ -70,6 +70,11 @@ def test_text_is_that_of_tvm(category: str) -> None:
         if (v := verdicts()[n]) not in ("same text", "both refuse") and not reason(n, v)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_each_known_difference_is_one() -> None:
+    found = {reason(n, v) for n, v in verdicts().items()}
+    assert [why for _, why in reasons() if why not in found] == []
 
 
 def test_equality_is_that_of_tvm() -> None:

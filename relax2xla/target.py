@@ -1,0 +1,82 @@
+"""Compilation targets under the name of ``tvm.target``: a kind, its options, and a host."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from relax2xla.errors import TVMError
+from relax2xla.runtime.device import PLATFORMS
+
+# What XLA compiles for, by the names that programs written for TVM use.
+KINDS = tuple(PLATFORMS)
+
+
+class Target:
+    """``Target("llvm -mcpu=x")``, ``Target({"kind": "cuda", "arch": "sm_80"})``.
+
+    ``kind``: the first word; ``attrs``: the options, which XLA chooses for itself and which are
+    kept for programs that read them; ``host``: the target of the host's code, if it is stated.
+    Raises TVMError for a kind that XLA does not compile for and for options that are not
+    ``-name=value``.
+    """
+
+    __slots__ = ("attrs", "host", "kind")
+
+    def __init__(
+        self, target: str | Mapping[str, Any] | Target, host: str | Target | None = None
+    ) -> None:
+        if isinstance(target, Target):
+            kind, attrs = target.kind, target.attrs
+            host = target.host if host is None else host
+        elif isinstance(target, Mapping):
+            attrs = dict(target)
+            kind = str(attrs.pop("kind", ""))
+            host = attrs.pop("host", None) if host is None else host
+        elif target.lstrip().startswith("{"):
+            read = Target(_json(target), host)
+            kind, attrs, host = read.kind, read.attrs, read.host
+        else:
+            kind, attrs = _words(target)
+        if kind not in KINDS:
+            raise TVMError(f"unknown target kind {kind!r}; known: {', '.join(KINDS)}")
+        self.kind = kind
+        self.attrs: dict[str, Any] = dict(attrs)
+        self.host = None if host is None else Target(host)
+
+    def __str__(self) -> str:
+        options = (f"-{k}" if v is True else f"-{k}={v}" for k, v in self.attrs.items())
+        return " ".join([self.kind, *options])
+
+    def __repr__(self) -> str:
+        host = "" if self.host is None else f", host={str(self.host)!r}"
+        return f"Target({str(self)!r}{host})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Target):
+            return NotImplemented
+        mine, theirs = (self.kind, self.attrs, self.host), (other.kind, other.attrs, other.host)
+        return mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.kind, str(self)))
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as e:
+        raise TVMError(f"the target {text!r} is no JSON object: {e}") from None
+
+
+def _words(text: str) -> tuple[str, dict[str, Any]]:
+    kind, *options = shlex.split(text) or [""]
+    attrs: dict[str, Any] = {}
+    for option in options:
+        name, has_value, value = option.lstrip("-").partition("=")
+        if not option.startswith("-") or not name:
+            raise TVMError(f"the option {option!r} of the target {text!r} must be -name=value")
+        attrs[name] = value if has_value else True
+    return kind, attrs

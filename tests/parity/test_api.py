@@ -1,0 +1,85 @@
+"""The names of TVM's documentation, and the thin ones that belong to no other room."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import relax2xla
+from relax2xla.errors import DiagnosticError, TVMError
+from relax2xla.script import from_source
+from relax2xla.target import Target
+from tests.parity import api, corpus
+
+ENTRIES = list(api.entries())
+
+
+def test_each_name_is_present_or_explained() -> None:
+    absent = [e.name for e in ENTRIES if api.status(e)[0] == "absent"]
+    assert absent == []
+
+
+def test_names_that_programs_use() -> None:
+    absent: list[str] = []
+    for name, _ in api.used():
+        try:
+            api.find(api.home_of_used(name))
+        except LookupError:
+            if not api.later(name):
+                absent.append(name)
+    assert absent == []
+
+
+def test_target() -> None:
+    made = Target("cuda -arch=sm_80 -libs=cudnn", host="llvm")
+    assert (made.kind, made.attrs["arch"], str(made.host)) == ("cuda", "sm_80", "llvm")
+    assert Target(str(made)) == Target({"kind": "cuda", "arch": "sm_80", "libs": "cudnn"})
+    assert Target('{"kind": "llvm", "mcpu": "x"}') == Target("llvm -mcpu=x")
+    assert Target(made) == made
+    assert hash(Target(made)) == hash(made)
+    assert repr(made) == "Target('cuda -arch=sm_80 -libs=cudnn', host='llvm')"
+    for wrong in ("hexagon", "", "llvm mcpu=x", "{3", '{"mcpu": "x"}'):
+        with pytest.raises(TVMError, match=r"target"):
+            Target(wrong)
+
+
+def test_build_takes_a_target() -> None:
+    mod = from_source(
+        "@I.ir_module\nclass Module:\n    @R.function\n"
+        '    def main(x: R.Tensor((2,), "float32")):\n'
+        "        y = R.add(x, x)\n        return y\n"
+    )
+    executable = relax2xla.build(mod, Target("llvm"))
+    machine = relax2xla.VirtualMachine(executable, relax2xla.cpu())
+    result = machine["main"](relax2xla.nd.array(np.ones(2, "float32")))
+    relax2xla.testing.assert_allclose(result, [2.0, 2.0])
+    with pytest.raises(AssertionError):
+        relax2xla.testing.assert_allclose(result, [2.0, 2.5])
+
+
+def test_arrays() -> None:
+    held = np.arange(3)
+    made = relax2xla.nd.array(held)
+    held[0] = 7
+    assert made.tolist() == [0, 1, 2]
+    assert relax2xla.nd.array([1.5], relax2xla.cpu()).dtype == np.float64
+    assert relax2xla.nd.empty((2, 3), "bfloat16").shape == (2, 3)
+
+
+def test_error_classes_are_the_same() -> None:
+    assert relax2xla.error.TVMError is relax2xla.TVMError
+    assert relax2xla.error.OpNotImplemented is relax2xla.OpNotImplemented
+
+
+@pytest.mark.parametrize(
+    "program", [p for p in corpus.programs() if p.category == "wrong"], ids=lambda p: p.name
+)
+def test_wrong_programs_show_their_place(program: corpus.Program) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        from_source(program.text, filename="net.py")
+    place, _, shown, carets = str(caught.value).split("\n")[0], *str(caught.value).split("\n")[-3:]
+    line = int(re.match(r"net\.py:(\d+):\d+: ", place)[1])
+    assert shown.endswith(f"{line} | " + program.text.split("\n")[line - 1])
+    assert re.fullmatch(r" +\| +\^+", carets)
