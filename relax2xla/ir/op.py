@@ -104,12 +104,8 @@ def as_ints(value: Any) -> tuple[int, ...]:
     is of unknown shape (see :meth:`Op.infer_call`).
     """
     if isinstance(value, Iterable) and not isinstance(value, tir.PrimExpr):
-        return tuple(map(_as_int, value))
-    return (_as_int(value),)
-
-
-def _as_int(value: Any) -> Any:
-    return tir.as_dim(value) if isinstance(value, tir.PrimExpr) else operator.index(value)
+        return tuple(map(as_int, value))
+    return (as_int(value),)
 
 
 def as_axes(value: Any) -> tuple[int, ...] | None:
@@ -122,14 +118,17 @@ def as_dtype(value: Any) -> str | None:
     return None if value is None or value in ("", "void") else dtype_name(value)
 
 
-def as_int(value: Any) -> int:
-    """An integer."""
+def as_int(value: Any) -> Any:
+    """An integer; a symbolic one stays until the function is specialised."""
     if isinstance(value, tir.IntImm):
         return value.value
     if isinstance(value, PrimValue):
         return as_int(value.value)
+    if isinstance(value, tir.PrimExpr) and tir.free_vars(value):
+        return tir.as_dim(value)
+    plain: Any = value
     try:
-        return operator.index(value)
+        return operator.index(plain)
     except TypeError:
         raise TypeError(f"expected an integer; got {_shown(value)}") from None
 
@@ -433,8 +432,8 @@ class Op(Expr, Generic[P]):
     def _infer_symbolic(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StructInfo:
         """The result where attributes hold symbolic integers.
 
-        What the rule says of them counts; where it has to know their values, the result is a
-        tensor of unknown shape, whose dtype is that which the rule gives for other values.
+        What the rule says of them counts; where it has to know their values, results are tensors
+        of unknown shape, whose dtypes are those which the rule gives for other values.
         """
         rule: Callable[..., StructInfo] | None = self.infer
         assert rule is not None
@@ -442,7 +441,8 @@ class Op(Expr, Generic[P]):
             return rule(*args, **kwargs)
         except (TypeError, ValueError) as e:
             error = e
-        for guess in (0, 1):
+        found: list[StructInfo | None] = []
+        for guess in (0, 1, 2):
             try:
                 made = rule(
                     *(_guessed(a, guess) for a in args),
@@ -450,8 +450,11 @@ class Op(Expr, Generic[P]):
                 )
             except (TypeError, ValueError):
                 continue
-            if isinstance(made, TensorStructInfo):
-                return TensorStructInfo(None, made.dtype)
+            found.append(_shapeless(made))
+        # A tuple counts only if its length does not depend on the value.
+        several = len(found) > 1 or isinstance(next(iter(found), None), TensorStructInfo)
+        if several and found[0] is not None and all(f == found[0] for f in found):
+            return found[0]
         raise OpError(
             f"{self.name}: with a symbolic attribute the result cannot be told: {error}"
         ) from None
@@ -489,6 +492,16 @@ def _is_symbolic(value: Any) -> bool:
     if isinstance(value, tuple):
         return any(map(_is_symbolic, value))
     return isinstance(value, tir.PrimExpr) and bool(tir.free_vars(value))
+
+
+def _shapeless(info: StructInfo) -> StructInfo | None:
+    """``info`` without shapes; None for what is neither a tensor nor a tuple of them."""
+    if isinstance(info, TensorStructInfo):
+        return TensorStructInfo(None, info.dtype)
+    if not isinstance(info, TupleStructInfo):
+        return None
+    fields = [f for f in map(_shapeless, info.fields) if f is not None]
+    return TupleStructInfo(fields) if len(fields) == len(info.fields) else None
 
 
 def _guessed(value: Any, guess: int) -> Any:

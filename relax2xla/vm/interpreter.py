@@ -18,7 +18,7 @@ from relax2xla.runtime.registry import get_global_func
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.builtins import FUNCTIONS, INLINE
-from relax2xla.vm.bytecode import Code, FunctionRow
+from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
 from relax2xla.vm.codegen import Linked, vm_stack
 from relax2xla.vm.host import HOST, bind_host
 
@@ -240,11 +240,27 @@ class VMFunction:
         row = interpreter.code.functions[index]
         self.name = row.name
         self.param_names = row.params
-        self._interpreter = interpreter
+        self._interpreter, self._index = interpreter, index
         self._call = interpreter.function(index)
         self._inputs = row.inputs or (("object",),) * len(row.params)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
+
+    def regions(self) -> list[str]:
+        """Names of the XLA programs that the function may run, in order."""
+        code = self._interpreter.code
+        todo, seen, found = [self._index], {self._index}, dict[str, None]()
+        while todo:
+            row = code.functions[todo.pop(0)]
+            if row.kind == "xla":
+                found[row.name] = None
+            for ins in row.body:
+                named = [a.index for a in reads(ins) if isinstance(a, Func)]
+                if isinstance(ins, Call):
+                    named.append(ins.func)
+                todo += [n for n in named if n not in seen]
+                seen.update(named)
+        return list(found)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; arguments as for :class:`VirtualMachine`."""

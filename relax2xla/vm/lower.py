@@ -333,7 +333,8 @@ class _Lowerer:
                 case RegionStep():
                     self._region(step)
                 case DefineStep():
-                    self.cast(self.env[step.var], step.info, f"{self.name}: {step.var.name_hint}")
+                    # The region has checked the cast; what is left is to read the sizes.
+                    self._match(self.env[step.var], step.info, f"{self.name}: {step.var.name_hint}")
                 case HostStep():
                     ends = tail and last and seq.body is step.binding.var
                     if self._host(step, ends):

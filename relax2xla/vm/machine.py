@@ -102,10 +102,24 @@ class VirtualMachine:
         return self._functions[name]
 
     def warm(self, name: str, *infos: StructInfo) -> None:
-        """Compile ``name`` for arguments of these struct infos (none: a static function's own)."""
+        """Compile ``name`` for arguments of these struct infos (none: a static function's own).
+
+        Of bytecode the regions of static shapes are compiled; the others are when they are called.
+        """
         function = self[name]
         if isinstance(function, BoundFunction):
             function.warm(infos)
+            return
+        for region in function.regions():
+            bound = self._compiled(region)
+            if bound.entry.is_static:
+                bound.warm()
+
+    def invoke_closure(self, closure: Any, *args: Any) -> Any:
+        """Call a function value that a program returned."""
+        if not callable(closure):
+            raise TypeError(f"invoke_closure takes a closure; got {type(closure).__name__}")
+        return closure(*args)
 
     def set_params(self, params: Mapping[str, Any], strict: bool = True) -> None:
         """Use other weights from now on, by the source's names, without compiling again.
@@ -124,6 +138,11 @@ class VirtualMachine:
         self._store = store
         for function in bound:
             function.use_store(store)
+
+    def programs(self) -> dict[str, list[xla.Loaded]]:
+        """The programs that are loaded, by function and region."""
+        bound = {n: f for n, f in self._functions.items() if isinstance(f, BoundFunction)}
+        return {n: f.programs() for n, f in bound.items()}
 
     def params(self) -> dict[str, TensorStructInfo]:
         """The weights that ``set_params`` takes, by name."""
@@ -351,6 +370,10 @@ class BoundFunction:
             return
         key = self.key_of(infos)
         self._compile(key, self._infos(key))
+
+    def programs(self) -> list[xla.Loaded]:
+        """The programs that are loaded, one a call shape."""
+        return [loaded for loaded, _ in self._cache.values()]
 
     # -- weights
 

@@ -14,6 +14,7 @@ import relax2xla as rx
 from relax2xla.errors import AssertError, CallError, LegalizeError, TVMError
 from relax2xla.runtime import list_global_func_names, remove_global_func
 from relax2xla.script import from_source
+from relax2xla.vm.interpreter import VMFunction
 
 HEAD = "from tvm.script import ir as I, relax as R, tir as T\n@I.ir_module\nclass M:\n"
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -316,6 +317,16 @@ BY_VALUE = {
 }
 
 
+BY_VALUE["topk"] = (
+    """y = R.topk(x, k=a, axis=0, ret_type="both")
+        z = R.concat((R.take(y[0], y[1], axis=0), R.repeat(x, repeats=b, axis=0)))
+        return z""",
+    lambda x, a, b: np.concatenate(
+        [np.sort(x)[::-1][:a][np.clip(np.argsort(-x, kind="stable")[:a], 0, a - 1)], x.repeat(b)]
+    ),
+)
+
+
 @pytest.mark.parametrize("case", BY_VALUE)
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_values_become_shapes(case: str, dtype: str) -> None:
@@ -406,6 +417,17 @@ def test_casts_are_checked() -> None:
         vm["main"](x, np.ones((4, 1), "f"))
 
 
+def test_a_number_of_results_must_be_known() -> None:
+    with pytest.raises(TVMError, match="with a symbolic attribute the result cannot be told"):
+        parse("""
+    @R.function
+    def main(x: R.Tensor((6,), "float32"), s: R.Shape(["a"])):
+        a = T.int64()
+        y = R.split(x, indices_or_sections=a, axis=0)
+        return y
+    """)
+
+
 # ---- packed functions, effects, order
 def test_effects_keep_their_order(capsys: pytest.CaptureFixture[str]) -> None:
     ex, vm = build("""
@@ -492,6 +514,21 @@ def test_builtins_of_programs_get_the_machine() -> None:
     """)
     equal(vm["main"](X[0]), 2 * X[0])
     assert seen == [vm]
+
+
+def test_warm_compiles_the_static_regions() -> None:
+    text = CUTS["packed calls side by side"][0]
+    _, vm = build(text)
+    main = vm["main"]
+    assert isinstance(main, VMFunction)
+    assert main.regions() == ["main_region0", "main_region1"]
+    vm.warm("main")
+    compiled: list[str] = []
+    for name in main.regions():
+        bound = vm._compiled(name)  # pyright: ignore[reportPrivateUsage]
+        bound.program = lambda infos, name=name: compiled.append(name)  # pyright: ignore
+    equal(vm["main"](X), 2 * X + X * X)
+    assert not compiled
 
 
 def test_many_threads() -> None:
@@ -695,6 +732,9 @@ def test_closures() -> None:
     """)
     equal(vm["main"](X, 3 * X), -2 * X)
     closure = vm["make"](np.ones(4, "f"))
+    equal(vm.invoke_closure(closure, np.float32(2)), np.full(4, 4, "f"))
+    with pytest.raises(TypeError, match="takes a closure; got int"):
+        vm.invoke_closure(3)
     equal(closure(np.float32(2)), np.full(4, 4, "f"))
     equal(vm["again"](1, 1000), np.int64(1024))
 
