@@ -53,7 +53,7 @@ def symbols_allowed() -> bool:
 
 def known(*dims: Any) -> bool:
     """Whether all are integers, so that a rule may ask for their values."""
-    return all(isinstance(d, int | np.integer) for d in dims)
+    return not _SYMBOLIC.get() or not symbolic(*dims)
 
 
 def hlo(
@@ -120,7 +120,9 @@ def dtype_of(x: Expr) -> str:
 
 def tensor_info(shape: Sequence[int], dtype: str) -> TensorStructInfo:
     """Struct info of a tensor of this shape."""
-    return TensorStructInfo.make(tuple([d if type(d) is int else fold(d) for d in shape]), dtype)
+    if _SYMBOLIC.get():
+        shape = [d if type(d) is int else _folded(d) for d in shape]
+    return TensorStructInfo.make(tuple(shape), dtype)
 
 
 def full(shape: Sequence[int], value: Any, dtype: str) -> Expr:
