@@ -114,9 +114,9 @@ class OpNotImplemented(TVMError, NotImplementedError):
     ``error.report()`` the same as plain data (for ``json.dumps``).
     """
 
-    def __init__(self, message: str, gaps: Iterable[Gap] = ()) -> None:
+    def __init__(self, msg: str, gaps: Iterable[Gap] = ()) -> None:
         self.gaps = tuple(gaps)
-        lines = [message]
+        lines = [msg]
         for gap in self.gaps:
             where = ", ".join(gap.nodes[:4]) + (", ..." if len(gap.nodes) > 4 else "")
             line = f"  {gap.op} x{max(1, len(gap.nodes))}: {gap.reason}"

@@ -80,6 +80,17 @@ def test_wrong_programs_show_their_place(program: corpus.Program) -> None:
     with pytest.raises(DiagnosticError) as caught:
         from_source(program.text, filename="net.py")
     place, _, shown, carets = str(caught.value).split("\n")[0], *str(caught.value).split("\n")[-3:]
-    line = int(re.match(r"net\.py:(\d+):\d+: ", place)[1])
+    found = re.match(r"net\.py:(\d+):\d+: ", place)
+    assert found
+    line = int(found[1])
     assert shown.endswith(f"{line} | " + program.text.split("\n")[line - 1])
     assert re.fullmatch(r" +\| +\^+", carets)
+
+
+def test_calls_of_loop_level_functions_keep_their_text() -> None:
+    program = next(p for p in corpus.programs() if p.name == "module/call_tir_inplace")
+    text = from_source(program.text).script()
+    assert 'def copy(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):' in text
+    assert "inplace_indices=[0, -1])" in text
+    with pytest.raises(DiagnosticError, match="unexpected keyword argument 'place'"):
+        from_source(program.text.replace("inplace_indices", "place"))
