@@ -1,8 +1,8 @@
 """Random calls of (nearly) every operator that is lowered, compared with numpy or torch.
 
 A table gives for each operator how to call it, what numpy or torch makes of the same arrays, and
-which dtypes it takes. Hypothesis draws operators, shapes, dtypes and values; the results' dtypes and
-shapes are compared with what was inferred, too (by the harness).
+which dtypes it takes. Hypothesis draws operators, shapes, dtypes and values; the results' dtypes
+and shapes are compared with what was inferred, too (by the harness).
 """
 
 from __future__ import annotations
