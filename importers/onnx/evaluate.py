@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from relax2xla.builder import BlockBuilder
+from relax2xla.dtypes import is_float
 from relax2xla.errors import TVMError
 from relax2xla.importers.onnx.values import Array
 from relax2xla.ir import (
@@ -29,6 +30,9 @@ from relax2xla.ir.rewrite import post_order_deep
 
 # A loop may never end, which must not happen at import.
 _ENDLESS = frozenset({Op.get("relax.stablehlo.while_")})
+_DIVISIONS = frozenset(
+    Op.get(f"relax.{name}") for name in ("divide", "floor_divide", "mod", "floor_mod")
+)
 # Bindings and elements (of one value) of what is computed at import.
 BINDINGS = 256
 ELEMENTS = 1 << 16
@@ -81,7 +85,7 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
         inside: set[Var] = set()
         free: list[Var] = []
         for node in post_order_deep(value):
-            if isinstance(node, Call) and node.op in _ENDLESS:
+            if isinstance(node, Call) and (node.op in _ENDLESS or _may_divide_by_zero(node)):
                 return None
             if isinstance(node, Function):
                 inside.update(node.params)
@@ -100,6 +104,17 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
                 return None
             stack.append((node, bound, False))
     return order
+
+
+def _may_divide_by_zero(call: Call) -> bool:
+    """XLA's constant folding ends the process where it divides integers by zero."""
+    if call.op not in _DIVISIONS or len(call.args) < 2:
+        return False
+    divisor = call.args[1]
+    info = divisor.struct_info_
+    if isinstance(info, TensorStructInfo) and is_float(info.dtype):
+        return False
+    return not (isinstance(divisor, Constant) and bool(np.all(divisor.data)))
 
 
 def _small(info: TensorStructInfo) -> bool:

@@ -174,7 +174,7 @@ class Interpreter:
         for name in LEGACY & set(values):
             del values[name]
         if not domain and own is None:
-            folded = self.fold(node, inputs, values)
+            folded = self.fold(node, inputs, values, opset)
             if folded is not None:
                 return folded
         converter = find(domain, node.op_type, opset)
@@ -202,7 +202,7 @@ class Interpreter:
         return self.call(body, {**defaults, **given}, frame, inputs, node, label)
 
     def fold(
-        self, node: NodeProto, inputs: Sequence[Value | None], values: dict[str, Any]
+        self, node: NodeProto, inputs: Sequence[Value | None], values: dict[str, Any], opset: int
     ) -> list[Value | None] | None:
         """The values of a node whose inputs are all known, if they can be computed here."""
         hosts: list[Host | None] = []
@@ -210,6 +210,13 @@ class Interpreter:
             if v is not None and not (isinstance(v, Host) and v.fold):
                 return None
             hosts.append(v)
+        converter = find("", node.op_type, opset)
+        if converter is not None:
+            # What a node lacks is said by the converter; a folder takes well-formed nodes.
+            try:
+                converter.check([v is not None for v in inputs], list(values))
+            except Unsupported:
+                return None
         results = self.budget.fold(node.op_type, hosts, values)
         if results is None or len(results) != len(node.output):
             return None
@@ -313,6 +320,11 @@ class Interpreter:
             raise FileFormatError(
                 f"{label!r} calls {function.name} with {len(inputs)} inputs; it has "
                 f"{len(function.input)}"
+            )
+        if len(node.output) > len(function.output):
+            raise FileFormatError(
+                f"{label!r} names {len(node.output)} outputs of {function.name}; it has "
+                f"{len(function.output)}"
             )
         renamed = _without_missing(function, inputs)
         for name, v in zip(function.input, inputs, strict=False):

@@ -49,6 +49,7 @@ CONVERTERS = (
     "sample",
     "shape",
     "signal",
+    "text",
     "train",
 )
 # An integer initializer of at most so many values may say a shape: it is folded even where

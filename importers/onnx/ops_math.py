@@ -228,11 +228,18 @@ def _power(a: Expr, b: Expr) -> Expr:
     return R.astype(R.power(R.astype(a, exponent), b), base)
 
 
+def divisor(b: Expr) -> Expr:
+    """An operand that is divided by. Raises ``ValueError`` for an integer zero that is known."""
+    if isinstance(b, Constant) and not is_float(dtype_of(b)) and not b.data.all():
+        raise ValueError("integers are divided by zero")
+    return b
+
+
 _BINARY: dict[str, Binary] = {
     "Add": lambda a, b: R.add(a, b),
     "Sub": lambda a, b: R.subtract(a, b),
     "Mul": lambda a, b: R.multiply(a, b),
-    "Div": lambda a, b: R.divide(a, b),
+    "Div": lambda a, b: R.divide(a, divisor(b)),
     "Pow": _power,
     "And": lambda a, b: R.logical_and(a, b),
     "Or": lambda a, b: R.logical_or(a, b),
@@ -277,6 +284,7 @@ def bit_shift(ctx: Context, X: Expr, Y: Expr, *, direction: str) -> Expr:
 
 @onnx_op("Mod", since=10)
 def mod(ctx: Context, A: Expr, B: Expr, *, fmod: int = 0) -> Expr:
+    divisor(B)
     if not fmod:
         return R.floor_mod(A, B)
     # The remainder has the sign of the dividend.

@@ -29,6 +29,8 @@ from relax2xla.importers.onnx.values import (
 )
 from relax2xla.ir import Constant, Expr
 
+# Elements of all windows whose positions are made at import.
+POSITIONS_LIMIT = 1 << 26
 AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
@@ -242,6 +244,8 @@ def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
     dims = statics(dims_of(x), "the shape")
     out = statics(dims_of(pooled), "the shape")
     n = len(w.kernel)
+    if math.prod(out[2:]) * math.prod(w.kernel) > POSITIONS_LIMIT:
+        raise Unsupported(f"the positions of maxima in windows of {w.kernel} over {dims[2:]}")
     # positions[axis]: (out, kernel), -1 outside
     axes: list[Any] = []
     for i in range(n):

@@ -35,6 +35,8 @@ from relax2xla.tir import Dim
 
 # Elements around one point that are mixed.
 TAPS_LIMIT = 64
+# Points whose places are made at import.
+POINTS_LIMIT = 1 << 24
 # Elements of a patch that Col2Im adds one after the other.
 PATCH_LIMIT = 4096
 
@@ -275,6 +277,8 @@ def deform_conv(
     rank, taps = len(sizes), math.prod(kernel)
     _few(2**rank)
     out = statics(dims_of(offset)[2:], "the offset's shape")
+    if taps * math.prod(out) > POINTS_LIMIT:
+        raise Unsupported(f"{taps} by {math.prod(out)} points")
     if channels != weight[1] * group or weight[0] % group or channels % offset_group:
         raise ValueError(f"{channels} channels do not fit group={group}, {offset_group=}")
     kind = _working(dtype_of(X))

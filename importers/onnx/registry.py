@@ -85,7 +85,10 @@ class Converter:
         ]
         if missing:
             raise Unsupported(f"{', '.join(missing)} is missing, which opset {self.since} requires")
-        if len(given) > len(self.inputs) and not self.variadic and any(given[len(self.inputs) :]):
+        more = given[len(self.inputs) :]
+        if self.variadic and not all(more):
+            raise Unsupported("one of its inputs is left out, which its schema does not allow")
+        if not self.variadic and any(more):
             raise Unsupported(f"it has {len(given)} inputs; {len(self.inputs)} are supported")
 
 

@@ -43,6 +43,12 @@ LIMIT = 120.0
 DRAWS = re.compile(r"bernoulli(_double|_seed)?(_expanded)?")
 
 
+# What the table's last column holds, looked into.
+NOTES = dict.fromkeys(
+    ("attention_4d_causal_fp16", "attention_4d_causal_fp16_expanded"),
+    "2 of 192 values differ by one unit in the last place of float16, which is more than the "
+    "suite's tolerance: the softmax is computed in float32, the expected values in float16",
+)
 DRAWN_REASON = "other random numbers than the one draw that the case holds"
 
 
@@ -218,7 +224,8 @@ def document(outcomes: Sequence[Outcome]) -> str:
 def _told(o: Outcome) -> str:
     """The reason in the document: one line, without what only one case has."""
     lead = "" if o.kind in (REFUSED, DRAWN) else f"**{o.kind}**: "
-    return lead + re.sub(r"\s+", " ", o.reason).replace("|", "\\|")[:300]
+    reason = NOTES.get(o.name) or re.sub(r"\s+", " ", o.reason).replace("|", "\\|")[:300]
+    return lead + reason
 
 
 HEAD = """# ONNX

@@ -64,6 +64,10 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("ReverseSequence", [f(3, 4), i(1, 4, 2)], {"batch_axis": 0, "time_axis": 1}),
     ("QuantizeLinear", [f(2, 6), np.array([0.1, 0.2], np.float32), np.array([3, 5], np.int8)],
      {"axis": 0}),
+    ("TfIdfVectorizer", [np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]], np.int32)],
+     {"mode": "TFIDF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 1,
+      "ngram_counts": [0, 4], "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
+      "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7], "weights": [1.0, 2, 3, 4, 5, 6, 7]}),
     ("BitShift", [np.array([1, 200], np.uint8), np.array([3, 1], np.uint8)], {"direction": "LEFT"}),
 ]  # fmt: skip
 
