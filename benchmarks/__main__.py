@@ -9,6 +9,8 @@ BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back, and what reading and writing cost",
+    "aot": "a saved BERT-base to its first result, beside the build from the exported program",
+    "memory": "memory of a process that loads a saved BERT-base",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 

@@ -21,8 +21,10 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
+from relax2xla.cli._reports import Reports, report
 from relax2xla.errors import FileFormatError, TVMError
-from relax2xla.importers.files import check_target, write_atomically
+from relax2xla.importers.files import check_file, check_target, write_atomically
+from relax2xla.vm import cache
 
 
 def run_run(
@@ -34,19 +36,35 @@ def run_run(
     function: str,
     trust: bool,
     shape: Sequence[str],
+    reports: Reports | None = None,
 ) -> None:
     """Run ``file`` once; print a table of the results, and save them to ``output``."""
+    reports = reports or Reports()
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     if output is not None:
         _check_output(output)
-    mod = load_model(file, trust, shapes)
+    if reports.trace is not None:
+        check_target(reports.trace)
+    if reports.profile or reports.trace is not None:
+        # A program of the cache may have been compiled from another source, with its names.
+        cache.use(None)
     from relax2xla.vm.build import build
     from relax2xla.vm.machine import VirtualMachine
 
-    start = time.perf_counter()
+    if file.suffix.lower() == ".r2x":
+        from relax2xla.vm.package import load_module
+
+        start = time.perf_counter()
+        # Machine code in a file is run as it is, so it takes the same trust as a .pt2 file.
+        check_file(file)
+        executable = load_module(file, compiled=trust)
+    else:
+        mod = load_model(file, trust, shapes)
+        start = time.perf_counter()
+        executable = build(mod)
     with status("compiling"):
-        machine = VirtualMachine(build(mod), device)
+        machine = VirtualMachine(executable, device)
         main = machine[entry_name(list(machine.executable), function)]
         flat = make_inputs(main.params, inputs, seed, shapes)
         results = outputs_of(main(*nest(main.params, flat)))
@@ -65,6 +83,7 @@ def run_run(
     if output is not None:
         save_results(output, results)
         note(f"wrote {output}")
+    report(machine, lambda: outputs_of(main(*nest(main.params, flat))), reports)
 
 
 _COLUMNS = ("name", "dtype", "shape", "min", "mean", "max", "first values")

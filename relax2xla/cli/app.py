@@ -194,20 +194,40 @@ def run(
     seed: SEED = 0,
     device: DEVICE = "cpu",
     function: FUNCTION = "main",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show where the time goes, by the source's names.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the steps of one call as a Chrome trace (chrome://tracing, Perfetto).",
+            show_default=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show what memory the program needs, by XLA's account.")
+    ] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
 ) -> None:
     """Compile a model with XLA and run it once.
+
+    FILE may also be an executable saved by export_library (.r2x); its machine code is used with
+    --trust only.
 
     \b
     relax2xla run model.onnx                            on inputs generated from seed 0
     relax2xla run model.onnx --inputs in.npz -o out.npz
     relax2xla run model.mlir -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
+    relax2xla run model.onnx --profile --trace trace.json --memory
     """
+    from relax2xla.cli._reports import Reports
     from relax2xla.cli._run import run_run
 
-    run_run(file, inputs or [], output, seed, device, function, trust, shape or [])
+    reports = Reports(profile, trace, memory)
+    run_run(file, inputs or [], output, seed, device, function, trust, shape or [], reports)
 
 
 @app.command()

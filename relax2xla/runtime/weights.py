@@ -13,7 +13,7 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Final, TypeGuard
+from typing import IO, Any, Final, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -171,7 +171,15 @@ def _is_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(v) is int and v >= 0 for v in value)
 
 
-def write_safetensors(file: IO[bytes], weights: Mapping[str, Array]) -> None:
+class Writer(Protocol):
+    """What arrays are written to."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Write all of ``data``."""
+        ...
+
+
+def write_safetensors(file: Writer, weights: Mapping[str, Array]) -> None:
     """Write arrays in the format of safetensors, little-endian, so that most lie aligned.
 
     Tensors whose size is a multiple of ``ALIGNMENT`` come first, and each of them can be used in

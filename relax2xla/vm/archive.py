@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from relax2xla.errors import FileFormatError
-from relax2xla.runtime.weights import ALIGNMENT, map_file
+from relax2xla.runtime.weights import ALIGNMENT, Writer, map_file
 
 MANIFEST: Final = "manifest.json"
 TENSORS: Final = "tensors.safetensors"
@@ -51,7 +51,7 @@ def write_archive(
     path: Path,
     manifest: Mapping[str, Any],
     members: Mapping[str, bytes],
-    tensors: Callable[[IO[bytes]], None],
+    tensors: Callable[[Writer], None],
 ) -> None:
     """Write a file at ``path`` that appears complete or not at all.
 
@@ -85,9 +85,7 @@ def _info(name: str, compression: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo
     return made
 
 
-def _write_tensors(
-    archive: zipfile.ZipFile, tensors: Callable[[IO[bytes]], None]
-) -> dict[str, Any]:
+def _write_tensors(archive: zipfile.ZipFile, tensors: Callable[[Writer], None]) -> dict[str, Any]:
     """The first member: the padding in its header puts its data on a multiple of ``ALIGNMENT``."""
     info = _info(TENSORS, zipfile.ZIP_STORED)
     zip64 = 20  # the field that zipfile adds for sizes beyond 4 GiB
@@ -107,7 +105,7 @@ class _Summing:
         self.file = file
         self.sums = _Sums()
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | memoryview, /) -> int:
         """Write, and add to the checksum."""
         self.sums.add(memoryview(data).cast("B"))
         return self.file.write(data)

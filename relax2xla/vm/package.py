@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ from relax2xla.ir import (
 from relax2xla.ir.base import EMPTY_ATTRS
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.runtime.device import Device, device
-from relax2xla.runtime.weights import CODES, read_safetensors, write_safetensors
+from relax2xla.runtime.weights import CODES, Writer, read_safetensors, write_safetensors
 from relax2xla.script.entry import from_source
 from relax2xla.script.tables import script_tables
 from relax2xla.stablehlo.serialize import parse, serialize
@@ -118,7 +118,7 @@ class _Saver:
             self.members[CODE] = json.dumps(plain).encode()
         write_archive(path, manifest, self.members, self.write_tensors)
 
-    def write_tensors(self, file: IO[bytes]) -> None:
+    def write_tensors(self, file: Writer) -> None:
         write_safetensors(file, self.tensors)
 
     def callees(self) -> dict[GlobalVar, Any]:

@@ -315,11 +315,23 @@ def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:
     )
 
 
+def _located(b: Binding) -> Binding:
+    """``b`` with the span of its variable on the operation too, where XLA's reports find it."""
+    value, span = b.value, b.var.span
+    if span is None or not isinstance(value, Call) or value.span is not None:
+        return b
+    if not isinstance(b, VarBinding):
+        return b
+    call = Call(value.op, value.args, value.attrs, value.sinfo_args, span)
+    call.struct_info_ = value.struct_info_
+    return VarBinding(b.var, call, b.span)
+
+
 def _flatten_results(
     func: Function,
 ) -> tuple[Function, tuple[TensorStructInfo, ...], Any]:
     """``func`` with its arrays as one flat result, their struct infos, and the result's tree."""
-    bindings: list[Binding] = [b for block in func.body.blocks for b in block.bindings]
+    bindings = [_located(b) for block in func.body.blocks for b in block.bindings]
     arrays: list[Expr] = []
 
     def plan(value: Expr) -> Any:

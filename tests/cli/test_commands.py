@@ -224,3 +224,32 @@ def test_relax_text_is_never_executed(tmp_path: Path, cli: Cli) -> None:
     file.write_text(RELAX.replace('"n", 4', f'open({str(witness)!r}, "w"), 4'))
     assert cli("inspect", file).code == 2
     assert not witness.exists()
+
+
+def test_run_reports(cli: Cli, models: Models, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    done = cli("run", models("mlir"), "--profile", "--memory", "--trace", trace)
+    assert done.code == 0, done.err
+    assert "time in XLA's steps" in done.out
+    assert "memory of main by XLA" in done.out
+    assert "temporaries" in done.out
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(e["ph"] == "X" and e["dur"] > 0 for e in events)
+
+
+def test_run_a_saved_executable(cli: Cli, models: Models, tmp_path: Path) -> None:
+    import relax2xla as rx
+    from relax2xla.importers.files import load
+
+    rx.build(load(models("mlir"))).export_library(tmp_path / "m.r2x")
+    outputs = [tmp_path / f"{i}.npz" for i in range(3)]
+    commands = [[models("mlir")], [tmp_path / "m.r2x"], [tmp_path / "m.r2x", "--trust"]]
+    for words, output in zip(commands, outputs, strict=True):
+        done = cli("run", *words, "-o", output)
+        assert done.code == 0, done.err
+    first, *others = (np.load(o) for o in outputs)
+    for other in others:
+        for name in first:
+            np.testing.assert_allclose(first[name], other[name], rtol=1e-6)
+    (tmp_path / "bad.r2x").write_bytes(b"PK\3\4")
+    assert "no saved executable" in cli("run", tmp_path / "bad.r2x").err

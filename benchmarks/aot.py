@@ -1,0 +1,122 @@
+"""A saved BERT-base beside the build from the exported program: time to the first result.
+
+Every variant runs in processes of its own on one core, in turn; starting Python and importing the
+frameworks is not counted. Reading the weights is ``numpy.fromfile`` of a file of the same size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import table
+
+VARIANTS = ("build", "load", "load, warm disk cache", "read weights")
+
+
+def _pinned() -> None:
+    """One core for everybody: the process before any runtime starts its threads."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def prepare(folder: Path) -> None:
+    """Export the model with torch, save it in every form, and fill the disk cache."""
+    import torch
+
+    import relax2xla as rx
+    from examples.models import MODELS
+    from relax2xla.frontend.torch import from_exported_program
+
+    torch.set_num_threads(1)
+    model = MODELS["bert_base"]
+    inputs = model.example_inputs()
+    exported = torch.export.export(model.build(), inputs)
+    torch.export.save(exported, folder / "model.pt2")
+    np.savez(folder / "inputs.npz", *(t.numpy() for t in inputs))
+    executable = rx.build(from_exported_program(exported))
+    executable.export_library(folder / "compiled.r2x")
+    executable.export_library(folder / "plain.r2x", compiled=False)
+    os.environ["RELAX2XLA_CACHE"] = "1"
+    first_result("load, warm disk cache", folder)
+    weights = (folder / "plain.r2x").stat().st_size
+    np.zeros(weights, np.uint8).tofile(folder / "weights.bin")
+
+
+def first_result(variant: str, folder: Path) -> float:
+    """Seconds to the first result of one variant, in this process."""
+    import jax
+
+    import relax2xla as rx
+
+    jax.block_until_ready(jax.numpy.zeros(1))  # the runtime is there
+    with np.load(folder / "inputs.npz") as archive:
+        inputs = [archive[n] for n in archive.files]
+    exported: Any = None
+    if variant == "build":
+        import torch
+
+        from relax2xla.frontend.torch import from_exported_program
+
+        torch.set_num_threads(1)
+        exported = torch.export.load(folder / "model.pt2")
+        start = time.perf_counter()
+        executable = rx.build(from_exported_program(exported))
+    elif variant == "read weights":
+        start = time.perf_counter()
+        np.fromfile(folder / "weights.bin", np.uint8)
+        return time.perf_counter() - start
+    else:
+        load: Any = rx.load_module  # imported before the clock starts, as the others are
+        name = "compiled.r2x" if variant == "load" else "plain.r2x"
+        start = time.perf_counter()
+        executable = load(folder / name)
+    main = rx.VirtualMachine(executable)["main"]
+    jax.block_until_ready(main(*inputs))
+    took = time.perf_counter() - start
+    again = time.perf_counter()
+    jax.block_until_ready(main(*inputs))
+    print(json.dumps({"second call": time.perf_counter() - again}), file=sys.stderr)
+    return took
+
+
+def main(quick: bool = False) -> None:
+    """Print the table of all variants."""
+    with tempfile.TemporaryDirectory() as name:
+        environment = {**os.environ, "RELAX2XLA_CACHE_DIR": str(Path(name) / "cache")}
+
+        def child(*words: str, cache: str) -> str:
+            command = [sys.executable, "-m", "benchmarks.aot", name, *words]
+            given = {**environment, "RELAX2XLA_CACHE": cache}
+            done = subprocess.run(command, env=given, stdout=-1, stderr=-1, text=True, check=False)
+            if done.returncode:
+                raise RuntimeError(done.stderr)
+            return done.stdout
+
+        child("prepare", cache="1")
+        times: dict[str, list[float]] = {v: [] for v in VARIANTS}
+        for _ in range(2 if quick else 7):
+            for variant in VARIANTS:
+                cache = "1" if "cache" in variant else "0"
+                times[variant].append(float(child(variant, cache=cache).split()[-1]))
+        print("\nBERT-base, to the first result\n")
+        print(table(times, "build"))
+        size = (Path(name) / "compiled.r2x").stat().st_size / 2**20
+        print(f"\ncompiled.r2x: {size:.1f} MiB")
+
+
+if __name__ == "__main__":
+    _pinned()
+    where, what = Path(sys.argv[1]), sys.argv[2]
+    if what == "prepare":
+        prepare(where)
+    else:
+        print(first_result(what, where))

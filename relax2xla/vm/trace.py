@@ -1,0 +1,143 @@
+"""What XLA did while something ran: its own events, with the source's names for its steps.
+
+Events come from XLA's profiler (``jax.profiler``): one for each step of a compiled program that
+ran, with the time that it took. A step is an instruction of the optimised HLO, often a fusion of
+several operations of the source; its name in the source is that of the operation it ends in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import jax
+
+# An instruction of HLO text: its name, what it gives, and the source's name.
+_INSTRUCTION: Final = re.compile(
+    r"^\s*(?:ROOT )?%?([\w.-]+) = (.+?) ([\w-]+)\((.*?)(?:metadata=\{([^}]*)\}.*)?$"
+)
+_OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_SHAPE: Final = re.compile(r"([a-z]+[0-9]*[a-z0-9]*)\[([\d,]*)\]")
+_BITS: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a program that ran; times in nanoseconds from the beginning of the record."""
+
+    op: str
+    source: str
+    start: float
+    duration: float
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of a compiled program: the instruction that makes it, and its bytes."""
+
+    op: str
+    source: str
+    kind: str
+    bytes: int
+
+
+def record(run: Callable[[], object], hlo: Iterable[str]) -> list[Step]:
+    """The steps of compiled programs while ``run()`` runs, which waits until all is computed.
+
+    ``hlo``: the texts of the optimised programs, for the source's names.
+    """
+    names: dict[str, str] = {}
+    for text in hlo:
+        for name, source in source_names(text).items():
+            names.setdefault(name, source)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = 3
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            run()
+        files = sorted(Path(folder).rglob("*.xplane.pb"))
+        steps = [
+            s for f in files for s in _steps(jax.profiler.ProfileData.from_file(str(f)), names)
+        ]
+    return sorted(steps, key=lambda s: s.start)
+
+
+def _steps(data: Any, names: Mapping[str, str]) -> Iterable[Step]:
+    for plane in data.planes:
+        for line in plane.lines:
+            for event in line.events:
+                op = dict(event.stats).get("hlo_op")
+                if op is not None and event.name == op:
+                    where = f"{plane.name} {line.name}"
+                    yield Step(op, names.get(op, ""), event.start_ns, event.duration_ns, where)
+
+
+def by_source(steps: Sequence[Step]) -> list[tuple[str, float, int]]:
+    """Name (the source's, else XLA's), nanoseconds and number of steps, the longest first."""
+    total: dict[str, tuple[float, int]] = {}
+    for s in steps:
+        time, count = total.get(s.source or s.op, (0.0, 0))
+        total[s.source or s.op] = (time + s.duration, count + 1)
+    return sorted(((n, t, c) for n, (t, c) in total.items()), key=lambda row: -row[1])
+
+
+def write_chrome_trace(file: IO[bytes], steps: Sequence[Step]) -> None:
+    """Write steps as JSON that chrome://tracing and Perfetto show."""
+    threads = {t: i for i, t in enumerate(dict.fromkeys(s.thread for s in steps))}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": {"name": t}}
+        for t, i in threads.items()
+    ]
+    events += [
+        {
+            "ph": "X",
+            "pid": 0,
+            "tid": threads[s.thread],
+            "name": s.source or s.op,
+            "ts": s.start / 1e3,
+            "dur": s.duration / 1e3,
+            "args": {"hlo_op": s.op, "source": s.source},
+        }
+        for s in steps
+    ]
+    file.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
+
+
+# -- HLO -------------------------------------------------------------------------------------------
+def source_names(hlo: str) -> dict[str, str]:
+    """The source's names of the instructions of an HLO text."""
+    return {v.op: v.source for v in _instructions(hlo) if v.source}
+
+
+def largest_values(hlo: str, count: int = 10) -> list[Value]:
+    """The largest values that the program computes, parameters left out, the largest first."""
+    entry = hlo[hlo.find("\nENTRY") :]
+    skipped = ("parameter", "bitcast", "tuple", "get-tuple-element", "constant")
+    made = [v for v in _instructions(entry) if v.kind not in skipped]
+    return sorted(made, key=lambda v: -v.bytes)[:count]
+
+
+def _instructions(hlo: str) -> Iterable[Value]:
+    for line in hlo.splitlines():
+        found = _INSTRUCTION.match(line)
+        if found is not None:
+            name = _OP_NAME.search(found[5] or "")
+            yield Value(found[1], name[1] if name else "", found[3], _bytes(found[2]))
+
+
+def _bytes(shape: str) -> int:
+    """Bytes of an HLO shape such as ``f32[2,3]{1,0}``, or of the tuple of several."""
+    total = 0
+    for dtype, dims in _SHAPE.findall(shape):
+        bits = _BITS.search(dtype)
+        width = int(bits[0]) if bits else 8
+        total += math.prod(int(d) for d in dims.split(",") if d) * max(1, width // 8)
+    return total
