@@ -45,8 +45,9 @@ result:      (batch, seq, heads, depth_v), dtype of ``query``
 Scores are computed in float32 at least; a query that sees no key gives 0. Raises ``OpError`` for
 other ranks and dtypes, sizes that contradict each other, and unknown masks.
 """
-_BIAS = """bias:        added to the scores; broadcastable to (batch, heads, seq, seq_kv). A query for
-             which it is -inf at every key gives NaN, as the softmax of such a row does in TVM
+_BIAS = """\
+bias:        added to the scores; broadcastable to (batch, heads, seq, seq_kv). A query for which
+             it is -inf at every key gives NaN, as the softmax of such a row does in TVM
 """
 
 
