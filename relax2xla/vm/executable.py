@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relax2xla.analysis.variables import all_global_vars
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.transform.export import to_stablehlo
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
@@ -148,13 +150,26 @@ class VMExecutable:
         return bytecode.as_python(self.code)
 
     def stablehlo(self) -> dict[str, str]:
-        """The StableHLO of every function and region of static shapes, by name.
+        """The StableHLO of every function and region, by name.
 
-        Those of symbolic shapes get a program at each call shape; they have an empty text here.
+        Those of symbolic shapes are shown with ``?`` dimensions; each call shape runs a program of
+        its own. Where that cannot be written, a comment says why.
         """
         made: dict[str, str] = {}
         for e in (*self.entries.values(), *self.regions.values()):
-            made[e.name] = ""
             if e.is_static:
                 made[e.name] = str(emit(specialise(self.mod, e.name, e.func, {}).module))
+                continue
+            functions: dict[Any, Any] = {"main": e.func.with_attr("global_symbol", "main")}
+            todo = all_global_vars(e.func)
+            while todo:
+                callee = todo.pop()
+                if callee not in functions and callee in self.mod:
+                    functions[callee] = self.mod[callee].without_attr("global_symbol")
+                    todo += all_global_vars(functions[callee])
+            try:
+                made[e.name] = str(to_stablehlo(IRModule(functions)))
+            except TVMError as error:
+                reason = str(error).splitlines()[0]
+                made[e.name] = f"// a program for each call shape; {reason}\n"
         return made

@@ -204,8 +204,10 @@ class Interpreter:
             notes = vm_stack(error.__traceback__, self.linked)
             made.add_note(notes[0] if notes else "")
             raise made from None
+        # Once each, however deep a recursion was, and where machines call each other.
         for note in vm_stack(error.__traceback__, self.linked):
-            error.add_note(note)
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
         raise error
 
 
