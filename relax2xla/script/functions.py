@@ -371,14 +371,17 @@ class FunctionParser(Evaluator):
                 where = places.get(func.name, "used in a module's own body")
                 self.source.fail(node, f"{func.name} must be {where}")
         value = self.value(node.value)
+        held = self.scope.names.get("_")
         if isinstance(value, MatchCastPair):
             self._match_cast(node, "_", value, None)
-        elif isinstance(value, ir.Call):
-            self._bind_var(node, "_", value, None)
         elif isinstance(value, ir.Expr) or _is_relax(value):
             self._bind_var(node, "_", self.as_expr(node.value, value), None)
         else:
             self.source.fail(node, "this statement has no effect in TVMScript")
+        # The text gives this variable no name, so one that it calls `_` is still that one.
+        self.scope.names.pop("_", None)
+        if held is not None:
+            self.scope.names["_"] = held
 
     def _local_function(self, node: ast.FunctionDef) -> None:
         decorator, flags = self.flags(node)

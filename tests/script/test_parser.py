@@ -470,3 +470,14 @@ def test_chain_of_100000_bindings() -> None:
     func = from_source("\n".join([*lines, "    return y"]))
     assert len(func.body.blocks[0].bindings) == 100_001
     assert time.process_time() - start < 90
+
+
+def test_a_statement_does_not_take_the_name_of_a_variable() -> None:
+    func = parse("""
+        @R.function(pure=False)
+        def main(x: R.Tensor((2,), "float32")):
+            _ = R.exp(x)
+            R.print(x, format="")
+            return _
+    """)
+    assert func.body.body is func.body.blocks[0].bindings[0].var
