@@ -11,7 +11,7 @@ from onnx import helper
 
 pytest.importorskip("onnxruntime")
 
-from relax2xla.errors import OpError
+from relax2xla.errors import FileFormatError, OpError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
 from tests.importers.onnx.support import agree, model_of, one, ours, theirs
 
@@ -167,4 +167,21 @@ def test_dropout_in_training_mode() -> None:
 def test_nonsense_is_an_error() -> None:
     model, _ = one("Det", [f(2, 3)])
     with pytest.raises((OpError, ValueError), match="matrices of 2 by 3"):
+        from_onnx(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_integers_divided_by_a_known_zero_are_an_error() -> None:
+    """XLA's constant folding would end the process."""
+    for op in ("Div", "Mod"):
+        model, _ = one(op, [i(4, 6), i(2, 0)], known=[1])
+        with pytest.raises(FileFormatError, match="divided by zero"):
+            from_onnx(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_input_that_is_left_out_is_a_gap() -> None:
+    model, _ = one("Concat", [f(2), f(2)], axis=0)
+    model.graph.node[0].input[1] = ""
+    with pytest.raises(OpNotImplemented, match="left out"):
         from_onnx(model)
