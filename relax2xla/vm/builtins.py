@@ -5,9 +5,11 @@ Those of ``INLINE`` are written into the generated Python as expressions; the ot
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError
 from relax2xla.tir.expr import truncdiv_int
 
@@ -83,6 +85,9 @@ def match(value: Any, pattern: Any, where: str, *known: Any) -> tuple[int, ...]:
     return tuple(bound)
 
 
+_array_dtype = functools.cache(numpy_dtype)
+
+
 def _match(value: Any, pattern: Any, where: str, known: Sequence[Any], bound: list[int]) -> None:
     kind = pattern[0]
     if kind == "tensor":
@@ -90,7 +95,8 @@ def _match(value: Any, pattern: Any, where: str, known: Sequence[Any], bound: li
         shape = getattr(value, "shape", None)
         if shape is None or not hasattr(value, "dtype"):
             raise CallError(f"{where} must be a tensor; got {type(value).__name__}")
-        if dtype and value.dtype.name != dtype:
+        # numpy spells the name anew each time it is asked for, which takes longer than all else.
+        if dtype and value.dtype != _array_dtype(dtype):
             raise CallError(f"{where} has dtype {value.dtype.name}, expected {dtype}")
         if ndim != -1 and len(shape) != ndim:
             raise CallError(f"{where} has rank {len(shape)}, expected {ndim}")
