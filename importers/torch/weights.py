@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from relax2xla.dtypes import dtype_info
-from relax2xla.errors import UnsupportedError
+from relax2xla.errors import FileFormatError, UnsupportedError
 from relax2xla.ir import Constant, Span
 
 # torch cannot hand these to numpy; integers of the same width carry the bits.
@@ -54,3 +55,21 @@ class Weights:
         if key not in self._made:
             self._made[key] = Constant(as_numpy(tensor), span=Span(name) if name else None)
         return self._made[key]
+
+
+def load_state_dict(path: str | Path) -> dict[str, npt.NDArray[Any]]:
+    """The tensors of a torch checkpoint (``torch.save`` of a state dict) by name, for set_params.
+
+    Only tensors are read: a checkpoint that needs code of its own is refused. Raises
+    FileFormatError for that, and for files that are damaged or hold something else.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as e:
+        raise FileFormatError(f"{path}: {e.strerror or e}") from None
+    except Exception as e:  # torch raises whatever its readers do
+        reason = (str(e).strip() or type(e).__name__).splitlines()[0]
+        raise FileFormatError(f"{path} cannot be read safely: {reason}") from None
+    if not isinstance(found, dict) or not all(isinstance(t, torch.Tensor) for t in found.values()):
+        raise FileFormatError(f"{path} holds no state dict: expected tensors by name")
+    return {str(name): as_numpy(tensor) for name, tensor in found.items()}

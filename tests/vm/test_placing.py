@@ -12,7 +12,7 @@ import torch
 
 import relax2xla as rx
 from relax2xla import op as R
-from relax2xla.errors import CallError
+from relax2xla.errors import CallError, FileFormatError
 from relax2xla.frontend.torch import from_exported_program
 from relax2xla.vm import cache, xla
 from relax2xla.vm.cache import DiskCache
@@ -156,3 +156,19 @@ def test_torch_weights_have_their_names() -> None:
     assert set(vm.params()) == set(net.state_dict())
     vm.set_params(net.state_dict())
     np.testing.assert_allclose(vm["main"](x)[0], net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
+    from relax2xla.importers.torch.weights import load_state_dict
+
+    net = torch.nn.Linear(4, 3).to(torch.bfloat16)
+    torch.save(net.state_dict(), tmp_path / "w.pt")
+    found = load_state_dict(tmp_path / "w.pt")
+    assert set(found) == {"weight", "bias"}
+    np.testing.assert_array_equal(found["weight"].astype("f"), net.weight.detach().float().numpy())
+    torch.save(net, tmp_path / "code.pt")
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "w.pt").read_bytes()[:100])
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name in ("code.pt", "cut.pt", "list.pt", "gone.pt"):
+        with pytest.raises(FileFormatError, match=name):
+            load_state_dict(tmp_path / name)
