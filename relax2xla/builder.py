@@ -18,6 +18,7 @@ from relax2xla.ir.base import Span
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.check import LEAVES, is_operand
 from relax2xla.ir.copy import copy_with_new_vars
+from relax2xla.ir.deep import nests
 from relax2xla.ir.equal import structural_equal, structural_hash
 from relax2xla.ir.expr import (
     Binding,
@@ -525,6 +526,7 @@ class BlockBuilder:
                 new.struct_info_ = outside
         return new
 
+    @nests
     def _seq(self, seq: SeqExpr, parent: _Frame | None = None) -> SeqExpr:
         if self._claim(seq):
             return seq
@@ -535,6 +537,7 @@ class BlockBuilder:
         finally:
             self._frames.pop()
 
+    @nests
     def _function(self, func: Function) -> Function:
         if any(b.var in self._values for b in _all_bindings(func.body)):
             func = copy_with_new_vars(func, symbolic=False)
@@ -549,6 +552,7 @@ class BlockBuilder:
         self._values.update((b.var, b.value) for b in bindings)
         return True
 
+    @nests
     def _splice(self, seq: SeqExpr, span: Span | None) -> Expr:
         """Emit the bindings of ``seq`` into the current sequence; gives its body's normal form."""
         if any(b.var in self._values for b in _all_bindings(seq)):

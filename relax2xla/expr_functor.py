@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from relax2xla.builder import BlockBuilder, is_normal
 from relax2xla.ir import expr as e
+from relax2xla.ir.deep import LEVELS, elsewhere
 from relax2xla.ir.lattice import definable_vars, erase, is_base_of
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
@@ -69,7 +70,8 @@ class ExprFunctor:
             raise NotImplementedError(f"{type(self).__name__} has no {method_of(expr)}")
         self._depth += 1
         try:
-            result = method(expr)
+            # Deep in nested scopes or operands the walk goes on in another thread's stack.
+            result = elsewhere(method, expr) if self._depth % LEVELS == 0 else method(expr)
         finally:
             self._depth -= 1
             if self._depth == 0:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 
 from relax2xla.analysis.variables import contains_impure_call, used_vars
+from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
@@ -30,6 +31,7 @@ def remove_all_unused(func: Function) -> Function:
     return func if body is func.body else func.replace(body=body)
 
 
+@nests
 def _clean(seq: SeqExpr, live: set[Var]) -> SeqExpr:
     """Backwards, so that one pass finds whole chains; ``live`` collects the variables in use."""
     live.update(used_vars(seq.body))

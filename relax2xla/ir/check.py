@@ -22,6 +22,7 @@ from relax2xla import tir
 from relax2xla.errors import OpError, TVMError, WellFormedError
 from relax2xla.ir import expr as e
 from relax2xla.ir import lattice
+from relax2xla.ir.deep import nests
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import PROVIDERS, Op
 from relax2xla.ir.rewrite import children
@@ -177,6 +178,7 @@ class _Checker:
         self.function_name, self.binding_now = name, None
         self.function(func)
 
+    @nests
     def function(self, func: e.Function) -> None:
         mark, outer = self.mark(), (self.pure, self.dataflow)
         for p in func.params:
@@ -198,6 +200,7 @@ class _Checker:
         self.forget(mark)
         self.pure, self.dataflow = outer
 
+    @nests
     def seq(self, seq: e.SeqExpr) -> None:
         for block in seq.blocks:
             self.block(block)

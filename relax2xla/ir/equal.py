@@ -18,6 +18,7 @@ from relax2xla.errors import StructuralEqualError
 from relax2xla.ir import expr as e
 from relax2xla.ir.arrays import array_hash, arrays_equal
 from relax2xla.ir.base import VDevice
+from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
@@ -345,6 +346,7 @@ class _Comparer:
         if a.sinfo_args or b.sinfo_args:
             self.each(a.sinfo_args, b.sinfo_args, ".sinfo_args", self.info)
 
+    @nests
     def seq(self, a: e.SeqExpr, b: e.SeqExpr) -> None:
         self.each(a.blocks, b.blocks, ".blocks", self.block)
         try:
@@ -377,6 +379,7 @@ class _Comparer:
         except _Different as d:
             raise d.at(part) from None
 
+    @nests
     def function(self, a: e.Function, b: e.Function) -> None:
         part = ".params"
         try:
@@ -597,6 +600,7 @@ class _Hasher:
             case _:
                 return 0
 
+    @nests
     def seq(self, seq: e.SeqExpr) -> int:
         return hash((*map(self.block, seq.blocks), self.expr(seq.body)))
 
@@ -613,6 +617,7 @@ class _Hasher:
         self.number(b.var, define=True)
         return hash((type(b.var).__name__, *parts))
 
+    @nests
     def function(self, func: e.Function) -> int:
         parts: list[int] = []
         for p in func.params:

@@ -12,6 +12,7 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.ir import lattice
 from relax2xla.ir.base import Attrs
+from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
@@ -270,6 +271,7 @@ class Rewriter:
             return block
         return type(block)(new, block.span)
 
+    @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:
         """A sequence: its blocks, then its body."""
         blocks = [self.block(b) for b in seq.blocks]
@@ -278,6 +280,7 @@ class Rewriter:
             return seq
         return SeqExpr(blocks, body, seq.span)
 
+    @nests
     def function(self, func: Function) -> Function:
         """A function: parameters, body, result."""
         params = [

@@ -29,6 +29,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.copy import copy_with_new_vars
+from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.rewrite import Rewriter, post_order_deep
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
@@ -55,6 +56,7 @@ class InlineSymbolicFunctions(Pass):
             return mod
         done: dict[str, Function] = {}
 
+        @nests
         def inlined(gvar: GlobalVar) -> Function:
             name = gvar.name_hint
             if name not in done:
@@ -76,6 +78,7 @@ def inline_calls(func: Function, callee_of: Any) -> Function:
     return func.replace(body=_inline_seq(func.body, callee_of))
 
 
+@nests
 def _inline_seq(seq: SeqExpr, callee_of: Any) -> SeqExpr:
     blocks: list[BindingBlock] = []
     for block in seq.blocks:
