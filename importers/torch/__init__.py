@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from relax2xla.importers.torch.export import from_exported_program as from_exported_program
 from relax2xla.importers.torch.fx import from_fx as from_fx
-from relax2xla.importers.torch.weights import load_state_dict as load_state_dict
+from relax2xla.importers.torch.state import Stateful as Stateful

@@ -13,6 +13,7 @@ FILES = (
     "aten_reduce",
     "aten_shape",
     "aten_window",
+    "data_dependent",
 )
 
 

@@ -12,14 +12,13 @@ wrong converter or inference rule at import, and gives shapes to Relax that only
 from __future__ import annotations
 
 import operator
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from relax2xla import tir
@@ -27,10 +26,11 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import BY_TORCH, dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
-from relax2xla.importers.torch import converters
+from relax2xla.importers.torch import control, converters, data_dependent
 from relax2xla.importers.torch.context import Context, dtype_of_torch
 from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
 from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
+from relax2xla.importers.torch.source import Input, Program, exported
 from relax2xla.importers.torch.spans import Spans
 from relax2xla.importers.torch.symbols import Symbols
 from relax2xla.importers.torch.weights import Weights, as_numpy
@@ -48,15 +48,35 @@ from relax2xla.ir import (
     Var,
 )
 
-WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 # What they check is settled when the program is exported (dtypes, devices), or stands in the
 # bounds of the symbolic variables.
+MASKED = {"index.Tensor", "_unsafe_index.Tensor"}
 CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``from_exported_program``'s options, and what other front ends add to them.
+
+    names:    those of the user's inputs in order, where they are not torch's
+    symbols:  symbolic variables to use, by the name of torch's symbol or ``Dim``
+    custom:   converts a node before anything else does; None where it does not concern it
+    """
+
+    keep_params: bool = False
+    unwrap: bool = False
+    no_bind: bool = False
+    names: Sequence[str] = ()
+    symbols: Mapping[str, tir.Var] = field(default_factory=dict[str, tir.Var])
+    custom: Callable[[Importer, Node], Any] | None = None
+
+
 def from_exported_program(
-    exported_program: ExportedProgram,
+    exported_program: ExportedProgram | torch.nn.Module,
+    example_args: Sequence[Any] | None = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
     no_bind_return_tuple: bool = False,
@@ -66,7 +86,16 @@ def from_exported_program(
     The parameters of ``main`` are the tensors among the user's inputs, nested ones flattened in
     order; its result is the tuple of the flattened outputs. A dimension of ``torch.export.Dim`` is
     one symbolic variable everywhere; its range is in the function attributes
-    ``tir_var_lower_bound`` and ``tir_var_upper_bound``.
+    ``tir_var_lower_bound`` and ``tir_var_upper_bound``, and is checked at each call.
+
+    A ``torch.nn.Module`` is exported first, for ``example_args``, ``example_kwargs`` and
+    ``dynamic_shapes`` as ``torch.export.export`` takes them.
+
+    Buffers that the program changes become parameters after the inputs, and their new values
+    results after the user's. The attribute ``state`` maps each of their names to the places of
+    parameter and result, ``state_values`` holds their values at the export. Inputs that the program
+    changes are in ``mutated_inputs``: from the parameter's name to the place of its new value among
+    the results. :class:`relax2xla.importers.torch.Stateful` keeps such state on the device.
 
     keep_params_as_input:     parameters of the module follow the inputs as parameters of ``main``,
                               and their values are its attribute ``params`` (see ``detach_params``);
@@ -74,54 +103,67 @@ def from_exported_program(
     unwrap_unit_return_tuple: return the value itself where the tuple would have one field
     no_bind_return_tuple:     return the tuple without binding it to a variable first
 
-    Raises ``OpNotImplemented`` with everything that cannot be converted.
+    Raises ``OpNotImplemented`` with everything that cannot be converted, TypeError for anything
+    else than a program or a module with its example arguments.
     """
-    if not isinstance(exported_program, ExportedProgram):
+    if isinstance(exported_program, torch.nn.Module):
+        if example_args is None and example_kwargs is None:
+            raise TypeError(
+                "from_exported_program takes the result of torch.export.export; got "
+                f"{type(exported_program).__name__}. Give a module's example inputs too, as "
+                "from_exported_program(module, (x,))"
+            )
+        exported_program = torch.export.export(
+            exported_program,
+            tuple(example_args or ()),
+            dict(example_kwargs or {}),
+            dynamic_shapes=dynamic_shapes,
+        )
+    elif not isinstance(exported_program, ExportedProgram):
         raise TypeError(
             f"from_exported_program takes the result of torch.export.export; "
             f"got {type(exported_program).__name__}"
         )
-    options = (keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
-    return convert_program(exported_program, *options)
+    elif example_args is not None or example_kwargs is not None or dynamic_shapes is not None:
+        raise TypeError(
+            "an ExportedProgram has its inputs already; example_args, example_kwargs and "
+            "dynamic_shapes go with a torch.nn.Module"
+        )
+    options = Options(keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
+    return convert_program(exported(exported_program), options)
 
 
-def convert_program(
-    program: ExportedProgram,
-    keep_params: bool,
-    unwrap: bool,
-    no_bind: bool,
-    names: Sequence[str] = (),
-) -> IRModule:
-    """``from_exported_program``; ``names`` are those of the inputs in order, if not torch's."""
-    converters.load()
-    options = (keep_params, unwrap, no_bind, names)
-    if needs_functionalization(program.graph_module):
-        program = decompose(program, {})
-    importer = Importer(program, *options)
-    mod = importer.run()
-    tried: set[Any] = set()
-    while mod is None and (table := decompositions(importer.open - tried)):
-        tried |= set(table)
-        before = importer.gaps
-        try:
-            program = decompose(program, table)
-        except (AssertionError, RuntimeError) as e:
-            # Some of torch's decompositions write in place, which torch itself then refuses.
-            before.add("torch's decomposition", str(e).partition("\n")[0], "")
-            raise before.error() from e
-        importer = Importer(program, *options)
-        mod = importer.run()
-        importer.gaps.keep(before)
+def convert_program(program: Program, options: Options) -> IRModule:
+    """``from_exported_program`` for any program; raises ``OpNotImplemented``."""
+    importer, mod = import_program(program, options)
     if mod is None:
         importer.gaps.raise_all()
     return mod
 
 
-def decompose(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    """The program made functional, with only the operators of ``table`` decomposed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns about classes of its own
-        return program.run_decompositions(table)
+def import_program(program: Program, options: Options) -> tuple[Importer, IRModule | None]:
+    """The last walk, with the program that it walked over, and the module where it has no gaps."""
+    converters.load()
+    if program.decompose is not None and needs_functionalization(program.module):
+        program = program.decompose({})
+    importer = Importer(program, options)
+    mod = importer.run()
+    tried: set[Any] = set()
+    while mod is None and (table := decompositions(importer.open - tried)):
+        if program.decompose is None:
+            break
+        tried |= set(table)
+        before = importer.gaps
+        try:
+            program = program.decompose(table)
+        except (AssertionError, RuntimeError) as e:
+            # Some of torch's decompositions write in place, which torch itself then refuses.
+            before.add("torch's decomposition", str(e).partition("\n")[0], "")
+            break
+        importer = Importer(program, options)
+        mod = importer.run()
+        importer.gaps.keep(before)
+    return importer, mod
 
 
 def decompositions(ops: set[Any]) -> dict[Any, Any]:
@@ -141,22 +183,18 @@ def decompositions(ops: set[Any]) -> dict[Any, Any]:
 
 
 class Importer:
-    """One walk over one program; ``open`` holds the operators that had no (full) converter."""
+    """One walk over one program.
 
-    def __init__(
-        self,
-        program: ExportedProgram,
-        keep_params: bool,
-        unwrap: bool,
-        no_bind: bool,
-        names: Sequence[str],
-    ) -> None:
+    ``open`` holds the operators that had no (full) converter, ``failed`` the nodes with gaps.
+    """
+
+    def __init__(self, program: Program, options: Options) -> None:
         self.program = program
-        self.keep_params, self.unwrap, self.no_bind = keep_params, unwrap, no_bind
-        self.names = names
+        self.options = options
         self.gaps = Gaps("PyTorch program")
         self.open: set[Any] = set()
-        self.symbols = Symbols()
+        self.failed: set[Node] = set()
+        self.symbols = Symbols(options.symbols)
         self.weights = Weights()
         self.spans = Spans()
         self.builder = BlockBuilder()
@@ -167,22 +205,25 @@ class Importer:
     def run(self) -> IRModule | None:
         """The module, or None where there are gaps."""
         self.name_symbols()
-        inputs, params, values = self.inputs()
+        inputs, states, params = self.inputs()
         attrs: dict[str, Any] = {}
-        if self.keep_params:
-            attrs = {"num_input": len(inputs), "params": values}
-        attrs.update(self.bounds([*inputs, *params]))
-        with self.builder.function("main", [*inputs, *params], attrs):
+        if self.options.keep_params:
+            values = [as_numpy(i.value) for i, _ in params]
+            attrs = {"num_input": len(inputs) + len(states), "params": values}
+        variables = [v for _, v in (*inputs, *states, *params)]
+        attrs.update(self.bounds(variables))
+        attrs.update(self.changes(inputs, states))
+        with self.builder.function("main", variables, attrs):
             with self.builder.dataflow():
-                outputs = self.walk(self.program.graph_module)
+                outputs = self.walk(self.program.module)
                 with self.builder.source("output"):
-                    result = self.result(self.user_outputs(outputs))
+                    result = self.result(self.ordered(outputs))
             self.builder.emit_func_output(result)
         return None if self.gaps else self.builder.get()
 
     def name_symbols(self) -> None:
         """Give symbols the names of the user's ``torch.export.Dim``, where torch knows them."""
-        for node in self.program.graph.nodes:
+        for node in self.program.module.graph.nodes:
             value = node.meta.get("val")
             if node.op != "placeholder" or not isinstance(value, torch.Tensor):
                 continue
@@ -201,7 +242,7 @@ class Importer:
         used = {v for p in params for v in _variables(p.struct_info)}
         low: dict[str, int] = {}
         high: dict[str, int] = {}
-        for symbol, interval in self.program.range_constraints.items():
+        for symbol, interval in self.program.ranges.items():
             variable = self.symbols.variables.get(str(symbol))
             if variable is None or variable not in used:
                 continue
@@ -212,36 +253,48 @@ class Importer:
         named = (("tir_var_lower_bound", low), ("tir_var_upper_bound", high))
         return {name: bound for name, bound in named if bound}
 
-    def inputs(self) -> tuple[list[Var], list[Var], list[Any]]:
-        """Variables of the user's inputs, of the parameters kept as inputs, and their values."""
-        placeholders = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
-        inputs: list[Var] = []
-        params: list[Var] = []
-        values: list[Any] = []
-        for spec in self.program.graph_signature.input_specs:
-            node = placeholders[spec.arg.name]
-            if spec.kind in WEIGHTS:
-                tensor = self.tensor_of(spec)
-                if self.keep_params and spec.kind == InputKind.PARAMETER:
-                    values.append(as_numpy(tensor))
-                    params.append(self.parameter(node, node.name, spec.target or ""))
-                else:
-                    self.env[node] = self.weights.constant(tensor, spec.target or "")
-            elif spec.kind != InputKind.USER_INPUT:
-                self.gaps.add(f"input {spec.arg.name}", f"an input of kind {spec.kind.name}", "")
-            elif isinstance(spec.arg, ConstantArgument):
-                self.env[node] = spec.arg.value  # a number that the export has fixed
+    def inputs(self) -> tuple[list[tuple[Input, Var]], ...]:
+        """The parameters of ``main``: the user's inputs, changing buffers, parameters kept."""
+        inputs: list[tuple[Input, Var]] = []
+        states: list[tuple[Input, Var]] = []
+        params: list[tuple[Input, Var]] = []
+        changes = self.program.changes
+        for i in self.program.inputs:
+            if i.meaning == "refused":
+                self.gaps.add(f"input {i.name}", "an input of this kind", "")
+            elif i.meaning == "number":
+                self.env[i.node] = i.value
+            elif i.meaning == "input":
+                names = self.options.names
+                var = self.parameter(i.node, names[len(inputs)] if names else i.name)
+                inputs.append((i, var))
+            elif (i.meaning, i.name) in changes:
+                states.append((i, self.parameter(i.node, i.node.name, i.name)))
+            elif self.options.keep_params and i.meaning == "parameter":
+                params.append((i, self.parameter(i.node, i.node.name, i.name)))
             else:
-                name = self.names[len(inputs)] if self.names else node.name
-                inputs.append(self.parameter(node, name))
-        return inputs, params, values
+                self.env[i.node] = self.weights.constant(i.value, i.name)
+        return inputs, states, params
 
-    def tensor_of(self, spec: Any) -> torch.Tensor:
-        """The value of a parameter, buffer or constant."""
-        state: Any = self.program.state_dict
-        constants: Any = self.program.constants
-        stored = spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state
-        return (state if stored else constants)[spec.target]
+    def changes(
+        self, inputs: Sequence[tuple[Input, Var]], states: Sequence[tuple[Input, Var]]
+    ) -> dict[str, Any]:
+        """Function attributes that tell which results are new values of what."""
+        results = [o for o in self.program.outputs if o.meaning == "result"]
+        changed = [o for o in self.program.outputs if o.meaning != "result"]
+        places = {(o.meaning, o.target): len(results) + n for n, o in enumerate(changed)}
+        state = {
+            i.name: (len(inputs) + n, places[(i.meaning, i.name)])
+            for n, (i, _) in enumerate(states)
+        }
+        mutated = {
+            var.name_hint: places["input", i.node.name]
+            for i, var in inputs
+            if ("input", i.node.name) in places
+        }
+        values = [as_numpy(i.value).copy() for i, _ in states]
+        attrs: dict[str, Any] = {"state": state, "state_values": values} if state else {}
+        return {**attrs, "mutated_inputs": mutated} if mutated else attrs
 
     def parameter(self, node: Node, name: str, source: str = "") -> Var:
         """A parameter of ``main`` for a placeholder; ``source`` is a weight's own name."""
@@ -263,24 +316,22 @@ class Importer:
             raise Unsupported(f"an input of type {type(value).__name__}")
         return PrimStructInfo(dtype)
 
-    def user_outputs(self, outputs: Sequence[Any]) -> list[Any]:
-        """The outputs that the user's function returns; mutations are gaps."""
+    def ordered(self, outputs: Sequence[Any]) -> list[Any]:
+        """The results of ``main``: the user's, then the new values of what the program changes."""
         kept: list[Any] = []
-        for spec, value in zip(self.program.graph_signature.output_specs, outputs, strict=True):
-            if spec.kind == OutputKind.USER_OUTPUT:
-                kept.append(value)
-            else:
-                kind = spec.kind.name.lower().replace("_", " ")
-                what = "call model.eval() before the export, or return the new value"
-                self.gaps.add(kind, f"the program changes {spec.target!r}", spec.target or "", what)
-        return kept
+        changed: list[Any] = []
+        for spec, value in zip(self.program.outputs, outputs, strict=True):
+            if spec.meaning == "refused":
+                self.gaps.add(f"output of kind {spec.target}", "has no counterpart", "")
+            (kept if spec.meaning == "result" else changed).append(value)
+        return [*kept, *changed]
 
     def result(self, outputs: list[Any]) -> Any:
         """Bind what the function returns."""
         fields = [self.returned(v) for v in outputs]
-        if self.unwrap and len(fields) == 1:
+        if self.options.unwrap and len(fields) == 1:
             return self.builder.emit_output(fields[0])
-        if self.no_bind:
+        if self.options.no_bind:
             return Tuple([self.builder.emit_output(f) for f in fields])
         return self.builder.emit_output(Tuple(fields))
 
@@ -297,7 +348,10 @@ class Importer:
         """Convert every node of a graph whose placeholders have values; gives its outputs."""
         for node in module.graph.nodes:
             if node.op == "output":
-                return [self.read(a) for a in node.args[0]]
+                fields = node.args[0]
+                return [
+                    self.read(a) for a in (fields if isinstance(fields, tuple | list) else [fields])
+                ]
             if node.op == "placeholder":
                 continue
             if node.op == "get_attr":
@@ -329,14 +383,22 @@ class Importer:
         except Unsupported as e:
             if not e.hint and isinstance(node.target, OpOverload):
                 self.open.add(node.target)
+            self.failed.add(node)
             self.gaps.add(str(node.target), e.reason, self.spans.where(node), e.hint)
             return self.stand_in(node, expected)
 
     def value(self, node: Node, expected: Any) -> Any:
         """Convert one node."""
         target = node.target
+        custom = self.options.custom
+        if custom is not None and (made := custom(self, node)) is not None:
+            return made
+        if isinstance(target, OpOverload) and operator_name(target) in data_dependent.ITEMS:
+            return data_dependent.item(self.ctx, self.read(node.args[0]), expected)
         if isinstance(expected, torch.SymInt | torch.SymBool):
             return self.symbols.value(expected)
+        if isinstance(expected, torch.SymFloat):
+            return data_dependent.number(self.ctx, expected)
         if target is operator.getitem:
             container, index = self.read(node.args[0]), node.args[1]
             if container[index] is None and node.users:
@@ -349,7 +411,7 @@ class Importer:
         if isinstance(target, OpOverload):
             return self.call(node, target)
         if isinstance(target, HigherOrderOperator):
-            return self.inline(node, target)
+            return control.convert(self, node, target)
         raise Unsupported("no converter for this function")
 
     def call(self, node: Node, op: Any) -> Any:
@@ -366,6 +428,8 @@ class Importer:
         args = [self.read(a) for a in node.args]
         kwargs = {k: self.read(v) for k, v in node.kwargs.items()}
         self.ctx.out = node.meta["val"]
+        if name in MASKED and any(i is not None and data_dependent.is_mask(i) for i in args[1]):
+            args[1] = data_dependent.without_masks(self.ctx, args[1])
         try:
             value = converter.function(self.ctx, **bind(changed or op, converter, args, kwargs))
         except TVMError as e:
@@ -380,16 +444,10 @@ class Importer:
         if isinstance(self.read(node.args[0]), Expr):
             raise Unsupported("an assertion on data")
 
-    def inline(self, node: Node, op: Any) -> Any:
-        """Regions that only concern gradients are converted in place."""
-        name = op.name()
-        if name != "wrap_with_set_grad_enabled":
-            raise Unsupported("this control flow operator has no converter yet")
-        _, module, *args = (self.read(a) for a in node.args)
-        for placeholder, value in zip(
-            (n for n in module.graph.nodes if n.op == "placeholder"), args, strict=True
-        ):
-            self.env[placeholder] = value
+    def region(self, module: GraphModule, args: Sequence[Any]) -> Sequence[Any]:
+        """Convert the nodes of a graph inside the graph where they stand, for these arguments."""
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.env.update(zip(placeholders, args, strict=True))
         return self.walk(module)
 
     # -- values ------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from torch.fx import GraphModule
 
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import UnsupportedError
-from relax2xla.importers.torch.export import convert_program
+from relax2xla.importers.torch.export import Options, convert_program
+from relax2xla.importers.torch.source import exported
 from relax2xla.ir import IRModule
 
 InputInfo = Sequence[tuple[Sequence[int], str]]
@@ -50,13 +51,10 @@ def from_fx(
     )
     (output,) = (n for n in model.graph.nodes if n.op == "output")
     alone = not isinstance(output.args[0], tuple | list | dict)
-    return convert_program(
-        torch.export.export(model, inputs),
-        keep_params_as_input,
-        unwrap_unit_return_tuple or alone,
-        no_bind_return_tuple,
-        names,
+    options = Options(
+        keep_params_as_input, unwrap_unit_return_tuple or alone, no_bind_return_tuple, names
     )
+    return convert_program(exported(torch.export.export(model, inputs)), options)
 
 
 def _example(name: str, shape: Sequence[Any], dtype: str) -> torch.Tensor:

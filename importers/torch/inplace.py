@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name
@@ -42,6 +42,9 @@ FRESH_COMPOSITES = frozenset(
         "softmax.int",
     }
 )
+
+# Operators that write to running statistics without saying so, and the argument that makes them.
+STATISTICS = {"batch_norm": 5, "instance_norm": 5}
 
 
 def _schema(op: Any) -> Any:
@@ -89,7 +92,9 @@ def needs_functionalization(module: GraphModule) -> bool:
             inner = getattr(module, str(op), None)
             if isinstance(inner, GraphModule) and _writes(inner):
                 return True
-        if node.op == "call_function" and _mutable(op) and not _harmless(node, order):
+        if node.op != "call_function":
+            continue
+        if (_mutable(op) and not _harmless(node, order)) or _hidden(node):
             return True
     return False
 
@@ -100,7 +105,20 @@ def _mutable(op: Any) -> bool:
 
 
 def _writes(module: GraphModule) -> bool:
-    return any(_mutable(node.target) for node in module.graph.nodes)
+    return any(_mutable(node.target) or _hidden(node) for node in module.graph.nodes)
+
+
+def _hidden(node: Node) -> bool:
+    """What only torch can rewrite: running statistics (which no schema tells of), autocast
+    regions, traces of ``torch.vmap``.
+    """
+    op: Any = node.target
+    if isinstance(op, HigherOrderOperator):
+        return op.name() == "wrap_with_autocast"
+    if isinstance(op, OpOverload):
+        at = STATISTICS.get(operator_name(op))
+        return at is not None and len(node.args) > at and bool(node.args[at])
+    return getattr(op, "__module__", "") == "torch._functorch.predispatch"
 
 
 def _harmless(node: Node, order: dict[Node, int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.ir import Expr
 
 Dim = tir.Dim
 
@@ -59,15 +60,19 @@ RULES: dict[str, Callable[..., Any]] = {
 class Symbols:
     """The symbolic variables of one program, shared by all shapes in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, tir.Var] | None = None) -> None:
         self.variables: dict[str, tir.Var] = {}
+        # The user's own variables, by the names of the dimensions.
+        self._own = dict(variables or {})
+        # Symbolic floats that are values of the program.
+        self.numbers: dict[str, Expr] = {}
         self._memo: dict[Any, Any] = {}
 
     def name(self, expr: Any, name: str) -> None:
         """Use the user's name of a dimension for a symbol."""
         taken = {v.name for v in self.variables.values()}
         if str(expr) not in self.variables and name.isidentifier() and name not in taken:
-            self.variables[str(expr)] = tir.Var(name, "int64")
+            self.variables[str(expr)] = self._own.get(name) or tir.Var(name, "int64")
 
     def convert(self, expr: Any) -> Any:
         """A sympy expression as an int, a bool or a symbolic expression in normal form."""
@@ -85,6 +90,8 @@ class Symbols:
             return int(expr)
         if expr.is_Symbol:
             name = str(expr)
+            if expr.is_integer is False:
+                raise Unsupported(f"the symbolic number {name} where an integer is needed")
             if name not in self.variables:
                 self.variables[name] = tir.Var(name, "int64")
             return self.variables[name]

@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, tir  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
+from relax2xla.importers.torch import Stateful  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,
@@ -266,12 +267,10 @@ def test_a_converter_that_is_wrong_is_found_at_import(monkeypatch: pytest.Monkey
 
 # -- writes in place -----------------------------------------------------------------------------
 def test_writes_that_nobody_else_sees_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relax2xla.importers.torch import export
-
     def never(*_: Any) -> Any:
         raise AssertionError("the program was rewritten")
 
-    monkeypatch.setattr(export, "decompose", never)
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
 
     def f(x: Any) -> Any:
         y = x * 2
@@ -318,16 +317,45 @@ class Counter(nn.Module):
         return x * self.steps
 
 
-def test_a_changed_buffer_is_named() -> None:
-    with pytest.raises(OpNotImplemented, match=r"buffer mutation .*changes 'steps'"):
-        imported(Counter(), [X])
+def test_a_changed_buffer_is_a_parameter_and_a_result() -> None:
+    module = Counter()
+    mod = from_exported_program(torch.export.export(module, (X,)))
+    main = mod["main"]
+    assert main.attrs["state"] == {"steps": (1, 1)}
+    np.testing.assert_array_equal(main.attrs["state_values"][0], 0)
+    got = run(mod, [X, torch.tensor(4.0)])
+    np.testing.assert_allclose(got[0], X.numpy() * 5)
+    assert got[1] == 5
 
 
-def test_batch_norm_in_training_says_what_to_do() -> None:
+def test_a_changed_input_is_a_result() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            y.mul_(2)
+            return x + y
+
+    program = torch.export.export(Twice(), (torch.ones(3), torch.ones(3)))
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    assert mod["main"].attrs["mutated_inputs"] == {"y": 1}
+    got = run(mod, [torch.ones(3), torch.full((3,), 5.0)])
+    np.testing.assert_array_equal(got, [[11.0] * 3, [10.0] * 3])
+
+
+def test_batch_norm_in_training_keeps_its_statistics_on_the_device() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
-    program = torch.export.export(module, (torch.randn(2, 3, 4, 4),))
-    with pytest.raises(OpNotImplemented, match=r"(?s)running_mean.*model\.eval\(\)"):
-        from_exported_program(program)
+    x = torch.randn(2, 3, 4, 4)
+    mod = from_exported_program(module, (x,))
+    stateful = Stateful(mod)
+    assert set(stateful.state) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    for _ in range(3):
+        (got,) = stateful(x)
+        np.testing.assert_allclose(np.asarray(got), module(x).detach(), rtol=1e-4, atol=1e-5)
+    for name, value in stateful.state.items():
+        np.testing.assert_allclose(np.asarray(value), module.state_dict()[name], rtol=1e-5)
+    stateful.reset()
+    assert int(stateful.state["1.num_batches_tracked"]) == 0
+    with pytest.raises(ValueError, match=r"no state.*main"):
+        Stateful(imported(MLP(), [X]))
 
 
 # -- what is decomposed, and gaps ----------------------------------------------------------------

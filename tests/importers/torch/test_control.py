@@ -1,0 +1,107 @@
+"""Control flow and shapes that depend on data, against eager torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: E402
+from torch._higher_order_ops import map as torch_map  # noqa: E402
+
+from .helpers import check  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+X = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+
+
+def test_cond() -> None:
+    def f(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: (x * 2, x.sum()), lambda x: (x - 1, x.max()), (x,))
+
+    check(f, [X], others=[[-X], [X + 9]])
+
+
+def test_nested_cond_on_a_size() -> None:
+    def inner(x: Any) -> Any:
+        return torch.cond(x[0, 0] > 0, torch.sin, torch.cos, (x,))
+
+    def f(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, inner, lambda x: x - 1, (x,))
+
+    check(f, [X], others=[[-X], [X + 9], [9 - X]])
+
+
+def test_while_loop() -> None:
+    def f(x: Any) -> Any:
+        def body(i: Any, y: Any) -> Any:
+            return i + 1, y * 2 + x
+
+        return while_loop(lambda i, y: i < 4, body, (torch.tensor(0), x))
+
+    check(f, [X])
+
+
+def test_scan() -> None:
+    def f(x: Any) -> Any:
+        start = torch.zeros(3)
+        return scan(lambda c, r: (c + r, c * r), start, x, dim=0), scan(
+            lambda c, r: (c + r, c * r), start, x, dim=0, reverse=True
+        )
+
+    check(f, [X])
+
+
+def test_map_and_associative_scan() -> None:
+    def f(x: Any) -> Any:
+        rows = torch_map(lambda r, w: (r.sum() * w, r + 1), x, x[0] * 2)
+        return rows, associative_scan(torch.add, x, dim=0, combine_mode="generic")
+
+    check(f, [X])
+
+
+def test_vmap() -> None:
+    check(lambda x: torch.vmap(lambda r: r * r.sum())(x), [X])
+
+
+def test_autocast_and_no_grad() -> None:
+    def f(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.t()
+        with torch.no_grad():
+            z = y * 2
+        return y, z, x + z.float().sum()
+
+    check(f, [X], scale=50)
+
+
+def test_sizes_from_data() -> None:
+    def f(x: Any, m: Any) -> Any:
+        n = m.sum().item()
+        torch._check(n >= 0)
+        chosen = x[x > 0]
+        rows = x[m > 1]
+        return (
+            torch.nonzero(x > 0),
+            chosen * 2,
+            torch.masked_select(x, m[:, None] > 1),
+            rows.sum(0),
+            torch.arange(n),
+            x * n,
+            m.float().mean().item() * x,
+        )
+
+    m = torch.tensor([1, 0, 2, 3, 0])
+    check(f, [X, m], others=[[-X, m + 1], [X.abs(), m * 0]], scale=5)
+
+
+def test_symbolic_floats() -> None:
+    def f(x: Any) -> Any:
+        n = x.shape[0]
+        return x / torch.sym_sqrt(n), x * (1 / n), torch.arange(n) * (n**0.5)
+
+    n = torch.export.Dim("n", min=2, max=40)
+    check(f, [X], [{0: n}], others=[[torch.randn(7, 3)]])
