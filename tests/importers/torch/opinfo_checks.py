@@ -1,0 +1,82 @@
+"""What a result must be: torch's values, or the properties of it where torch leaves values open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Check = Callable[[Any, Sequence[Any], Sequence[Any]], str]
+
+
+def same_kind(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """dtype and shape only: random values, and memory that torch does not initialise."""
+    for g, w in zip(got, want, strict=True):
+        if not isinstance(g, torch.Tensor) or g.dtype != w.dtype or g.shape != w.shape:
+            return f"{_kind(g)} instead of {_kind(w)}"
+    return ""
+
+
+def _kind(x: Any) -> str:
+    return f"{x.dtype} {tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
+
+
+CHECKS: dict[str, Check] = dict.fromkeys(
+    (
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "bernoulli",
+        "cauchy",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "multinomial",
+        "normal",
+        "normal.in_place",
+        "normal.number_mean",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "uniform",
+        "nn.functional.alpha_dropout",
+        "nn.functional.dropout",
+        "nn.functional.dropout2d",
+        "nn.functional.dropout3d",
+        "nn.functional.feature_alpha_dropout.with_train",
+        "nn.functional.rrelu",
+        "nn.functional.fractional_max_pool2d",
+        "nn.functional.fractional_max_pool3d",
+    ),
+    same_kind,
+)
+
+
+def verdict(name: str, sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """What is wrong with the results of an entry; "" where nothing is."""
+    if len(got) != len(want):
+        return f"{len(got)} results instead of {len(want)}"
+    check = CHECKS.get(name)
+    return check(sample, got, want) if check is not None else equal(got, want)
+
+
+def equal(got: Sequence[Any], want: Sequence[Any]) -> str:
+    """Torch's values, by its own tolerances."""
+    for at, (g, w) in enumerate(zip(got, want, strict=True)):
+        if not isinstance(w, torch.Tensor):
+            if g != w and not (g != g and w != w):
+                return f"result {at} is {g!r} instead of {w!r}"
+            continue
+        if not isinstance(g, torch.Tensor):
+            return f"result {at} is {g!r} instead of a tensor"
+        try:
+            torch.testing.assert_close(g, w.detach().resolve_conj().resolve_neg(), equal_nan=True)
+        except AssertionError as e:
+            return f"result {at}: {' '.join(str(e).split())[:300]}"
+    return ""
