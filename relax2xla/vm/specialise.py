@@ -39,6 +39,7 @@ from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.stablehlo.specialise import DYNAMIC, static_program
 from relax2xla.transform.legalize import flatten_info, legalize_function
+from relax2xla.transform.safe_division import shield_divisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def specialise(
         func = _Static(env).function(func)
     for rewrite in rewrites:
         func = rewrite(func)
-    legal, outputs, tree = _flatten_results(legalize_function(func))
+    legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
@@ -253,7 +254,8 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
         if not isinstance(callee, Function):
             last = name if caller is None else caller.name_hint
             raise LegalizeError(f"{last} calls {gvar.name_hint}, no Relax function")
-        legal[gvar] = legalize_function(callee.without_attr("global_symbol"))
+        callee = legalize_function(callee.without_attr("global_symbol"))
+        legal[gvar] = shield_divisions(callee)
         stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
     return done
 
