@@ -38,7 +38,7 @@ class StructuralEqualError(TVMError, ValueError):
     """Two IR trees differ; the message holds the path of the first difference and both sides."""
 
 
-class BuilderError(TVMError):
+class BuilderError(TVMError, RuntimeError):
     """``BlockBuilder`` used out of order, such as ``emit_output`` outside a dataflow block."""
 
 

@@ -265,6 +265,10 @@ class _Comparer:
         seen: set[tuple[int, int]] = set()
         while stack:
             x, y, path = stack.pop()
+            if (id(x), id(y)) in seen:
+                continue
+            if not isinstance(x, e.Var):
+                seen.add((id(x), id(y)))
             try:
                 self.node(x, y)
             except _Different as d:
@@ -277,8 +281,7 @@ class _Comparer:
             xs, ys = children(x), children(y)
             if len(xs) != len(ys):
                 raise _Different(x, y, f"{len(xs)} against {len(ys)} operands")
-            if xs and (id(x), id(y)) not in seen:
-                seen.add((id(x), id(y)))
+            if xs:
                 parts = _parts(x)
                 stack.extend((p, q, (parts(i), path)) for i, (p, q) in _backwards(xs, ys))
 

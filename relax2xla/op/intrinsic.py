@@ -203,7 +203,29 @@ def call_tir_inplace(
     """
     places = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
     attrs = {"inplace_indices": places}
-    return destination(call_tir_inplace_op, gvar, args, out_sinfo, tir_vars, attrs)
+    call = destination(call_tir_inplace_op, gvar, args, out_sinfo, tir_vars, attrs)
+    _check_places(places, call)
+    return call
+
+
+def _check_places(places: tuple[int, ...], call: Call) -> None:
+    """TVM's rules: an index for each result, in range, not all -1, no argument twice."""
+    out = call.sinfo_args[0]
+    results = out.fields if isinstance(out, TupleStructInfo) else (out,)
+    info = call.args[1].struct_info_
+    count = len(info.fields) if isinstance(info, TupleStructInfo) else None
+    taken = [i for i in places if i != -1]
+    why = ""
+    if len(places) != len(results):
+        why = f"there must be one for each of the {len(results)} results"
+    elif not taken:
+        why = "at least one must not be -1"
+    elif any(i < 0 or (count is not None and i >= count) for i in taken):
+        why = f"each must be -1 or the index of one of the {count} arguments"
+    elif len(set(taken)) != len(taken):
+        why = "no argument can be replaced by two results"
+    if why:
+        raise OpError(f"call_tir_inplace: inplace_indices is {list(places)}; {why}")
 
 
 def call_tir_with_grad(

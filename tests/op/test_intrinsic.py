@@ -213,3 +213,22 @@ def test_multinomial():
 def test_errors(call, message):
     with pytest.raises(OpError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("places", "count", "reason"),
+    [
+        ([-1], 1, "at least one must not be -1"),
+        ([1], 1, "index of one of the 1 arguments"),
+        ([-2], 1, "index of one of the 1 arguments"),
+        ([0, -1], 1, "one for each of the 1 results"),
+        ([0, 0], 2, "two results"),
+    ],
+)
+def test_inplace_indices(places: list[int], count: int, reason: str) -> None:
+    info = TensorStructInfo((2,), "float32")
+    x, out = Var("x", info), [info] * count if count > 1 else info
+    with pytest.raises(OpError, match=reason):
+        op.call_tir_inplace(GlobalVar("f"), [x], places, out)
+    made = op.call_tir_inplace(GlobalVar("f"), [x], 0, info)
+    assert made.attrs.inplace_indices == (0,)
