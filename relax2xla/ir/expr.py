@@ -557,9 +557,11 @@ class Function(Expr):
         """The function as TVMScript text."""
         return script_of(self, options)
 
-    def show(self, **options: Any) -> None:
+    def show(
+        self, style: str | None = None, black_format: bool | None = None, **options: Any
+    ) -> None:
         """Print the function as TVMScript, highlighted on a terminal."""
-        show_of(self, options)
+        show_of(self, {"style": style, "black_format": black_format, **options})
 
 
 def script_of(node: Any, options: dict[str, Any]) -> str:
@@ -573,7 +575,7 @@ def show_of(node: Any, options: dict[str, Any]) -> None:
     """Print a function or module as TVMScript."""
     import importlib
 
-    importlib.import_module("relax2xla.script.printer").show(node, **options)
+    importlib.import_module("relax2xla.script.display").show(node, **options)
 
 
 def const(value: Any, dtype: Any = None) -> Constant:

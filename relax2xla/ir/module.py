@@ -146,9 +146,11 @@ class IRModule(Node):
         """The module as TVMScript text; ``from_source`` of it gives an equal module."""
         return script_of(self, options)
 
-    def show(self, **options: Any) -> None:
+    def show(
+        self, style: str | None = None, black_format: bool | None = None, **options: Any
+    ) -> None:
         """Print the module as TVMScript, highlighted on a terminal."""
-        show_of(self, options)
+        show_of(self, {"style": style, "black_format": black_format, **options})
 
     def __repr__(self) -> str:
         return self.script()

@@ -17,11 +17,11 @@ never executed.
 
 from __future__ import annotations
 
+from relax2xla.script.display import show as show
 from relax2xla.script.entry import from_source as from_source
 from relax2xla.script.ir_names import ir as ir
 from relax2xla.script.ir_names import ir_module as ir_module
 from relax2xla.script.printer import script as script
-from relax2xla.script.printer import show as show
 from relax2xla.script.relax_names import relax as relax
 from relax2xla.script.tir_names import tir as tir
 

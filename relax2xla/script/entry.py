@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from relax2xla import ir
-from relax2xla.errors import DiagnosticError
+from relax2xla.errors import DiagnosticError, UnsupportedError
+from relax2xla.script.markers import Macro
 from relax2xla.script.parser import Parser
 from relax2xla.script.source import Source
 
@@ -62,6 +63,31 @@ def decorate_module(cls: type, check_well_formed: bool = True) -> ir.IRModule:
     return made
 
 
+def decorate_macro(func: Any, hygienic: bool = True) -> Macro:
+    """``@R.macro``: statements to insert where the macro is called.
+
+    ``hygienic``: the body sees what its definition could name, with the values of that time; else
+    what its callers can name.
+    """
+    if not isinstance(func, types.FunctionType):
+        raise TypeError(f"R.macro decorates a function; got {type(func).__name__}")
+    if not isinstance(hygienic, bool):
+        raise TypeError("R.macro: hygienic must be True or False; write @R.macro(hygienic=False)")
+    node, source, outside = _located(func, _caller(), {})
+    if not isinstance(node, ast.FunctionDef):
+        raise TypeError("R.macro decorates a function; got a class")
+    return Macro(node, source, inspect.signature(func), dict(outside), hygienic)
+
+
+def decorate_rewriter(rewriter_mod: Any) -> Any:
+    """``@R.rewriter``: a rule of the pattern language, which is not part of this version."""
+    name = getattr(rewriter_mod, "__name__", type(rewriter_mod).__name__)
+    raise UnsupportedError(
+        f"R.rewriter: {name!r} needs the pattern language (dpl.PatternMatchingRewriter), which "
+        "relax2xla does not have yet; rewrite the module with a PyExprMutator instead"
+    )
+
+
 def _caller() -> types.FrameType:
     """The frame that uses a decorator of this package."""
     frame = inspect.currentframe()
@@ -75,6 +101,14 @@ def _caller() -> types.FrameType:
 def _definition(
     thing: Any, frame: types.FrameType, extra: Mapping[str, Any], check: bool = True
 ) -> ir.IRModule | ir.Function:
+    node, source, outside = _located(thing, frame, extra)
+    return Parser(source, outside, check).definition(node)
+
+
+def _located(
+    thing: Any, frame: types.FrameType, extra: Mapping[str, Any]
+) -> tuple[ast.ClassDef | ast.FunctionDef, Source, Mapping[str, Any]]:
+    """The definition of a class or function, the file that has it, and what it can name."""
     if isinstance(thing, types.FunctionType):
         code = thing.__code__
         filename, line = code.co_filename, code.co_firstlineno
@@ -95,7 +129,7 @@ def _definition(
             "define it in a file, or give its text to relax2xla.script.from_source"
         )
     outside = ChainMap(dict(extra), closure, dict(frame.f_locals), module_names)
-    return Parser(Source(text, filename), outside, check).definition(node)
+    return node, Source(text, filename), outside
 
 
 def _filled(cell: types.CellType) -> bool:

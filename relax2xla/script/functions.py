@@ -17,7 +17,8 @@ from relax2xla.builder import BlockBuilder, is_operand
 from relax2xla.ir.lattice import Mismatch, definable_vars, erase, unify
 from relax2xla.ir.struct_info import show
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
-from relax2xla.script.markers import Decorator, Marker
+from relax2xla.script.macros import expand
+from relax2xla.script.markers import Decorator, Macro, Marker
 
 _UNSUPPORTED: dict[type[ast.stmt], str] = {
     ast.For: "a for loop",
@@ -70,6 +71,14 @@ class FunctionParser(Evaluator):
     in_dataflow: bool = False
     # Names that the current dataflow block outputs, each with the statement that binds it last.
     outputs: dict[str, ast.stmt] | None = None
+    # How many calls of macros are being expanded.
+    depth_of_macros: int = 0
+
+    def apply(self, node: ast.Call, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """As of any evaluator; a macro's statements enter the function that calls it."""
+        if isinstance(func, Macro):
+            return expand(self, func, node, args, kwargs)
+        return super().apply(node, func, args, kwargs)
 
     # -- heads -----------------------------------------------------------------------------------
     def flags(self, node: ast.FunctionDef) -> tuple[Any, Flags]:

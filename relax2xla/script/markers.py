@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from relax2xla.script.source import Source
 
 
 class Marker:
@@ -36,6 +41,26 @@ class Decorator:
 
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Macro:
+    """A function under ``@R.macro``. ``outside``: what its definition could name."""
+
+    node: ast.FunctionDef
+    source: Source
+    signature: inspect.Signature
+    outside: Mapping[str, Any]
+    hygienic: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"the macro {self.node.name!r} can be called in TVMScript only: below @R.function or "
+            "@I.ir_module, or in text given to from_source"
+        )
+
+    def __repr__(self) -> str:
+        return ast.unparse(self.node)
 
 
 class Namespace:

@@ -15,6 +15,7 @@ from relax2xla.errors import WellFormedError
 from relax2xla.ir.check import check_well_formed
 from relax2xla.script.evaluate import NAMESPACES, Evaluator, ModuleAlias
 from relax2xla.script.functions import FunctionParser, Signature
+from relax2xla.script.macros import macro_in_text
 from relax2xla.script.markers import Decorator, Marker
 from relax2xla.script.source import Source, message_of
 
@@ -192,8 +193,14 @@ class Parser(FunctionParser):
         found: list[ast.ClassDef | ast.FunctionDef] = []
         for s in tree.body:
             match s:
-                case ast.ClassDef() | ast.FunctionDef():
+                case ast.ClassDef():
                     found.append(s)
+                case ast.FunctionDef():
+                    macro = macro_in_text(self, s)
+                    if macro is None:
+                        found.append(s)
+                    else:
+                        self.scope.names[s.name] = macro
                 case ast.ImportFrom():
                     self._import(s)
                 case ast.Import() | ast.Expr(value=ast.Constant()):
@@ -217,6 +224,9 @@ class Parser(FunctionParser):
         for decorator in node.decorator_list:
             call = decorator if isinstance(decorator, ast.Call) else None
             value = self.value(decorator if call is None else call.func)
+            if isinstance(value, Decorator) and value.name == "R.rewriter":
+                what = "R.rewriter needs the pattern language, which relax2xla does not have yet"
+                self.source.fail(decorator, what)
             if not isinstance(value, Decorator) or value.name != "I.ir_module":
                 continue
             for k in [] if call is None else call.keywords:

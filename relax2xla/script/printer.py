@@ -8,7 +8,6 @@ expression (which A-normal form never has) is written before the statement that 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -54,39 +53,56 @@ OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it.
 Piece = str | ir.Expr
 
 
-def script(node: Any, **options: Any) -> str:
+# Options of TVM's script() that shape what a Relax program does not have (loops, buffers, notes):
+# their defaults are accepted.
+ONLY_DEFAULTS: dict[str, Any] = {
+    "buffer_dtype": "float32",
+    "int_dtype": "int32",
+    "float_dtype": "void",
+    "verbose_expr": False,
+    "num_context_lines": -1,
+    "show_object_address": False,
+    "extra_config": None,
+    "path_to_underline": None,
+    "path_to_annotate": None,
+    "obj_to_underline": None,
+    "obj_to_annotate": None,
+}
+
+
+def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> str:
     """TVMScript text of a module, function, expression or struct info.
 
     ``name``: of a module or function that has none (Module, main); ``show_meta``: end with the
     arrays that have no literal, so that the text alone parses; ``ir_prefix``, ``tir_prefix``,
     ``relax_prefix``: names of the namespaces; ``module_alias``: how a module's functions name it
     ("" : by its own name); ``indent_spaces``; ``syntax_sugar``: calls that give nothing are
-    statements; ``show_all_struct_info``: annotate also what the parser can infer.
+    statements; ``show_all_struct_info``: annotate also what the parser can infer;
+    ``print_line_numbers``: as in an editor. Other options of TVM may be given at their defaults
+    only. Raises ValueError for another value of those, TypeError for unknown options.
     """
-    return _Printer(**options).text(node)
-
-
-def show(node: Any, style: str | None = None, **options: Any) -> None:
-    """Print :func:`script` of ``node``; coloured where standard output is a terminal.
-
-    ``style``: "light", "dark", "ansi" or the name of a Pygments style.
-    """
-    if options.pop("black_format", None):
-        raise ValueError("black_format=True is not supported; the text has TVM's own layout")
-    text = script(node, **options)
-    if not sys.stdout.isatty():
-        sys.stdout.write(f"{text}\n")
-        return
-    from rich.console import Console
-    from rich.syntax import Syntax
-
-    themes = {None: "ansi_dark", "ansi": "ansi_dark", "light": "xcode", "dark": "monokai"}
-    theme = themes.get(style, style) or "ansi_dark"
-    Console().print(Syntax(text, "python", theme=theme, background_color="default"))
+    for option, default in ONLY_DEFAULTS.items():
+        if options.pop(option, default) not in (default, [], {}):
+            raise ValueError(f"script(): {option} is supported as {default!r} only")
+    unknown = [o for o in options if o not in _Printer.OPTIONS]
+    if unknown:
+        known = ", ".join(sorted(_Printer.OPTIONS))
+        raise TypeError(f"script() has no option {unknown[0]!r}; it has {known}")
+    text = _Printer(**options).text(node)
+    if not print_line_numbers:
+        return text
+    lines = text.split("\n")
+    width = len(str(len(lines)))
+    return "\n".join(f"{i:>{width}} {line}" for i, line in enumerate(lines, 1))
 
 
 class _Printer(AnnotationPrinter):
     """State of one text."""
+
+    OPTIONS = frozenset(
+        ("name", "show_meta", "ir_prefix", "tir_prefix", "relax_prefix", "module_alias",
+         "indent_spaces", "syntax_sugar", "show_all_struct_info")
+    )  # fmt: skip
 
     def __init__(
         self,

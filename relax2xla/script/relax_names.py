@@ -154,6 +154,18 @@ def _function(thing: Any, **options: Any) -> Any:
     return decorate_function(thing, **options)
 
 
+def _macro(thing: Any, **options: Any) -> Any:
+    from relax2xla.script.entry import decorate_macro
+
+    return decorate_macro(thing, **options)
+
+
+def _rewriter(thing: Any) -> Any:
+    from relax2xla.script.entry import decorate_rewriter
+
+    return decorate_rewriter(thing)
+
+
 def _tuple(*fields: Any) -> ir.Tuple:
     return ir.Tuple([as_value(f) for f in fields])
 
@@ -161,6 +173,8 @@ def _tuple(*fields: Any) -> ir.Tuple:
 _TABLE: Final[dict[str, Any]] = {
     **ANNOTATIONS,
     "function": Decorator("R.function", _function),
+    "macro": Decorator("R.macro", _macro),
+    "rewriter": Decorator("R.rewriter", _rewriter),
     "const": const,
     "shape": shape,
     "prim_value": prim_value,

@@ -11,7 +11,7 @@ import pytest
 
 from relax2xla import ir, tir
 from relax2xla.ir.equal import assert_structural_equal
-from relax2xla.script import from_source, script, show
+from relax2xla.script import from_source, script
 from relax2xla.script import relax as R
 
 TEXTS = Path(__file__).with_name("tvm_texts.txt").read_text("utf-8").split("=====\n")[1:]
@@ -96,12 +96,16 @@ def test_options() -> None:
         script(3)
 
 
-def test_show_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_tvm() -> None:
     func = chain(1)
-    show(func)
-    assert capsys.readouterr().out == func.script() + "\n"
-    with pytest.raises(ValueError, match="black_format"):
-        func.show(black_format=True)
+    lines = func.script(print_line_numbers=True).split("\n")
+    assert lines[0].startswith("1 # from relax2xla")
+    assert [x[2:] for x in lines] == func.script().split("\n")
+    assert func.script(verbose_expr=False, int_dtype="int32", obj_to_underline=[]) == func.script()
+    with pytest.raises(ValueError, match=r"verbose_expr is supported as False only"):
+        func.script(verbose_expr=True)
+    with pytest.raises(TypeError, match=r"no option 'show_metta'; it has .*show_meta"):
+        func.script(show_metta=True)
 
 
 def test_struct_info_and_expressions_alone() -> None:
