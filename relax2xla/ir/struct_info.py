@@ -266,7 +266,10 @@ class FuncStructInfo(StructInfo):
 
 def as_dims(values: Iterable[Any]) -> Dims:
     """Dimensions in normal form; refuses negative and non-integer ones."""
-    dims = tuple(v if type(v) is int else tir.as_dim(v) for v in values)
+    try:
+        dims = tuple(v if type(v) is int else tir.as_dim(v) for v in values)
+    except TypeError as e:
+        raise StructInfoError(str(e)) from None
     for d in dims:
         if isinstance(d, int) and d < 0:
             raise StructInfoError(f"a dimension must not be negative; got {dims}")

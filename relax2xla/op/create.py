@@ -199,7 +199,9 @@ def _arange_dtype(dtype: str | None, *values: Any) -> str:
         return dtype
     known = [x.struct_info for x in values if isinstance(x, Expr)]
     floats = any(isinstance(i, PrimStructInfo) and is_float(i.dtype) for i in known)
-    return "float32" if floats or any(isinstance(x, float) for x in values) else "int64"
+    literals = (x for x in values if isinstance(x, float | tir.PrimExpr))
+    floats = floats or any(isinstance(x, float) or is_float(x.dtype) for x in literals)
+    return "float32" if floats else "int64"
 
 
 def _count(start: int | float, end: int | float, step: int | float) -> int:
@@ -242,7 +244,8 @@ def _steps(low: Dim, high: Dim, by: Dim) -> Dim:
 def _(
     start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None
 ) -> Mapping[str, Any]:
-    return {"start": 0, "end": start} if end is None else {}
+    first, last = (0, start) if end is None else (start, end)
+    return {"start": first, "end": last, "dtype": _arange_dtype(dtype, first, last, step)}
 
 
 @arange.legalize

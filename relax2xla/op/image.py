@@ -7,15 +7,16 @@ are those of ONNX's Resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import numpy as np
 
+from relax2xla import tir
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.expr import Constant, Expr, PrimValue
 from relax2xla.ir.op import DTypeLike, Kind, ShapeLike, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 from relax2xla.op._lower import (
@@ -85,6 +86,24 @@ def _as_roi(value: Any) -> tuple[float, ...]:
     if isinstance(value, int | float):
         return (float(value),)
     return tuple(float(getattr(v, "value", v)) for v in value)
+
+
+def _spelled_out(n: int) -> Any:
+    """As TVM holds them: one number is the size of each axis, no region the empty one."""
+
+    def rule(
+        data: Any, size: Any, roi: Any, layout: str, method: str, mode: str, *others: Any
+    ) -> Mapping[str, Any]:
+        given: dict[str, Any] = {}
+        if roi is None and mode != "tf_crop_and_resize":
+            given["roi"] = (0.0,) * (2 * n)
+        if isinstance(size, int | tir.PrimExpr | PrimValue):
+            size = (size,)
+        if isinstance(size, tuple | list) and len(size) == 1:
+            given["size"] = tuple(size) * n
+        return given
+
+    return rule
 
 
 Roi = Annotated[Any, Kind(False, _as_roi)]
@@ -253,6 +272,9 @@ def resize2d(
     ).infer(data, size)
 
 
+resize2d.shorthand(_spelled_out(2))
+
+
 @resize2d.legalize
 def _resize2d(
     data: Expr,
@@ -292,6 +314,9 @@ def resize3d(
         *(3, roi, layout, method, coordinate_transformation_mode, rounding_method),
         *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
     ).infer(data, size)
+
+
+resize3d.shorthand(_spelled_out(3))
 
 
 @resize3d.legalize

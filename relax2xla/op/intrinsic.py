@@ -21,7 +21,7 @@ from relax2xla.ir.expr import (
     Tuple,
     convert_to_expr,
 )
-from relax2xla.ir.op import Kind, Op, ShapeLike, as_shape_operand, op
+from relax2xla.ir.op import IntsLike, Kind, Op, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     PrimStructInfo,
@@ -104,7 +104,7 @@ def call_pure_packed_op(func: Callee, *args: Expr) -> StructInfo:
 
 
 @op("relax.call_inplace_packed")
-def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: Any) -> StructInfo:
+def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: IntsLike) -> StructInfo:
     """A call of a packed function that changes arguments which are not used afterwards."""
     return _stated("call_inplace_packed")
 

@@ -6,14 +6,14 @@ Sources: TVM Relax v0.20 for names and inference, numpy for values. Axes may be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
-from relax2xla.ir.op import AxesLike, IntsLike, ShapeLike, op
+from relax2xla.ir.op import AxesLike, IntsLike, Kind, ShapeLike, as_ints, op
 from relax2xla.ir.struct_info import (
     Dims,
     StructInfo,
@@ -268,8 +268,17 @@ def _(x: Expr, axes: AxesLike = None) -> Expr:
     return _lower.transpose(x, _order(axes, len(shape_of(x))))
 
 
+def _one_or_many(value: Any) -> Any:
+    """An axis stays a number, as TVM writes it."""
+    made = as_ints(value)
+    return value if isinstance(value, int) else made
+
+
+OneOrMany = Annotated[Any, Kind(False, _one_or_many)]
+
+
 @op("relax.flip")
-def flip(data: Expr, axis: IntsLike) -> StructInfo:
+def flip(data: Expr, axis: OneOrMany) -> StructInfo:
     """``data`` with the order along an axis reversed.
 
     data: (*s), any dtype; axis: one axis or several
@@ -277,13 +286,13 @@ def flip(data: Expr, axis: IntsLike) -> StructInfo:
     """
     info = want_tensor(data, "data")
     if info.ndim != -1:
-        norm_axes(axis, info.ndim)
+        norm_axes(as_ints(axis), info.ndim)
     return info
 
 
 @flip.legalize
-def _(data: Expr, axis: IntsLike) -> Expr:
-    return hlo("reverse", data, dimensions=norm_axes(axis, len(shape_of(data))))
+def _(data: Expr, axis: OneOrMany) -> Expr:
+    return hlo("reverse", data, dimensions=norm_axes(as_ints(axis), len(shape_of(data))))
 
 
 # ---- repetition

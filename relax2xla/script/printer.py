@@ -47,6 +47,8 @@ ATTRIBUTE_ORDER: dict[str, tuple[str, ...]] = {
     "relax.quantize": ("out_dtype", "axis"),
     "relax.dequantize": ("out_dtype", "axis"),
 }
+# Attributes that TVM holds as float32 literals, by the prefix of operators.
+FLOAT32 = (("relax.nn.attention", "scale"), ("relax.image.resize", "roi"))
 _ROWS = ("relax.stablehlo.", "relax.chlo.", "relax.sdy.")
 OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 
@@ -479,6 +481,8 @@ class _Printer(AnnotationPrinter):
                     text = self.value(value)
                     if value is None and p.kind.convert is as_dtype:
                         text = quote("void")
+                    elif _is_float32(op.name, p.name):
+                        text = self.float32(value)
                     elif p.name == "format" and op.name in FORMATTED:
                         text = f"{self.relax('str')}({text})"
                     args.append([f"{p.name}={text}"])
@@ -583,6 +587,14 @@ class _Printer(AnnotationPrinter):
                     f"an attribute of type {type(value).__name__} has no text: {value!r}"
                 )
 
+    def float32(self, value: Any) -> str:
+        """Numbers as ``T.float32(0.5)``, those that it would not round."""
+        if isinstance(value, tuple | list):
+            return f"[{', '.join(map(self.float32, value))}]"
+        if isinstance(value, float) and float(np.float32(value)) == value:
+            return self.prim(tir.FloatImm("float32", value))
+        return self.value(value)
+
     def index_map(self, moved: tir.IndexMap) -> str:
         """An index map as a lambda."""
         names = ", ".join(v.name for v in moved.initial_indices)
@@ -614,6 +626,10 @@ def _calls_rows(func: Any) -> bool:
 @cache
 def _attribute_order(op: str) -> tuple[str, ...]:
     return next((o for start, o in ATTRIBUTE_ORDER.items() if op.startswith(start)), ())
+
+
+def _is_float32(op: str, attr: str) -> bool:
+    return any(op.startswith(start) and attr == name for start, name in FLOAT32)
 
 
 def _joined(nodes: Sequence[ir.Expr]) -> list[Piece]:

@@ -66,12 +66,24 @@ def as_prim_expr(value: PrimExpr | float, dtype: str = "int64") -> PrimExpr:
 
 
 def as_dim(value: Dim) -> Dim:
-    """A dimension in its one form: an int64 literal becomes a Python int."""
+    """A dimension in its one form: an int64 literal becomes a Python int.
+
+    Raises TypeError for what is no integer, such as a string.
+    """
     if isinstance(value, int):
         return int(value)
     if isinstance(value, IntImm) and value.dtype == "int64":
         return value.value
-    return value
+    if isinstance(value, PrimExpr):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        hint = f'; write tir.Var("{value}", "int64")' if isinstance(value, str) else ""
+        raise TypeError(
+            "a dimension must be an integer or a symbolic integer; got the "
+            f"{type(value).__name__} {value!r}{hint}"
+        ) from None
 
 
 def match_dtypes(a: PrimExpr | float, b: PrimExpr | float) -> tuple[PrimExpr, PrimExpr]:
