@@ -101,6 +101,15 @@ def check_well_formed(obj: IRModule | e.Function, check_struct_info: bool = True
         checker.top(gvar.name_hint, func)
 
 
+def _open_symbols(info: StructInfo) -> list[tir.Var]:
+    """Symbols of ``info`` that must be defined around it; a function's parameters define theirs."""
+    found = lattice.free_symbolic_vars(info)
+    if not found or not isinstance(info, FuncStructInfo):
+        return found
+    own = {v for p in info.params or () for v in lattice.definable_vars(p)}
+    return [v for v in found if v not in own]
+
+
 class _Checker:
     def __init__(self, mod: IRModule | None, check_info: bool) -> None:
         self.mod, self.check_info = mod, check_info
@@ -162,7 +171,7 @@ class _Checker:
             return
         known = self.symbols_of.get(id(info))
         if known is None:
-            known = self.symbols_of[id(info)] = (info, lattice.free_symbolic_vars(info))
+            known = self.symbols_of[id(info)] = (info, _open_symbols(info))
         for var in known[1]:
             if var not in self.symbols:
                 self.fail(f"the symbolic variable {var} in {show(info)} is not defined")

@@ -7,7 +7,7 @@ of variables are those of the text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +71,8 @@ class FunctionParser(Evaluator):
     in_dataflow: bool = False
     # Names that the current dataflow block outputs, each with the statement that binds it last.
     outputs: dict[str, ast.stmt] | None = None
+    # Symbolic variables that parameters and casts have defined where the parser is.
+    defined: Set[tir.Var] = frozenset()
     # How many calls of macros are being expanded.
     depth_of_macros: int = 0
 
@@ -143,19 +145,23 @@ class FunctionParser(Evaluator):
     def function(self, head: Signature, name: str | None) -> ir.Function:
         """The function; ``name`` is its global symbol, None for a private or a local one."""
         saved = self.scope, self.in_dataflow, self.outputs, getattr(self, "builder", None)
+        outside = self.defined
+        own = {v for p in head.params for v in definable_vars(p.struct_info)}
+        self.defined = outside | own
         self.scope, self.in_dataflow, self.outputs = Scope(head.scope), False, None
         self.builder = BlockBuilder()
         for p in head.params:
             self.builder._names.reserve(p.name_hint)  # pyright: ignore[reportPrivateUsage]
         self.builder.begin_scope(head.params)
         try:
-            return self._function(head, name)
+            return self._function(head, name, outside)
         finally:
+            self.defined = outside
             self.scope, self.in_dataflow, self.outputs, builder = saved
             if builder is not None:
                 self.builder = builder
 
-    def _function(self, head: Signature, name: str | None) -> ir.Function:
+    def _function(self, head: Signature, name: str | None, outside: Set[tir.Var]) -> ir.Function:
         body = head.node.body
         last = body[-1]
         for s in body[:-1]:
@@ -186,7 +192,10 @@ class FunctionParser(Evaluator):
             # Like TVM: where the body says more than the annotation, the function says it too.
             known = {v for p in head.params for v in definable_vars(p.struct_info)}
             outer = head.scope.parent
-            ret = _closed(erase(found, lambda v: v in known or _visible(outer, v)))
+            hidden = self.defined - outside  # A cast in the body defines them.
+            ret = _closed(
+                erase(found, lambda v: v in known or (v not in hidden and _visible(outer, v)))
+            )
         attrs = dict(head.attrs)
         if name is not None:
             attrs.setdefault("global_symbol", name)
@@ -365,6 +374,7 @@ class FunctionParser(Evaluator):
             self._check(node, repr(name), info, pair.info)
         var = self._make_var(node, name, pair.info if info is None else info)
         self.builder.emit_normalized(ir.MatchCast(var, value, pair.info, span))
+        self.defined |= frozenset(definable_vars(pair.info))
         self.scope.names[name] = var
 
     def _expression(self, node: ast.Expr) -> None:

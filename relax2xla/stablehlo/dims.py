@@ -24,7 +24,7 @@ from relax2xla.ir.expr import (
     Var,
 )
 from relax2xla.ir.lattice import definable_vars, erase
-from relax2xla.ir.rewrite import bindings_of, rewrite_function
+from relax2xla.ir.rewrite import Rewriter, bindings_of
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.stablehlo.rows import RowOp
 from relax2xla.tir import Dim
@@ -105,10 +105,37 @@ def _tied(func: Function, arguments: Arguments | None) -> tuple[Function, _Facts
     env = facts.environment()
     if not env:
         return func, facts
-    made = rewrite_function(func, symbolic=env)
-    own = {v for p in made.params for v in definable_vars(p.struct_info)}
-    returned = erase(made.body.body.struct_info, lambda v: v in own)
-    return made.replace(ret_struct_info=returned), facts
+    made = _Tier(env).function(func)
+    return made, facts
+
+
+class _Tier(Rewriter):
+    """A Rewriter that keeps what is known of calls, and of regions what is visible around them."""
+
+    def __init__(self, env: Mapping[tir.Var, Dim]) -> None:
+        super().__init__(symbolic=env)
+        self.defined: set[tir.Var] = set()
+
+    def binding(self, b: Binding) -> Binding:
+        new = super().binding(b)
+        if isinstance(new, MatchCast):
+            self.defined.update(definable_vars(new.struct_info))
+        elif isinstance(b.value, Call) and new.value.struct_info_ is None:
+            # A call of a function whose struct info is not known yet.
+            known = b.value.struct_info_
+            new.value.struct_info_ = None if known is None else self.info(known)
+        return new
+
+    def function(self, func: Function) -> Function:
+        outside = set(self.defined)
+        params = [self.info(p.struct_info) for p in func.params]
+        self.defined.update(v for info in params for v in definable_vars(info))
+        seen = set(self.defined)
+        made = super().function(func)
+        self.defined = outside
+        known = made.body.struct_info_
+        ret = made.ret_struct_info if known is None else erase(known, lambda v: v in seen)
+        return made if ret == made.ret_struct_info else made.replace(ret_struct_info=ret)
 
 
 class _Facts:

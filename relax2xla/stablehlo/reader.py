@@ -35,7 +35,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import map_dims
+from relax2xla.ir.lattice import definable_vars, erase
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
@@ -97,6 +97,8 @@ class _Frame:
     regions: list[Expr] = field(default_factory=list)
     # Whether one of the bindings has side effects.
     impure: bool = False
+    # Symbolic variables that its casts define, which nobody knows outside.
+    hidden: set[tir.Var] = field(default_factory=set)
 
 
 class _Reader:
@@ -288,7 +290,7 @@ class _Reader:
         )
         ret = body.struct_info_
         if self.loose_types and ret is not None:
-            ret = _closed(ret, frame.params)
+            ret = erase(ret, lambda v: v not in frame.hidden)
         return Function(frame.params, body, ret, not frame.impure, span=frame.span)
 
     # ---- operations
@@ -353,6 +355,7 @@ class _Reader:
             info, loose = cast, var
             var = Var(self.fresh("v"), info, span)
             frame.bindings.append(MatchCast(var, loose, cast, span))
+            frame.hidden.update(definable_vars(cast))
         if not isinstance(info, TupleStructInfo):
             self.env[values[0]] = var
             return
@@ -524,18 +527,6 @@ def _parts(info: StructInfo) -> tuple[StructInfo, ...]:
 
 def _dtype(info: StructInfo | None) -> str | None:
     return info.dtype if isinstance(info, TensorStructInfo) else None
-
-
-def _closed(info: StructInfo, params: list[Var]) -> StructInfo:
-    """``info`` without the dimensions that only the body of a function knows."""
-    known: set[tir.Var] = set()
-    for p in params:
-        map_dims(p.struct_info, lambda d: known.update(_variables(d)))
-    return map_dims(info, lambda d: d if known.issuperset(_variables(d)) else None)
-
-
-def _variables(d: tir.Dim) -> list[tir.Var]:
-    return [] if isinstance(d, int) else list(tir.free_vars(d))
 
 
 def _identifier(symbol: str, taken: set[str]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from relax2xla.errors import StableHLOParseError
-from relax2xla.ir.expr import Function, GlobalVar
+from relax2xla.ir.expr import Call, Function, GlobalVar
 from relax2xla.ir.module import IRModule
+from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type
 from relax2xla.stablehlo.emitter import emit
@@ -74,10 +75,26 @@ DYNAMIC: Final = frozenset(
 
 def static_program(mod: IRModule, func: Function, inputs: Sequence[TensorStructInfo]) -> IRModule:
     """``func`` of ``mod``, a program of rows, as the function ``main`` for static ``inputs``."""
-    main = GlobalVar("main")
-    rest = {g: f for g, f in mod.relax_functions().items() if "global_symbol" not in f.attrs}
-    entry = func.replace(attrs={"global_symbol": "main"})
-    return read(specialise(emit(IRModule({main: entry, **rest}, mod.attrs)), inputs))
+    return read(specialise(emit(with_main(mod, func)), inputs))
+
+
+def with_main(mod: IRModule, func: Function) -> IRModule:
+    """``func`` as the function ``main``, and the functions of ``mod`` that it may need."""
+    functions = mod.relax_functions()
+    named = {s for f in functions.values() for s in _named(f)}
+    rest = {
+        g: f
+        for g, f in functions.items()
+        if "global_symbol" not in f.attrs or (g.name_hint in named and g.name_hint != "main")
+    }
+    main = func.replace(attrs={"global_symbol": "main"})
+    return IRModule({GlobalVar("main"): main, **rest}, mod.attrs)
+
+
+def _named(func: Function) -> list[str]:
+    """Functions that the attributes of calls in ``func`` name."""
+    calls = (node for node in post_order_deep(func) if isinstance(node, Call))
+    return [s for c in calls for s in c.attrs.get("called_computations") or ()]
 
 
 def _bytecode(module: ir.Module) -> bytes:

@@ -13,15 +13,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from relax2xla import tir
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
     Binding,
     BindingBlock,
     Call,
-    Constant,
+    DataflowBlock,
     Expr,
     Function,
     GlobalVar,
@@ -31,37 +29,40 @@ from relax2xla.ir import (
     ShapeExpr,
     StructInfo,
     TensorStructInfo,
-    TupleGetItem,
+    Tuple,
     TupleStructInfo,
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, map_dims, unify
-from relax2xla.ir.rewrite import Rewriter
+from relax2xla.ir.deep import nests
+from relax2xla.ir.lattice import (
+    Mismatch,
+    SymMap,
+    definable_vars,
+    erase,
+    free_symbolic_vars,
+    map_dims,
+    unify,
+)
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
 from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import hlo
+from relax2xla.op._rules import same_dim
 from relax2xla.tir import Dim
-
-# Symbolic variables by the parameter that holds them: a tensor of rank 0, or a place in a vector.
-Sources = dict[tir.Var, tuple[Var, int | None]]
-INDEX: Final = "int64"
-_SCALAR: Final = TensorStructInfo.make((), INDEX)
-_FLAG: Final = TensorStructInfo.make((), "bool")
+from relax2xla.transform.sizes import INDEX, SCALAR, Scope, Sizes, Sources, is_open, symbolic_dim
 
 
 # ---- before lowering
 def is_symbolic(func: Function) -> bool:
-    """Whether a parameter's shape is not known, so that ``func`` serves several."""
-    return any(is_open(p.struct_info) for p in func.params)
-
-
-def is_open(info: StructInfo) -> bool:
-    """Whether a shape in ``info`` is unknown or symbolic."""
-    if isinstance(info, TupleStructInfo):
-        return any(map(is_open, info.fields))
-    if isinstance(info, TensorStructInfo) and info.dims is None:
+    """Whether shapes of parameters or of values are not known, so ``func`` serves several."""
+    if any(is_open(p.struct_info) for p in func.params):
         return True
-    return bool(free_symbolic_vars(info))
+    return any(
+        isinstance(b, MatchCast) and bool(free_symbolic_vars(b.struct_info))
+        for node in post_order_deep(func.body)
+        if isinstance(node, SeqExpr)
+        for b in bindings_of(node)
+    )
 
 
 def name_dimensions(func: Function) -> Function:
@@ -122,237 +123,10 @@ def dynamic_rows(
     and for a symbolic variable that no parameter defines.
     """
     sizes = Sizes(func.params, sources or {})
-    body = _Writer(sizes, callees or {}).seq(func.body)
+    body = Writer(sizes, callees or {}).seq(func.body)
     blocks = [BindingBlock(sizes.bindings), *body.blocks] if sizes.bindings else body.blocks
-    return func.replace(body=SeqExpr(blocks, body.body, body.span))
-
-
-def symbolic_dim(d: Any) -> bool:
-    """Whether a dimension is no number."""
-    return isinstance(d, tir.PrimExpr)
-
-
-class Sizes:
-    """Symbolic dimensions as tensors, computed once each by ``bindings``."""
-
-    def __init__(self, params: Sequence[Var], sources: Sources) -> None:
-        self.bindings: list[Binding] = []
-        self.scalars: dict[Dim, Expr] = {}
-        self.vectors: dict[tuple[Dim, ...], Expr] = {}
-        self.sources = sources
-        # Where a variable stands alone, it is read off; else the equation is solved for it.
-        self.places: dict[tir.Var, tuple[Expr, int, Dim]] = {}
-        dims = [place for p in params for place in _dims_of(p)]
-        for expr, axis, d in sorted(dims, key=lambda place: not isinstance(place[2], tir.Var)):
-            for v in tir.free_vars(d):
-                if v not in self.places and (d is v or _linear(d, v) is not None):
-                    self.places[v] = expr, axis, d
-
-    def bind(self, name: str, value: Expr) -> Var:
-        """A variable at the head of the function."""
-        var = Var(name, value.struct_info)
-        self.bindings.append(VarBinding(var, value))
-        return var
-
-    def scalar(self, dim: Dim) -> Expr:
-        """A dimension as a tensor of rank 0 and dtype int64."""
-        known = self.scalars.get(dim)
-        if known is None:
-            if not isinstance(dim, tir.PrimExpr):
-                known = Constant(np.asarray(dim, np.int64))
-            else:
-                for node in tir.post_order(dim):
-                    if node not in self.scalars:
-                        self.scalars[node] = self._node(node)
-                known = self.scalars[dim]
-            self.scalars[dim] = known
-        return known
-
-    def vector(self, dims: Sequence[Dim]) -> Expr:
-        """Dimensions as a tensor of rank 1 and dtype int64."""
-        key = tuple(tir.as_dim(d) for d in dims)
-        known = self.vectors.get(key)
-        if known is None:
-            known = self.vectors[key] = self._vector(key)
-        return known
-
-    def _vector(self, dims: tuple[Dim, ...]) -> Expr:
-        parts: list[Expr] = []
-        numbers: list[int] = []
-
-        def flush() -> None:
-            if numbers:
-                parts.append(Constant(np.asarray(numbers, np.int64)))
-                numbers.clear()
-
-        for d in dims:
-            if isinstance(d, int):
-                numbers.append(d)
-                continue
-            flush()
-            one = TensorStructInfo.make((1,), INDEX)
-            parts.append(self.bind("dim", hlo("reshape", self.scalar(d), out=one)))
-        flush()
-        if not parts:
-            return Constant(np.zeros(0, np.int64))
-        if len(parts) == 1:
-            return parts[0]
-        return self.bind("dims", hlo("concatenate", *parts, dimension=0))
-
-    def _node(self, node: tir.PrimExpr) -> Expr:
-        if isinstance(node, tir.IntImm):
-            return Constant(np.asarray(node.value, np.bool_ if node.dtype == "bool" else np.int64))
-        if isinstance(node, tir.Var):
-            return self._var(node)
-        operands = [self.scalars[c] for c in node.children()]
-        conditional = isinstance(node, tir.Call) and node.op == "tir.if_then_else"
-        rule = _ARITHMETIC.get(tir.Select if conditional else type(node))
-        if rule is None:
-            raise LegalizeError(
-                f"the dimension `{node}` cannot be computed in a StableHLO program "
-                f"({type(node).__name__}); bind its variables (Function.bind_symbolic_vars)"
-            )
-        return rule(self, node, operands)
-
-    def _var(self, var: tir.Var) -> Expr:
-        # Sizes come before values: a size is known where the program is specialised.
-        place = self.places.get(var)
-        if place is None and var in self.sources:
-            return self._held(var, *self.sources[var])
-        if place is None:
-            raise LegalizeError(
-                f"no dimension of a parameter defines the symbolic variable {var}; bind it "
-                "(Function.bind_symbolic_vars). Shapes and numbers that are parameters become "
-                "tensors in relax2xla.to_stablehlo only"
-            )
-        tensor, axis, dim = place
-        if isinstance(tensor, TupleGetItem):
-            tensor = self.bind("part", tensor)
-        size = self.bind("size", hlo("get_dimension_size", tensor, dimension=axis))
-        value: Expr = self.bind(var.name, hlo("convert", size, out=_SCALAR))
-        if dim is var:
-            return value
-        solved = _linear(dim, var)
-        assert solved is not None
-        slope, rest = solved
-        rest_value = self.scalar(rest)
-        value = self.bind("rest", hlo("subtract", value, rest_value))
-        return self.bind(var.name, hlo("divide", value, self.scalar(slope)))
-
-    def _held(self, var: tir.Var, tensor: Expr, place: int | None) -> Expr:
-        """A variable that is the value of a parameter."""
-        if place is not None:
-            row = hlo(
-                "slice",
-                tensor,
-                start_indices=(place,),
-                limit_indices=(place + 1,),
-                strides=(1,),
-            )
-            part = self.bind("part", row)
-            tensor = self.bind(var.name, hlo("reshape", part, out=_SCALAR))
-        return self.bind(var.name, hlo("convert", tensor, out=_SCALAR))
-
-
-def _dims_of(param: Var) -> list[tuple[Expr, int, Dim]]:
-    """The symbolic dimensions of a parameter: the tensor, the axis and the dimension."""
-    found: list[tuple[Expr, int, Dim]] = []
-    todo: list[tuple[Expr, StructInfo]] = [(param, param.struct_info)]
-    while todo:
-        expr, info = todo.pop(0)
-        if isinstance(info, TupleStructInfo):
-            if isinstance(expr, Var):
-                todo[:0] = [(TupleGetItem(expr, i), f) for i, f in enumerate(info.fields)]
-        elif isinstance(info, TensorStructInfo):
-            found += [(expr, i, d) for i, d in enumerate(info.dims or ()) if symbolic_dim(d)]
-    return found
-
-
-def _linear(dim: Dim, var: tir.Var) -> tuple[int, Dim] | None:
-    """``(slope, rest)`` of ``dim = slope * var + rest`` with ``var`` the only variable."""
-    if tir.free_vars(dim) != [var]:
-        return None
-    at = [tir.as_dim(tir.simplify(tir.substitute(dim, {var: i}))) for i in (0, 1)]
-    if not all(isinstance(v, int) for v in at):
-        return None
-    rest, slope = int(at[0]), int(at[1]) - int(at[0])  # pyright: ignore[reportArgumentType]
-    if slope <= 0 or not tir.can_prove_equal(dim, var * slope + rest):
-        return None
-    return slope, rest
-
-
-# ---- arithmetic
-Arithmetic = Callable[[Sizes, tir.PrimExpr, Sequence[Expr]], Expr]
-
-
-def _row(name: str) -> Arithmetic:
-    return lambda sizes, node, args: sizes.bind("dim", hlo(name, *args))
-
-
-def _compare(direction: str) -> Arithmetic:
-    return lambda sizes, node, args: _compared(sizes, args[0], args[1], direction)
-
-
-def _compared(sizes: Sizes, a: Expr, b: Expr, direction: str) -> Expr:
-    row = hlo("compare", a, b, comparison_direction=direction, compare_type="SIGNED")
-    return sizes.bind("holds", row)
-
-
-def _floor_div(sizes: Sizes, node: tir.PrimExpr, args: Sequence[Expr]) -> Expr:
-    quotient = sizes.bind("dim", hlo("divide", *args))
-    if _never_negative(node.children()[0]):
-        return quotient
-    rest = sizes.bind("rest", hlo("remainder", *args))
-    below = _compared(sizes, rest, sizes.scalar(0), "LT")
-    less = sizes.bind("dim", hlo("subtract", quotient, sizes.scalar(1)))
-    return sizes.bind("dim", hlo("select", below, less, quotient))
-
-
-def _floor_mod(sizes: Sizes, node: tir.PrimExpr, args: Sequence[Expr]) -> Expr:
-    rest = sizes.bind("rest", hlo("remainder", *args))
-    if _never_negative(node.children()[0]):
-        return rest
-    below = _compared(sizes, rest, sizes.scalar(0), "LT")
-    more = sizes.bind("dim", hlo("add", rest, args[1]))
-    return sizes.bind("dim", hlo("select", below, more, rest))
-
-
-def _never_negative(e: tir.PrimExpr) -> bool:
-    """Whether ``e`` is at least 0 where all variables, which are sizes, are."""
-    env: dict[tir.Var, Dim] = {v: tir.SizeVar(v.name, v.dtype) for v in tir.free_vars(e)}
-    sized = tir.substitute(e, env)
-    return isinstance(sized, tir.PrimExpr) and tir.Analyzer().can_prove(sized >= 0)
-
-
-def _cast(sizes: Sizes, node: tir.PrimExpr, args: Sequence[Expr]) -> Expr:
-    if node.dtype == "bool":
-        raise LegalizeError(f"the dimension `{node}` is a bool")
-    return sizes.bind("dim", hlo("convert", args[0], out=_SCALAR))
-
-
-# Divisors are positive numbers in what operators infer of shapes.
-_ARITHMETIC: Final[dict[type[tir.PrimExpr], Arithmetic]] = {
-    tir.Add: _row("add"),
-    tir.Sub: _row("subtract"),
-    tir.Mul: _row("multiply"),
-    tir.Max: _row("maximum"),
-    tir.Min: _row("minimum"),
-    tir.Div: _row("divide"),
-    tir.Mod: _row("remainder"),
-    tir.FloorDiv: _floor_div,
-    tir.FloorMod: _floor_mod,
-    tir.And: _row("and"),
-    tir.Or: _row("or"),
-    tir.Not: _row("not"),
-    tir.Select: _row("select"),
-    tir.Cast: _cast,
-    tir.EQ: _compare("EQ"),
-    tir.NE: _compare("NE"),
-    tir.LT: _compare("LT"),
-    tir.LE: _compare("LE"),
-    tir.GT: _compare("GT"),
-    tir.GE: _compare("GE"),
-}
+    func = func.replace(body=SeqExpr(blocks, body.body, body.span))
+    return func.with_attr("relax.force_pure", True) if sizes.asserts and func.is_pure else func
 
 
 # ---- the table
@@ -394,7 +168,7 @@ def _dynamic_slice(call: Call, info: TensorStructInfo, sizes: Sizes, bind: Bind)
     if not isinstance(shape, TensorStructInfo) or shape.dims is None:
         raise LegalizeError(f"a slice of {show(shape)}, whose shape is unknown")
     one = TensorStructInfo.make((1,), INDEX)
-    wide = [bind("start", hlo("convert", s, out=_SCALAR)) for s in starts]
+    wide = [bind("start", hlo("convert", s, out=SCALAR)) for s in starts]
     flat = [bind("start", hlo("reshape", s, out=one)) for s in wide]
     start = bind("starts", hlo("concatenate", *flat, dimension=0)) if len(flat) > 1 else flat[0]
     rank = len(flat)
@@ -442,46 +216,108 @@ def _simple(d: Any) -> Dim:
     return d if isinstance(d, int) else tir.as_dim(tir.simplify(d))
 
 
-class _Writer:
+class Writer:
     """Rewrites the bindings of a function and of the regions in it."""
 
     def __init__(self, sizes: Sizes, callees: Mapping[GlobalVar, Any]) -> None:
         self.sizes, self.callees = sizes, callees
         self.out: list[Binding] = []
+        self.dataflow = False
+        # What the match_casts of a block say, and of calls what the callee returns.
+        self.casts: dict[Var, StructInfo] = {}
+        self.returned: dict[Expr, Expr] = {}
 
-    def seq(self, seq: SeqExpr) -> SeqExpr:
+    @nests
+    def seq(self, seq: SeqExpr, params: Sequence[Var] = ()) -> SeqExpr:
+        """A function's or region's body."""
+        scope = Scope([])
+        self.sizes.scopes.append(scope)
+        for p in params:
+            self.sizes.define(p)
+        for b in bindings_of(seq):
+            if isinstance(b, MatchCast) and isinstance(b.value, Var):
+                self.casts.setdefault(b.value, b.struct_info)
         blocks: list[BindingBlock] = []
+        outer = self.out, self.dataflow
         for block in seq.blocks:
-            outer, self.out = self.out, []
+            self.out = scope.bindings = []
+            self.dataflow = isinstance(block, DataflowBlock)
             for b in block.bindings:
                 self.binding(b)
             blocks.append(type(block)(self.out, block.span))
-            self.out = outer
+        self.out, self.dataflow = outer
+        self.sizes.scopes.pop()
         return SeqExpr(blocks, seq.body, seq.span)
+
+    def function(self, func: Function) -> Function:
+        """A region."""
+        before, self.sizes.asserts = self.sizes.asserts, False
+        made = func.replace(body=self.seq(func.body, func.params))
+        if self.sizes.asserts and func.is_pure:
+            made = made.with_attr("relax.force_pure", True)
+        self.sizes.asserts |= before
+        return made
 
     def binding(self, b: Binding) -> None:
         value = b.value
+        if isinstance(b, MatchCast):
+            self.match_cast(b)
+            return
         if isinstance(value, Call):
             value = self.call(value, b)
         elif isinstance(value, Function):
-            value = value.replace(body=self.seq(value.body))
+            value = self.function(value)
         if value is b.value or not isinstance(b, VarBinding):
             self.out.append(b)
         else:
             self.out.append(VarBinding(b.var, value, b.span))
 
+    # ---- what is said of shapes
+    def match_cast(self, b: MatchCast) -> None:
+        """Unknown shapes get dimensions, which are known from here on; known ones are compared."""
+        value, info = self.returned.get(b.value, b.value), b.struct_info
+        if _is_weak(value.struct_info):
+            self.out.append(b)
+            self.sizes.define(b.var)
+            return
+        made = self.retyped(value, info)
+        if all(map(self.sizes.defined, definable_vars(info))):
+            self.out.append(VarBinding(b.var, made, b.span))
+        else:
+            self.out.append(MatchCast(b.var, self.bind("cast", made), info, b.span))
+        self.sizes.define(b.var)
+
+    def retyped(self, value: Expr, info: StructInfo) -> Expr:
+        """``value`` as an ``info``; that it is one is asserted where it may not be."""
+        own = value.struct_info
+        if isinstance(info, TupleStructInfo) and isinstance(own, TupleStructInfo):
+            parts = [self.bind("part", value[i]) for i in range(len(info.fields))]
+            made = [self.retyped(p, f) for p, f in zip(parts, info.fields, strict=True)]
+            return Tuple([m if isinstance(m, Var) else self.bind("part", m) for m in made])
+        if not isinstance(info, TensorStructInfo) or not isinstance(own, TensorStructInfo):
+            return value
+        for axis, (d, e) in enumerate(zip(own.dims or (), info.dims or (), strict=False)):
+            self.require(d, e, axis)
+        if own == info:
+            return value
+        places = [self.sizes.defined(v) for v in free_symbolic_vars(info)]
+        return hlo("convert", value, out=info if all(places) else _weak(info))
+
+    def require(self, got: Dim, wanted: Dim, axis: int) -> None:
+        """A shape assertion, unless both are equal or one is not known."""
+        if not same_dim(got, wanted) and all(map(self.sizes.defined, (got, wanted))):
+            what = f"R.match_cast: dimension {axis} is {got} = {{0}}; expected {wanted} = {{1}}"
+            self.sizes.require(got, wanted, what, self.dataflow)
+
     def call(self, call: Call, b: Binding) -> Expr:
         """What takes the place of one bound call."""
         op = call.op
         if isinstance(op, GlobalVar):
-            return self.function_call(op, call)
+            return self.function_call(op, call, b.var)
         if not isinstance(op, Op):
             return call
         if any(isinstance(a, Function) for a in call.args):
-            args = [
-                a.replace(body=self.seq(a.body)) if isinstance(a, Function) else a
-                for a in call.args
-            ]
+            args = [self.function(a) if isinstance(a, Function) else a for a in call.args]
             info = call.struct_info_
             call = Call(op, args, call.attrs, call.sinfo_args, call.span, struct_info=info)
         rule, info = RULES.get(op.name), call.struct_info
@@ -506,7 +342,7 @@ class _Writer:
         self.out.append(VarBinding(var, value))
         return var
 
-    def function_call(self, gvar: GlobalVar, call: Call) -> Expr:
+    def function_call(self, gvar: GlobalVar, call: Call, var: Var) -> Expr:
         """A call of a function of the module, of whose parameters MLIR wants the very types."""
         callee = self.callees.get(gvar)
         if not isinstance(callee, Function):
@@ -517,19 +353,17 @@ class _Writer:
         made = call
         if any(a is not b for a, b in zip(args, call.args, strict=True)):
             made = Call(gvar, args, call.attrs, (), call.span, struct_info=call.struct_info)
-        returned, own = callee.body.struct_info, call.struct_info
+        returned = callee.body.struct_info
+        own = self.casts.get(var, call.struct_info)
         if _same_type(returned, own):
             return made
-        if not isinstance(own, TensorStructInfo) or not isinstance(returned, TensorStructInfo):
-            raise LegalizeError(
-                f"{gvar!r} returns {show(returned)}, of which {show(own)} is known here; inline "
-                "it (transform.InlinePrivateFunctions) or bind the symbolic dimensions"
-            )
-
-        def typed(info: StructInfo) -> Expr:
-            return Call(gvar, args, call.attrs, (), call.span, struct_info=info)
-
-        return hlo("convert", self.typed("called", typed, _forgetting(own, returned)), out=own)
+        # The call has the callee's types; a match_cast says so, as it does where it was read.
+        weak = Call(gvar, args, call.attrs, (), call.span, struct_info=_weak(returned))
+        held = self.bind("called", weak)
+        known = Var("called", _forgetting(own, returned))
+        self.out.append(MatchCast(known, held, known.struct_info))
+        self.returned[var] = known
+        return known if var in self.casts else self.retyped(known, own)
 
     def bridged(self, value: Expr, wanted: StructInfo) -> Expr:
         """``value`` in the type of a parameter: a known dimension is forgotten."""
@@ -539,18 +373,10 @@ class _Writer:
         if not isinstance(own, TensorStructInfo) or not isinstance(wanted, TensorStructInfo):
             raise LegalizeError(f"{show(own)} cannot be passed as {show(wanted)}")
 
-        def typed(info: StructInfo) -> Expr:
-            return hlo("convert", value, out=info)
-
-        return self.typed("passed", typed, _forgetting(own, wanted))
-
-    def typed(self, name: str, make: Callable[[StructInfo], Expr], info: TensorStructInfo) -> Expr:
-        """A variable for the value that ``make`` makes, whose type has the ``?`` of ``info``.
-
-        They stand for no known size; so, as the reader does, a match_cast says what is known.
-        """
-        weak = self.bind(name, make(TensorStructInfo(None, info.dtype, ndim=info.ndim)))
-        var = Var(name, info)
+        # The ``?`` stand for no known size; so, as the reader does, a match_cast names them.
+        info = _forgetting(own, wanted)
+        weak = self.bind("passed", hlo("convert", value, out=_weak(info)))
+        var = Var("passed", info)
         self.out.append(MatchCast(var, weak, info))
         return var
 
@@ -580,9 +406,26 @@ def _erased(info: StructInfo) -> StructInfo:
     return map_dims(info, lambda d: d if isinstance(d, int) else _MARK)
 
 
-def _forgetting(info: TensorStructInfo, like: TensorStructInfo) -> TensorStructInfo:
+def _forgetting(info: StructInfo, like: StructInfo) -> StructInfo:
     """``info`` with ``?`` where ``like`` has it, and known dimensions where ``like`` has them."""
-    if info.dims is None or like.dims is None:
-        return info
+    if isinstance(info, TupleStructInfo) and isinstance(like, TupleStructInfo):
+        pairs = zip(info.fields, like.fields, strict=True)
+        return TupleStructInfo([_forgetting(a, b) for a, b in pairs])
+    if not isinstance(info, TensorStructInfo) or not isinstance(like, TensorStructInfo):
+        return like
+    if like.dims is None:
+        return TensorStructInfo.make(tuple(tir.Var("any") for _ in range(like.ndim)), like.dtype)
     dims = [m if isinstance(m, int) else tir.Var("any") for m in like.dims]
     return TensorStructInfo.make(tuple(dims), info.dtype)
+
+
+def _weak(info: StructInfo) -> StructInfo:
+    """``info`` without symbolic dimensions."""
+    return erase(info, lambda v: False)
+
+
+def _is_weak(info: StructInfo) -> bool:
+    """Whether a shape is not known."""
+    if isinstance(info, TupleStructInfo):
+        return any(map(_is_weak, info.fields))
+    return isinstance(info, TensorStructInfo) and info.dims is None

@@ -30,8 +30,8 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import convert, relax, reshape, scalar
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
-from relax2xla.transform.dynamic_rows import Sources
 from relax2xla.transform.legalize import is_row, legalize_module
+from relax2xla.transform.sizes import Sources
 
 
 def to_stablehlo(
@@ -51,8 +51,7 @@ def to_stablehlo(
     dtype). Raises :class:`LegalizeError` for what has no lowering, or none of symbolic dimensions.
     """
     mod = as_read(mod)
-    high = any(_is_high(f) for f in mod.relax_functions().values())
-    if high:
+    if is_high(mod):
         mod = lowered(mod)
     return serialize.to_stablehlo(mod, form, version, debug_info)
 
@@ -133,10 +132,11 @@ def _tensor_results(func: Function) -> Function:
     return Function(func.params, seq, None, func.is_pure, func.attrs, func.span)
 
 
-def _is_high(func: Function) -> bool:
-    """Whether ``func`` holds what only LegalizeOps turns into rows."""
+def is_high(mod: IRModule) -> bool:
+    """Whether a function of ``mod`` holds what only LegalizeOps turns into rows."""
     return any(
         isinstance(node, If)
         or (isinstance(node, Call) and isinstance(node.op, Op) and not is_row(node.op))
+        for func in mod.relax_functions().values()
         for node in post_order_deep(func)
     )

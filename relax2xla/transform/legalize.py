@@ -44,24 +44,18 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.ir.struct_info import show
-from relax2xla.op._lower import hlo, symbolic_dims
+from relax2xla.op._lower import symbolic_dims
+from relax2xla.stablehlo.table import TABLE
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
-from relax2xla.transform.dynamic_rows import (
-    Sources,
-    dynamic_rows,
-    is_open,
-    is_symbolic,
-    name_dimensions,
-    symbolic_dim,
-)
+from relax2xla.transform.dynamic_rows import dynamic_rows, is_symbolic, name_dimensions
+from relax2xla.transform.sizes import Sources, is_open, symbolic_dim
 
 Lowering = Callable[..., Expr]
-ROW_PREFIXES = ("relax.stablehlo.", "relax.chlo.")
 
 
 def is_row(op: Expr) -> bool:
-    """Whether ``op`` is a StableHLO or CHLO row."""
-    return isinstance(op, Op) and op.name.startswith(ROW_PREFIXES)
+    """Whether ``op`` is a row: of StableHLO, CHLO, Shardy or the interpreter's dialect."""
+    return isinstance(op, Op) and op.name in TABLE
 
 
 class _Legalizer:
@@ -119,7 +113,10 @@ class _Legalizer:
         if isinstance(b, MatchCast):
             value = self.value(b.value, None)
             self._check_cast(b, value)
-            self.env[b.var] = self._surface(self._cast(b, value), var)
+            if self._says_nothing_new(b.struct_info, value.struct_info):
+                self.env[b.var] = self._surface(value, var)
+            else:
+                self.out.append(MatchCast(var, value, b.struct_info, b.span))
         elif isinstance(b, VarBinding) and isinstance(b.value, Function):
             func = self.function(b.value)
             self.local_functions[b.var] = func
@@ -146,14 +143,11 @@ class _Legalizer:
         self.out.append(VarBinding(var, leaf, self.span))
         return var
 
-    def _cast(self, b: MatchCast, value: Expr) -> Expr:
-        """``value`` as what a match_cast states of it, where symbolic dimensions are refined."""
-        info = b.struct_info
-        if not self.symbolic or not isinstance(info, TensorStructInfo) or info.dims is None:
-            return value
-        if is_base_of(info, value.struct_info):
-            return value
-        return self.bind(hlo("convert", value, out=info), None)
+    def _says_nothing_new(self, info: StructInfo, known: StructInfo) -> bool:
+        """Whether a match_cast to ``info`` refines no symbolic dimension."""
+        if not self.symbolic or is_base_of(info, known):
+            return True
+        return not isinstance(info, TensorStructInfo | TupleStructInfo)
 
     def _check_cast(self, b: MatchCast, value: Expr) -> None:
         env: SymMap = {}

@@ -37,7 +37,8 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
-from relax2xla.stablehlo.specialise import DYNAMIC, static_program
+from relax2xla.stablehlo.specialise import DYNAMIC, static_program, with_main
+from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.legalize import flatten_info, legalize_function
 from relax2xla.transform.safe_division import shield_divisions
 
@@ -109,6 +110,7 @@ def specialise(
     func = _bind_known(func, known)
     if env and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
+        mod, func = _rows(mod, func)
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
         func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
@@ -121,6 +123,15 @@ def specialise(
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal))
     return Program(_with_one_main(functions), outputs, tree, packer(tree))
+
+
+def _rows(mod: IRModule, func: Function) -> tuple[IRModule, Function]:
+    """``func`` and the functions of its module as rows of symbolic dimensions."""
+    whole = with_main(mod, func)
+    if not is_high(whole):
+        return mod, func
+    whole = lowered(whole)
+    return whole, whole["main"]
 
 
 def _is_dynamic(func: Function) -> bool:
