@@ -26,7 +26,7 @@ Ints = Sequence[int]
 
 
 # -- products ------------------------------------------------------------------------------------
-@aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
+@aten("matmul", "mm", "bmm", "mv", "dot", "inner")
 def matmul(
     ctx: Context,
     self: Expr,

@@ -10,6 +10,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import is_complex, square_of_abs
 from relax2xla.importers.torch.context import (
     Context,
     axes_of,
@@ -186,14 +187,14 @@ def vector_norm(
     dtype: Any = None,
 ) -> Expr:
     order = ord if ord is not None else 2 if p is None else p
-    x = ctx.cast(self, ctx.dtype())
-    kind = dtype_of(x)
+    wide = {"float32": "complex64", "float64": "complex128"}
+    x = ctx.cast(self, wide[ctx.dtype()] if is_complex(self) else ctx.dtype())
+    kind = ctx.dtype()
     if not is_float(kind):
         raise Unsupported(f"the norm of a {dtype_of(self)} tensor")
     axes = axes_of(dim, ndim_of(self))
     if order == 2:
-        x = ctx.emit(x)
-        return R.sqrt(R.sum(R.multiply(x, x), axes, keepdim))
+        return R.sqrt(R.sum(square_of_abs(ctx, x), axes, keepdim))
     size = ctx.emit(R.abs(x))
     if order == math.inf:
         return R.max(size, axes, keepdim)

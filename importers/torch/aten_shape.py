@@ -15,6 +15,7 @@ import torch
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import is_complex, padded_with_zeros
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -154,18 +155,6 @@ def transpose(
     if ndim:
         order[a], order[b] = order[b], order[a]
     return _permute(self, order)
-
-
-@aten("t", "t_copy", "numpy_T", "mT", "matrix_H", "adjoint")
-def matrix_transpose(ctx: Context, self: Expr) -> Expr:
-    if dtype_of(self).startswith("complex"):
-        raise Unsupported("the transposition of a complex matrix")
-    ndim = ndim_of(self)
-    if ndim < 2:
-        return self
-    if ctx.dims() == tuple(reversed(dims_of(self))) and ndim != 2:
-        return _permute(self, list(reversed(range(ndim))))
-    return _permute(self, [*range(ndim - 2), ndim - 1, ndim - 2])
 
 
 @aten("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
@@ -433,6 +422,8 @@ def pad(
         return x
     if mode not in PAD_MODES:
         raise Unsupported(f"the padding mode {mode!r}")
+    if mode == "constant" and is_complex(x):
+        return padded_with_zeros(x, widths, 0 if value is None else value)
     if mode == "constant":
         fill = scalar(0 if value is None else value, dtype_of(self))
         return R.nn.pad(x, _flat(widths), "constant", fill)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 
 FILES = (
+    "aten_complex",
     "aten_create",
+    "aten_fft",
     "aten_image",
     "aten_index",
+    "aten_linalg",
     "aten_math",
     "aten_nn",
     "aten_reduce",

@@ -128,6 +128,14 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
     )
 
 
+def address(value: Any) -> int:
+    """Where the memory of an array on the device is; 0 where that cannot be said."""
+    try:
+        return value.unsafe_buffer_pointer()
+    except Exception:  # jaxlib names no class for it
+        return 0
+
+
 def on_device(value: Any, device: Device | None) -> Any:
     """A jax array on ``device``, moved if it is elsewhere."""
     target = jax_device(device)
@@ -145,9 +153,47 @@ def _options(target: Any, overrides: Mapping[str, Any]) -> Any:
     return options
 
 
+#: How the names of XLA:CPU's calls into LAPACK begin.
+LAPACK = b"lapack_"
+
+
+@functools.cache
+def _load_lapack() -> None:
+    """Point XLA:CPU's calls to scipy's LAPACK; without it they end the process."""
+    importlib.import_module("jaxlib.cpu._lapack").initialize()
+
+
 def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+    if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
+        _load_lapack()
     devices = xc.DeviceList((target,))
     return target.client.compile_and_load(module, devices, _options(target, overrides))
+
+
+def mark_donated(module: ir.Module, arguments: Mapping[int, int | None]) -> None:
+    """Let ``main`` take the memory of arguments for its results.
+
+    ``arguments``: places of arguments to the place of the result that takes it, of the same shape
+    and dtype; None where XLA may choose.
+    """
+    with module.context:
+        (main,) = (
+            op
+            for op in module.body.operations
+            if ir.StringAttr(op.attributes["sym_name"]).value == "main"
+        )
+        count = len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).inputs)
+        held: list[dict[str, Any]] = [{} for _ in range(count)]
+        if "arg_attrs" in main.attributes:
+            for own, given in zip(held, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=True):
+                own.update({a.name: a.attr for a in ir.DictAttr(given)})
+        integer = ir.IntegerType.get_signless(32)
+        for at, result in arguments.items():
+            if result is None:
+                held[at]["jax.buffer_donor"] = ir.BoolAttr.get(True)
+            else:
+                held[at]["tf.aliasing_output"] = ir.IntegerAttr.get(integer, result)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(h) for h in held])
 
 
 # -- compiled code that outlives the process -------------------------------------------------------
@@ -287,6 +333,8 @@ def _varint(value: int) -> bytes:
 
 
 def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
+    if target.platform == "cpu" and LAPACK in data:
+        _load_lapack()
     devices = xc.DeviceList((target,))
     return target.client.deserialize_executable(data, devices, _options(target, overrides))
 

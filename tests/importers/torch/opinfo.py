@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 # -- the database ---------------------------------------------------------------------------------
 def database() -> Sequence[Any]:
-    """Torch's entries; ``ImportError`` where expecttest, which torch's own tests need, is absent."""
+    """Torch's entries; ``ImportError`` without expecttest, which torch's own tests need."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     return op_db

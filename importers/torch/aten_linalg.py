@@ -1,0 +1,720 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Linear algebra: factorisations by LAPACK, and what is made of them.
+
+Where eager torch raises for a matrix that cannot be factored, the results here are NaN (or
+infinite): a compiled program cannot raise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.importers import _loops
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch import lapack
+from relax2xla.importers.torch.aten_complex import conjugate
+from relax2xla.importers.torch.context import (
+    Context,
+    Dims,
+    axes_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    row,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.lapack import REAL, failed, letter
+from relax2xla.importers.torch.registry import aten
+from relax2xla.ir import Constant, Expr
+
+
+# -- pieces --------------------------------------------------------------------------------------
+def transposed(x: Expr) -> Expr:
+    """Each matrix transposed."""
+    n = ndim_of(x)
+    return R.permute_dims(x, [*range(n - 2), n - 1, n - 2])
+
+
+def adjoint(x: Expr) -> Expr:
+    """Each matrix transposed and conjugated."""
+    return transposed(conjugate(x))
+
+
+def triangle(x: Expr, upper: bool, diagonal: int = 0) -> Expr:
+    """The upper or the lower triangle of each matrix."""
+    *_, m, n = dims_of(x)
+    rows = static(m, "the number of rows")
+    columns = static(n, "the number of columns")
+    keep = np.triu if upper else np.tril
+    mask = Constant(keep(np.ones((rows, columns), np.bool_), diagonal))
+    return R.where(mask, x, scalar(0, dtype_of(x)))
+
+
+def identity(ctx: Context, dims: Dims, dtype: str) -> Expr:
+    """Unit matrices of the shape ``dims``."""
+    *_, m, n = dims
+    made = R.eye(m, n, 0, "float32")
+    return R.broadcast_to(ctx.cast(made, dtype), dims)
+
+
+def diagonal_of(x: Expr, count: int) -> Expr:
+    """The diagonal of each matrix, whose shorter side is ``count``."""
+    *_, m, n = dims_of(x)
+    last = ndim_of(x)
+    rows = static(m, "the number of rows")
+    columns = static(n, "the number of columns")
+    mask = Constant(np.eye(rows, columns, dtype=np.bool_))
+    kept = R.where(mask, x, scalar(0, dtype_of(x)))
+    long = R.sum(kept, [last - 2]) if columns <= rows else R.sum(kept, [last - 1])
+    return R.strided_slice(long, [last - 2], [0], [count])
+
+
+def sides(x: Expr) -> tuple[Dims, int, int, int]:
+    """Batch axes, rows, columns, and the smaller of both."""
+    *batch, m, n = dims_of(x)
+    rows, columns = static(m, "the number of rows"), static(n, "the number of columns")
+    return tuple(batch), rows, columns, min(rows, columns)
+
+
+def cut(x: Expr, rows: int | None, columns: int | None) -> Expr:
+    """The first rows and columns of each matrix."""
+    n = ndim_of(x)
+    for axis, size in ((n - 2, rows), (n - 1, columns)):
+        if size is not None and dims_of(x)[axis] != size:
+            x = R.strided_slice(x, [axis], [0], [size])
+    return x
+
+
+def solve_triangular(
+    ctx: Context, a: Expr, b: Expr, upper: bool, unit: bool = False, left: bool = True
+) -> Expr:
+    """X with ``a X = b``, or ``X a = b``; matrices in both, with batch axes that broadcast."""
+    batch = common(ctx, dims_of(a)[:-2], dims_of(b)[:-2])
+    if not unit and 0 in dims_of(b):
+        return b
+    a, b = (spread(x, (*batch, *dims_of(x)[-2:])) for x in (a, b))
+    return row(
+        "triangular_solve",
+        a,
+        b,
+        left_side=left,
+        lower=not upper,
+        unit_diagonal=unit,
+        transpose_a="NO_TRANSPOSE",
+    )
+
+
+def common(ctx: Context, a: Sequence[Any], b: Sequence[Any]) -> Dims:
+    """The shape that batches of ``a`` and of ``b`` have together."""
+    n = max(len(a), len(b))
+    one, two = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
+    return tuple(y if isinstance(x, int) and x == 1 else x for x, y in zip(one, two, strict=True))
+
+
+def spread(x: Expr, dims: Dims) -> Expr:
+    """``x`` broadcast to ``dims``."""
+    return x if dims_of(x) == dims else R.broadcast_to(x, dims)
+
+
+def product(a: Expr, b: Expr) -> Expr:
+    """The matrix product."""
+    return R.matmul(a, b)
+
+
+# -- LU ------------------------------------------------------------------------------------------
+def lu_factor(ctx: Context, a: Expr) -> tuple[Expr, Expr, Expr]:
+    """L and U in one matrix, the rows that changed places (counted from 1), LAPACK's report."""
+    batch, m, n, k = sides(a)
+    kind = letter(a)
+    if k == 0 or 0 in batch:
+        pivots = R.zeros((*batch, k), "int32")
+        return a, ctx.emit(pivots), ctx.emit(R.zeros(batch, "int32"))
+    made = lapack.call(
+        ctx,
+        f"{kind}getrf",
+        [a],
+        [((*batch, m, n), dtype_of(a)), ((*batch, k), "int32"), (batch, "int32")],
+        2,
+    )
+    return made[0], made[1], made[2]
+
+
+def permutation(ctx: Context, pivots: Expr, rows: int) -> Expr:
+    """Where each row of the permuted matrix comes from, of the exchanges ``pivots``: int32."""
+    *batch, count = dims_of(pivots)
+    places = Constant(np.arange(rows, dtype=np.int32))
+    axis = len(batch)
+    start = ctx.emit(R.broadcast_to(places, (*batch, rows)))
+    if count == 0:
+        return start
+
+    def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        (order,) = values
+        other = R.subtract(_loops.element(pivots, k, axis), scalar(1, "int32"))
+        other = ctx.emit(R.expand_dims(other, [axis]))
+        here = R.equal(places, R.astype(k, "int32"))
+        there = ctx.emit(R.equal(places, other))
+        zero = scalar(0, "int32")
+        mine = ctx.emit(R.sum(R.where(here, order, zero), [axis], True))
+        theirs = ctx.emit(R.sum(R.where(there, order, zero), [axis], True))
+        return [R.where(there, mine, R.where(here, theirs, order))], []
+
+    return _loops.scan(ctx.builder, count, step, [start], [])[0][0]
+
+
+def permutation_matrix(ctx: Context, order: Expr, dtype: str) -> Expr:
+    """P of ``A = P L U``: column i has its 1 in the row ``order[i]``."""
+    rows = dims_of(order)[-1]
+    places = Constant(np.arange(static(rows, "the number of rows"), dtype=np.int32))
+    n = ndim_of(order)
+    hit = R.equal(R.expand_dims(places, [1]), R.expand_dims(order, [n - 1]))
+    return ctx.cast(ctx.cast(hit, REAL[dtype]), dtype)
+
+
+def sign_of(ctx: Context, pivots: Expr) -> Expr:
+    """1 or -1 for an even or odd number of exchanges: int32."""
+    *batch, count = dims_of(pivots)
+    own = Constant(np.arange(1, static(count, "the number of rows") + 1, dtype=np.int32))
+    moved = R.astype(R.not_equal(pivots, own), "int32")
+    odd = R.bitwise_and(R.sum(moved, [len(batch)]), scalar(1, "int32"))
+    return R.subtract(scalar(1, "int32"), R.multiply(odd, scalar(2, "int32")))
+
+
+def lu_solve(ctx: Context, lu: Expr, pivots: Expr, b: Expr, adjointed: bool = False) -> Expr:
+    """X with ``A X = b`` (``adjointed``: ``A^H X = b``), for A in its factors."""
+    _, m, _, _ = sides(lu)
+    order = permutation(ctx, pivots, m)
+    shift = permutation_matrix(ctx, order, dtype_of(b))
+    lu, b = ctx.emit(lu), ctx.emit(b)
+    if adjointed:
+        other = ctx.emit(adjoint(lu))
+        y = solve_triangular(ctx, other, b, upper=False)
+        x = solve_triangular(ctx, other, ctx.emit(y), upper=True, unit=True)
+        return product(shift, x)
+    y = solve_triangular(ctx, lu, product(transposed(shift), b), upper=False, unit=True)
+    return solve_triangular(ctx, lu, ctx.emit(y), upper=True)
+
+
+@aten("linalg_lu_factor_ex")
+def linalg_lu_factor_ex(
+    ctx: Context, A: Expr, pivot: bool = True, check_errors: bool = False
+) -> tuple[Expr, Expr, Expr]:
+    """``check_errors`` raises in torch; here a zero on U's diagonal stays."""
+    _with_pivots(pivot)
+    return lu_factor(ctx, ctx.emit(A))
+
+
+def _with_pivots(pivot: bool) -> None:
+    if not pivot:
+        raise Unsupported("an LU factorisation without pivots", "use pivot=True")
+
+
+@aten("linalg_lu_factor")
+def linalg_lu_factor(ctx: Context, A: Expr, pivot: bool = True) -> tuple[Expr, Expr]:
+    _with_pivots(pivot)
+    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    return lu, pivots
+
+
+@aten("linalg_lu")
+def linalg_lu(ctx: Context, A: Expr, pivot: bool = True) -> tuple[Expr, Expr, Expr]:
+    _with_pivots(pivot)
+    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    return lu_unpack(ctx, lu, pivots)
+
+
+@aten("lu_unpack")
+def lu_unpack(
+    ctx: Context,
+    LU_data: Expr,
+    LU_pivots: Expr,
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+) -> tuple[Expr, Expr, Expr]:
+    """What is not unpacked is an empty tensor."""
+    x = ctx.emit(LU_data)
+    _, m, _, k = sides(x)
+    none = R.zeros((0,), dtype_of(x))
+    p, lower, upper = none, none, none
+    if unpack_pivots:
+        order = permutation(ctx, LU_pivots, m)
+        p = permutation_matrix(ctx, order, dtype_of(x))
+    if unpack_data:
+        left = ctx.emit(triangle(cut(x, None, k), False, -1))
+        lower = R.add(left, identity(ctx, dims_of(left), dtype_of(x)))
+        upper = triangle(cut(x, k, None), True)
+    return p, lower, upper
+
+
+@aten("linalg_lu_solve")
+def linalg_lu_solve(
+    ctx: Context, LU: Expr, pivots: Expr, B: Expr, left: bool = True, adjoint: bool = False
+) -> Expr:
+    *_, n = dims_of(LU)
+    batch = ctx.dims()[:-2]
+    lu = ctx.emit(spread(LU, (*batch, n, n)))
+    places = ctx.emit(spread(pivots, (*batch, n)))
+    b = spread(B, (*batch, *dims_of(B)[-2:]))
+    if left:
+        return lu_solve(ctx, lu, places, b, adjoint)
+    # X A = B is A^H X^H = B^H.
+    flipped = lu_solve(ctx, lu, places, _adjoint(b), not adjoint)
+    return _adjoint(ctx.emit(flipped))
+
+
+def _adjoint(x: Expr) -> Expr:
+    return adjoint(x)
+
+
+@aten("_linalg_det")
+def linalg_det(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr]:
+    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    _, n, _, _ = sides(lu)
+    sign = ctx.cast(ctx.cast(sign_of(ctx, pivots), REAL[dtype_of(lu)]), dtype_of(lu))
+    return R.multiply(sign, R.prod(diagonal_of(lu, n), [ndim_of(lu) - 2])), lu, pivots
+
+
+@aten("_linalg_slogdet")
+def linalg_slogdet(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr, Expr]:
+    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    _, n, _, _ = sides(lu)
+    last = ndim_of(lu) - 2
+    entries = ctx.emit(diagonal_of(lu, n))
+    size = ctx.emit(R.abs(entries))
+    dtype, real = dtype_of(lu), REAL[dtype_of(lu)]
+    exchanged = ctx.cast(ctx.cast(sign_of(ctx, pivots), real), dtype)
+    sign = R.multiply(exchanged, R.prod(R.sign(entries), [last]))
+    return sign, R.sum(R.log(size), [last]), lu, pivots
+
+
+@aten("linalg_inv_ex")
+def linalg_inv_ex(ctx: Context, A: Expr, check_errors: bool = False) -> tuple[Expr, Expr]:
+    a = ctx.emit(A)
+    lu, pivots, info = lu_factor(ctx, a)
+    made = lu_solve(ctx, lu, pivots, identity(ctx, dims_of(a), dtype_of(a)))
+    return made, info
+
+
+@aten("linalg_inv", "inverse")
+def linalg_inv(ctx: Context, A: Any = None, self: Any = None) -> Expr:
+    a = ctx.emit(self if A is None else A)
+    lu, pivots, _ = lu_factor(ctx, a)
+    return lu_solve(ctx, lu, pivots, identity(ctx, dims_of(a), dtype_of(a)))
+
+
+@aten("linalg_tensorinv")
+def linalg_tensorinv(ctx: Context, self: Expr, ind: int = 2) -> Expr:
+    dims = [static(d, "a dimension") for d in dims_of(self)]
+    n = math.prod(dims[ind:])
+    return ctx.reshape(ctx.emit(linalg_inv(ctx, ctx.reshape(self, (n, n)))), ctx.dims())
+
+
+@aten("linalg_tensorsolve")
+def linalg_tensorsolve(
+    ctx: Context, self: Expr, other: Expr, dims: Sequence[int] | None = None
+) -> Expr:
+    if dims:
+        away = axes_of(dims, ndim_of(self))
+        rest = [i for i in range(ndim_of(self)) if i not in away]
+        self = R.permute_dims(self, [*rest, *away])
+    n = math.prod(static(d, "a dimension") for d in dims_of(other))
+    a = ctx.emit(ctx.reshape(self, (n, n)))
+    lu, pivots, _ = lu_factor(ctx, a)
+    x = lu_solve(ctx, lu, pivots, ctx.emit(ctx.reshape(other, (n, 1))))
+    return ctx.reshape(x, ctx.dims())
+
+
+@aten("linalg_solve_ex", "linalg_solve")
+def linalg_solve(
+    ctx: Context, A: Expr, B: Expr, left: bool = True, check_errors: bool = False
+) -> Any:
+    several = isinstance(ctx.out, list | tuple)
+    inner = ctx if several else _Fields(ctx)
+    made = linalg_solve_ex(inner, A, B, left)
+    return (made[0], made[3]) if several else made[0]
+
+
+@aten("_linalg_solve_ex")
+def linalg_solve_ex(
+    ctx: Context, A: Expr, B: Expr, left: bool = True, check_errors: bool = False
+) -> tuple[Expr, Expr, Expr, Expr]:
+    """``B`` may hold vectors, one for each matrix."""
+    a = ctx.emit(A)
+    lu, pivots, info = lu_factor(ctx, a)
+    *lead, n, _ = dims_of(a)
+    vectors = ndim_of(B) == 1 or (
+        ndim_of(B) == ndim_of(A) - 1 and dims_of(B) == (*dims_of(A)[:-2], n)
+    )
+    b = R.expand_dims(B, [-1]) if vectors else B
+    batch = common(ctx, lead, dims_of(b)[:-2])
+    wide, places = spread(lu, (*batch, n, n)), spread(pivots, (*batch, n))
+    wide, places = ctx.emit(wide), ctx.emit(places)
+    b = ctx.emit(spread(b, (*batch, *dims_of(b)[-2:])))
+    if left:
+        x = lu_solve(ctx, wide, places, b)
+    else:
+        x = _adjoint(ctx.emit(lu_solve(ctx, wide, places, _adjoint(b), True)))
+    x = ctx.emit(x)
+    return ctx.reshape(x, ctx.dims(0)), lu, pivots, info
+
+
+@aten("linalg_solve_triangular")
+def linalg_solve_triangular(
+    ctx: Context, self: Expr, B: Expr, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Expr:
+    return solve_triangular(ctx, self, B, upper, unitriangular, left)
+
+
+@aten("triangular_solve")
+def triangular_solve(
+    ctx: Context,
+    self: Expr,
+    A: Expr,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> tuple[Expr, Expr]:
+    a = transposed(A) if transpose else A
+    x = solve_triangular(ctx, ctx.emit(a), self, upper != transpose, unitriangular)
+    return x, spread(A, ctx.dims(1))
+
+
+# -- Cholesky ------------------------------------------------------------------------------------
+def _cholesky(ctx: Context, a: Expr, upper: bool) -> tuple[Expr, Expr]:
+    batch, n, _, _ = sides(a)
+    if n == 0 or 0 in batch:
+        return a, ctx.emit(R.zeros(batch, "int32"))
+    shape = ((*batch, n, n), dtype_of(a))
+    made, info = lapack.call(
+        ctx, f"{letter(a)}potrf", [a], [shape, (batch, "int32")], 2, uplo="U" if upper else "L"
+    )
+    return triangle(made, upper), info
+
+
+@aten("linalg_cholesky_ex")
+def linalg_cholesky_ex(
+    ctx: Context, self: Expr, upper: bool = False, check_errors: bool = False
+) -> tuple[Expr, Expr]:
+    """Without ``check_errors`` the failed factor is what LAPACK leaves, as in torch."""
+    made, info = _cholesky(ctx, ctx.emit(self), upper)
+    return (failed(ctx, info, made, 2) if check_errors else made), info
+
+
+@aten("cholesky", "linalg_cholesky")
+def cholesky(ctx: Context, self: Expr, upper: bool = False) -> Expr:
+    made, info = _cholesky(ctx, ctx.emit(self), upper)
+    return failed(ctx, info, made, 2)
+
+
+@aten("cholesky_solve")
+def cholesky_solve(ctx: Context, self: Expr, input2: Expr, upper: bool = False) -> Expr:
+    factor = ctx.emit(triangle(input2, upper))
+    other = ctx.emit(adjoint(factor))
+    low, high = (other, factor) if upper else (factor, other)
+    y = solve_triangular(ctx, low, self, upper=False)
+    return solve_triangular(ctx, high, ctx.emit(y), upper=True)
+
+
+@aten("cholesky_inverse")
+def cholesky_inverse(ctx: Context, self: Expr, upper: bool = False) -> Expr:
+    unit = identity(ctx, dims_of(self), dtype_of(self))
+    return cholesky_solve(ctx, unit, self, upper)
+
+
+# -- QR ------------------------------------------------------------------------------------------
+@aten("geqrf")
+def geqrf(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
+    a = ctx.emit(self)
+    batch, m, n, k = sides(a)
+    if k == 0 or 0 in batch:
+        return a, R.zeros((*batch, k), dtype_of(a))
+    shapes = [((*batch, m, n), dtype_of(a)), ((*batch, k), dtype_of(a))]
+    made = lapack.call(ctx, f"{letter(a)}geqrf", [a], shapes, 2)
+    return made[0], made[1]
+
+
+@aten("linalg_householder_product", "orgqr")
+def householder_product(
+    ctx: Context, input: Any = None, tau: Any = None, self: Any = None, input2: Any = None
+) -> Expr:
+    a, factors = (input, tau) if input is not None else (self, input2)
+    a = ctx.emit(a)
+    dtype = dtype_of(a)
+    if 0 in dims_of(a):
+        return a
+    if 0 in dims_of(factors):
+        return identity(ctx, dims_of(a), dtype)
+    routine = "ungqr" if lapack.is_complex(a) else "orgqr"
+    args = [a, ctx.emit(factors)]
+    return lapack.call(ctx, f"{letter(a)}{routine}", args, [(dims_of(a), dtype)], 2)[0]
+
+
+@aten("ormqr")
+def ormqr(
+    ctx: Context,
+    self: Expr,
+    input2: Expr,
+    input3: Expr,
+    left: bool = True,
+    transpose: bool = False,
+) -> Expr:
+    """With Q made whole: it is square."""
+    _, _, n, _ = sides(self)
+    if 0 in dims_of(input3) or 0 in dims_of(input3):
+        return input3
+    size = static(dims_of(input3)[-2 if left else -1], "the size of Q")
+    q = ctx.emit(householder_product(ctx, _widened(ctx, self, max(size, n)), input2))
+    q = cut(q, size, size)
+    q = adjoint(q) if transpose else q
+    return product(q, input3) if left else product(input3, q)
+
+
+def _widened(ctx: Context, x: Expr, columns: int) -> Expr:
+    """Columns of zeros added."""
+    *lead, m, n = dims_of(x)
+    if n == columns:
+        return x
+    more = R.zeros((*lead, m, columns - static(n, "the number of columns")), dtype_of(x))
+    return R.concat([x, more], ndim_of(x) - 1)
+
+
+@aten("linalg_qr")
+def linalg_qr(ctx: Context, A: Expr, mode: str = "reduced") -> tuple[Expr, Expr]:
+    a = ctx.emit(A)
+    batch, m, n, k = sides(a)
+    dtype = dtype_of(a)
+    if k == 0 or 0 in batch:
+        letter(a)
+        q_dims = ctx.dims(0)
+        q = R.zeros(q_dims, dtype) if mode == "r" or 0 in q_dims else identity(ctx, q_dims, dtype)
+        return q, R.zeros(ctx.dims(1), dtype)
+    factors, tau = geqrf(ctx, a)
+    rows = m if mode == "complete" else k
+    upper = triangle(cut(factors, min(rows, m), None), True)
+    if mode == "r":
+        return R.zeros(ctx.dims(0), dtype), upper
+    square = mode == "complete"
+    base = _widened(ctx, factors, m) if square and n < m else cut(factors, None, k)
+    base = cut(base, None, m) if square else base
+    return householder_product(ctx, base, tau), upper
+
+
+# -- singular values -----------------------------------------------------------------------------
+def svd(ctx: Context, a: Expr, mode: str) -> tuple[Expr, Expr, Expr]:
+    """U, S, V^H by LAPACK's mode: "A" (square), "S" (reduced), "N" (only S)."""
+    batch, m, n, k = sides(a)
+    dtype, kind = dtype_of(a), letter(a)
+    full = mode != "S"
+    rows, columns = (m, n) if full else (k, k)
+    if k == 0 or 0 in batch:
+        u = identity(ctx, (*batch, m, rows), dtype)
+        vh = identity(ctx, (*batch, columns, n), dtype)
+        return u, R.zeros((*batch, k), REAL[dtype]), vh
+    shapes = [
+        ((*batch, m, n), dtype),
+        ((*batch, k), REAL[dtype]),
+        ((*batch, m, rows), dtype),
+        ((*batch, columns, n), dtype),
+        (batch, "int32"),
+    ]
+    _, s, u, vh, info = lapack.call(ctx, f"{kind}gesdd", [a], shapes, 2, mode=mode)
+    return failed(ctx, info, u, 2), failed(ctx, info, s, 1), failed(ctx, info, vh, 2)
+
+
+@aten("_linalg_svd")
+def linalg_svd(
+    ctx: Context,
+    A: Expr,
+    full_matrices: bool = False,
+    compute_uv: bool = True,
+    driver: str | None = None,
+) -> tuple[Expr, Expr, Expr]:
+    """``driver`` chooses a routine on GPUs only."""
+    a = ctx.emit(A)
+    if compute_uv:
+        return svd(ctx, a, "A" if full_matrices else "S")
+    _, s, _ = svd(ctx, a, "N")
+    return R.zeros(ctx.dims(0), dtype_of(a)), s, R.zeros(ctx.dims(2), dtype_of(a))
+
+
+@aten("linalg_lstsq")
+def linalg_lstsq(
+    ctx: Context, self: Expr, b: Expr, rcond: float | None = None, driver: str | None = None
+) -> tuple[Expr, Expr, Expr, Expr]:
+    """By singular values, whatever the driver: the solution of least length.
+
+    Where the rank decides whether there are residuals, torch's shape of them is taken: they are
+    given exactly where the export says so.
+    """
+    a, dtype = ctx.emit(self), dtype_of(self)
+    batch, m, n, _ = sides(a)
+    vectors = ndim_of(b) == ndim_of(self) - 1
+    rhs = ctx.emit(R.expand_dims(b, [-1]) if vectors else b)
+    u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
+    eps = float(np.finfo(REAL[dtype]).eps) * max(m, n) if rcond is None else rcond
+    peak = R.max(s, [ndim_of(s) - 1], True)
+    kept = ctx.emit(R.greater(s, R.multiply(peak, scalar(eps, REAL[dtype]))))
+    zero, one = scalar(0, REAL[dtype]), scalar(1, REAL[dtype])
+    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
+    scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
+    x = ctx.emit(product(adjoint(vh), R.multiply(scaled, product(adjoint(u), rhs))))
+    values = [ctx.reshape(x, ctx.dims(0))]
+    if 0 in ctx.dims(1):
+        values.append(R.zeros(ctx.dims(1), ctx.dtype(1)))
+    else:
+        off = ctx.emit(R.abs(R.subtract(product(a, x), rhs)))
+        values.append(ctx.reshape(R.sum(R.multiply(off, off), [ndim_of(x) - 2]), ctx.dims(1)))
+    if ctx.dims(2) == batch:
+        values.append(R.sum(R.astype(kept, "int64"), [ndim_of(s) - 1]))
+    else:
+        values.append(R.zeros(ctx.dims(2), "int64"))
+    values.append(s if ctx.dims(3) == dims_of(s) else R.zeros(ctx.dims(3), ctx.dtype(3)))
+    return values[0], values[1], values[2], values[3]
+
+
+@aten("linalg_pinv.atol_rtol_tensor")
+def linalg_pinv(
+    ctx: Context,
+    self: Expr,
+    atol: Any = None,
+    rtol: Any = None,
+    hermitian: bool = False,
+) -> Expr:
+    a = ctx.emit(self)
+    _, m, n, _ = sides(a)
+    dtype = dtype_of(a)
+    if 0 in dims_of(a):
+        return R.zeros(ctx.dims(), dtype)
+    real = REAL[dtype]
+    if hermitian:
+        values, v = _eigh(ctx, a, "L")
+        s, u, vh = ctx.emit(R.abs(values)), ctx.emit(v), ctx.emit(adjoint(v))
+        sign: Expr | None = R.sign(values)
+    else:
+        u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
+        sign = None
+    peak = R.max(s, [ndim_of(s) - 1], True)
+    least = None if atol is None else _column(ctx.cast(atol, real))
+    if rtol is not None:
+        share: Expr = _column(ctx.cast(rtol, real))
+    else:
+        eps = scalar(float(np.finfo(real).eps) * max(m, n), real)
+        share = eps
+        if least is not None:
+            share = R.where(R.greater(least, scalar(0, real)), scalar(0, real), eps)
+    bound = R.multiply(peak, share)
+    bound = bound if least is None else R.maximum(bound, least)
+    zero, one = scalar(0, real), scalar(1, real)
+    kept = ctx.emit(R.greater(s, bound))
+    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
+    if sign is not None:
+        inverse = R.multiply(inverse, sign)
+    scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
+    return product(adjoint(vh), R.multiply(scaled, adjoint(u)))
+
+
+def _column(x: Expr) -> Expr:
+    return R.expand_dims(x, [-1]) if ndim_of(x) else x
+
+
+# -- eigenvalues ---------------------------------------------------------------------------------
+@aten("_linalg_eigh")
+def linalg_eigh(
+    ctx: Context, A: Expr, UPLO: str = "L", compute_v: bool = True
+) -> tuple[Expr, Expr]:
+    a = ctx.emit(A)
+    batch, n, _, _ = sides(a)
+    dtype = dtype_of(a)
+    letter(a)
+    if n == 0 or 0 in batch:
+        return R.zeros(ctx.dims(0), REAL[dtype]), R.zeros(ctx.dims(1), dtype)
+    w, v = _eigh(ctx, a, UPLO, compute_v)
+    return w, v if compute_v else R.zeros(ctx.dims(1), dtype)
+
+
+def _eigh(ctx: Context, a: Expr, part: str, vectors: bool = True) -> tuple[Expr, Expr]:
+    """Eigenvalues and vectors of Hermitian matrices, of which one triangle is read."""
+    batch, n, _, _ = sides(a)
+    dtype = dtype_of(a)
+    routine = letter(a) + ("heevd" if lapack.is_complex(a) else "syevd")
+    shapes = [((*batch, n, n), dtype), ((*batch, n), REAL[dtype]), (batch, "int32")]
+    mode = "V" if vectors else "N"
+    v, w, info = lapack.call(ctx, routine, [a], shapes, 2, mode=mode, uplo=part.upper())
+    return ctx.emit(failed(ctx, info, w, 1)), ctx.emit(failed(ctx, info, v, 2))
+
+
+@aten("linalg_eig")
+def linalg_eig(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
+    a = ctx.emit(self)
+    batch, n, _, _ = sides(a)
+    dtype, kind = dtype_of(a), letter(a)
+    wide = dtype if lapack.is_complex(a) else {"s": "complex64", "d": "complex128"}[kind]
+    if n == 0 or 0 in batch:
+        return R.zeros(ctx.dims(0), wide), R.zeros(ctx.dims(1), wide)
+    parts = [((*batch, n), dtype)] * (1 if lapack.is_complex(a) else 2)
+    matrices = [((*batch, n, n), wide)] * 2
+    flags = {"compute_left": "N", "compute_right": "V"}
+    made = lapack.call(ctx, f"{kind}geev", [a], [*parts, *matrices, (batch, "int32")], 2, **flags)
+    values = made[0] if lapack.is_complex(a) else row("complex", made[0], made[1])
+    info = made[-1]
+    return failed(ctx, info, ctx.emit(values), 1), failed(ctx, info, made[-2], 2)
+
+
+@aten("linalg_eigvals", "_linalg_eigvals")
+def linalg_eigvals(ctx: Context, self: Expr) -> Expr:
+    whole = _Fields(ctx)
+    return linalg_eig(whole, self)[0]
+
+
+class _Fields(Context):
+    """A context whose result is said to have two fields, of which only the first is asked for."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx.builder, ctx.symbols)
+        self.out = (ctx.out, ctx.out)
+
+
+# -- functions of matrices -----------------------------------------------------------------------
+#: Beyond this norm (in float64) Taylor's polynomial of degree 18 is applied to a power-of-two part.
+TAYLOR_DEGREE = 18
+TAYLOR_NORM = 1.09
+
+
+@aten("linalg_matrix_exp", "matrix_exp")
+def matrix_exp(ctx: Context, self: Expr) -> Expr:
+    """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s."""
+    a = ctx.emit(self)
+    dtype = dtype_of(a)
+    if 0 in dims_of(a):
+        return a
+    if dtype not in REAL:
+        raise Unsupported(f"the exponential of a {dtype} matrix")
+    real = REAL[dtype]
+    last = ndim_of(a) - 1
+    norm = ctx.emit(R.max(R.sum(R.abs(a), [last - 1], True), [last], True))
+    ratio = R.maximum(R.divide(norm, scalar(TAYLOR_NORM, real)), scalar(1, real))
+    halvings = R.ceil(R.divide(R.log(ratio), scalar(math.log(2.0), real)))
+    halvings = ctx.emit(R.where(R.isfinite(halvings), halvings, scalar(0, real)))
+    scale = R.power(scalar(0.5, real), halvings)
+    x = ctx.emit(R.multiply(a, ctx.cast(scale, dtype)))
+    unit = ctx.emit(identity(ctx, dims_of(a), dtype))
+    total: Expr = unit
+    for k in range(TAYLOR_DEGREE, 0, -1):
+        step = R.multiply(product(x, total), scalar(1.0 / k, dtype))
+        total = ctx.emit(R.add(unit, step))
+
+    def more(values: Sequence[Expr]) -> Expr:
+        return R.greater(R.max(values[1]), scalar(0, real))
+
+    def square(values: Sequence[Expr]) -> Sequence[Expr]:
+        y, left = values
+        active = R.greater(left, scalar(0, real))
+        return [R.where(active, product(y, y), y), R.subtract(left, scalar(1, real))]
+
+    return _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
