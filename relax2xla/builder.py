@@ -41,7 +41,7 @@ from relax2xla.ir.expr import (
 from relax2xla.ir.lattice import definable_vars, erase, infer_call
 from relax2xla.ir.module import BaseFunc, IRModule
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import children, post_order_deep, rewrite_function
+from relax2xla.ir.rewrite import bindings_of, children, post_order_deep, rewrite_function
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
 OPERANDS = (*LEAVES, Tuple)
@@ -154,6 +154,7 @@ class BlockBuilder:
         self._scopes: list[_Scope] = []
         self._frames: list[_Frame] = []
         self._values: dict[Var, Expr] = {}
+        self._params: set[Var] = set()  # of local functions
         self._source: Span | None = None
 
     # -- scopes ------------------------------------------------------------------------------
@@ -539,23 +540,37 @@ class BlockBuilder:
 
     @nests
     def _function(self, func: Function) -> Function:
-        if any(b.var in self._values for b in _all_bindings(func.body)):
+        if self._is_known(func):
             func = copy_with_new_vars(func, symbolic=False)
+        self._params.update(func.params)
         body = self._seq(func.body)
         return func if body is func.body else func.replace(body=body)
 
     def _claim(self, seq: SeqExpr) -> bool:
         """Whether ``seq`` can stay as it is: normal, and its variables are bound nowhere else."""
-        bindings = list(_all_bindings(seq))
-        if not is_normal(seq) or any(b.var in self._values for b in bindings):
+        if not is_normal(seq) or self._is_known(seq):
             return False
-        self._values.update((b.var, b.value) for b in bindings)
+        for node in post_order_deep(seq):
+            if isinstance(node, SeqExpr):
+                self._values.update((b.var, b.value) for b in bindings_of(node))
+            elif isinstance(node, Function):
+                self._params.update(node.params)
         return True
+
+    def _is_known(self, root: Expr) -> bool:
+        """Whether a variable that is defined in ``root`` has been defined here before."""
+        for node in post_order_deep(root):
+            if isinstance(node, SeqExpr):
+                if any(b.var in self._values for b in bindings_of(node)):
+                    return True
+            elif isinstance(node, Function) and not self._params.isdisjoint(node.params):
+                return True
+        return False
 
     @nests
     def _splice(self, seq: SeqExpr, span: Span | None) -> Expr:
         """Emit the bindings of ``seq`` into the current sequence; gives its body's normal form."""
-        if any(b.var in self._values for b in _all_bindings(seq)):
+        if self._is_known(seq):
             seq = copy_with_new_vars(seq, symbolic=False)
         frame = self._frames[-1]
         for block in seq.blocks:
@@ -658,14 +673,6 @@ def _leaves(operand: Expr) -> Iterator[Expr]:
             stack.extend(node.fields)
         else:
             yield node
-
-
-def _all_bindings(seq: SeqExpr) -> Iterator[Binding]:
-    """Bindings of ``seq`` and of the branches and functions inside it."""
-    for node in post_order_deep(seq):
-        if isinstance(node, SeqExpr):
-            for block in node.blocks:
-                yield from block.bindings
 
 
 def is_normal(root: Expr) -> bool:

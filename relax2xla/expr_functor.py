@@ -2,12 +2,15 @@
 
 ``PyExprVisitor`` walks, ``PyExprMutator`` rebuilds in A-normal form through its ``builder_``. The
 names are TVM's. Bindings are walked in a loop; nested operands, branches and local functions cost
-some Python frames a level. In one walk a shared Call, Tuple or TupleGetItem is dispatched once.
+some Python frames a level. In one walk a shared operation (Call, Tuple, TupleGetItem, If) is
+dispatched once; a mutator dispatches it once in each scope, for what it becomes may name variables
+that are bound there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from relax2xla.builder import BlockBuilder, is_normal
@@ -16,7 +19,7 @@ from relax2xla.ir.deep import LEVELS, elsewhere
 from relax2xla.ir.lattice import definable_vars, erase, is_base_of
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import rebuild
+from relax2xla.ir.rewrite import rebuild, rewrite_function
 from relax2xla.ir.struct_info import StructInfo
 
 # The method of each kind; for a subclass (an operator of the StableHLO table) its base's.
@@ -38,7 +41,7 @@ METHODS: dict[type[e.Expr], str] = {
     e.StringImm: "visit_string_imm_",
     e.DataTypeImm: "visit_data_type_imm_",
 }
-SHARED = (e.Call, e.Tuple, e.TupleGetItem)
+SHARED = (e.Call, e.Tuple, e.TupleGetItem, e.If)
 
 
 def method_of(node: e.Expr) -> str:
@@ -75,10 +78,14 @@ class ExprFunctor:
         finally:
             self._depth -= 1
             if self._depth == 0:
-                self._done.clear()
+                self._end_walk()
         if self._depth and isinstance(expr, SHARED):
             self._done[id(expr)] = (expr, result)
         return result
+
+    def _end_walk(self) -> None:
+        """The outermost ``visit_expr`` is done."""
+        self._done.clear()
 
 
 class PyExprVisitor(ExprFunctor):
@@ -213,6 +220,46 @@ class PyExprMutator(ExprFunctor):
         super().__init__()
         self.builder_ = BlockBuilder(mod)
         self._var_remap: dict[e.Id, e.Var] = {}
+        # Of this walk: the variables defined, and those that were renamed as they came again.
+        self._defined: set[e.Var] = set()
+        self._renamed: list[e.Id] = []
+
+    @contextmanager
+    def _scope(self, function: bool = False) -> Generator[None]:
+        """A scope: what is rewritten inside is forgotten after it.
+
+        A branch or a block knows what was rewritten around it, a function does not.
+        """
+        outer, known = self._done, len(self._done)
+        if function:
+            self._done = {}
+        try:
+            yield
+        finally:
+            self._done = outer
+            while len(outer) > known:
+                outer.popitem()  # the last in is the first out
+
+    def _end_walk(self) -> None:
+        super()._end_walk()
+        for vid in self._renamed:
+            self._var_remap.pop(vid, None)
+        self._defined.clear()
+        self._renamed.clear()
+
+    def _define(self, old: e.Var) -> e.Var:
+        """What takes the place of ``old`` at its definition.
+
+        A branch or sequence that is used at several places is rewritten at each, with variables
+        of its own from the second on.
+        """
+        var = self.visit_var_def(old)
+        if var in self._defined:
+            var = type(var)(var.name_hint, var.struct_info_, var.span)
+            self._renamed.append(old.vid)
+        self._defined.add(var)
+        self._remap(old, var)
+        return var
 
     # -- dispatch ----------------------------------------------------------------------------
     def visit_expr(self, expr: e.Expr) -> e.Expr:
@@ -276,7 +323,8 @@ class PyExprMutator(ExprFunctor):
         branch."""
         self.builder_.begin_scope(params)
         try:
-            seq = e.as_seq(self.visit_expr(e.as_seq(expr)))
+            with self._scope(function=params is not None):
+                seq = e.as_seq(self.visit_expr(e.as_seq(expr)))
         finally:
             before = self.builder_.end_scope()
         return e.SeqExpr([*before, *seq.blocks], seq.body, seq.span) if before else seq
@@ -373,11 +421,31 @@ class PyExprMutator(ExprFunctor):
 
     def visit_var_binding_(self, binding: e.VarBinding) -> None:
         """A binding: the rewritten value is emitted under the variable's definition."""
+        if isinstance(binding.value, e.Function):
+            self._visit_local_function(binding, binding.value)
+            return
         with self.builder_.source(binding.span):
             value = self.visit_expr(binding.value)
             if isinstance(value, e.SeqExpr):
                 value = self.builder_.splice(value)
-        var = self.visit_var_def(binding.var)
+        self._rebind(binding, self._define(binding.var), value)
+
+    def _visit_local_function(self, binding: e.VarBinding, func: e.Function) -> None:
+        """The variable comes first, for the function may call itself."""
+        var = self._define(binding.var)
+        with self.builder_.source(binding.span):
+            value = self.visit_expr(func)
+        info = value.struct_info_
+        declared = var.struct_info_
+        if info is not None and (declared is None or not is_base_of(declared, info)):
+            new = self.with_struct_info(var, info)
+            self._remap(binding.var, new)
+            if isinstance(value, e.Function) and new is not var:
+                value = rewrite_function(value, values={var: new})
+            var = new
+        self._rebind(binding, var, value)
+
+    def _rebind(self, binding: e.VarBinding, var: e.Var, value: e.Expr) -> None:
         if value is binding.value and var is binding.var:
             self.builder_.emit_normalized(binding)
             return
@@ -392,14 +460,11 @@ class PyExprMutator(ExprFunctor):
     def visit_match_cast_(self, binding: e.MatchCast) -> None:
         """A match-cast, emitted over the rewritten value."""
         with self.builder_.source(binding.span):
-            value = self.visit_expr(binding.value)
-            if not isinstance(value, e.Var | e.Constant | e.Tuple | e.ShapeExpr | e.PrimValue):
-                value = self.builder_.emit(value)
-        var = self.visit_var_def(binding.var)
+            value = self.builder_.as_operand(self.visit_expr(binding.value))
+        var = self._define(binding.var)
         if value is binding.value and var is binding.var:
             self.builder_.emit_normalized(binding)
             return
-        self._remap(binding.var, var)
         cast = e.MatchCast(var, value, binding.struct_info, binding.span)
         self.builder_.emit_normalized(cast)
 
@@ -427,8 +492,9 @@ class PyExprMutator(ExprFunctor):
     def _block(self, block: e.BindingBlock, dataflow: bool) -> e.BindingBlock:
         self.builder_.begin_block(dataflow)
         try:
-            for binding in block.bindings:
-                self.visit_binding(binding)
+            with self._scope() if dataflow else nullcontext():
+                for binding in block.bindings:
+                    self.visit_binding(binding)
         finally:
             new = self.builder_.end_block()
         same = len(new.bindings) == len(block.bindings) and all(
@@ -441,11 +507,12 @@ class PyExprMutator(ExprFunctor):
     def _seq(self, seq: e.SeqExpr) -> e.SeqExpr:
         self.builder_.begin_scope()
         try:
-            for block in seq.blocks:
-                new = self.visit_binding_block(block)
-                if new.bindings or not block.bindings:
-                    self.builder_.emit_block(new)
-            body = self.builder_.as_operand(self.visit_expr(seq.body))
+            with self._scope():
+                for block in seq.blocks:
+                    new = self.visit_binding_block(block)
+                    if new.bindings or not block.bindings:
+                        self.builder_.emit_block(new)
+                body = self.builder_.as_operand(self.visit_expr(seq.body))
         finally:
             blocks = self.builder_.end_scope()
         if body is seq.body and len(blocks) == len(seq.blocks):
@@ -454,9 +521,7 @@ class PyExprMutator(ExprFunctor):
         return e.SeqExpr(blocks, body, seq.span)
 
     def _function(self, func: e.Function) -> e.Function:
-        params = [self.visit_var_def(p) for p in func.params]
-        for old, new in zip(func.params, params, strict=True):
-            self._remap(old, new)
+        params = [self._define(p) for p in func.params]
         body = self.visit_with_new_scope(func.body, params)
         same = all(a is b for a, b in zip(params, func.params, strict=True))
         if same and body is func.body:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import random
+from typing import Any
+
 import pytest
 
 from relax2xla import op, tir
@@ -9,13 +14,16 @@ from relax2xla.analysis import check_well_formed
 from relax2xla.builder import BlockBuilder
 from relax2xla.expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor, mutator, visitor
 from relax2xla.ir import (
+    BindingBlock,
     Call,
     Constant,
+    DataflowBlock,
     DataflowVar,
     Expr,
     Function,
     If,
     IRModule,
+    SeqExpr,
     ShapeExpr,
     Span,
     StringImm,
@@ -23,10 +31,12 @@ from relax2xla.ir import (
     Tuple,
     TupleGetItem,
     Var,
+    VarBinding,
     const,
 )
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.ir.op import Op, is_op
+from relax2xla.ir.rewrite import post_order_deep
 
 n = tir.Var("n")
 INFO = TensorStructInfo((n, 4))
@@ -231,3 +241,104 @@ def test_constants_can_be_replaced() -> None:
     assert isinstance(new, Call)
     assert isinstance(new.args[1], Constant)
     assert new.args[1].data == 0
+
+
+# ---- programs that are not in A-normal form
+def dag(rng: random.Random) -> Function:
+    """Random calls, branches, sequences and local functions whose parts are shared everywhere."""
+    c, x = Var("c", TensorStructInfo((), "bool")), Var("x", INFO)
+    pool: list[Expr] = [x]
+
+    def more(shared: list[Expr], count: int, depth: int) -> Expr:
+        for _ in range(count):
+            a, b = rng.choice(shared), rng.choice(shared)
+            match rng.randrange(8 if depth else 4):
+                case 0:
+                    shared.append(op.sin(a))
+                case 1:
+                    shared.append(op.add(a, b))
+                case 2:
+                    shared.append(TupleGetItem(Tuple([a, op.tanh(b)]), rng.randrange(2)))
+                case 3:
+                    shared.append(op.multiply(op.sin(b), a))
+                case 4 | 5:
+                    arms = [more(list(shared), rng.randrange(3), depth - 1) for _ in range(2)]
+                    shared.append(If(c, *arms))
+                case 6:
+                    value = more(list(shared), 2, depth - 1)
+                    v = Var("v", INFO)
+                    kind = DataflowBlock if depth == 1 and not has_if(value) else BindingBlock
+                    shared.append(SeqExpr([kind([VarBinding(v, value)])], op.add(v, a)))
+                case _:
+                    y = Var("y", INFO)
+                    body = more([*shared, y], 2, depth - 1)
+                    shared.append(Call(Function([y], body), [a]))
+        return shared[-1]
+
+    return Function([c, x], more(pool, 6, 2))
+
+
+def has_if(expr: Expr) -> bool:
+    return any(isinstance(node, If) for node in post_order_deep(expr))
+
+
+def value_of(func: Function, c: bool, x: float) -> float:
+    """What ``func`` gives, by the meaning of Relax; it may be in A-normal form or not."""
+    calls = {"sin": math.sin, "cos": math.cos, "tanh": math.tanh}
+    calls |= {"add": operator.add, "multiply": operator.mul}
+
+    def run(node: Any, env: dict[Var, Any]) -> Any:
+        match node:
+            case Var():
+                return env[node]
+            case Tuple():
+                return [run(f, env) for f in node.fields]
+            case TupleGetItem():
+                return run(node.tuple_value, env)[node.index]
+            case If():
+                return run(node.true_branch if run(node.cond, env) else node.false_branch, env)
+            case SeqExpr():
+                inner = dict(env)
+                for b in (b for block in node.blocks for b in block.bindings):
+                    inner[b.var] = run(b.value, inner)
+                return run(node.body, inner)
+            case Function():
+                return lambda *args: run(
+                    node.body, {**env, **dict(zip(node.params, args, strict=True))}
+                )
+            case _:
+                args = [run(a, env) for a in node.args]
+                if isinstance(node.op, Op):
+                    return calls[node.op.name.removeprefix("relax.")](*args)
+                return run(node.op, env)(*args)
+
+    return run(func, {})(c, x)
+
+
+@mutator
+class SinToCos(PyExprMutator):
+    def visit_call_(self, op: Call) -> Expr:
+        call = self.visit_expr_post_order(op)
+        return cos(call.args[0]) if is_op(call, "relax.sin") else call  # type: ignore[attr-defined]
+
+
+def cos(x: Expr) -> Expr:
+    return op.cos(x)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_shared_parts_stay_in_their_scopes(seed: int) -> None:
+    func = dag(random.Random(seed))
+    normal = BlockBuilder().normalize(func)
+    assert isinstance(normal, Function)
+    check_well_formed(normal)
+    for made in (SinToCos().visit_expr(func), SinToCos().visit_expr(normal)):
+        assert isinstance(made, Function)
+        check_well_formed(made)
+        for c in (False, True):
+            assert value_of(normal, c, 0.3) == value_of(func, c, 0.3)
+            assert value_of(made, c, 0.3) == value_of(SinToCos().visit_expr(normal), c, 0.3)  # type: ignore[arg-type]
+    unchanged = PyExprMutator().visit_expr(func)
+    assert isinstance(unchanged, Function)
+    check_well_formed(unchanged)
+    assert value_of(unchanged, True, 0.3) == value_of(func, True, 0.3)
