@@ -15,7 +15,8 @@ from relax2xla.transform.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
-from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.donation import Donate, donated_params, places
+from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.lower import Lowered, lower
 from relax2xla.vm.regions import Hosts, Reason
 
@@ -30,6 +31,7 @@ def build(
     exec_mode: str = "bytecode",
     *,
     system_lib: bool | None = None,
+    donate: Donate | None = None,
 ) -> VMExecutable:
     """Build an executable for the :class:`VirtualMachine`.
 
@@ -42,6 +44,9 @@ def build(
     tir_pipeline: accepted for programs written for TVM; there is no TIR stage.
     exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
         demands one XLA program for each function, and names what prevents it.
+    donate: names or places of parameters whose memory a call may take for results, for ``main`` or
+        by function name; the function attribute ``donate`` says the same. A jax array that is
+        passed for one is deleted by the call.
 
     Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
@@ -55,8 +60,11 @@ def build(
         )
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    donated = donated_params(mod, donate)
+    given = mod
     if params:
         mod = _bind(mod, params)
+    bound = mod
     mod = TailRecursionToLoops()(mod)
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
@@ -83,8 +91,15 @@ def build(
             {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
         )
         made = lower(mod, Hosts(mod))
+    split = next((n for n in donated if n not in whole), None)
+    if split is not None:
+        reason = hosts.reasons[mod.get_global_var(split)]
+        raise TVMError(
+            f"donate: {split} is no single XLA program, so its arguments cannot be donated: "
+            f"{reason}"
+        )
     static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
-    return VMExecutable(
+    executable = VMExecutable(
         mod,
         {name: Entry(name, lift_weights(f)) for name, f in whole.items()},
         target_device(target),
@@ -97,6 +112,13 @@ def build(
         },
         notes=made.notes,
     )
+    executable.donated = places(mod, given, donated, bound)
+    executable.states = {
+        g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
+        for g, f in public.items()
+        if "state" in f.attrs
+    }
+    return executable
 
 
 def _refuse(reasons: Mapping[str, Reason | None]) -> NoReturn:

@@ -24,6 +24,17 @@ from relax2xla.vm.specialise import specialise
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """What a function's attributes say of state: names, places of parameters and results, values.
+
+    Set by importers for buffers that the program changes; ``VirtualMachine.bind_state`` uses it.
+    """
+
+    places: Mapping[str, tuple[int, int]]
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One public function: ``lifted.main`` takes the user's arguments, then the weights."""
 
@@ -77,6 +88,9 @@ class VMExecutable:
         # Weights on devices, for all machines; and programs that a file holds (vm.package).
         self.store = WeightStore()
         self.find_program: Callable[..., Any] | None = None
+        # Places of donated parameters, and what the functions say of state, by function.
+        self.donated: dict[str, tuple[int, ...]] = {}
+        self.states: dict[str, State] = {}
         self.code = code or Code()
         self.regions = dict(regions or {})
         self.notes = {name: tuple(lines) for name, lines in (notes or {}).items()}

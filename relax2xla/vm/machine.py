@@ -14,7 +14,7 @@ import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,10 @@ from relax2xla.vm.executable import Entry, VMExecutable
 from relax2xla.vm.interpreter import Interpreter, VMFunction
 from relax2xla.vm.placing import WeightStore, checked_params, weight_infos
 from relax2xla.vm.specialise import Packed, Program, match, specialise
+
+if TYPE_CHECKING:
+    from relax2xla.vm.donation import Reuse
+    from relax2xla.vm.state import Slot, StatefulFunction
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -97,9 +101,39 @@ class VirtualMachine:
     def _compiled(self, name: str) -> BoundFunction:
         """A function that is one region."""
         if name not in self._functions:
-            made = BoundFunction(self.executable, name, self.device, self._store)
+            donated = self.executable.donated.get(name)
+            if donated:
+                from relax2xla.vm.donation import DonatingFunction
+
+                made = DonatingFunction(
+                    self.executable, name, self.device, self._store, donated=donated
+                )
+            else:
+                made = BoundFunction(self.executable, name, self.device, self._store)
             self._functions[name] = made
         return self._functions[name]
+
+    def bind_state(
+        self,
+        name: str,
+        state: Mapping[str, Any] | None = None,
+        results: Mapping[str, int] | None = None,
+    ) -> StatefulFunction:
+        """The function ``name`` with some parameters kept on the device from call to call.
+
+        state: values that these parameters have at first, by name (arrays of any kind, copied;
+            tuples for parameters that are). None: what the function's attributes ``state`` and
+            ``state_values`` say, which importers set for buffers that a program changes.
+        results: for each the place among the fields of the result that is its next value. By
+            default they are the last fields, in the order of the parameters.
+
+        The result takes the other arguments, and gives the other fields: alone where there is one,
+        as a tuple where there are several, None where there is none. See
+        :class:`~relax2xla.vm.state.StatefulFunction`. Raises CallError for what does not fit.
+        """
+        from relax2xla.vm.state import bind
+
+        return bind(self, name, state, results)
 
     def warm(self, name: str, *infos: StructInfo) -> None:
         """Compile ``name`` for arguments of these struct infos (none: a static function's own).
@@ -114,6 +148,17 @@ class VirtualMachine:
             bound = self._compiled(region)
             if bound.entry.is_static:
                 bound.warm()
+
+    def stateful(self, name: str, slots: tuple[Slot, ...]) -> BoundFunction:
+        """``name`` with the memory of its state given up at each call; for ``bind_state``."""
+        from relax2xla.vm.state import KeepingFunction, variant
+
+        key = variant(name, slots)
+        if key not in self._functions:
+            self._functions[key] = KeepingFunction(
+                self.executable, name, self.device, self._store, slots=slots
+            )
+        return self._functions[key]
 
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
         """Call a function value that a program returned."""
@@ -182,6 +227,9 @@ class BoundFunction:
         # The program of the last call on the other road: shapes and dtypes that it fits, and it.
         self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
         self._sharding = xla.sharding(device)
+        # Arguments whose memory a call takes (vm.donation), and what a file calls such programs.
+        self.reuse: Reuse | None = None
+        self.variant = name
         self.__signature__ = signature([p.name_hint for p in self.params])
 
     # -- calling
@@ -337,7 +385,11 @@ class BoundFunction:
     def lowered(self, infos: Sequence[StructInfo]) -> tuple[Any, Program]:
         """The program for arguments of these struct infos as MLIR; it takes the weights first."""
         program = self.program(infos)
-        return emit(_weights_first(program.module, len(self.entry.lifted.weights))), program
+        weights = len(self.entry.lifted.weights)
+        module = emit(_weights_first(program.module, weights))
+        if self.reuse is not None:
+            xla.mark_donated(module, {weights + a: r for a, r in self.reuse(program).items()})
+        return module, program
 
     def key_of(self, infos: Sequence[StructInfo]) -> Key:
         """What the machine finds the program for such arguments by; CallError if not static."""
@@ -350,7 +402,7 @@ class BoundFunction:
             if self._cache:
                 log.info("%s: compiling for %s", self.name, ", ".join(map(show, infos)))
             find = self._executable.find_program
-            found = None if find is None else find(self.name, key, self.device)
+            found = None if find is None else find(self.variant, key, self.device)
             if found is None:
                 module, program = self.lowered(infos)
                 avals = [xla.aval(o) for o in program.outputs]

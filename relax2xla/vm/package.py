@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.analysis.variables import all_global_vars
-from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
+from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import EmitError, FileFormatError, TVMError
 from relax2xla.ir import (
     Constant,
@@ -34,9 +34,7 @@ from relax2xla.ir import (
     Function,
     GlobalVar,
     IRModule,
-    PrimStructInfo,
     SeqExpr,
-    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -55,10 +53,21 @@ from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.vm import xla
 from relax2xla.vm.archive import Archive, write_archive
-from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.machine import BoundFunction, VirtualMachine
+from relax2xla.vm.manifest import (
+    info_data,
+    is_shape,
+    key_data,
+    read_info,
+    read_key,
+    read_places,
+    read_tree,
+    tree_data,
+)
 from relax2xla.vm.plain_json import decode, encode
-from relax2xla.vm.specialise import HostValue, packer
+from relax2xla.vm.specialise import packer
+from relax2xla.vm.state import declared
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -109,6 +118,14 @@ class _Saver:
             "platform": xla.jax_device(ex.device).platform,
             "static": {p: [_rewrite_name(f) for f in fs] for p, fs in ex.static.items()},
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
+            "donated": {n: list(at) for n, at in ex.donated.items()},
+            "states": {
+                n: [
+                    [k, *at, self.tensor(v)]
+                    for (k, at), v in zip(s.places.items(), s.values, strict=True)
+                ]
+                for n, s in ex.states.items()
+            },
             "functions": rows,
             "tables": {k: [self.table_item(v) for v in items] for k, items in tables.items()},
             "fingerprint": xla.fingerprint(self.machine.device) if self.compiled else None,
@@ -136,7 +153,8 @@ class _Saver:
 
     def entry(self, index: int, kind: str, entry: Entry) -> dict[str, Any]:
         """The manifest's row for one function; its members and tensors are collected."""
-        bound = BoundFunction(self.executable, entry.name, self.machine.device)
+        bound = self.machine[entry.name]
+        assert isinstance(bound, BoundFunction)
         lifted = entry.lifted
         main = GlobalVar(f"r2x_main_{index}")
         self.functions[main] = lifted.main.without_attr("global_symbol")
@@ -151,20 +169,21 @@ class _Saver:
             "kind": kind,
             "main": main.name_hint,
             "transform": None if transform is None else transform.name_hint,
-            "params": [[p.name_hint, _info(p.struct_info)] for p in params],
-            "result": _info(entry.func.ret_struct_info),
+            "params": [[p.name_hint, info_data(p.struct_info)] for p in params],
+            "result": info_data(entry.func.ret_struct_info),
             "weights": [w if isinstance(w, int) else self.tensor(w, n) for w, n in _named(lifted)],
             "names": list(lifted.names),
             "raw_names": list(lifted.raw_names),
             "raw_infos": [
-                _info(p.struct_info) for p in (lifted.transform.params if lifted.transform else ())
+                info_data(p.struct_info)
+                for p in (lifted.transform.params if lifted.transform else ())
             ],
             "raw": [
                 self.tensor(a, n) if a is not None and self.wants_raw(lifted) else None
                 for a, n in zip(lifted.raw, _padded(lifted.raw_names, lifted.raw), strict=True)
             ],
             "ready": {} if self.wants_raw(lifted) else self.ready(bound, lifted),
-            "programs": [self.program(index, bound, infos)] if entry.is_static else [],
+            "programs": self.programs(index, bound, infos) if entry.is_static else [],
         }
 
     def wants_raw(self, lifted: Lifted) -> bool:
@@ -182,16 +201,25 @@ class _Saver:
                 made[str(w)] = self._computed[id(array)][1]
         return made
 
-    def program(
+    def programs(
         self, index: int, bound: BoundFunction, infos: Sequence[StructInfo]
+    ) -> list[dict[str, Any]]:
+        """The programs of a static function: itself, and with the state that it declares."""
+        made = [self.program(f"{index}", bound, infos)]
+        keeping = declared(self.machine, bound.name)
+        return made if keeping is None else [*made, self.program(f"{index}s", keeping, infos)]
+
+    def program(
+        self, index: str, bound: BoundFunction, infos: Sequence[StructInfo]
     ) -> dict[str, Any]:
         """A static program, and its machine code if asked for."""
         module, program = bound.lowered(infos)
         row: dict[str, Any] = {
             "file": f"programs/{index}.mlirbc",
-            "key": [_key_item(k) for k in bound.key_of(infos)],
+            "variant": bound.variant,
+            "key": [key_data(k) for k in bound.key_of(infos)],
             "outputs": [[list(o.dims or ()), o.dtype] for o in program.outputs],
-            "tree": _tree(program.tree),
+            "tree": tree_data(program.tree),
         }
         if self.compiled:
             loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], bound.device)
@@ -293,7 +321,7 @@ class SavedExecutable(VMExecutable):
     loader: _Loader
 
     @property
-    def mod(self) -> IRModule:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def mod(self) -> IRModule:
         """The functions that those of the executable call."""
         return self.loader.module()
 
@@ -375,6 +403,17 @@ class _Loader:
             regions=found["region"],
             notes=manifest["notes"],
         )
+        made.donated = {n: read_places(at) for n, at in manifest["donated"].items()}
+        made.states = {
+            name: State(
+                {k: (param, result) for k, param, result, _ in rows},
+                tuple(self.array(value) for *_, value in rows),
+            )
+            for name, rows in manifest["states"].items()
+        }
+        for name, at in made.donated.items():
+            if not all(i < len(made.entries[name].params) for i in at):
+                raise ValueError(f"{name} donates a parameter that it does not have")
         made.loader = self
         made.find_program = self.program
         return made
@@ -388,25 +427,25 @@ class _Loader:
         if None in infos or row["result"] is None:
             main = self.function(row["main"])
         else:
-            params = [Var(hint, _read_info(info)) for hint, info in row["params"]]
+            params = [Var(hint, read_info(info)) for hint, info in row["params"]]
             for i, w in enumerate(weights):
                 array = ready[w] if isinstance(w, int) and w in ready else w
                 known = isinstance(array, np.ndarray)
                 info = _array_info(array) if known else self.field_info(row, w)
                 params.append(Var(f"w{i}", info))
             main = SavedFunction(
-                params, _read_info(row["result"]), lambda: self.function(row["main"])
+                params, read_info(row["result"]), lambda: self.function(row["main"])
             )
         for program in row["programs"]:
-            outputs = [_read_info(["tensor", *o]) for o in program["outputs"]]
+            outputs = [read_info(["tensor", *o]) for o in program["outputs"]]
             tensors = tuple(o for o in outputs if isinstance(o, TensorStructInfo))
-            tree = _read_tree(program["tree"], len(tensors))
-            key = tuple(_read_key(k) for k in program["key"])
+            tree = read_tree(program["tree"], len(tensors))
+            key = tuple(read_key(k) for k in program["key"])
             saved = _SavedProgram(tensors, packer(tree), program)
-            self.programs[row["name"], key] = saved
+            self.programs[program["variant"], key] = saved
         transform = None
         if row["transform"] is not None:
-            params = [Var(f"w{i}", _read_info(info)) for i, info in enumerate(row["raw_infos"])]
+            params = [Var(f"w{i}", read_info(info)) for i, info in enumerate(row["raw_infos"])]
             name = row["transform"]
             transform = SavedFunction(params, TupleStructInfo([]), lambda: self.function(name))
         names, raw_names = tuple(row["names"]), tuple(row["raw_names"])
@@ -432,7 +471,7 @@ class _Loader:
     def read_array(self, row: Mapping[str, Any]) -> Array:
         """The array of one reference in the manifest."""
         dtype, shape = numpy_dtype(row["dtype"]), row["shape"]
-        if not _is_shape(shape):
+        if not is_shape(shape):
             raise ValueError(f"no shape: {shape!r}")
         held = self.tensors[row["tensor"]]
         plain = held.reshape(-1).view(np.uint8).view(dtype)
@@ -470,10 +509,10 @@ class _Loader:
         return self._functions[name]
 
     def program(
-        self, name: str, key: Any, target: Device | None
+        self, variant: str, key: Any, target: Device | None
     ) -> tuple[xla.Loaded, _SavedProgram] | None:
         """The program of a function for a call's key, if the file has it for this platform."""
-        saved = self.programs.get((name, key))
+        saved = self.programs.get((variant, key))
         if saved is None or xla.jax_device(target).platform != self.manifest["platform"]:
             return None
         avals = [xla.aval(o) for o in saved.outputs]
@@ -514,79 +553,3 @@ class _Loader:
 
 def _array_info(array: Any) -> TensorStructInfo:
     return TensorStructInfo.make(array.shape, dtype_name(array.dtype))
-
-
-# -- plain data ------------------------------------------------------------------------------------
-def _info(info: StructInfo) -> Any:
-    """Struct info of static sizes as plain data; None for others, which are in the text."""
-    match info:
-        case TensorStructInfo() if info.dims is not None and _static(info.dims) and info.dtype:
-            return None if info.vdevice is not None else ["tensor", list(info.dims), info.dtype]
-        case ShapeStructInfo() if info.values is not None and _static(info.values):
-            return ["shape", list(info.values)]
-        case ShapeStructInfo() if info.values is None:
-            return ["shape", info.ndim]
-        case PrimStructInfo() if info.value is None:
-            return ["prim", info.dtype]
-        case TupleStructInfo():
-            fields = [_info(f) for f in info.fields]
-            return None if None in fields else ["tuple", fields]
-        case _:
-            return None
-
-
-def _static(dims: Sequence[Any]) -> bool:
-    return all(isinstance(d, int) for d in dims)
-
-
-def _read_info(data: Any) -> StructInfo:
-    """The inverse of :func:`_info`; ValueError or TypeError for anything else."""
-    kind, value, *rest = data
-    if kind == "tensor":
-        if not _is_shape(value) or rest[0] not in DTYPES:
-            raise ValueError(f"no struct info: {data!r}")
-        return TensorStructInfo.make(tuple(value), rest[0])
-    if kind == "shape":
-        return ShapeStructInfo(ndim=value) if isinstance(value, int) else ShapeStructInfo(value)
-    if kind == "prim":
-        return PrimStructInfo(value)
-    if kind == "tuple":
-        return TupleStructInfo([_read_info(f) for f in value])
-    raise ValueError(f"no struct info: {data!r}")
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and all(type(d) is int and d >= 0 for d in value)
-
-
-def _key_item(item: Any) -> Any:
-    """One leaf of a machine's key: a tensor's shape and dtype, a shape, or a number."""
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], np.dtype):
-        return ["tensor", list(item[0]), dtype_name(item[1])]
-    return ["shape", list(item)] if isinstance(item, tuple) else ["number", item]
-
-
-def _read_key(item: Any) -> Any:
-    kind, value, *rest = item
-    if kind == "tensor":
-        return tuple(value), numpy_dtype(rest[0])
-    return tuple(value) if kind == "shape" else value
-
-
-def _tree(tree: Any) -> Any:
-    """A result's tree as plain data."""
-    if isinstance(tree, HostValue):
-        value = tree.value
-        return {"shape": list(value)} if isinstance(value, tuple) else {"number": value}
-    return tree if isinstance(tree, int) else [_tree(t) for t in tree]
-
-
-def _read_tree(tree: Any, arrays: int) -> Any:
-    """The inverse of :func:`_tree`; ValueError where it names an array that is not there."""
-    if isinstance(tree, dict):
-        return HostValue(tuple(tree["shape"]) if "shape" in tree else tree["number"])
-    if isinstance(tree, list):
-        return [_read_tree(t, arrays) for t in tree]
-    if type(tree) is not int or not 0 <= tree < arrays:
-        raise ValueError(f"a result names the array {tree!r} of {arrays}")
-    return tree
