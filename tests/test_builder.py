@@ -11,7 +11,7 @@ import pytest
 from relax2xla import op, tir
 from relax2xla.analysis import check_well_formed, well_formed
 from relax2xla.builder import BlockBuilder
-from relax2xla.errors import BuilderError
+from relax2xla.errors import BuilderError, TVMError
 from relax2xla.ir import (
     Call,
     DataflowBlock,
@@ -22,9 +22,11 @@ from relax2xla.ir import (
     If,
     IRModule,
     MatchCast,
+    ObjectStructInfo,
     SeqExpr,
     ShapeExpr,
     Span,
+    StructInfo,
     TensorStructInfo,
     Tuple,
     TupleGetItem,
@@ -358,6 +360,10 @@ def test_add_func_keeps_one_of_equal_functions() -> None:
     start = BlockBuilder(bb.get())
     assert start.add_func(make(1), "f") is one
     assert start.add_func(make(9), "f").name_hint == "f2"
+    added = GlobalVar("new")
+    start.update_func(added, make(7))
+    assert start.get()["new"] is start.get()[added]
+    assert start.add_func(make(8), "new").name_hint == "new1"
 
 
 def test_get_is_a_snapshot_and_finalize_renames() -> None:
@@ -404,8 +410,6 @@ def test_errors() -> None:
         with pytest.raises(BuilderError, match="emit_output outside of a dataflow block"):
             bb.emit_output(x)
         with bb.dataflow():
-            with pytest.raises(BuilderError, match="do not nest"), bb.dataflow():
-                pass
             with pytest.raises(BuilderError, match="emit_func_output inside a dataflow block"):
                 bb.emit_func_output(x)
             lv = bb.emit(x)
@@ -437,3 +441,149 @@ def test_an_exception_in_a_scope_leaves_the_builder_usable() -> None:
     with bb.function("main", [x]):
         bb.emit_func_output(op.sin(x))
     assert structural_equal(main_of(bb), bb.get()["main"])
+
+
+def test_nested_dataflow_scopes_are_one_block() -> None:
+    """As in TVM: the end of the inner scope ends the block."""
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            a = bb.emit(op.exp(x))
+            with bb.dataflow():
+                b = bb.emit_output(op.sin(a))
+            assert not bb.current_block_is_dataflow()
+            with pytest.raises(BuilderError, match="emit_output outside of a dataflow block"):
+                bb.emit_output(b)
+            c = bb.emit(op.cos(b))
+        bb.emit_func_output(c)
+    assert lines(main_of(bb).body) == [
+        "| lv = relax.exp(x)",
+        "| gv = relax.sin(lv)",
+        "gv1 = relax.cos(gv)",
+    ]
+
+
+def test_wrong_parameters_are_refused_before_the_scope_opens() -> None:
+    bb = BlockBuilder()
+    with pytest.raises(TypeError, match="must be a Var; got Call"):
+        bb.function("main", [op.sin(tensor())])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"tir\.Var"):
+        bb.testing_scope([tensor()])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="must be a Var; got int"):
+        bb.begin_scope([1])  # type: ignore[list-item]
+
+
+def test_none_is_a_null_value() -> None:
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        a = bb.emit(None)
+        bb.emit_func_output((a, (None,)))
+    func = main_of(bb)
+    assert lines(func.body) == ["gv = relax.null_value()", "gv1 = relax.null_value()"]
+    assert func.ret_struct_info == TupleStructInfo(
+        [ObjectStructInfo(), TupleStructInfo([ObjectStructInfo()])]
+    )
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        TupleStructInfo([]),
+        TensorStructInfo((n, 4), "int8"),
+        TensorStructInfo((n, 4, 4)),
+        TensorStructInfo((n, 5)),
+    ],
+)
+def test_a_cast_that_no_value_passes(target: StructInfo) -> None:
+    """TVM refuses the same four."""
+    bb, x = BlockBuilder(), tensor()
+    with bb.testing_scope([n]), pytest.raises(TVMError, match="can never be cast to"):
+        bb.match_cast(x, target)
+
+
+def test_casts_that_a_value_may_pass() -> None:
+    bb, x, o = BlockBuilder(), tensor(), Var("o", ObjectStructInfo())
+    with bb.testing_scope([n]):
+        for value, target in [
+            (x, TensorStructInfo((3, 4))),
+            (x, TensorStructInfo(ndim=2)),
+            (x, ObjectStructInfo()),
+            (o, TensorStructInfo((tir.Var("k"),))),
+            (Tuple([x]), TupleStructInfo([TensorStructInfo((3, 4))])),
+        ]:
+            assert bb.match_cast(value, target).struct_info == target
+
+
+def test_tensor_expressions_come_later() -> None:
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        for method in (bb.emit_te, bb.call_te):
+            with pytest.raises(TVMError, match=r"te\) are not part of relax2xla yet"):
+                method(lambda a: a, x)
+            with pytest.raises(TypeError, match="takes a function over tensors first; got 1"):
+                method(1)  # type: ignore[arg-type]
+        with pytest.raises(TVMError, match="call_te_with_grad"):
+            bb.call_te_with_grad(lambda a: a, x, te_grad_name="g")
+        bb.emit_func_output(x)
+
+
+def test_normalize_without_a_scope() -> None:
+    """As in TVM: what needs no binding needs no scope."""
+    bb, x = BlockBuilder(), tensor()
+    call = op.exp(x)
+    assert bb.normalize(call) is call
+    with pytest.raises(BuilderError, match="normalize outside of a function"):
+        bb.normalize(op.exp(call))
+    late = GlobalVar("late")
+    call = Call(late, [x])
+    assert call.struct_info_ is None
+    late.struct_info_ = FuncStructInfo([INFO], INFO)
+    assert bb.normalize(call).struct_info == INFO
+
+
+def test_parameters_are_lifted_at_the_end() -> None:
+    """Symbols of parameters that come last still show in the result."""
+    bb, x, w = BlockBuilder(), tensor(), tensor("w")
+    with bb.function("main"):
+        with bb.dataflow():
+            out = bb.emit_output(op.add(x, w))
+        bb.emit_func_output(out, params=[x, w])
+    assert main_of(bb).ret_struct_info == INFO
+    assert main_of(bb).params == (x, w)
+
+
+def test_calls_of_global_functions_with_symbols() -> None:
+    """The result's shape is that of the arguments, through the callee's symbols."""
+    m = tir.Var("m")
+    y = Var("y", TensorStructInfo((m, 4)))
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((n + 1, 4)))
+    with bb.function("twice", [y], private=True):
+        twice = bb.emit_func_output(op.concat([y, y], axis=0))
+    with bb.function("main", [x, tensor("unused")]):
+        out = bb.emit(Call(twice, [x]))
+        with pytest.raises(TVMError, match="argument 0 has dimension 1 is 5, expected 4"):
+            Call(twice, [Var("z", TensorStructInfo((3, 5)))])
+        with pytest.raises(TVMError, match="takes 1 arguments; got 2"):
+            Call(twice, [x, x])
+        bb.emit_func_output(out)
+    assert str(out.struct_info) == 'Tensor((n * 2 + 2, 4), dtype="float32")'
+
+
+def test_emit_output_twice_and_two_results() -> None:
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        bb.emit_func_output(x)
+        with pytest.raises(BuilderError, match="emit_func_output after emit_func_output"):
+            bb.emit_func_output(x)
+    with pytest.raises(RuntimeError, match="emit_func_output outside of a function"):
+        bb.emit_func_output(x)
+    with pytest.raises(TVMError, match="emit_output outside of a function"):
+        bb.emit_output(x)
+
+
+def test_a_local_function_in_two_branches() -> None:
+    bb, x, y, c = BlockBuilder(), tensor(), tensor("y"), Var("c", TensorStructInfo((), "bool"))
+    call = Call(Function([y], y), [x])
+    with bb.function("main", [x, c]):
+        bb.emit_func_output(If(c, call, op.add(call, x)))
+    main_of(bb)

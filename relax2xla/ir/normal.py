@@ -1,0 +1,336 @@
+"""A-normal form: operands that compute something are bound to variables first.
+
+Each expression *object* is bound once where it is visible, so that a shared sub-expression stays
+shared. The walk is iterative; only branches and nested functions cost a few Python frames a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relax2xla.errors import BuilderError
+from relax2xla.ir.base import Span
+from relax2xla.ir.check import LEAVES, is_operand
+from relax2xla.ir.copy import copy_with_new_vars
+from relax2xla.ir.deep import nests
+from relax2xla.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import definable_vars, erase, infer_call
+from relax2xla.ir.op import Op
+from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
+from relax2xla.ir.struct_info import StructInfo
+
+OPERANDS = (*LEAVES, Tuple)
+
+
+def is_normal(root: Expr) -> bool:
+    """Whether an expression and all that is inside it is in A-normal form."""
+    for node in post_order_deep(root):
+        if isinstance(node, SeqExpr):
+            if not is_operand(node.body):
+                return False
+            for block in node.blocks:
+                for b in block.bindings:
+                    if isinstance(b.value, SeqExpr):
+                        return False
+                    if isinstance(b, MatchCast) and not is_operand(b.value):
+                        return False
+        elif not all(map(is_operand, children(node))):
+            return False
+    return True
+
+
+def with_info(value: Expr) -> Expr:
+    """``value``, whose struct info is inferred now if its callee has been declared since."""
+    if value.struct_info_ is None and isinstance(value, Call):
+        value.struct_info_ = infer_call(value)
+    return value
+
+
+class NameSupply:
+    """Unique names as TVM makes them: ``lv``, ``lv1``, ``lv2``; dots become underscores."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def reserve(self, name: str) -> None:
+        """Never give out ``name``."""
+        self._next.setdefault(name, 0)
+
+    def fresh(self, prefix: str) -> str:
+        """``prefix``, with the lowest number after it that makes it new."""
+        prefix = prefix.replace(".", "_") or "v"
+        if prefix not in self._next:
+            self._next[prefix] = 0
+            return prefix
+        count = self._next[prefix] + 1
+        while (name := f"{prefix}{count}") in self._next:
+            count += 1
+        self._next[prefix] = count
+        self._next[name] = 0
+        return name
+
+
+class Frame:
+    """One sequence under construction: a function's body or a branch.
+
+    ``memo`` maps each expression object that was bound here to its variable; ``parent`` is the
+    frame whose bindings are visible too (None for a function). ``local`` lists the keys of
+    ``memo`` that end with the dataflow block.
+    """
+
+    __slots__ = ("bindings", "blocks", "dataflow", "local", "memo", "parent")
+
+    def __init__(self, parent: Frame | None) -> None:
+        self.parent = parent
+        self.blocks: list[BindingBlock] = []
+        self.bindings: list[Binding] = []
+        self.dataflow = False
+        self.memo: dict[Expr, Expr] = {}
+        self.local: list[Expr] = []
+
+    def known(self, node: Expr) -> Expr | None:
+        """The variable that ``node`` is bound to, if it is."""
+        frame: Frame | None = self
+        while frame is not None:
+            found = frame.memo.get(node)
+            if found is not None:
+                return found
+            frame = frame.parent
+        return None
+
+    def begin(self, dataflow: bool) -> None:
+        """Close the current block and open another."""
+        if self.bindings:
+            block = DataflowBlock if self.dataflow else BindingBlock
+            self.blocks.append(block(self.bindings))
+        for node in self.local:
+            self.memo.pop(node, None)
+        self.bindings, self.local, self.dataflow = [], [], dataflow
+
+    def close(self) -> list[BindingBlock]:
+        """Close the current block; gives all blocks."""
+        self.begin(dataflow=False)
+        return self.blocks
+
+
+class Normalizer:
+    """Bindings under construction: the stack of open sequences, and how expressions get there.
+
+    BlockBuilder is the one that users hold.
+    """
+
+    def __init__(self) -> None:
+        self._names = NameSupply()
+        self._frames: list[Frame] = []
+        self._values: dict[Var, Expr] = {}
+        self._params: set[Var] = set()  # of local functions
+        self._source: Span | None = None
+
+    def _frame(self, what: str = "emit") -> Frame:
+        if not self._frames:
+            raise BuilderError(
+                f"{what} outside of a function; open one with `with bb.function(name, params):`"
+            )
+        return self._frames[-1]
+
+    # -- bindings ---------------------------------------------------------------------------
+    def emit_normalized(self, binding: Binding) -> None:
+        """Append a binding that is in A-normal form already, with its own variable."""
+        if not isinstance(binding, VarBinding | MatchCast):
+            raise TypeError(f"emit_normalized takes a binding; got {type(binding).__name__}")
+        frame = self._frame("emit_normalized")
+        if isinstance(binding.var, DataflowVar) and not frame.dataflow:
+            raise BuilderError(
+                f"the DataflowVar {binding.var.name_hint} is bound outside of a dataflow block"
+            )
+        self._names.reserve(binding.var.name_hint)
+        frame.bindings.append(binding)
+        self._values[binding.var] = binding.value
+
+    def _new_var(
+        self, hint: str, info: StructInfo, dataflow: bool, span: Span | None
+    ) -> Var | DataflowVar:
+        name = self._names.fresh(hint or ("lv" if dataflow else "gv"))
+        return (DataflowVar if dataflow else Var)(name, info, span)
+
+    def _bind(
+        self, origin: Expr, value: Expr, hint: str, output: bool, span: Span | None
+    ) -> Var | DataflowVar:
+        """Bind ``value``, the normal form of ``origin``, and remember it."""
+        frame = self._frames[-1]
+        dataflow = frame.dataflow and not output
+        with_info(value)
+        var = self._new_var(hint, value.struct_info, dataflow, span)
+        frame.bindings.append(VarBinding(var, value, span))
+        self._values[var] = value
+        if not isinstance(origin, LEAVES):
+            frame.memo[origin] = var
+            if dataflow:
+                frame.local.append(origin)
+        return var
+
+    # -- expressions ------------------------------------------------------------------------
+    def _value(self, root: Expr, span: Span | None) -> Expr:
+        """``root`` with operands only below it, what they compute emitted before it."""
+        if isinstance(root, LEAVES):
+            return root
+        if isinstance(root, Call) and isinstance(root.op, LEAVES):
+            # The common case first: nothing to do.
+            if all(isinstance(a, LEAVES) for a in root.args):
+                return root
+        done: dict[int, Expr] = {}
+        stack: list[tuple[Expr, Span | None, bool]] = [(root, span, False)]
+        while stack:
+            node, at, ready = stack.pop()
+            if id(node) in done:
+                continue
+            if isinstance(node, LEAVES):
+                done[id(node)] = node
+                continue
+            known = None if node is root else self._frames[-1].known(node)
+            if known is not None:
+                done[id(node)] = known
+                continue
+            kids = children(node)
+            if kids and not ready:
+                stack.append((node, at, True))
+                stack.extend((k, k.span or at, False) for k in reversed(kids))
+                continue
+            new = self._rebuilt(node, [done[id(k)] for k in kids], at)
+            if node is not root and not isinstance(new, OPERANDS):
+                new = self._bind(node, new, "", False, at)
+            done[id(node)] = new
+        return done[id(root)]
+
+    def _operand(self, node: Expr, span: Span | None) -> Expr:
+        """``node`` as an operand: a leaf, a tuple of leaves, or the variable it is bound to."""
+        if is_operand(node):
+            return node
+        known = self._frames[-1].known(node)
+        if known is not None:
+            return known
+        value = self._value(node, node.span or span)
+        if isinstance(value, OPERANDS):
+            return value
+        return self._bind(node, value, "", False, node.span or span)
+
+    def _rebuilt(self, node: Expr, new: Sequence[Expr], span: Span | None) -> Expr:
+        """``node`` over other operands. They hold the same values, so nothing is inferred again."""
+        old = children(node)
+        same = all(a is b for a, b in zip(old, new, strict=True))
+        match node:
+            case Call() if not same:
+                op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
+                known = node.struct_info_
+                return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
+            case Tuple() if not same:
+                return Tuple(new, node.span)
+            case TupleGetItem() if not same:
+                return TupleGetItem(new[0], node.index, node.span)
+            case If():
+                yes, no = self._branch(node.true_branch), self._branch(node.false_branch)
+                if same and yes is node.true_branch and no is node.false_branch:
+                    return node
+                return If(new[0], yes, no, node.span)
+            case Function():
+                return self._function(node)
+            case SeqExpr():
+                return self._splice(node, span)
+            case _:
+                return node
+
+    def _branch(self, seq: SeqExpr) -> SeqExpr:
+        """A branch: a sequence that sees what is bound around it."""
+        new = self._seq(seq, self._frames[-1])
+        inner = {
+            v
+            for block in new.blocks
+            for b in block.bindings
+            if isinstance(b, MatchCast)
+            for v in definable_vars(b.struct_info)
+        }
+        if inner and new.struct_info_ is not None:
+            outside = erase(new.struct_info_, lambda v: v not in inner)
+            if outside != new.struct_info_:
+                new = SeqExpr(new.blocks, new.body, new.span)
+                new.struct_info_ = outside
+        return new
+
+    @nests
+    def _seq(self, seq: SeqExpr, parent: Frame | None = None) -> SeqExpr:
+        if self._claim(seq):
+            return seq
+        self._frames.append(Frame(parent))
+        try:
+            body = self._operand(self._splice(seq, seq.span), seq.span)
+            return SeqExpr(self._frames[-1].close(), body, seq.span)
+        finally:
+            self._frames.pop()
+
+    @nests
+    def _function(self, func: Function) -> Function:
+        if self._is_known(func):
+            func = copy_with_new_vars(func, symbolic=False)
+        self._params.update(func.params)
+        body = self._seq(func.body)
+        return func if body is func.body else func.replace(body=body)
+
+    def _claim(self, seq: SeqExpr) -> bool:
+        """Whether ``seq`` can stay as it is: normal, and its variables are bound nowhere else."""
+        if not is_normal(seq) or self._is_known(seq):
+            return False
+        for node in post_order_deep(seq):
+            if isinstance(node, SeqExpr):
+                self._values.update((b.var, b.value) for b in bindings_of(node))
+            elif isinstance(node, Function):
+                self._params.update(node.params)
+        return True
+
+    def _is_known(self, root: Expr) -> bool:
+        """Whether a variable that is defined in ``root`` has been defined here before."""
+        for node in post_order_deep(root):
+            if isinstance(node, SeqExpr):
+                if any(b.var in self._values for b in bindings_of(node)):
+                    return True
+            elif isinstance(node, Function) and not self._params.isdisjoint(node.params):
+                return True
+        return False
+
+    @nests
+    def _splice(self, seq: SeqExpr, span: Span | None) -> Expr:
+        """Emit the bindings of ``seq`` into the current sequence; gives its body's normal form."""
+        if self._is_known(seq):
+            seq = copy_with_new_vars(seq, symbolic=False)
+        frame = self._frames[-1]
+        for block in seq.blocks:
+            own = isinstance(block, DataflowBlock) and not frame.dataflow
+            if own:
+                frame.begin(dataflow=True)
+            for b in block.bindings:
+                at = b.span or self._source or span
+                if isinstance(b, MatchCast):
+                    value = self._operand(b.value, at)
+                    same = value is b.value
+                    new = b if same else MatchCast(b.var, value, b.struct_info, b.span)
+                else:
+                    value = self._value(b.value, at)
+                    new = b if value is b.value else VarBinding(b.var, value, b.span)
+                self.emit_normalized(new)
+            if own:
+                frame.begin(dataflow=False)
+        return self._value(seq.body, seq.body.span or span)
