@@ -1,7 +1,25 @@
-"""PyTorch to Relax: ``from_exported_program`` for ``torch.export``, ``from_fx`` for FX graphs."""
+"""PyTorch to Relax: ``from_exported_program`` for ``torch.export``, ``from_fx`` for FX graphs,
+``relax_dynamo`` for ``torch.compile``.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from relax2xla.importers.torch.export import from_exported_program as from_exported_program
 from relax2xla.importers.torch.fx import from_fx as from_fx
+from relax2xla.importers.torch.registry import register_converter as register_converter
 from relax2xla.importers.torch.state import Stateful as Stateful
+
+if TYPE_CHECKING:
+    from relax2xla.importers.torch.compile import relax_dynamo as relax_dynamo
+
+# torch.compile takes a while to load: only where it is used.
+_HOMES = {"relax_dynamo": "compile"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -28,6 +28,7 @@ from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import control, converters, data_dependent
 from relax2xla.importers.torch.context import Context, dtype_of_torch
+from relax2xla.importers.torch.decompositions import OWN, decompositions
 from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
 from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
 from relax2xla.importers.torch.source import Input, Program, exported
@@ -61,6 +62,7 @@ class Options:
     names:    those of the user's inputs in order, where they are not torch's
     symbols:  symbolic variables to use, by the name of torch's symbol or ``Dim``
     custom:   converts a node before anything else does; None where it does not concern it
+    lenient:  an operator whose conversion goes wrong is a gap too (torch.compile has another way)
     """
 
     keep_params: bool = False
@@ -69,6 +71,7 @@ class Options:
     names: Sequence[str] = ()
     symbols: Mapping[str, tir.Var] = field(default_factory=dict[str, tir.Var])
     custom: Callable[[Importer, Node], Any] | None = None
+    lenient: bool = False
 
 
 def from_exported_program(
@@ -166,22 +169,6 @@ def import_program(program: Program, options: Options) -> tuple[Importer, IRModu
     return importer, mod
 
 
-def decompositions(ops: set[Any]) -> dict[Any, Any]:
-    """Torch's decompositions of those of ``ops`` that have one."""
-    if not ops:
-        return {}
-    from torch._decomp import decomposition_table
-
-    core = torch.export.default_decompositions()
-    found: dict[Any, Any] = {}
-    for op in ops:
-        if op in core:
-            found[op] = core[op]
-        elif op in decomposition_table:
-            found[op] = decomposition_table[op]
-    return found
-
-
 class Importer:
     """One walk over one program.
 
@@ -263,7 +250,7 @@ class Importer:
             if i.meaning == "refused":
                 self.gaps.add(f"input {i.name}", "an input of this kind", "")
             elif i.meaning == "number":
-                self.env[i.node] = i.value
+                self.env[i.node] = self.symbols.value(i.value)
             elif i.meaning == "input":
                 names = self.options.names
                 var = self.parameter(i.node, names[len(inputs)] if names else i.name)
@@ -381,11 +368,26 @@ class Importer:
         try:
             return self.bound(node, self.value(node, expected), expected)
         except Unsupported as e:
-            if not e.hint and isinstance(node.target, OpOverload):
-                self.open.add(node.target)
+            return self.gap(node, expected, e)
+        except (TVMError, RuntimeError) as e:
+            if not self.options.lenient:
+                raise
+            return self.gap(node, expected, Unsupported(str(e).partition("\n")[0]))
+
+    def gap(self, node: Node, expected: Any, why: Unsupported) -> Any:
+        """Note that ``node`` cannot be converted; gives a stand-in."""
+        if node.target is operator.getitem and isinstance(node.args[0], Node):
+            # A result that the converter does not compute: its operator is what is lacking.
             self.failed.add(node)
-            self.gaps.add(str(node.target), e.reason, self.spans.where(node), e.hint)
-            return self.stand_in(node, expected)
+            at, node = node, node.args[0]
+            self.open.add(node.target)
+            self.gaps.add(str(node.target), why.reason, self.spans.where(at), why.hint)
+        else:
+            self.gaps.add(str(node.target), why.reason, self.spans.where(node), why.hint)
+        if isinstance(node.target, OpOverload) and (not why.hint or node.target in OWN):
+            self.open.add(node.target)
+        self.failed.add(node)
+        return self.stand_in(node, expected)
 
     def value(self, node: Node, expected: Any) -> Any:
         """Convert one node."""

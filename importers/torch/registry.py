@@ -51,6 +51,33 @@ def aten(*names: str) -> Callable[[Function], Function]:
     return register
 
 
+def register_converter(*names: str, override: bool = False) -> Callable[[Function], Function]:
+    """Register a converter for an operator of ``torch.library``, such as ``"mylib::scale"``.
+
+    ::
+
+        @register_converter("mylib::scale")
+        def scale(ctx: Context, x: Expr, factor: float) -> Expr:
+            return relax2xla.op.multiply(x, ctx.tensor(factor, ctx.dtype()))
+
+    The function's parameters after ``ctx`` are the arguments of the operator's schema by name;
+    ``ctx`` knows what torch says of the result (``ctx.dims()``, ``ctx.dtype()``). A name with an
+    overload is ``"mylib::scale.Tensor"``; ATen's own may be without ``"aten::"``. Raises ValueError
+    for a name that has a converter, unless ``override``.
+    """
+
+    def register(function: Function) -> Function:
+        params = frozenset(list(inspect.signature(function).parameters)[1:])
+        for name in names:
+            name = name.removeprefix("aten::").removesuffix(".default")
+            if name in CONVERTERS and not override:
+                raise ValueError(f"{name} has a converter; pass override=True to replace it")
+            CONVERTERS[name] = Converter(function, params)
+        return function
+
+    return register
+
+
 def operator_name(op: Any) -> str:
     """``aten.add.Tensor`` is "add.Tensor", ``aten.relu.default`` "relu", others keep "ns::"."""
     return op.name().removeprefix("aten::")
@@ -76,7 +103,7 @@ class _Argument:
     name: str
     required: bool
     default: Any
-    wanted: bool
+    wanted: str
 
 
 _BOUND: dict[tuple[Any, int], list[_Argument]] = {}
@@ -86,18 +113,18 @@ def _arguments(op: Any, converter: Converter) -> list[_Argument]:
     key = (op, id(converter))
     found = _BOUND.get(key)
     if found is None:
-        found = [
-            _Argument(
-                a.name,
-                not a.has_default_value(),
-                a.default_value,
-                a.name in converter.params,
-            )
-            for a in op._schema.arguments
-        ]
-        missing = converter.params - {a.name for a in found}
-        # A converter may serve overloads with fewer arguments: those it must have a default for.
+        names = [a.name for a in op._schema.arguments]
         signature = inspect.signature(converter.function).parameters
+        own = list(signature)[1:]
+        found = []
+        for i, a in enumerate(op._schema.arguments):
+            wanted = a.name if a.name in converter.params else ""
+            # prims call the first operand otherwise than ATen.
+            if not wanted and i < len(own) and own[i] not in names and not a.has_default_value():
+                wanted = own[i]
+            found.append(_Argument(a.name, not a.has_default_value(), a.default_value, wanted))
+        missing = converter.params - {a.wanted for a in found}
+        # A converter may serve overloads with fewer arguments: those it must have a default for.
         for name in missing:
             if signature[name].default is inspect.Parameter.empty:
                 raise RuntimeError(f"{op}: the converter's parameter {name} is not in the schema")
@@ -121,7 +148,7 @@ def bind(
         else:
             value = a.default
         if a.wanted:
-            bound[a.name] = value
+            bound[a.wanted] = value
         elif a.name in PLACEMENT:
             if i >= len(args) and a.name not in kwargs:
                 continue

@@ -2,5 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from relax2xla.importers import torch as _importer
 from relax2xla.importers.torch import from_exported_program as from_exported_program
 from relax2xla.importers.torch import from_fx as from_fx
+
+if TYPE_CHECKING:
+    from relax2xla.importers.torch import relax_dynamo as relax_dynamo
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch.compile is loaded when it is used."""
+    return getattr(_importer, name)

@@ -1,0 +1,222 @@
+"""``torch.compile(model, backend="relax2xla")``: graphs of torch run by XLA, forward and backward.
+
+TorchDynamo gives Python's graphs, AOTAutograd turns them into functional ATen graphs (one for
+inference; a forward and a backward one for training). Each is imported as an exported program is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch.fx import Graph, GraphModule, Node
+
+from relax2xla.errors import OpNotImplemented
+from relax2xla.importers.torch.decompositions import decompositions
+from relax2xla.importers.torch.export import Importer, Options, import_program
+from relax2xla.importers.torch.graphs import (
+    is_torchs,
+    placeholders_of,
+    plain_attention,
+    prepared,
+    raw_results_of,
+    retraced,
+    split,
+    table,
+    traced,
+)
+from relax2xla.importers.torch.runtime import Part, device_of, planned
+from relax2xla.transform.pipeline import get_pipeline
+
+log = logging.getLogger("relax2xla.torch")
+
+Compiled = Callable[..., Any]
+
+#: What ``torch.compile(..., options={...})`` can set, with the defaults.
+OPTIONS: Mapping[str, Any] = {"freeze": True, "fallback": True, "pipeline": None}
+
+
+def relax_dynamo(
+    pipeline: Any = None, *, freeze: bool = True, fallback: bool = True
+) -> Callable[..., Compiled]:
+    """A backend of ``torch.compile`` that runs graphs with XLA.
+
+    pipeline:  a Pass or the name of a pipeline, applied to the Relax module before it is built;
+               None is the default pipeline
+    freeze:    compile the weights of inference graphs in, which is what makes layouts cheap on the
+               CPU. They are watched: where torch has written to one, the graph is compiled anew,
+               and after the third time they are arguments for good
+    fallback:  let torch run the operators that have no converter, with one warning that names
+               them; False makes them an error (``OpNotImplemented``)
+
+    ``torch.compile(model, backend="relax2xla", options={"freeze": False})`` is the same by name.
+    Tensors go in and come out over the same memory where it is aligned, also the weights. Random
+    numbers are drawn by torch, so that ``torch.manual_seed`` holds.
+    """
+    if isinstance(pipeline, str):
+        pipeline = get_pipeline(pipeline)
+    if pipeline is not None and not callable(pipeline):
+        raise TypeError(
+            f"pipeline is None, a Pass or the name of a pipeline; got {type(pipeline).__name__}"
+        )
+    settings = {"pipeline": pipeline, "freeze": freeze, "fallback": fallback}
+    return functools.partial(_backend, settings)
+
+
+def relax2xla_backend(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Compiled:
+    """The backend that ``torch.compile`` finds by the name "relax2xla"."""
+    return relax_dynamo()(graph, example_inputs, **kwargs)
+
+
+def _backend(
+    settings: Mapping[str, Any],
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Compiled:
+    unknown = set(options or ()) - set(OPTIONS)
+    if unknown:
+        raise ValueError(
+            f"the backend relax2xla has no option {', '.join(map(repr, sorted(unknown)))}; it has "
+            f"{', '.join(OPTIONS)}"
+        )
+    settings = {**settings, **(options or {})}
+    if isinstance(settings["pipeline"], str):
+        settings["pipeline"] = get_pipeline(settings["pipeline"])
+    compiler = functools.partial(_compile, settings)
+    aot = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=functools.partial(_compile, settings, inference=True),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=table(),
+    )
+    if torch.is_grad_enabled():
+        with plain_attention():
+            return aot(graph, example_inputs)
+    return aot(graph, example_inputs)
+
+
+def _compile(
+    settings: Mapping[str, Any],
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
+    inference: bool = False,
+) -> Compiled:
+    """An ATen graph as a function of a list of tensors and sizes (which it empties)."""
+    graph = prepared(graph)
+    static = _static_inputs() if inference else ()
+    missing: dict[str, str] = {}
+    run = _part(settings, graph, static, missing)
+    if missing:
+        shown = "; ".join(f"{op} ({why})" for op, why in missing.items())
+        warnings.warn(
+            f"relax2xla leaves these operators to torch: {shown}. The rest of the graph runs on "
+            "XLA",
+            stacklevel=2,
+        )
+
+    def boxed(args: list[Any]) -> Any:
+        given = tuple(args)
+        args.clear()
+        return run(*given)
+
+    boxed._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return boxed
+
+
+def _static_inputs() -> Sequence[int]:
+    """The places of the weights among a graph's inputs."""
+    context = TracingContext.try_get()
+    metadata: Any = None if context is None else context.fw_metadata
+    return tuple(getattr(metadata, "static_input_indices", None) or ())
+
+
+def _part(
+    settings: Mapping[str, Any],
+    graph: GraphModule,
+    static: Sequence[int],
+    missing: dict[str, str],
+) -> Compiled:
+    """A graph on XLA as far as it goes; notes in ``missing`` what had to be left to torch."""
+    torchs = {n for n in graph.graph.nodes if is_torchs(n)}
+    tried: set[Any] = set()
+    while not torchs:
+        copy: dict[Any, Any] = {}
+        made, importer = _on_xla(settings, graph, static, copy)
+        if made is not None:
+            return made
+        more = decompositions(importer.open - tried)
+        tried |= set(more)
+        try:
+            again = retraced(graph, more) if more else None
+        except (AssertionError, RuntimeError, NotImplementedError) as e:
+            log.debug("torch cannot decompose: %s", e)
+            again = None
+        if again is not None:
+            graph = again
+            continue
+        if not settings["fallback"]:
+            importer.gaps.raise_all()
+        torchs = {n for n in graph.graph.nodes if copy.get(n) in importer.failed}
+        for gap in importer.gaps.gaps():
+            at = f" at {gap.nodes[0]}" if gap.nodes else ""
+            missing.setdefault(gap.op, f"{gap.reason}{at}")
+        if not torchs:
+            raise OpNotImplemented("torch.compile:", importer.gaps.gaps())
+    return _in_parts(settings, graph, static, torchs, missing)
+
+
+def _on_xla(
+    settings: Mapping[str, Any], graph: GraphModule, static: Sequence[int], copy: dict[Any, Any]
+) -> tuple[Part | None, Importer]:
+    """The whole graph as one part, or None and what is in the way; ``copy``: nodes walked over."""
+    inner = Graph()
+    inner.output(inner.graph_copy(graph.graph, copy))
+    work = GraphModule(graph, inner)
+    plan = planned(work)
+    program = dataclasses.replace(traced(work, plan.feeds), decompose=None)
+    importer, mod = import_program(program, Options(lenient=True))
+    if mod is None:
+        return None, importer
+    device = device_of([n.meta.get("val") for n in work.graph.nodes])
+    return Part(mod, plan, settings["pipeline"], device, static, settings["freeze"]), importer
+
+
+def _in_parts(
+    settings: Mapping[str, Any],
+    graph: GraphModule,
+    static: Sequence[int],
+    torchs: Collection[Node],
+    missing: dict[str, str],
+) -> Compiled:
+    """A graph as a chain of parts, of which torch runs those with ``torchs``."""
+    weights = {n for i, n in enumerate(placeholders_of(graph)) if i in set(static)}
+    names = {n.name for n in weights}
+    whole, ours = split(graph, torchs)
+    for node in whole.graph.nodes:
+        if node.op != "call_module" or node.target not in ours:
+            continue
+        part: Any = getattr(whole, node.target)
+        mine = [i for i, n in enumerate(placeholders_of(part)) if n.name in names]
+        alone = not isinstance(raw_results_of(part), tuple | list)
+        call = _part(settings, part, mine, missing)
+        delattr(whole, node.target)
+        setattr(whole, node.target, functools.partial(_only, call) if alone else call)
+    return whole.forward
+
+
+def _only(call: Compiled, *args: Any) -> Any:
+    """The one result of a part that torch wants by itself."""
+    (result,) = call(*args)
+    return result

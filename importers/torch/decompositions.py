@@ -1,0 +1,309 @@
+"""Decompositions that torch lacks, written with torch's own operators.
+
+An operator goes this way where it has no converter, or where the converter computes less than is
+asked for (the indices of a pooling). Gradients of convolutions and poolings are here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ATEN: Any = torch.ops.aten
+Table = dict[Any, Callable[..., Any]]
+
+
+def _each(values: Sequence[Any], rank: int) -> list[Any]:
+    """Parameters of a window, one for each spatial axis."""
+    return list(values) * rank if len(values) == 1 else list(values)
+
+
+# -- convolution ---------------------------------------------------------------------------------
+def _convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradient of a convolution is one of the other direction, and one of the two operands."""
+    rank = x.ndim - 2
+    window = [_each(v, rank) for v in (stride, padding, dilation)]
+    to_input = to_weight = to_bias = None
+    if output_mask[0]:
+        missing = [0] * rank
+        if not transposed:
+            missing = [
+                x.shape[i + 2]
+                - ((grad.shape[i + 2] - 1) * s - 2 * p + d * (weight.shape[i + 2] - 1) + 1)
+                for i, (s, p, d) in enumerate(zip(*window, strict=True))
+            ]
+        to_input = ATEN.convolution(grad, weight, None, *window, not transposed, missing, groups)
+    if output_mask[1]:
+        one, other = (grad, x) if transposed else (x, grad)
+        to_weight = _weight_gradient(one, other, weight, window, groups)
+    if output_mask[2]:
+        to_bias = grad.sum([0, *range(2, grad.ndim)])
+    return to_input, to_weight, to_bias
+
+
+def _weight_gradient(
+    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
+) -> Tensor:
+    """Batch and channels change places, and so do stride and dilation."""
+    rank = x.ndim - 2
+    stride, padding, dilation = window
+    n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
+    x = x.reshape(n, groups, -1, *spatial).permute(2, 1, 0, *range(3, 3 + rank))
+    x = x.reshape(x.shape[0], groups * n, *spatial)
+    grad = grad.transpose(0, 1)
+    made = ATEN.convolution(
+        x, grad.reshape(-1, n, *steps), None, dilation, padding, stride, False, [0] * rank, groups
+    ).transpose(0, 1)
+    # Rows of the input that the last step did not reach.
+    for axis in range(2, 2 + rank):
+        made = made.narrow(axis, 0, weight.shape[axis])
+    return made
+
+
+# -- pooling -------------------------------------------------------------------------------------
+def _max_pool_with_indices(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+    rank: int = 2,
+) -> tuple[Tensor, Tensor]:
+    """Every element of the window side by side, and the first of the largest."""
+    sizes, pads, steps_in = (_each(v, rank) for v in (kernel_size, padding, dilation))
+    strides = _each(stride, rank) if stride else sizes
+    spatial = x.shape[-rank:]
+    if not all(isinstance(s, int) for s in spatial):
+        raise NotImplementedError("pooling with indices over symbolic sizes")
+    outs = [
+        _pooled(spatial[a], sizes[a], strides[a], pads[a], steps_in[a], ceil_mode)
+        for a in range(rank)
+    ]
+    around: list[int] = []
+    for a in reversed(range(rank)):
+        reach = (outs[a] - 1) * strides[a] + steps_in[a] * (sizes[a] - 1) + 1
+        around += [pads[a], max(0, reach - spatial[a] - pads[a])]
+    low: Any = float("-inf") if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    padded = torch.constant_pad_nd(x, around, low)
+    parts: list[Tensor] = []
+    places: list[Tensor] = []
+    for offset in itertools.product(*map(range, sizes)):
+        part, place = padded, torch.zeros((), dtype=torch.int64, device=x.device)
+        for a, o in enumerate(offset):
+            start = o * steps_in[a]
+            end = start + (outs[a] - 1) * strides[a] + 1
+            part = ATEN.slice.Tensor(part, x.ndim - rank + a, start, end, strides[a])
+            row = torch.arange(outs[a], device=x.device) * strides[a] + (start - pads[a])
+            row = row.reshape([-1 if b == a else 1 for b in range(rank)])
+            place = place * spatial[a] + row
+        parts.append(part)
+        places.append(place)
+    best, chosen = torch.stack(parts, -1).max(-1)
+    # The place in the image of the element of the window, by its number.
+    table = torch.stack(places, -1).expand(*x.shape[:-rank], *outs, len(places))
+    return best, table.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+
+def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil: bool) -> int:
+    """How many steps a window makes, by torch's rules."""
+    room = size + 2 * pad - dilation * (kernel - 1) - 1
+    count = (-(-room // stride) if ceil else room // stride) + 1
+    # With ceil_mode the last window must begin inside the image or its left padding.
+    return count - 1 if ceil and (count - 1) * stride >= size + pad else count
+
+
+def _max_pool2d_with_indices(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return _max_pool_with_indices(x, *args, rank=2, **kwargs)
+
+
+def _max_pool3d_with_indices(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return _max_pool_with_indices(x, *args, rank=3, **kwargs)
+
+
+def _max_pool_backward(rank: int) -> Callable[..., Tensor]:
+    def backward(grad: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Each gradient goes to the place that its element came from."""
+        indices: Tensor = kwargs["indices"] if "indices" in kwargs else args[-1]
+        lead = x.shape[:-rank]
+        count = 1
+        for size in x.shape[-rank:]:
+            count = count * size
+        flat = torch.zeros([*lead, count], dtype=x.dtype, device=x.device)
+        made = flat.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank))
+        return made.reshape(x.shape)
+
+    return backward
+
+
+def _avg_pool2d_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Where windows do not reach over the edge, a transposed convolution with equal weights."""
+    kernel, pads = _each(kernel_size, 2), _each(padding, 2)
+    strides = _each(stride, 2) if stride else kernel
+    if ceil_mode or (any(pads) and not count_include_pad and divisor_override is None):
+        raise NotImplementedError("the gradient of avg_pool2d with windows of several sizes")
+    lead, spatial = x.shape[:-2], x.shape[-2:]
+    divisor = divisor_override or kernel[0] * kernel[1]
+    weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
+    missing = [
+        spatial[a] - ((grad.shape[-2 + a] - 1) * strides[a] - 2 * pads[a] + kernel[a])
+        for a in range(2)
+    ]
+    flat = grad.reshape(-1, 1, *grad.shape[-2:])
+    made = ATEN.convolution(flat, weight, None, strides, pads, [1, 1], True, missing, 1)
+    return made.reshape(*lead, *spatial)
+
+
+# -- transformers --------------------------------------------------------------------------------
+def _attention_block(
+    x: Tensor,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None,
+    mask_type: int | None,
+) -> Tensor:
+    """Self-attention; ``mask`` is True where a key must not be seen (type 0: rows by columns, 1:
+    batch by keys, 2: all of it).
+    """
+    batch, length, width = x.shape
+    qkv = torch.nn.functional.linear(x, qkv_weight, qkv_bias)
+    parts = qkv.reshape(batch, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+    seen: Tensor | None = None
+    if mask is not None:
+        mask = mask.to(torch.bool)  # as the kernel does: -inf masks, 0 does not
+        if mask_type == 1:
+            mask = mask[:, None, None, :]
+        elif mask_type == 0 and mask.ndim == 3:
+            mask = mask.reshape(batch, heads, length, length)
+        seen = ~mask
+    made = torch.nn.functional.scaled_dot_product_attention(*parts.unbind(0), attn_mask=seen)
+    made = made.transpose(1, 2).reshape(batch, length, width)
+    return torch.nn.functional.linear(made, out_weight, out_bias)
+
+
+def _transformer_encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """The kernel of ``nn.TransformerEncoderLayer`` for inference, step by step."""
+    f = torch.nn.functional
+
+    def first(x: Tensor) -> Tensor:
+        return f.layer_norm(x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Tensor) -> Tensor:
+        return f.layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+
+    def attend(x: Tensor) -> Tensor:
+        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+        return _attention_block(x, num_heads, *weights, mask, mask_type)
+
+    def feed(x: Tensor) -> Tensor:
+        inner = f.linear(x, ffn_weight_1, ffn_bias_1)
+        inner = f.gelu(inner) if use_gelu else f.relu(inner)
+        return f.linear(inner, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        x = src + attend(first(src))
+        return x + feed(second(x))
+    x = first(src + attend(src))
+    return second(x + feed(x))
+
+
+def _native_multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The kernel of ``nn.MultiheadAttention`` for inference, for attention of a value to itself."""
+    if need_weights or query is not key or key is not value:
+        raise NotImplementedError("attention with weights as a result, or between two tensors")
+    weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+    made = _attention_block(query, num_head, *weights, mask, mask_type)
+    return made, torch.empty(0, dtype=query.dtype, device=query.device)
+
+
+OWN: Table = {
+    ATEN.convolution_backward.default: _convolution_backward,
+    ATEN.max_pool2d_with_indices.default: _max_pool2d_with_indices,
+    ATEN.max_pool3d_with_indices.default: _max_pool3d_with_indices,
+    ATEN.max_pool2d_with_indices_backward.default: _max_pool_backward(2),
+    ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
+    ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,
+    ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
+    ATEN._native_multi_head_attention.default: _native_multi_head_attention,
+}
+
+
+def decompositions(ops: set[Any]) -> Table:
+    """The decompositions of those of ``ops`` that have one: ours, or torch's."""
+    if not ops:
+        return {}
+    from torch._decomp import decomposition_table
+
+    core = torch.export.default_decompositions()
+    found: Table = {}
+    for op in ops:
+        if op in OWN:
+            found[op] = OWN[op]
+        elif op in core:
+            found[op] = core[op]
+        elif op in decomposition_table:
+            found[op] = decomposition_table[op]
+    return found

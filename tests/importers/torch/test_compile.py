@@ -1,0 +1,344 @@
+"""torch.compile with this backend, against eager torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from relax2xla import transform as T  # noqa: E402
+from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
+from relax2xla.importers.torch import compile as backend  # noqa: E402
+from relax2xla.importers.torch.runtime import Part  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.*", "ignore::DeprecationWarning", "ignore:Converting mask:UserWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[Part]:
+    """Every part that is compiled for XLA."""
+    made: list[Part] = []
+
+    class Noted(Part):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(backend, "Part", Noted)
+    return made
+
+
+def same(a: Any, b: Any, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def check(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Compiled and eager results, their strides, and what was written to the arguments."""
+    ours = [copy.deepcopy(a) for a in args]
+    theirs = [copy.deepcopy(a) for a in args]
+    compiled = torch.compile(f, backend=relax_dynamo(**options))
+    with torch.no_grad():
+        got, want = compiled(*ours), f(*theirs)
+    same(got, want)
+    same(ours, theirs)
+    leaves = torch.utils._pytree.tree_leaves
+    for g, w in zip(leaves(got), leaves(want), strict=True):
+        if isinstance(w, torch.Tensor):
+            assert g.stride() == w.stride()
+    return compiled
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.embed = nn.Embedding(10, 8)
+        self.qkv = nn.Linear(8, 24)
+        self.norm2 = nn.LayerNorm(8)
+        self.drop = nn.Dropout(0.3)
+        self.out = nn.Linear(8, 5)
+
+    def forward(self, x: Any, ids: Any) -> Any:
+        y = F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+        y = y.flatten(2).transpose(1, 2) + self.embed(ids)[:, None]
+        q, k, v = self.qkv(y).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+        p = 0.1 if self.training else 0.0
+        z = F.scaled_dot_product_attention(q, k, v, dropout_p=p)
+        y = self.norm2(y + z.transpose(1, 2).flatten(2))
+        return self.out(self.drop(y.mean(1)))
+
+
+def batch(n: int) -> tuple[Any, Any, Any]:
+    return torch.randn(n, 3, 4, 4), torch.randint(10, (n,)), torch.randint(5, (n,))
+
+
+# -- training ------------------------------------------------------------------------------------
+def test_a_training_loop_follows_eager_dropout_and_statistics_included(parts: list[Part]) -> None:
+    eager = Network()
+    ours = copy.deepcopy(eager)
+    losses: dict[str, list[float]] = {"eager": [], "ours": []}
+    data = [batch(n) for n in (6, 6, 4, 4, 6, 6, 4, 6)]
+    for name, model in (("eager", eager), ("ours", ours)):
+        torch.manual_seed(7)
+        run = torch.compile(model, backend="relax2xla") if name == "ours" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for x, ids, label in [*data, *data]:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(run(x, ids), label)
+            loss.backward()
+            optimizer.step()
+            losses[name].append(loss.item())
+    assert losses["ours"] == pytest.approx(losses["eager"], rel=2e-2)
+    assert sum(losses["ours"][-8:]) < sum(losses["ours"][:8])
+    same(ours.norm.running_var, eager.norm.running_var, 1e-2)
+    assert ours.norm.num_batches_tracked == 16
+    # Forward and backward, for the first shape and then for any batch.
+    assert len(parts) == 4
+
+
+def test_gradients_of_inputs_and_of_views() -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = (x.t() @ y)[1:]
+        return z.relu(), x[:, 0], (z * z).sum()
+
+    x, y = torch.randn(4, 3, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    compiled = torch.compile(f, backend="relax2xla")
+    for g in (compiled, f):
+        sum(v.sum() for v in g(x, y)).backward()
+    (a, b) = (x.grad.clone(), y.grad.clone())
+    x.grad = y.grad = None
+    sum(v.sum() for v in f(x, y)).backward()
+    same((a, b), (2 * x.grad, 2 * y.grad))
+
+
+# -- inference -----------------------------------------------------------------------------------
+def test_any_batch_with_one_recompile(parts: list[Part]) -> None:
+    model = Network().eval()
+    compiled = torch.compile(model, backend="relax2xla")
+    with torch.no_grad():
+        for n in (3, 4, 5, 3, 4, 1):
+            x, ids, _ = batch(n)
+            same(compiled(x, ids), model(x, ids))
+    # Torch itself makes a graph for the first size, for any (here in two ranges), and for one.
+    assert len(parts) <= 4
+
+
+def test_the_kernels_of_transformer_layers() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True).eval()
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+
+    def f(x: Any) -> Any:
+        y = layer(x, src_key_padding_mask=padding)
+        return y, attention(y, y, y, need_weights=False)[0]
+
+    check(f, torch.randn(2, 3, 8))
+
+
+def test_weights_that_change_are_seen(parts: list[Part]) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
+    model.eval()
+    compiled = torch.compile(model, backend="relax2xla")
+    x = torch.randn(2, 3, 4, 4)
+
+    def in_place() -> None:
+        for p in model.parameters():
+            p.mul_(1.5)
+
+    def by_data() -> None:
+        for p in model.parameters():
+            p.data.mul_(0.5)
+
+    def replaced() -> None:
+        model[0].weight.data = torch.randn_like(model[0].weight)
+
+    def loaded() -> None:
+        model.load_state_dict({k: v * 1.25 for k, v in model.state_dict().items()})
+
+    with torch.no_grad():
+        same(compiled(x), model(x))
+        for change in (in_place, by_data, replaced, loaded, in_place):
+            change()
+            same(compiled(x), model(x))
+            same(compiled(x + 1), model(x + 1))
+    assert parts[0]._frozen == []
+
+
+def test_weights_share_memory(parts: list[Part]) -> None:
+    model = nn.Linear(64, 64)
+    for freeze in (True, False):
+        torch._dynamo.reset()
+        parts.clear()
+        compiled = torch.compile(model, backend=relax_dynamo(freeze=freeze))
+        with torch.no_grad():
+            compiled(torch.randn(2, 64))
+        held = {a.unsafe_buffer_pointer() for _, a in parts[0]._held.values()}
+        if not freeze:
+            assert model.weight.data_ptr() in held
+
+
+def test_dtypes_and_kinds_of_results() -> None:
+    def f(i: Any, d: Any, b: Any, h: Any) -> Any:
+        return {
+            "int": (i + 2**40, i.argmax()),
+            "double": d * 1e-300,
+            "bool": (b & (d > 0), None, 3),
+            "half": [h.relu(), h.float().to(torch.float16)],
+            "complex": torch.complex(d, d),
+            "size": i.shape[0] * 2,
+            "same": i,
+        }
+
+    args = (
+        torch.arange(4) * 2**33,
+        torch.randn(4, dtype=torch.float64),
+        torch.tensor([True, False, True, True]),
+        torch.randn(4).bfloat16(),
+    )
+    check(f, *args)
+
+
+def test_memory_layouts() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (
+            x * 2,
+            y + 1,
+            y.transpose(1, 2).clone(memory_format=torch.preserve_format),
+            x[::2] + 1,
+        )
+
+    image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    check(f, torch.randn(4, 6).t(), image)
+    check(f, torch.randn(8, 8)[::2, 1:], torch.randn(1, 4, 5)[0:1].expand(3, 4, 5))
+
+
+def test_arguments_that_are_written_to() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x.add_(1)
+        y[1:] = x[1:] * 2
+        return x.sum(), y.view(-1)
+
+    check(f, torch.randn(3, 2), torch.randn(3, 2))
+
+
+def test_results_that_alias() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        return x[0], y, y.t(), y[1:], x.detach()
+
+    check(f, torch.randn(3, 2))
+
+
+def test_the_result_can_be_written_to() -> None:
+    compiled = torch.compile(lambda x: (x + 1, x * 2), backend="relax2xla")
+    x = torch.randn(5)
+    a, b = compiled(x)
+    a.add_(5)
+    same((a, b), (x + 6, x * 2))
+    same(compiled(x)[0], x + 1)
+
+
+def test_python_around_the_graphs_and_numbers(parts: list[Part]) -> None:
+    def f(x: Any, n: int, s: float) -> Any:
+        y = x * n + s
+        if y.sum() > 0:
+            return y - 1
+        return y + 1
+
+    compiled = check(f, torch.randn(3), 2, 0.5)
+    with torch.no_grad():
+        for n in range(3, 12):
+            x = torch.randn(n)
+            same(compiled(x, n, n / 3), f(x, n, n / 3))
+    assert len(parts) < 16
+
+
+def test_control_flow_stays_in_the_graph() -> None:
+    def f(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    check(f, torch.ones(3))
+    check(f, -torch.ones(3))
+
+
+# -- what XLA does not run -----------------------------------------------------------------------
+@torch.library.custom_op("relax2xla_test::halves", mutates_args=())
+def halves(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() / 2)
+
+
+@halves.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_operators_without_converter_are_torchs(parts: list[Part]) -> None:
+    def f(x: Any) -> Any:
+        y = torch.ops.relax2xla_test.halves(x * 2 + 1)
+        return y.exp() + x, torch.ops.relax2xla_test.halves(y)
+
+    with pytest.warns(UserWarning, match=r"relax2xla_test\.halves.*test_compile\.py") as caught:
+        check(f, torch.randn(4))
+    assert len([w for w in caught if "leaves" in str(w.message)]) == 1
+    assert len(parts) == 2
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"relax2xla_test\.halves"):
+        check(f, torch.randn(4), fallback=False)
+
+
+def test_random_numbers_are_torchs() -> None:
+    def f(x: Any) -> Any:
+        return F.dropout(x.exp(), 0.5), torch.rand_like(x) + x, torch.randn(x.shape[0], 2)
+
+    compiled = torch.compile(f, backend="relax2xla")
+    for n in (3, 5, 6):
+        x = torch.randn(n, 4)
+        torch.manual_seed(3)
+        got, again = compiled(x), compiled(x)
+        torch.manual_seed(3)
+        same(got, f(x))
+        assert not torch.equal(got[1], again[1])
+
+
+def test_a_pipeline_of_ones_own() -> None:
+    seen: list[str] = []
+
+    @T.module_pass(opt_level=0)
+    def note(mod: Any, ctx: Any) -> Any:
+        seen.append(str(mod["main"].params))
+        return mod
+
+    check(lambda x: x + 1, torch.randn(3), pipeline=T.Sequential([note, T.LegalizeOps()]))
+    assert seen
+    check(lambda x: x + 2, torch.randn(3), pipeline="default")
+    with pytest.raises(TypeError, match="pipeline is None, a Pass"):
+        relax_dynamo(pipeline=3)
+
+
+def test_by_name_with_options() -> None:
+    (found,) = entry_points(group="torch_dynamo_backends", name="relax2xla")
+    assert found.load() is backend.relax2xla_backend
+    compiled = torch.compile(lambda x: x + 1, backend="relax2xla", options={"freeze": False})
+    same(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    wrong = torch.compile(lambda x: x + 2, backend="relax2xla", options={"frieze": 1})
+    with pytest.raises(Exception, match="no option 'frieze'; it has freeze, fallback, pipeline"):
+        wrong(torch.ones(2))
