@@ -115,7 +115,7 @@ class Interpreter:
                 if t is not None
                 else reader.sparse(s, self.directory)  # pyright: ignore[reportArgumentType]
             )
-            made[name] = Host(data)
+            made[name] = Host.weight(data, name)
         return made
 
     def run(self, nodes: Iterable[NodeProto], frame: Frame) -> None:
@@ -247,7 +247,7 @@ class Interpreter:
                 v = Host(found)
             if form == KNOWN and v.symbolic:
                 raise NeedsValue(v.expr, f"the input {name}")
-            args.append(v.data if form == KNOWN else v.data.reshape(-1).tolist())
+            args.append(v.known() if form == KNOWN else v.known().reshape(-1).tolist())
             assert form in (KNOWN, INTS)
         while not converter.variadic and args and args[-1] is None:
             args.pop()
@@ -284,7 +284,7 @@ class Interpreter:
             elif isinstance(r, np.ndarray):
                 made.append(Host(r))
             elif isinstance(r, Constant):
-                made.append(Host(r.data, expr=r))
+                made.append(Host(r.data, expr=r, fold=r.span is None or not r.span.name))
             elif isinstance(r, Host | Var):
                 made.append(r)
             else:

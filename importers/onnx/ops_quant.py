@@ -20,7 +20,7 @@ from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, ndim_of,
 from relax2xla.ir import Expr, ShapeExpr
 
 
-def _fitted(p: Expr, x: Expr, axis: int, block_size: int) -> Expr:
+def fitted(p: Expr, x: Expr, axis: int, block_size: int) -> Expr:
     """A scale or zero point made to broadcast with ``x``: for all, along an axis, or by blocks."""
     if ndim_of(p) == 0 or dims_of(p) == (1,):
         return R.reshape(p, ()) if ndim_of(p) else p
@@ -36,7 +36,7 @@ def _fitted(p: Expr, x: Expr, axis: int, block_size: int) -> Expr:
     return R.reshape(p, ShapeExpr([dims_of(p)[0] if i == at else 1 for i in range(ndim_of(x))]))
 
 
-def _quantised(ctx: Context, y: Expr, zero: Expr | None, dtype: str, saturate: int = 1) -> Expr:
+def quantised(ctx: Context, y: Expr, zero: Expr | None, dtype: str, saturate: int = 1) -> Expr:
     """``y / scale`` rounded, moved and cut to the range of ``dtype``."""
     kind = dtype_of(y)
     if is_float(dtype):
@@ -71,9 +71,9 @@ def quantize_linear(
         wanted = reader.dtype_of_code(output_dtype, "QuantizeLinear").name
     at = axis if ndim_of(x) > axis else -1
     kind = "float64" if dtype_of(x) == "float64" else "float32"
-    scale = ctx.cast(_fitted(y_scale, x, at, block_size), kind)
-    zero = None if y_zero_point is None else _fitted(y_zero_point, x, at, block_size)
-    return _quantised(ctx, R.divide(ctx.cast(x, kind), scale), zero, wanted, saturate)
+    scale = ctx.cast(fitted(y_scale, x, at, block_size), kind)
+    zero = None if y_zero_point is None else fitted(y_zero_point, x, at, block_size)
+    return quantised(ctx, R.divide(ctx.cast(x, kind), scale), zero, wanted, saturate)
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -94,20 +94,20 @@ def dequantize_linear(
     middle = "float32" if is_float(dtype_of(x)) else "int32"
     y = R.astype(x, middle)
     if x_zero_point is not None:
-        zero = _fitted(x_zero_point, x, at, block_size)
+        zero = fitted(x_zero_point, x, at, block_size)
         y = R.subtract(y, R.astype(zero, middle))
-    scale = ctx.cast(_fitted(x_scale, x, at, block_size), "float32")
+    scale = ctx.cast(fitted(x_scale, x, at, block_size), "float32")
     return ctx.cast(R.multiply(R.astype(y, "float32"), scale), kind)
 
 
 # -- products of integers ------------------------------------------------------------------------
-def _centred(x: Expr, zero: Expr | None, axis: int) -> Expr:
+def centred(x: Expr, zero: Expr | None, axis: int) -> Expr:
     """``x - zero`` as int32; a zero point a row or column lies along ``axis``."""
     y = R.astype(x, "int32")
     if zero is None:
         return y
     if ndim_of(zero) == 1 and ndim_of(x) > 1:
-        zero = _fitted(zero, x, axis, 0)
+        zero = fitted(zero, x, axis, 0)
     return R.subtract(y, R.astype(zero, "int32"))
 
 
@@ -119,7 +119,7 @@ def matmul_integer(
     a_zero_point: Expr | None = None,
     b_zero_point: Expr | None = None,
 ) -> Expr:
-    return R.matmul(_centred(A, a_zero_point, -2), _centred(B, b_zero_point, -1))
+    return R.matmul(centred(A, a_zero_point, -2), centred(B, b_zero_point, -1))
 
 
 @onnx_op("QLinearMatMul", since=10)
@@ -134,14 +134,14 @@ def qlinear_matmul(
     y_scale: Expr,
     y_zero_point: Expr,
 ) -> Expr:
-    y = R.matmul(_centred(a, a_zero_point, -2), _centred(b, b_zero_point, -1))
+    y = R.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1))
     scaled = R.astype(y, "float32")
     for s, at in ((a_scale, -2), (b_scale, -1)):
-        fitted = s if ndim_of(s) > 1 else _fitted(s, y, at, 0)
-        scaled = R.multiply(scaled, ctx.cast(fitted, "float32"))
-    out = y_scale if ndim_of(y_scale) > 1 else _fitted(y_scale, y, -2, 0)
-    zero = y_zero_point if ndim_of(y_zero_point) > 1 else _fitted(y_zero_point, y, -2, 0)
-    return _quantised(ctx, R.divide(scaled, ctx.cast(out, "float32")), zero, dtype_of(y_zero_point))
+        own = s if ndim_of(s) > 1 else fitted(s, y, at, 0)
+        scaled = R.multiply(scaled, ctx.cast(own, "float32"))
+    out = y_scale if ndim_of(y_scale) > 1 else fitted(y_scale, y, -2, 0)
+    zero = y_zero_point if ndim_of(y_zero_point) > 1 else fitted(y_zero_point, y, -2, 0)
+    return quantised(ctx, R.divide(scaled, ctx.cast(out, "float32")), zero, dtype_of(y_zero_point))
 
 
 @onnx_op("ConvInteger", since=10)
@@ -162,8 +162,8 @@ def conv_integer(
     """Padding holds the zero point of ``x``, which is zero after it is taken away."""
     window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
     window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
-    weight = _centred(w, w_zero_point, 0)
-    return conv(ctx, _centred(x, x_zero_point, 1), weight, None, **window)
+    weight = centred(w, w_zero_point, 0)
+    return conv(ctx, centred(x, x_zero_point, 1), weight, None, **window)
 
 
 @onnx_op("QLinearConv", since=10)
@@ -202,8 +202,8 @@ def qlinear_conv(
     if B is not None:
         y = R.add(y, R.reshape(B, (1, dims_of(B)[0], *[1] * (ndim_of(y) - 2))))
     scale = R.divide(R.multiply(x_scale, w_scale), y_scale)
-    scaled = R.multiply(R.astype(y, "float32"), _fitted(scale, y, 1, 0))
-    return _quantised(ctx, scaled, _fitted(y_zero_point, y, 1, 0), dtype_of(y_zero_point))
+    scaled = R.multiply(R.astype(y, "float32"), fitted(scale, y, 1, 0))
+    return quantised(ctx, scaled, fitted(y_zero_point, y, 1, 0), dtype_of(y_zero_point))
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
@@ -216,4 +216,4 @@ def dynamic_quantize_linear(ctx: Context, x: Expr) -> list[Expr]:
     shift = R.negative(R.divide(low, scale))
     shift = R.minimum(R.maximum(R.round(shift), zero), scalar(255, "float32"))
     point = ctx.emit(R.astype(shift, "uint8"))
-    return [_quantised(ctx, R.divide(x, scale), point, "uint8"), scale, point]
+    return [quantised(ctx, R.divide(x, scale), point, "uint8"), scale, point]

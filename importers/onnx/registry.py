@@ -209,7 +209,9 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
         elif p.kind is inspect.Parameter.KEYWORD_ONLY:
             attributes[p.name] = p.default
         else:
-            required = p.default is REQUIRED
+            # An optional input may stand before one that is required.
+            optional = type(None) in typing.get_args(hints.get(p.name))
+            required = p.default is REQUIRED and not optional
             inputs.append(Input(p.name, required, _form(hints.get(p.name))))
     return Converter(name, domain, since, function, tuple(inputs), variadic, attributes)
 

@@ -17,7 +17,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name, is_integer
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.ir import Constant, Expr, ShapeExpr, TensorStructInfo
+from relax2xla.ir import Constant, Expr, ShapeExpr, Span, TensorStructInfo
 from relax2xla.tir import Dim
 
 Array = npt.NDArray[Any]
@@ -51,6 +51,25 @@ class Host:
         self.dtype = dtype_name(data.dtype) if dtype is None else dtype
         self._expr = expr
         self.fold = fold
+
+    @classmethod
+    def weight(cls, data: Array, name: str) -> Host:
+        """An initializer: where it may be a weight it keeps its name, and is not folded away.
+
+        So ``VirtualMachine.set_params`` reaches all that depends on it. Single numbers and other
+        integers than those of quantised weights are constants.
+        """
+        info = dtype_name(data.dtype)
+        is_weight = data.ndim > 0 and (not is_integer(info) or "8" in info) and data.dtype != bool
+        if not is_weight or data.dtype.kind in "OSUT":
+            return cls(data)
+        return cls(data, expr=Constant(data, span=Span(name=name)), fold=False)
+
+    def known(self) -> Array:
+        """The data, for what is decided by it at import: it has no name to be replaced by then."""
+        if isinstance(self._expr, Constant):
+            self._expr.span = None
+        return self.data
 
     @property
     def symbolic(self) -> bool:
