@@ -7,6 +7,8 @@ StableHLO calls. Recursive functions stay, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from relax2xla.analysis.variables import detect_recursion
@@ -23,6 +25,7 @@ from relax2xla.ir import (
     PrimStructInfo,
     SeqExpr,
     ShapeStructInfo,
+    Span,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -31,14 +34,15 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
-from relax2xla.ir.rewrite import Rewriter, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
 
 class InlineSymbolicFunctions(Pass):
     """Inline calls of functions whose parameters have symbolic dimensions or are no tensors.
 
-    Recursive functions stay.
+    Recursive functions stay. Private functions that are only called, so that nothing needs them
+    any more, stay as they are. The cost is linear in the size of the result.
     """
 
     def __init__(self) -> None:
@@ -54,66 +58,124 @@ class InlineSymbolicFunctions(Pass):
         }
         if not symbolic:
             return mod
-        done: dict[str, Function] = {}
-
-        @nests
-        def inlined(gvar: GlobalVar) -> Function:
-            name = gvar.name_hint
-            if name not in done:
-                done[name] = inline_calls(
-                    mod[name], lambda g: inlined(g) if g.name_hint in symbolic else None
-                )
-            return done[name]
-
+        spent = _only_called(mod) & symbolic.keys()
         new: dict[GlobalVar, Any] = {
-            g: inlined(g) if isinstance(f, Function) else f for g, f in mod.items()
+            g: inline_calls(f, symbolic)
+            if isinstance(f, Function) and g.name_hint not in spent
+            else f
+            for g, f in mod.items()
         }
         return mod.replace(new)
 
 
-def inline_calls(func: Function, callee_of: Any) -> Function:
-    """``func`` with each call of a GlobalVar for which ``callee_of`` gives a function inlined."""
-    if not _calls(func, callee_of):
-        return func
-    return func.replace(body=_inline_seq(func.body, callee_of))
+def _only_called(mod: IRModule) -> set[str]:
+    """Private functions that others call and nobody passes around as values."""
+    called: set[str] = set()
+    values: set[str] = set()
+    for func in mod.relax_functions().values():
+        for node in post_order_deep(func):
+            operands = children(node)
+            if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+                called.add(node.op.name_hint)
+                operands = node.args
+            values.update(o.name_hint for o in operands if isinstance(o, GlobalVar))
+            if isinstance(node, SeqExpr):
+                ends = [node.body, *(b.value for b in bindings_of(node))]
+                values.update(o.name_hint for o in ends if isinstance(o, GlobalVar))
+    private = {
+        g.name_hint for g, f in mod.relax_functions().items() if "global_symbol" not in f.attrs
+    }
+    return called & private - values
+
+
+def inline_calls(func: Function, callees: Mapping[str, Function], nested: bool = True) -> Function:
+    """``func`` with each call of one of ``callees`` (by name) inlined, in branches too.
+
+    ``nested``: also the calls that this brings in; then no callee may reach itself.
+    """
+    found = any(
+        isinstance(node, Call) and isinstance(node.op, GlobalVar) and node.op.name_hint in callees
+        for node in post_order_deep(func)
+    )
+    return func.replace(body=_inline_seq(func.body, callees, nested)) if found else func
+
+
+def _callee(b: Binding, callees: Mapping[str, Function]) -> tuple[Function, Call] | None:
+    if isinstance(b, VarBinding) and isinstance(b.value, Call):
+        op = b.value.op
+        if isinstance(op, GlobalVar) and op.name_hint in callees:
+            return callees[op.name_hint], b.value
+    return None
+
+
+class _Blocks:
+    """Blocks under construction."""
+
+    def __init__(self, span: Span | None) -> None:
+        self.span = span
+        self.done: list[BindingBlock] = []
+        self.bindings: list[Binding] = []
+        self.dataflow = False
+
+    def add(self, binding: Binding, dataflow: bool) -> None:
+        """Append a binding to a block of that kind."""
+        if dataflow is not self.dataflow:
+            self.close()
+            self.dataflow = dataflow
+        self.bindings.append(binding)
+
+    def close(self) -> list[BindingBlock]:
+        """End the block; gives all."""
+        if self.bindings:
+            kind = DataflowBlock if self.dataflow else BindingBlock
+            self.done.append(kind(self.bindings, self.span))
+            self.bindings = []
+        return self.done
 
 
 @nests
-def _inline_seq(seq: SeqExpr, callee_of: Any) -> SeqExpr:
+def _inline_seq(seq: SeqExpr, callees: Mapping[str, Function], nested: bool) -> SeqExpr:
     blocks: list[BindingBlock] = []
     for block in seq.blocks:
-        out: list[Binding] = []
-        for b in block.bindings:
-            callee = (
-                callee_of(b.value.op)
-                if isinstance(b, VarBinding)
-                and isinstance(b.value, Call)
-                and isinstance(b.value.op, GlobalVar)
-                else None
-            )
-            if callee is None:
-                out.append(_inline_inside(b, callee_of))
+        out = _Blocks(block.span)
+        # The bindings of a callee come first, then what follows the call; with each whether it
+        # stands in a dataflow block and whether calls in it are inlined.
+        todo = [_steps(block, False, True)]
+        while todo:
+            step = next(todo[-1], None)
+            if step is None:
+                todo.pop()
                 continue
-            assert isinstance(b, VarBinding)
-            assert isinstance(b.value, Call)
-            body = _body_for(callee, b.value)
-            out.extend(inner for ib in body.blocks for inner in ib.bindings)
-            out.append(VarBinding(b.var, body.body, b.span))
-        kind = DataflowBlock if isinstance(block, DataflowBlock) else BindingBlock
-        blocks.append(kind(out, block.span))
+            b, dataflow, active = step
+            call = _callee(b, callees) if active else None
+            if call is None:
+                out.add(_inline_inside(b, callees, nested) if active else b, dataflow)
+                continue
+            body = _body_for(*call)
+            result = VarBinding(b.var, body.body, b.span)
+            inner = [_steps(ib, dataflow, nested) for ib in body.blocks]
+            todo.append(chain(*inner, [(result, dataflow, False)]))
+        blocks += out.close()
     return SeqExpr(blocks, seq.body, seq.span)
 
 
-def _inline_inside(b: Binding, callee_of: Any) -> Binding:
+def _steps(
+    block: BindingBlock, dataflow: bool, active: bool
+) -> Iterator[tuple[Binding, bool, bool]]:
+    kind = dataflow or isinstance(block, DataflowBlock)
+    return ((b, kind, active) for b in block.bindings)
+
+
+def _inline_inside(b: Binding, callees: Mapping[str, Function], nested: bool) -> Binding:
     """``b`` with calls inlined in the branches or the local function that it binds."""
     if not isinstance(b, VarBinding):
         return b
     if isinstance(b.value, If):
         value = b.value
-        yes, no = (_inline_seq(s, callee_of) for s in (value.true_branch, value.false_branch))
+        yes, no = (_inline_seq(s, callees, nested) for s in (value.true_branch, value.false_branch))
         return VarBinding(b.var, If(value.cond, yes, no, value.span), b.span)
     if isinstance(b.value, Function):
-        return VarBinding(b.var, inline_calls(b.value, callee_of), b.span)
+        return VarBinding(b.var, inline_calls(b.value, callees, nested), b.span)
     return b
 
 
@@ -134,13 +196,6 @@ def _leaves(info: StructInfo) -> list[StructInfo]:
     if not isinstance(info, TupleStructInfo):
         return [info]
     return [leaf for f in info.fields for leaf in _leaves(f)]
-
-
-def _calls(func: Function, callee_of: Any) -> bool:
-    return any(
-        isinstance(node, Call) and isinstance(node.op, GlobalVar) and callee_of(node.op) is not None
-        for node in post_order_deep(func)
-    )
 
 
 def _body_for(callee: Function, call: Call) -> SeqExpr:

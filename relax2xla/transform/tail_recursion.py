@@ -77,8 +77,9 @@ def _alone(gvar: GlobalVar, group: Sequence[GlobalVar], mod: IRModule) -> Functi
     func: Function = mod[gvar]
     others = [g for g in group if g is not gvar and g not in all_global_vars(mod[g])]
     # Each round may bring in calls of others; a group that never settles is not of this kind.
+    bodies = {g.name_hint: mod[g] for g in others}
     for _ in others:
-        func = inline_calls(func, lambda g: mod[g] if g in others else None)
+        func = inline_calls(func, bodies, nested=False)
     return func
 
 
