@@ -15,6 +15,7 @@ from typing import Any
 
 from relax2xla.errors import TransformError
 from relax2xla.ir import Function, IRModule
+from relax2xla.ir.collection import no_collection
 
 log = logging.getLogger("relax2xla.transform")
 
@@ -201,9 +202,10 @@ class Sequential(Pass):
         super().__init__(PassInfo(name, opt_level), self._run)
 
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        for p in self.passes:
-            if context.enabled(p.info):
-                mod = p(mod)
+        with no_collection():
+            for p in self.passes:
+                if context.enabled(p.info):
+                    mod = p(mod)
         return mod
 
 

@@ -48,6 +48,7 @@ from relax2xla.op._lower import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 from relax2xla.transform.dynamic_rows import dynamic_rows, is_symbolic, name_dimensions
+from relax2xla.transform.memo import Key, Record, key_of
 from relax2xla.transform.sizes import Sources, is_open, symbolic_dim
 
 Lowering = Callable[..., Expr]
@@ -79,6 +80,7 @@ class _Legalizer:
         self.local_functions: dict[Expr, Function] = {}
         self.out: list[Binding] = []
         self.span: Span | None = None
+        self.records: dict[Key, Record] = {}
 
     # -- functions and sequences
 
@@ -228,6 +230,23 @@ class _Legalizer:
         return self._inline(renamed.body)
 
     def _lower(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
+        # Shapes with symbols compare slowly, and customised lowerings may do what they want.
+        key = None if self.symbolic or self.custom else key_of(call, var, self.dataflow)
+        if key is None:
+            return self._lower_anew(call, rule, var)
+        record = self.records.get(key)
+        if record is not None:
+            made, leaf = record.play(call, var, self.span)
+            self.out += made
+            return leaf
+        start = len(self.out)
+        leaf = self._lower_anew(call, rule, var)
+        bindings = self.out[start:]
+        if Record.fits(bindings):
+            self.records[key] = Record(call, var, bindings, leaf)
+        return leaf
+
+    def _lower_anew(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
         assert isinstance(call.op, Op)
         try:
             args, kwargs = call.op.bind(call)

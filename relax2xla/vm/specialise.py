@@ -335,8 +335,8 @@ def _located(b: Binding) -> Binding:
         return b
     if not isinstance(b, VarBinding):
         return b
-    call = Call(value.op, value.args, value.attrs, value.sinfo_args, span)
-    call.struct_info_ = value.struct_info_
+    known = value.struct_info_
+    call = Call(value.op, value.args, value.attrs, value.sinfo_args, span, struct_info=known)
     return VarBinding(b.var, call, b.span)
 
 
