@@ -29,25 +29,31 @@ from relax2xla.ir import Expr as Expr
 from relax2xla.ir import ExternFunc as ExternFunc
 from relax2xla.ir import FuncStructInfo as FuncStructInfo
 from relax2xla.ir import Function as Function
+from relax2xla.ir import FuncType as FuncType
 from relax2xla.ir import GlobalVar as GlobalVar
 from relax2xla.ir import Id as Id
 from relax2xla.ir import If as If
 from relax2xla.ir import IRModule as IRModule
 from relax2xla.ir import MatchCast as MatchCast
 from relax2xla.ir import ObjectStructInfo as ObjectStructInfo
+from relax2xla.ir import ObjectType as ObjectType
 from relax2xla.ir import Op as Op
+from relax2xla.ir import PackedFuncType as PackedFuncType
 from relax2xla.ir import PrimStructInfo as PrimStructInfo
 from relax2xla.ir import PrimValue as PrimValue
 from relax2xla.ir import SeqExpr as SeqExpr
 from relax2xla.ir import ShapeExpr as ShapeExpr
 from relax2xla.ir import ShapeStructInfo as ShapeStructInfo
+from relax2xla.ir import ShapeType as ShapeType
 from relax2xla.ir import Span as Span
 from relax2xla.ir import StringImm as StringImm
 from relax2xla.ir import StructInfo as StructInfo
 from relax2xla.ir import TensorStructInfo as TensorStructInfo
+from relax2xla.ir import TensorType as TensorType
 from relax2xla.ir import Tuple as Tuple
 from relax2xla.ir import TupleGetItem as TupleGetItem
 from relax2xla.ir import TupleStructInfo as TupleStructInfo
+from relax2xla.ir import TupleType as TupleType
 from relax2xla.ir import Var as Var
 from relax2xla.ir import VarBinding as VarBinding
 from relax2xla.ir import VDevice as VDevice
@@ -103,6 +109,7 @@ if TYPE_CHECKING:
     from relax2xla.vm.build import compile as compile
     from relax2xla.vm.exec_builder import ExecBuilder as ExecBuilder
     from relax2xla.vm.executable import VMExecutable as VMExecutable
+    from relax2xla.vm.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind
     from relax2xla.vm.machine import VirtualMachine as VirtualMachine
     from relax2xla.vm.package import load_module as load_module
 
@@ -117,6 +124,7 @@ _HOMES = {
     "PyExprMutator": "relax2xla.expr_functor",
     "PyExprVisitor": "relax2xla.expr_functor",
     "VMExecutable": "relax2xla.vm.executable",
+    "VMInstrumentReturnKind": "relax2xla.vm.instrument",
     "VirtualMachine": "relax2xla.vm.machine",
     "build": "relax2xla.vm.build",
     "call_builtin_with_ctx": "relax2xla.op.intrinsic",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.runtime.device import Device as Device
 from relax2xla.runtime.device import cpu as cpu
 from relax2xla.runtime.device import cuda as cuda
@@ -15,22 +16,16 @@ from relax2xla.runtime.device import rocm as rocm
 
 
 def array(arr: Any, device: Device | None = None) -> Any:
-    """``arr`` (anything that numpy takes) as an array that every function of the library accepts.
+    """``arr`` (anything that numpy takes) as a ``jax.Array`` on ``device`` (default: the CPU).
 
-    result: a numpy array of the dtype of ``arr``, its own copy; on ``device`` (other than the
-    host) a ``jax.Array``, whose 64-bit types stay 64-bit where JAX's x64 flag is on.
+    result: the dtype of ``arr``, which 64-bit types keep whatever JAX's x64 flag says; its own
+    copy of the values
     """
-    made = np.array(arr)
-    if device is None or device.platform == "cpu":
-        return made
-    import jax
+    from relax2xla.vm.xla import device_put
 
-    places = jax.devices(device.platform)
-    return jax.device_put(made, places[device.index])
+    return device_put(np.array(arr), device or cpu())
 
 
 def empty(shape: tuple[int, ...], dtype: str = "float32", device: Device | None = None) -> Any:
     """An array of ``shape`` and ``dtype`` whose values are zeros."""
-    from relax2xla.dtypes import numpy_dtype
-
     return array(np.zeros(shape, numpy_dtype(dtype)), device)

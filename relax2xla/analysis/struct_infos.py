@@ -19,6 +19,7 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.ir.types import Type, type_of
 
 
 class BaseCheckResult(enum.IntEnum):
@@ -42,7 +43,7 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckRe
         lattice.unify(base, derived, {v: v for v in lattice.free_symbolic_vars(base)})
     except lattice.Mismatch:
         return BaseCheckResult.FAIL_L0
-    static = lattice.is_base_of(get_static_type(base), get_static_type(derived))
+    static = lattice.is_base_of(_static(base), _static(derived))
     return BaseCheckResult.FAIL_L2 if static else BaseCheckResult.FAIL_L1
 
 
@@ -124,7 +125,12 @@ def erase_to_well_defined(
     return lattice.substitute(lattice.erase(sinfo, env.__contains__), env)
 
 
-def get_static_type(sinfo: StructInfo) -> StructInfo:
+def get_static_type(sinfo: StructInfo) -> Type:
+    """The type of ``sinfo``: the kind of value, dtype and rank, without shapes."""
+    return type_of(sinfo)
+
+
+def _static(sinfo: StructInfo) -> StructInfo:
     """``sinfo`` without shape values: what depends on no run-time value (ranks and dtypes stay)."""
     match sinfo:
         case TensorStructInfo():
@@ -134,10 +140,10 @@ def get_static_type(sinfo: StructInfo) -> StructInfo:
         case PrimStructInfo():
             return PrimStructInfo(sinfo.dtype)
         case TupleStructInfo():
-            return TupleStructInfo([get_static_type(f) for f in sinfo.fields])
+            return TupleStructInfo([_static(f) for f in sinfo.fields])
         case FuncStructInfo():
-            params = None if sinfo.params is None else [get_static_type(p) for p in sinfo.params]
-            return FuncStructInfo(params, get_static_type(sinfo.ret), sinfo.purity)
+            params = None if sinfo.params is None else [_static(p) for p in sinfo.params]
+            return FuncStructInfo(params, _static(sinfo.ret), sinfo.purity)
         case _:
             return sinfo
 

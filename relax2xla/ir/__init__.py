@@ -50,3 +50,11 @@ from relax2xla.ir.struct_info import ShapeStructInfo as ShapeStructInfo
 from relax2xla.ir.struct_info import StructInfo as StructInfo
 from relax2xla.ir.struct_info import TensorStructInfo as TensorStructInfo
 from relax2xla.ir.struct_info import TupleStructInfo as TupleStructInfo
+from relax2xla.ir.types import FuncType as FuncType
+from relax2xla.ir.types import ObjectType as ObjectType
+from relax2xla.ir.types import PackedFuncType as PackedFuncType
+from relax2xla.ir.types import PrimType as PrimType
+from relax2xla.ir.types import ShapeType as ShapeType
+from relax2xla.ir.types import TensorType as TensorType
+from relax2xla.ir.types import TupleType as TupleType
+from relax2xla.ir.types import Type as Type

@@ -440,7 +440,7 @@ class _Printer(AnnotationPrinter):
             case ir.ExternFunc():
                 return [f"{self.relax('ExternFunc')}({quote(node.global_symbol)})"]
             case ir.Op():
-                return [self.relax(node.name.removeprefix("relax."))]
+                return [self.operator(node)]
             case ir.Function():
                 name = self.names.define(node, "func")
                 self.print_local(node, name)
@@ -462,7 +462,7 @@ class _Printer(AnnotationPrinter):
         args: list[list[Piece]] = [[a] for a in node.args]
         attrs = dict(node.attrs)
         if isinstance(op, ir.Op):
-            start: list[Piece] = [self.relax(op.name.removeprefix("relax."))]
+            start: list[Piece] = [self.operator(op)]
             if op.name in CALLEE_FIRST and node.args and isinstance(node.args[0], ir.ExternFunc):
                 args[0] = [quote(node.args[0].global_symbol)]
             seen_attr = False
@@ -504,6 +504,11 @@ class _Printer(AnnotationPrinter):
         for i, a in enumerate(args):
             pieces += [", ", *a] if i else a
         return [*pieces, ")"]
+
+    def operator(self, op: ir.Op[...]) -> str:
+        """An operator's name in the namespace; distributed ones are in ``R.dist``."""
+        name = op.name.removeprefix("relax.")
+        return self.relax(name.replace("distributed.", "dist.", 1))
 
     def out_sinfo(self, infos: Sequence[ir.StructInfo]) -> str:
         """The result of a call in destination-passing style; several as a list."""

@@ -139,6 +139,25 @@ def _destination_passing(name: str) -> Callable[..., ir.Call]:
     return call
 
 
+def call_py_func(
+    func_name: Any, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None
+) -> ir.Call:
+    """``R.call_py_func("f", x, y, out_sinfo=...)``; the operands may be one tuple, and TVM prints
+    the result as ``sinfo_args``.
+    """
+    from relax2xla.op import intrinsic
+
+    if (out_sinfo is None) == (sinfo_args is None):
+        raise TypeError("R.call_py_func takes out_sinfo, the struct info of its results")
+    operands = args[0] if len(args) == 1 else list(args)
+    stated = _struct_infos(sinfo_args if out_sinfo is None else out_sinfo)
+    if out_sinfo is None and isinstance(stated, tuple):
+        stated = as_struct_info(stated[0]) if len(stated) == 1 else list(stated)
+    if isinstance(stated, ir.TupleStructInfo):
+        stated = list(stated.fields)
+    return intrinsic.call_py_func(func_name, operands, stated)
+
+
 def _struct_infos(value: Any) -> Any:
     """``value`` with annotations as the struct info that they mean."""
     if isinstance(value, Annotation):
@@ -186,6 +205,7 @@ _TABLE: Final[dict[str, Any]] = {
     "ExternFunc": ir.ExternFunc,
     "TupleGetItem": ir.TupleGetItem,
     "call_packed": packed,
+    "call_py_func": call_py_func,
     **{n: _callee_first(f"relax.{n}") for n in ("call_pure_packed", "call_inplace_packed")},
     **{
         n: _destination_passing(n)

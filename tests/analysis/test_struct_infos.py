@@ -12,13 +12,18 @@ from relax2xla.ir import (
     Call,
     FuncStructInfo,
     Function,
+    FuncType,
     GlobalVar,
     ObjectStructInfo,
     PrimStructInfo,
+    PrimType,
     ShapeExpr,
     ShapeStructInfo,
+    ShapeType,
     StructInfo,
+    TensorType,
     TupleStructInfo,
+    TupleType,
     Var,
 )
 from relax2xla.ir import TensorStructInfo as T
@@ -65,14 +70,17 @@ def test_symbolic_variables_of_functions() -> None:
 
 def test_erase_and_static_type() -> None:
     info = TupleStructInfo([T((n, 2)), ShapeStructInfo((m,)), PrimStructInfo(value=n)])
-    assert analysis.erase_to_well_defined(info) == analysis.get_static_type(info).__class__(
+    assert analysis.erase_to_well_defined(info) == TupleStructInfo(
         [T(ndim=2), ShapeStructInfo(ndim=1), PrimStructInfo("int64")]
     )
     assert analysis.erase_to_well_defined(info, {n: k + 1}) == TupleStructInfo(
         [T((k + 1, 2)), ShapeStructInfo(ndim=1), PrimStructInfo(value=k + 1)]
     )
     f = FuncStructInfo([T((n,))], T((n,)))
-    assert analysis.get_static_type(f) == FuncStructInfo([T(ndim=1)], T(ndim=1))
+    assert analysis.get_static_type(f) == FuncType([TensorType(1)], TensorType(1))
+    assert analysis.get_static_type(info) == TupleType(
+        [TensorType(2), ShapeType(1), PrimType("int64")]
+    )
 
 
 def test_derive_call() -> None:

@@ -54,13 +54,13 @@ def test_text():
 
 @R.function
 def main(x: R.Tensor((4, 5), dtype="float32")) -> R.Tensor((4, 5), dtype="float32"):
-    gv: R.Tensor((4, 5), dtype="float32") = R.distributed.annotate_sharding(MESH)
+    gv: R.Tensor((4, 5), dtype="float32") = R.dist.annotate_sharding(MESH)
     return gv"""
     mesh = 'x, device_mesh=R.device_mesh((2, 2), [0, 1, 2, 3]), placement="S[0], R"'
     text = text.replace("MESH", mesh)
     made = parse(text)
     assert made.script() == text
-    tvm = text.replace("R.distributed", "R.dist").replace("[0, 1, 2, 3]", "R.Range(0, 4)")
+    tvm = text.replace("[0, 1, 2, 3]", "R.Range(0, 4)")
     assert parse(tvm).script() == text
 
 

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relax2xla import ir, tir
+from relax2xla import ir, op, tir
+from relax2xla.dtypes import DTYPES as DTYPE_TABLE
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
 
-NAMES = st.sampled_from(["x", "y", "lv", "lv", "gv", "n", "R", "cls", "in", "a.b", "_", "é"])
-DTYPES = st.sampled_from(["float32", "float16", "int64", "int8", "bool", "bfloat16"])
+ODD_NAMES = [
+    *("in", "lambda", "None", "True", "match", "a.b", "a b", "1x", "", "_", "__x", '"', "a\nb"),
+    # The second and third are one identifier to Python.
+    *("é", "ﬁ", "fi", "名", "ñ", "n\u0303", "🙂", "x" * 200),
+]
+NAMES = st.sampled_from(["x", "y", "lv", "lv", "gv", "n", "R", "T", "I", "cls", "metadata", "main"])
+NAMES |= st.sampled_from(ODD_NAMES)
+DTYPES = st.sampled_from([name for name, d in DTYPE_TABLE.items() if d.numpy is not None])
+DEVICES = [ir.VDevice("llvm"), ir.VDevice("cuda"), ir.VDevice("cuda", 1, "shared")]
+SYMBOLIC: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a * 2 + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b - 3,
+    lambda a, b: a // 4 + b % 3,
+    lambda a, b: tir.truncdiv(a, 3) + tir.truncmod(b, 5),
+    lambda a, b: tir.ceildiv(a, 7) - b,
+    lambda a, b: tir.max(tir.min(a, b), 3),
+    lambda a, b: tir.Select(tir.all(a > b, tir.NE.make(a, b)), a, b),
+    lambda a, b: tir.if_then_else(tir.any(a <= b, tir.Not(tir.EQ.make(a, b))), a, b + 1),
+    lambda a, b: (a << 2) + (b >> 1),
+    lambda a, b: (a & b) + (a | 3) + (a ^ b) + ~b,
+    lambda a, b: tir.cast("int64", tir.cast("int32", a)) + b,
+]
 ATTRS = st.recursive(
     st.none()
     | st.booleans()
@@ -29,11 +55,22 @@ UNARY = [R.exp, R.nn.relu, R.stablehlo.tanh, R.stablehlo.negate]
 BINARY = [R.add, R.multiply, R.stablehlo.maximum]
 
 
+KERNELS = [
+    tir.PrimFunc(
+        [tir.Var("A_handle", "handle"), tir.Var("n", "int32")],
+        'A = T.match_buffer(A_handle, (4,), "float32")\nfor i in range(4):\n    A[i] = A[i] + n',
+        attrs={"global_symbol": "kernel", "tir.noalias": True},
+    ),
+    tir.PrimFunc([tir.Var("h", "handle")], "T.evaluate(0)"),
+]
+
+
 class Builder:
     """Draws one function; ``values`` are the float32 tensors of one shape in scope."""
 
-    def __init__(self, draw: st.DrawFn) -> None:
+    def __init__(self, draw: st.DrawFn, kernel: ir.GlobalVar) -> None:
         self.draw = draw
+        self.kernel = kernel
         self.symbols = [tir.Var(n) for n in draw(st.lists(NAMES, max_size=2))]
         self.info = R.Tensor(self.dims(), "float32")
         self.flag = ir.Var("c", R.Tensor((), "bool"))
@@ -42,7 +79,8 @@ class Builder:
         size: st.SearchStrategy[tir.Dim] = st.integers(0, 9)
         if self.symbols:
             one = st.sampled_from(self.symbols)
-            size |= one | one.map(lambda n: n * 2 + 1) | one.map(lambda n: tir.max(n // 2, 3))
+            size |= one
+            size |= st.builds(lambda f, a, b: f(a, b), st.sampled_from(SYMBOLIC), one, one)
         return tuple(self.draw(st.lists(size, max_size=3)))
 
     def struct_info(self, depth: int = 2) -> ir.StructInfo:
@@ -50,26 +88,78 @@ class Builder:
         if kind == "tensor":
             known = self.draw(st.booleans())
             dtype = self.draw(DTYPES | st.none())
+            device = self.draw(st.sampled_from([None, None, *DEVICES]))
             if known:
-                return ir.TensorStructInfo(self.dims(), dtype)
-            return ir.TensorStructInfo(None, dtype, ndim=self.draw(st.integers(-1, 3)))
+                return ir.TensorStructInfo(self.dims(), dtype, device)
+            return ir.TensorStructInfo(None, dtype, device, self.draw(st.integers(-1, 3)))
         if kind == "shape":
+            if self.draw(st.booleans()):
+                return ir.ShapeStructInfo(None, self.draw(st.integers(-1, 3)))
             return ir.ShapeStructInfo(self.dims())
         if kind == "prim":
-            return ir.PrimStructInfo(self.draw(st.sampled_from(["int64", "float32", "bool"])))
+            if self.symbols and self.draw(st.booleans()):
+                return ir.PrimStructInfo(value=self.draw(st.sampled_from(self.symbols)))
+            return ir.PrimStructInfo(self.draw(DTYPES))
         if kind == "tuple" and depth:
             count = self.draw(st.integers(0, 3))
             return ir.TupleStructInfo([self.struct_info(depth - 1) for _ in range(count)])
         if kind == "func" and depth:
             pure = self.draw(st.booleans())
-            return ir.FuncStructInfo([self.struct_info(0)], self.struct_info(0), pure)
+            form = self.draw(st.integers(0, 3))
+            if form == 0:
+                return ir.FuncStructInfo.opaque_func(purity=pure)
+            if form == 1:
+                return ir.FuncStructInfo.opaque_func(ret=self.struct_info(0), purity=pure)
+            if form == 2:
+                return ir.FuncStructInfo.opaque_func(derive_func="f", purity=pure)
+            count = self.draw(st.integers(0, 2))
+            params = [self.struct_info(depth - 1) for _ in range(count)]
+            return ir.FuncStructInfo(params, self.struct_info(0), pure)
         return ir.ObjectStructInfo()
 
     def leaf(self, values: list[ir.Expr]) -> ir.Expr:
-        if self.draw(st.integers(0, 5)) == 0:
+        kind = self.draw(st.integers(0, 11))
+        if kind == 0:
+            return ir.const(self.array())
+        if kind == 1:
             number = self.draw(st.floats(width=32, allow_nan=False))
             return ir.const(np.full([2] if self.draw(st.booleans()) else [], number, "float32"))
         return self.draw(st.sampled_from(values))
+
+    def array(self) -> Any:
+        """Any bits of any dtype that a constant can have."""
+        dtype = numpy_dtype(self.draw(DTYPES))
+        shape = self.draw(st.sampled_from([(), (), (1,), (2, 3), (0, 2)]))
+        raw = np.random.default_rng(self.draw(st.integers(0, 99))).integers(0, 256, 96, "uint8")
+        if dtype.itemsize == 1:
+            made = (raw % 2).astype(dtype)  # types of less than a byte have no other bits
+        else:
+            made = raw.view(dtype)
+        return made[: int(np.prod(shape))].reshape(shape)
+
+    def intrinsic(self, values: list[ir.Expr]) -> ir.Expr:
+        """A call of something that is no Relax operator."""
+        args = ir.Tuple(self.draw(st.lists(st.sampled_from(values), max_size=2)))
+        out = [self.info] * self.draw(st.integers(1, 2))
+        one = out[0] if len(out) == 1 else out
+        name = self.draw(st.text(min_size=1, max_size=4))
+        gvar = self.kernel
+        calls: list[Callable[[], ir.Expr]] = [
+            lambda: op.call_dps_packed(name, args, one),
+            lambda: op.call_pure_packed(name, *args.fields, sinfo_args=out),
+            lambda: op.call_inplace_packed(
+                name, values[0], inplace_indices=0, sinfo_args=[values[0].struct_info]
+            ),
+            lambda: op.call_tir(gvar, args, one, self.draw(st.sampled_from([None, [2]]))),
+            lambda: op.call_tir_with_grad(
+                gvar, args, one, te_grad_name=name, te_grad_kwargs={"k": 1}
+            ),
+            lambda: op.call_py_func(name, args, one),
+            lambda: op.call_builtin_with_ctx(name, args, sinfo_args=out[:1]),
+            lambda: op.make_closure(gvar, args),
+            lambda: op.print(*args.fields, format='{} \\ "'),
+        ]
+        return self.draw(st.sampled_from(calls))()
 
     def var(self, value: ir.Expr, dataflow: bool = False) -> ir.VarBinding:
         make = ir.DataflowVar if dataflow else ir.Var
@@ -77,13 +167,15 @@ class Builder:
 
     def value(self, values: list[ir.Expr], depth: int) -> ir.Expr:
         """Something to bind. Values of the common struct info are added to ``values``."""
-        kind = self.draw(st.integers(0, 9 if depth else 6))
+        kind = self.draw(st.integers(-1, 9 if depth else 6))
+        if kind == -1:
+            return self.intrinsic([v for v in values if v.struct_info_ == self.info])
         same = [v for v in values if v.struct_info_ == self.info]
         if kind <= 1:
             return self.draw(st.sampled_from(UNARY))(self.draw(st.sampled_from(same)))
         if kind == 2:
-            op = self.draw(st.sampled_from(BINARY))
-            return op(self.draw(st.sampled_from(same)), self.draw(st.sampled_from(same)))
+            binary = self.draw(st.sampled_from(BINARY))
+            return binary(self.draw(st.sampled_from(same)), self.draw(st.sampled_from(same)))
         if kind == 3:
             return ir.Tuple([self.leaf(values) for _ in range(self.draw(st.integers(0, 3)))])
         if kind == 4:
@@ -117,8 +209,8 @@ class Builder:
         rank = range(len(self.info.dims))
         source = self.draw(st.sampled_from(same))
         attrs = {"dimensions": tuple(rank)}
-        op = ir.Op.get("relax.stablehlo.reduce")
-        return ir.Call(op, [source, start, region], attrs, [start.struct_info])
+        reduce = ir.Op.get("relax.stablehlo.reduce")
+        return ir.Call(reduce, [source, start, region], attrs, [start.struct_info])
 
     def seq(self, values: list[ir.Expr], depth: int) -> ir.SeqExpr:
         values = list(values)
@@ -158,9 +250,14 @@ class Builder:
 @st.composite
 def modules(draw: st.DrawFn) -> ir.IRModule:
     """A module of one or two functions."""
-    mod = ir.IRModule(attrs=draw(st.dictionaries(st.text(max_size=4), ATTRS, max_size=2)))
+    infos = draw(st.sampled_from([{}, {"vdevice": DEVICES[1:]}, {"vdevice": DEVICES}]))
+    attrs = draw(st.dictionaries(st.text(max_size=4), ATTRS, max_size=2))
+    mod = ir.IRModule(attrs=attrs, global_infos=infos)
+    mod["kernel"] = draw(st.sampled_from(KERNELS))
+    if draw(st.booleans()):
+        mod["other"] = ir.ExternFunc("other.name")
     for name in draw(st.sampled_from([["main"], ["f", "g"]])):
-        builder = Builder(draw)
+        builder = Builder(draw, mod.get_global_var("kernel"))
         params = [ir.Var(draw(NAMES), builder.info), builder.flag]
         params += [
             ir.Var(draw(NAMES), builder.struct_info()) for _ in range(draw(st.integers(0, 2)))
