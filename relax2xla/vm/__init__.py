@@ -5,3 +5,4 @@ from __future__ import annotations
 from relax2xla.vm.build import build as build
 from relax2xla.vm.build import compile as compile
 from relax2xla.vm.executable import VMExecutable as VMExecutable
+from relax2xla.vm.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind

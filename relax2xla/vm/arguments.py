@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relax2xla.errors import CallError
+from relax2xla.ir import StructInfo, TensorStructInfo, TupleStructInfo, Var
+from relax2xla.ir.struct_info import show
 
 
 def positional(
@@ -42,3 +44,33 @@ def signature(names: Sequence[str]) -> inspect.Signature:
         return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(n, kind) for n in names])
+
+
+def difference(
+    params: Sequence[Var], before: Sequence[StructInfo], now: Sequence[StructInfo]
+) -> str:
+    """How the arguments of two calls differ, dimension by dimension with its symbolic name."""
+    found: list[str] = []
+
+    def compare(name: str, said: StructInfo, a: StructInfo, b: StructInfo) -> None:
+        if a == b:
+            return
+        if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
+            fields = said.fields if isinstance(said, TupleStructInfo) else a.fields
+            for i, parts in enumerate(zip(fields, a.fields, b.fields, strict=False)):
+                compare(f"{name}[{i}]", *parts)
+            return
+        if isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo):
+            old, new = a.dims, b.dims
+            if old is not None and new is not None and len(old) == len(new) and a.dtype == b.dtype:
+                dims = said.dims if isinstance(said, TensorStructInfo) else None
+                for i, (x, y) in enumerate(zip(old, new, strict=True)):
+                    if x != y:
+                        symbol = f" ({dims[i]})" if dims is not None and len(dims) > i else ""
+                        found.append(f"dimension {i}{symbol} of `{name}` was {x} and is {y}")
+                return
+        found.append(f"`{name}` was {show(a)} and is {show(b)}")
+
+    for p, a, b in zip(params, before, now, strict=True):
+        compare(p.name_hint, p.struct_info, a, b)
+    return ", ".join(found) or "the arguments are those of an earlier program, which was dropped"

@@ -47,11 +47,14 @@ class Generated:
     lines: Mapping[int, int]
 
 
-def generate(code: Code, index: int) -> Generated:
-    """Python for function ``index`` of ``code``; callees are F0, F1, ..., constants C0, C1, ..."""
+def generate(code: Code, index: int, hooked: bool = False) -> Generated:
+    """Python for function ``index`` of ``code``; callees are F0, F1, ..., constants C0, C1, ...
+
+    ``hooked``: every call goes through H, with the function and its name as first arguments.
+    """
     row = code.functions[index]
     params = ", ".join(f"r{i}" for i in range(len(row.params)))
-    writer = _Writer(code)
+    writer = _Writer(code, hooked)
     writer.line(0, f"def f({params}):")
     starts = sorted(leaders(row.body))
     if not any(isinstance(ins, Goto | If) for ins in row.body):
@@ -86,8 +89,8 @@ def _last_reads(body: Sequence[Instruction]) -> dict[int, list[int]]:
 
 
 class _Writer:
-    def __init__(self, code: Code) -> None:
-        self.code = code
+    def __init__(self, code: Code, hooked: bool) -> None:
+        self.code, self.hooked = code, hooked
         self.out: list[str] = []
         self.lines: dict[int, int] = {}
 
@@ -136,6 +139,8 @@ class _Writer:
     def call(self, ins: Call) -> str:
         row = self.code.functions[ins.func]
         args = [self.arg(a) for a in ins.args]
+        if self.hooked:
+            return f"H({', '.join([f'F{ins.func}', repr(row.name), *args])})"
         inline = INLINE.get(row.name) if row.kind == "builtin" else None
         if inline is None:
             return f"F{ins.func}({', '.join(args)})"
@@ -169,8 +174,10 @@ class _Writer:
 class Linked:
     """A generated function, compiled into a namespace that holds callees and constants."""
 
-    def __init__(self, code: Code, index: int, namespace: dict[str, Any]) -> None:
-        made = generate(code, index)
+    def __init__(
+        self, code: Code, index: int, namespace: dict[str, Any], hooked: bool = False
+    ) -> None:
+        made = generate(code, index, hooked)
         self.code, self.row, self.lines, self.text = code, made.row, made.lines, made.text
         name = self.filename = f"<relax2xla vm {made.row.name} {next(_serial)}>"
         scope: dict[str, Any] = {}

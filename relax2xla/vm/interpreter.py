@@ -21,6 +21,7 @@ from relax2xla.vm.builtins import FUNCTIONS, INLINE
 from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
 from relax2xla.vm.codegen import Linked, vm_stack
 from relax2xla.vm.host import HOST, bind_host
+from relax2xla.vm.instrument import Hook
 
 # Arrays of these numpy kinds stay on the host: text and Python objects.
 _HOST_KINDS = "OSUT"
@@ -30,7 +31,7 @@ class Interpreter:
     """The bytecode of an executable, linked on first use.
 
     ``regions`` gives the compiled function of a name; ``machine`` is what builtins of programs get
-    as the running machine.
+    as the running machine; ``hook``, where there is one, makes every call.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Interpreter:
         device: Device | None,
         regions: Callable[[str], Callable[..., Any]],
         machine: Any,
+        hook: Hook | None = None,
     ) -> None:
+        self.hook = hook
         self.code, self.device, self.regions = code, device, regions
         # The globals of all generated functions: the machine, callees F0, ..., constants C0, ...
-        self._scope: dict[str, Any] = {"VM": machine}
+        self._scope: dict[str, Any] = {"VM": machine, "H": hook}
         self.linked: dict[CodeType, Linked] = {}
         self._callables: dict[int, Callable[..., Any]] = {}
         self._constants: dict[int, Any] = {}
@@ -59,21 +62,29 @@ class Interpreter:
     def function(self, index: int) -> Callable[..., Any]:
         """Function ``index`` of the table as a Python function; links what it calls."""
         with self._lock:
-            todo = [index]
-            while todo:
-                at = todo.pop()
-                if at in self._callables:
-                    continue
-                row = self.code.functions[at]
-                if row.kind == "vm":
-                    todo += self._link(at, row)
-                else:
-                    self._callables[at] = self._scope[f"F{at}"] = self._resolve(row)
+            new: list[int] = []
+            try:
+                todo = [index]
+                while todo:
+                    at = todo.pop()
+                    if at in self._callables:
+                        continue
+                    new.append(at)
+                    row = self.code.functions[at]
+                    if row.kind == "vm":
+                        todo += self._link(at, row)
+                    else:
+                        self._callables[at] = self._scope[f"F{at}"] = self._resolve(row)
+            except BaseException:
+                # What is linked by half, such as a caller of what is not registered yet, goes.
+                for at in new:
+                    self._callables.pop(at, None)
+                raise
             return self._callables[index]
 
     def _link(self, index: int, row: FunctionRow) -> list[int]:
         """Compile a bytecode function; gives the functions that it needs."""
-        made = Linked(self.code, index, self._scope)
+        made = Linked(self.code, index, self._scope, self.hook is not None)
         needed: list[int] = []
         for name in made.python.co_names:
             if name[1:].isdigit():
@@ -244,6 +255,7 @@ class VMFunction:
         self.param_names = row.params
         self._interpreter, self._index = interpreter, index
         self._call = interpreter.function(index)
+        self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._inputs = row.inputs or (("object",),) * len(row.params)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
@@ -266,6 +278,22 @@ class VMFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; arguments as for :class:`VirtualMachine`."""
+        if self._intercept is not None:
+            return self._intercept(
+                positional(self.name, self.param_names, args, kwargs) if kwargs else args
+            )
+        values = self.placed(args, kwargs)
+        try:
+            return self._call(*values)
+        except Exception as e:
+            self._interpreter.explain(e)
+
+    def intercept(self, call: Callable[[Sequence[Any]], Any] | None) -> None:
+        """Send the calls of this object to ``call``, or (None) to the bytecode again."""
+        self._intercept = call
+
+    def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Arguments as values of the machine; CallError where they do not fit."""
         if kwargs:
             args = positional(self.name, self.param_names, args, kwargs)
         if len(args) != len(self._inputs):
@@ -274,8 +302,4 @@ class VMFunction:
                 f"{self.name} takes {len(self._inputs)} arguments ({names}); got {len(args)}"
             )
         convert = self._interpreter.argument
-        values = [convert(a, p, w) for a, p, w in zip(args, self._inputs, self._where, strict=True)]
-        try:
-            return self._call(*values)
-        except Exception as e:
-            self._interpreter.explain(e)
+        return [convert(a, p, w) for a, p, w in zip(args, self._inputs, self._where, strict=True)]

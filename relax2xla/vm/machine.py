@@ -9,11 +9,14 @@ compiled and cached once (decision D7).
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import logging
 import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,11 +41,15 @@ from relax2xla.runtime.device import device as device_named
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
-from relax2xla.vm.arguments import positional, signature
+from relax2xla.vm.arguments import difference, positional, signature
+from relax2xla.vm.calls import METHODS, Calls, SavedFunction, checked_memory
 from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.instrument import Hook
 from relax2xla.vm.interpreter import Interpreter, VMFunction
 from relax2xla.vm.placing import WeightStore, checked_params, weight_infos
 from relax2xla.vm.specialise import Packed, Program, match, specialise
+from relax2xla.vm.staging import OTHER, staged
+from relax2xla.vm.xla import ARRAY
 
 if TYPE_CHECKING:
     from relax2xla.vm.donation import Reuse
@@ -54,52 +61,139 @@ log = logging.getLogger("relax2xla.vm")
 JIT_ARGUMENTS = 8
 # Programs kept for one function; the least recently used one goes first.
 CACHE_SIZE = 64
+# Programs of one function after which a warning is due.
+WARN_AFTER = 32
 
 Key = tuple[Any, ...]
 
 
-class VirtualMachine:
+class VirtualMachine(Calls):
     """Runs the functions of an executable: ``vm["main"](x)``.
 
     rt_mod: what ``build`` made. device: a Device, its name, a list of Devices (the first is used),
-    or None (what the target named, else JAX's first). Arguments are numpy, torch or jax arrays, and
-    numbers where a parameter is 0-dimensional; results are jax arrays, in tuples as the function
-    says.
+    or None (what the target named, else JAX's first). memory_cfg: "naive" or "pooled", for all
+    devices or by device; checked and kept, XLA has allocators of its own. profile: accepted,
+    ``profile()`` is always there. max_programs: call shapes of a function whose programs are kept,
+    the least recently used one goes first. warn_after: call shapes after which a warning says that
+    a function compiles again and again (0: never).
+
+    Arguments are numpy, torch or jax arrays, and numbers where a parameter is 0-dimensional;
+    results are jax arrays, in tuples as the function says. Besides the functions of the program,
+    ``vm[name]`` gives those of ``save_function``, and the machine's own of :data:`METHODS`.
     """
 
     def __init__(
         self,
         rt_mod: VMExecutable,
-        device: Device | Sequence[Device] | str | None = None,
+        device: Device | str | Sequence[Device | str] | None = None,
         memory_cfg: str | Mapping[Device, str] | None = None,
         profile: bool = False,
+        *,
+        max_programs: int = CACHE_SIZE,
+        warn_after: int = WARN_AFTER,
     ) -> None:
+        super().__init__()
         if not isinstance(rt_mod, VMExecutable):
             raise TypeError(
                 f"VirtualMachine takes what relax2xla.build(mod) gives; got {type(rt_mod).__name__}"
             )
-        if isinstance(device, str):
-            device = device_named(device)
-        elif device is not None and not isinstance(device, Device):
-            device = device[0] if device else None
+        if max_programs < 1:
+            raise ValueError(f"max_programs must be at least 1; got {max_programs}")
         self.executable = rt_mod
-        self.device = device if device is not None else rt_mod.device
-        xla.jax_device(self.device)
+        self.devices = _devices(device)
+        self.memory_cfg = checked_memory(memory_cfg)
+        self.max_programs, self.warn_after = max_programs, warn_after
+        self.device = self.devices[0] if self.devices else rt_mod.device
+        for used in (self.device, *self.devices):
+            xla.jax_device(used)
         self._functions: dict[str, Any] = {}
+        # The same functions for the machine's own calls, which nothing redirects.
+        self._twins: dict[str, BoundFunction] = {}
         self._store = rt_mod.store
-        self._interpreter = Interpreter(rt_mod.code, self.device, self._compiled, self)
+        self._hook: Hook | None = None
+        self._plain = Interpreter(rt_mod.code, self.device, self._region, self)
+        self._interpreter = self._plain
 
-    def __getitem__(self, name: str) -> BoundFunction | VMFunction:
-        """The function ``name``, ready to be called."""
+    # -- functions
+
+    def __getitem__(self, name: str) -> Any:
+        """The function ``name``, ready to be called: of the program, saved, or the machine's."""
+        if name in self._functions:
+            return self._functions[name]
+        if name not in self.names():
+            if name in self._saved:
+                return self._saved[name]
+            if name in METHODS:
+                return getattr(self, name)
+        return self.function(name)
+
+    @property
+    def module(self) -> VirtualMachine:
+        """What TVM calls the machine's module: functions by name, saved ones too."""
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """The functions of the program."""
+        return tuple(self.executable)
+
+    def function(self, name: str) -> BoundFunction | VMFunction:
+        """The function ``name`` of the program, or one of its regions."""
         if name not in self._functions:
             index = self.executable.code.find(name)
             if index is None or self.executable.code.functions[index].private:
-                return self._compiled(name)
-            self._functions[name] = VMFunction(self._interpreter, index)
+                made: Any = self._compiled(name)
+            else:
+                made = self._functions.setdefault(name, VMFunction(self._plain, index))
+            if self._hook is not None:
+                self.redirect(name, None)
+            return made
         return self._functions[name]
 
+    def runner(self, name: str, hook: Hook | None = None) -> Callable[..., Any]:
+        """``name`` by ``hook`` or the machine's instrument, whatever its direct calls do."""
+        hook = hook or self._hook
+        function = self.function(name)
+        if isinstance(function, VMFunction):
+            index = self.executable.code.find(name)
+            assert index is not None
+            interpreter = self._interpreter
+            if hook is not interpreter.hook:
+                interpreter = self._hooked(hook)
+            return VMFunction(interpreter, index)
+        twin = self._twin(name)
+        return twin if hook is None else functools.partial(hook, twin, name)
+
+    def redirect(self, name: str, call: Callable[..., Any] | None) -> None:
+        """Let direct calls of ``name`` go to ``call``; None: as the instrument says."""
+        function = self.function(name)
+        if call is None and name in self._inputs:
+            return
+        if call is None and self._hook is not None:
+            call = self.runner(name)
+        function.intercept(None if call is None else lambda args: call(*args))
+
+    def use_hook(self, hook: Hook | None) -> None:
+        """Make all calls by ``hook`` from now on, or (None) as usual."""
+        self._hook = hook
+        self._interpreter = self._plain if hook is None else self._hooked(hook)
+        for name in self.names():
+            if name in self._functions:
+                self.redirect(name, None)
+
+    def _hooked(self, hook: Hook | None) -> Interpreter:
+        return Interpreter(self.executable.code, self.device, self._region, self, hook)
+
+    def _region(self, name: str) -> BoundFunction:
+        """A function that is one XLA program, for bytecode."""
+        return self._twin(name) if name in self.executable.entries else self._compiled(name)
+
+    def _twin(self, name: str) -> BoundFunction:
+        if name not in self._twins:
+            self._twins.setdefault(name, self._compiled(name).twin())
+        return self._twins[name]
+
     def _compiled(self, name: str) -> BoundFunction:
-        """A function that is one region."""
+        """A function that is one XLA program."""
         if name not in self._functions:
             donated = self.executable.donated.get(name)
             if donated:
@@ -110,7 +204,8 @@ class VirtualMachine:
                 )
             else:
                 made = BoundFunction(self.executable, name, self.device, self._store)
-            self._functions[name] = made
+            made.limit, made.warn_after = self.max_programs, self.warn_after
+            self._functions.setdefault(name, made)
         return self._functions[name]
 
     def bind_state(
@@ -162,6 +257,11 @@ class VirtualMachine:
 
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
         """Call a function value that a program returned."""
+        if isinstance(closure, SavedFunction):
+            raise TypeError(
+                f"invoke_closure takes a closure that a program returned; {closure.name!r} is a "
+                f'saved function, call it as vm["{closure.name}"]()'
+            )
         if not callable(closure):
             raise TypeError(f"invoke_closure takes a closure; got {type(closure).__name__}")
         return closure(*args)
@@ -175,7 +275,8 @@ class VirtualMachine:
         """
         values = checked_params(self.executable, params, strict)
         store = WeightStore({**self._store.values, **values}, self.executable.store)
-        bound = [f for f in self._functions.values() if isinstance(f, BoundFunction)]
+        every = (*self._functions.values(), *self._twins.values())
+        bound = [f for f in every if isinstance(f, BoundFunction)]
         for function in bound:
             # Placed now, so that what is missing is said before anything changes.
             lifted = function.entry.lifted
@@ -193,9 +294,13 @@ class VirtualMachine:
         """The weights that ``set_params`` takes, by name."""
         return weight_infos(self.executable)
 
-    def module(self) -> VMExecutable:
-        """The executable that this machine runs."""
-        return self.executable
+
+@dataclass(slots=True)
+class _History:
+    """What a function has compiled, for the log: the last arguments, and how many programs."""
+
+    last: tuple[StructInfo, ...] | None = None
+    count: int = 0
 
 
 class BoundFunction:
@@ -226,6 +331,13 @@ class BoundFunction:
         self._fast: Callable[..., Any] | None = None
         # The program of the last call on the other road: shapes and dtypes that it fits, and it.
         self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
+        # The program of the last call with numpy arrays alone (vm.staging).
+        self._staged: Callable[[Sequence[Any]], Any] | None = None
+        # Programs that are kept, programs after which a warning is due, and what was compiled.
+        self.limit, self.warn_after = CACHE_SIZE, WARN_AFTER
+        self._history = _History()
+        # What calls go to instead, if anything.
+        self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._sharding = xla.sharding(device)
         # Arguments whose memory a call takes (vm.donation), and what a file calls such programs.
         self.reuse: Reuse | None = None
@@ -242,7 +354,7 @@ class BoundFunction:
         fast = self._fast
         if fast is not None:
             for a in args:
-                if type(a) is not xla.ARRAY:
+                if type(a) is not ARRAY:
                     break
             else:
                 try:
@@ -258,16 +370,22 @@ class BoundFunction:
             if len(args) == len(fits):
                 sharding = self._sharding
                 for a, (shape, dtype) in zip(args, fits):  # noqa: B905 - the hot path
-                    if type(a) is not xla.ARRAY or a.shape != shape or a.dtype != dtype:
+                    if type(a) is not ARRAY or a.shape != shape or a.dtype != dtype:
                         break
                     if a.sharding != sharding:
                         break
                 else:
                     return call(args)
+        if self._staged is not None:
+            result = self._staged(args)
+            if result is not OTHER:
+                return result
         return self._slow(args)
 
     def _slow(self, args: Sequence[Any]) -> Any:
         """A call that is not made of jax arrays only, or whose weights are not placed yet."""
+        if self._intercept is not None:
+            return self._intercept(args)
         if not self._jit or len(args) != len(self._wanted):
             return self._run(args)
         for a, dtype in zip(args, self._wanted, strict=True):
@@ -276,10 +394,13 @@ class BoundFunction:
                 return self._run(args)
         if self._fast is None:
             self._fast = self._make_fast()
+        fast = self._fast
+        if self.reuse is None:
+            self._staged = staged(args, self.device, fast)
         # Copies: the program runs on after this call returns, and JAX would read numpy's memory
         # then, which the caller may have written to.
         own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)
-        return self._fast(*own)
+        return fast(*own)
 
     def _run(self, args: Sequence[Any]) -> Any:
         """The road over PJRT."""
@@ -307,6 +428,8 @@ class BoundFunction:
         weights, run, pack = self.weights(), loaded.run, program.pack
         if self._only_tensors:
             self._direct = (key, lambda args: pack(run([*weights, *args])))
+            if self.reuse is None:
+                self._staged = staged(args, self.device, lambda *a: pack(run([*weights, *a])))
         return pack(run(weights + buffers))
 
     def _leaves(self, args: Sequence[Any]) -> list[Any]:
@@ -399,8 +522,7 @@ class BoundFunction:
         with self._lock:
             if key in self._cache:
                 return self._cache[key]
-            if self._cache:
-                log.info("%s: compiling for %s", self.name, ", ".join(map(show, infos)))
+            self._say(infos)
             find = self._executable.find_program
             found = None if find is None else find(self.variant, key, self.device)
             if found is None:
@@ -408,24 +530,86 @@ class BoundFunction:
                 avals = [xla.aval(o) for o in program.outputs]
                 found = (xla.Loaded(module, avals, self.device), program)
             self._cache[key] = found
-            if len(self._cache) > CACHE_SIZE:
+            if len(self._cache) > self.limit:
                 self._cache.popitem(last=False)
-            return self._cache[key]
+                # JAX's dispatch holds the programs of all shapes that it has seen.
+                self._fast = self._direct = self._staged = None
+            return found
+
+    def _say(self, infos: Sequence[StructInfo]) -> None:
+        """Log why a function compiles again, and warn where it does so again and again."""
+        before, self._history.last = self._history.last, tuple(infos)
+        self._history.count += 1
+        if before is None:
+            return
+        count = self._history.count
+        log.info(
+            "%s: compiling again (%d), %s", self.name, count, difference(self.params, before, infos)
+        )
+        if count == self.warn_after:
+            log.warning(
+                "%s has compiled for %d call shapes, the last because %s; compile ahead with "
+                "vm.warm, or let several sizes share a program with vm.bucket",
+                self.name,
+                count,
+                difference(self.params, before, infos),
+            )
 
     def warm(self, infos: Sequence[StructInfo] = ()) -> None:
         """Compile for arguments of these struct infos; none: those of a static function."""
         infos = infos or [p.struct_info for p in self.params]
         self.weights()
-        if self._jit:
-            zeros = [np.zeros(*_key_of(i)) for i in infos]
-            xla.block([self(*zeros)])
-            return
         key = self.key_of(infos)
         self._compile(key, self._infos(key))
 
     def programs(self) -> list[xla.Loaded]:
         """The programs that are loaded, one a call shape."""
         return [loaded for loaded, _ in self._cache.values()]
+
+    # -- calls that go another way
+
+    def intercept(self, call: Callable[[Sequence[Any]], Any] | None) -> None:
+        """Send the calls of this object to ``call``, or (None) to the program again."""
+        with self._lock:
+            self._intercept = call
+            self._fast = self._direct = self._staged = None
+
+    def twin(self) -> BoundFunction:
+        """The same function, with the same programs, whose calls nothing intercepts."""
+        made = copy.copy(self)
+        made._intercept = made._fast = made._direct = made._staged = None
+        return made
+
+    def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Arguments as values that later calls take as they are; CallError where they do not fit.
+
+        Arrays are copied to the device, so the caller may write to its own.
+        """
+        if kwargs:
+            args = positional(self.name, [p.name_hint for p in self.params], args, kwargs)
+        leaves = self._leaves(args)
+        made = [
+            self._buffer(value, info, i) if isinstance(info, TensorStructInfo) else value
+            for i, (value, info) in enumerate(zip(leaves, self._flat, strict=True))
+        ]
+        key = [(v.shape, v.dtype) if xla.is_array(v) else v for v in made]
+        match(self.name, self.params, self._infos(key))
+        rest = iter(made)
+
+        def build(info: StructInfo) -> Any:
+            if isinstance(info, TupleStructInfo):
+                return tuple(build(f) for f in info.fields)
+            return next(rest)
+
+        return [build(p.struct_info) for p in self.params]
+
+    def prepare(self, args: Sequence[Any]) -> None:
+        """Compile for the shapes of ``args``, as :meth:`placed` gave them, without a call."""
+        self.weights()
+        leaves = self._leaves(args)
+        key = tuple((v.shape, v.dtype) if xla.is_array(v) else v for v in leaves)
+        if key not in self._cache:
+            self._compile(key, self._infos(key))
 
     # -- weights
 
@@ -444,7 +628,7 @@ class BoundFunction:
         """Take the weights from ``store`` from now on; calls that run already end as they began."""
         with self._lock:
             self._store = store
-            self._weights = self._fast = self._direct = None
+            self._weights = self._fast = self._direct = self._staged = None
 
     # -- the jitted road
 
@@ -483,6 +667,18 @@ class BoundFunction:
         values = [*args, *(self.weights() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(xla.inline_program(values, text, outputs))
+
+
+def _devices(device: Device | str | Sequence[Device | str] | None) -> tuple[Device, ...]:
+    """The devices that a user names, in order."""
+    given = [device] if isinstance(device, Device | str) else device
+    if given is None:
+        return ()
+    if not isinstance(given, Sequence) or not all(isinstance(d, Device | str) for d in given):
+        raise TypeError(
+            f"device is a Device (relax2xla.cpu(0)), its name, or a list of these; got {device!r}"
+        )
+    return tuple(device_named(d) for d in given)
 
 
 def _weights_first(mod: IRModule, weights: int) -> IRModule:

@@ -130,12 +130,14 @@ def test_symbolic_shapes_are_specialised_and_cached() -> None:
         f(np.ones((2, 3)), np.ones(3), np.ones(2))
 
 
-def test_the_cache_forgets_the_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relax2xla.vm.machine.CACHE_SIZE", 2)
-    f = doubled("float64", (tir.Var("n"),))["main"]
+def test_the_cache_forgets_the_least_recently_used() -> None:
+    executable = rx.build(function({"x": T((tir.Var("n"),), "float64")}, lambda x: R.add(x, x)))
+    f = rx.VirtualMachine(executable, max_programs=2)["main"]
     for size in (1, 2, 1, 3):
         np.testing.assert_array_equal(np.asarray(f(np.ones(size))), np.full(size, 2.0))
     assert [key[0][0] for key in f._cache] == [(1,), (3,)]
+    with pytest.raises(ValueError, match="max_programs must be at least 1"):
+        rx.VirtualMachine(executable, max_programs=0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
