@@ -8,15 +8,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from relax2xla.importers.torch.export import from_exported_program as from_exported_program
+from relax2xla.importers.torch.fx import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch.fx import from_fx as from_fx
 from relax2xla.importers.torch.registry import register_converter as register_converter
 from relax2xla.importers.torch.state import Stateful as Stateful
 
 if TYPE_CHECKING:
     from relax2xla.importers.torch.compile import relax_dynamo as relax_dynamo
+    from relax2xla.importers.torch.dynamo import ImporterOutput as ImporterOutput
+    from relax2xla.importers.torch.dynamo import (
+        dynamo_capture_subgraphs as dynamo_capture_subgraphs,
+    )
+    from relax2xla.importers.torch.verification import verify as verify
 
 # torch.compile takes a while to load: only where it is used.
-_HOMES = {"relax_dynamo": "compile"}
+_HOMES = {
+    "ImporterOutput": "dynamo",
+    "dynamo_capture_subgraphs": "dynamo",
+    "relax_dynamo": "compile",
+    "verify": "verification",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,7 @@ class Options:
     """``from_exported_program``'s options, and what other front ends add to them.
 
     names:    those of the user's inputs in order, where they are not torch's
+    by_name:  parameters kept as inputs have their own names, and are sorted by them
     symbols:  symbolic variables to use, by the name of torch's symbol or ``Dim``
     custom:   converts a node before anything else does; None where it does not concern it
     lenient:  an operator whose conversion goes wrong is a gap too (torch.compile has another way)
@@ -69,6 +70,7 @@ class Options:
     unwrap: bool = False
     no_bind: bool = False
     names: Sequence[str] = ()
+    by_name: bool = False
     symbols: Mapping[str, tir.Var] = field(default_factory=dict[str, tir.Var])
     custom: Callable[[Importer, Node], Any] | None = None
     lenient: bool = False
@@ -258,9 +260,12 @@ class Importer:
             elif (i.meaning, i.name) in changes:
                 states.append((i, self.parameter(i.node, i.node.name, i.name)))
             elif self.options.keep_params and i.meaning == "parameter":
-                params.append((i, self.parameter(i.node, i.node.name, i.name)))
+                name = i.name if self.options.by_name else i.node.name
+                params.append((i, self.parameter(i.node, name, i.name)))
             else:
                 self.env[i.node] = self.weights.constant(i.value, i.name)
+        if self.options.by_name:
+            params.sort(key=lambda p: p[0].name)
         return inputs, states, params
 
     def changes(
@@ -370,6 +375,9 @@ class Importer:
         except Unsupported as e:
             return self.gap(node, expected, e)
         except (TVMError, RuntimeError) as e:
+            if self.gaps and not self.options.lenient:
+                # It works with the stand-in for what could not be converted.
+                return self.stand_in(node, expected)
             if not self.options.lenient:
                 raise
             return self.gap(node, expected, Unsupported(str(e).partition("\n")[0]))

@@ -72,7 +72,8 @@ class Symbols:
         """Use the user's name of a dimension for a symbol."""
         taken = {v.name for v in self.variables.values()}
         if str(expr) not in self.variables and name.isidentifier() and name not in taken:
-            self.variables[str(expr)] = self._own.get(name) or tir.Var(name, "int64")
+            own = self._own.get(name)
+            self.variables[str(expr)] = tir.Var(name, "int64") if own is None else own
 
     def convert(self, expr: Any) -> Any:
         """A sympy expression as an int, a bool or a symbolic expression in normal form."""

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, tir  # noqa: E402
+from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, op, tir  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
-from relax2xla.importers.torch import Stateful  # noqa: E402
+from relax2xla.importers.torch import Stateful, register_converter  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,
@@ -378,28 +378,57 @@ def test_what_has_no_converter_is_decomposed_by_torch() -> None:
     check(f, [torch.randn(4, 4)], scale=10)
 
 
+@torch.library.custom_op("relax2xla_gaps::opaque", mutates_args=())
+def opaque(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@opaque.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Inner(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.ops.relax2xla_gaps.opaque(x) + torch.ops.relax2xla_gaps.opaque(x + 1)
+
+
 class Gappy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Dropout(0.5)
+        self.inner = Inner()
 
     def forward(self, x: Any) -> Any:
-        y = torch.nonzero(x) if False else torch.linalg.eigvalsh(x)
-        return self.inner(x) + torch.rand(4, 4), y, torch.linalg.eigvalsh(x + 1)
+        return self.inner(x), x.to_sparse().to_dense()
 
 
 def test_one_error_names_every_gap() -> None:
-    program = torch.export.export(Gappy().train(), (torch.eye(4),))
+    program = torch.export.export(Gappy(), (torch.eye(4),))
     with pytest.raises(OpNotImplemented) as caught:
         from_exported_program(program)
     gaps = {g.op: g for g in caught.value.gaps}
-    assert {"aten.dropout.default", "aten.rand.default"} <= set(gaps)
-    assert any("eigvalsh" in op or "eigh" in op for op in gaps)
-    dropout = gaps["aten.dropout.default"]
-    assert "in inner" in dropout.nodes[0]
-    assert "test_export.py:" in dropout.nodes[0]
-    assert "model.eval()" in dropout.hint
+    assert any("to_sparse" in op for op in gaps)
+    custom = gaps["relax2xla_gaps.opaque.default"]
+    assert len(custom.nodes) == 2
+    assert "in inner" in custom.nodes[0]
+    assert "test_export.py:" in custom.nodes[0]
     json.dumps(caught.value.report())
+
+
+def test_a_converter_of_ones_own() -> None:
+    program = torch.export.export(Inner(), (X,))
+
+    @register_converter("relax2xla_gaps::opaque")
+    def converted(ctx: Any, x: Any) -> Any:
+        return op.multiply(x, ctx.tensor(1, ctx.dtype()))
+
+    try:
+        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+        np.testing.assert_allclose(run(mod, [X])[0], X * 2 + 1, atol=1e-6)
+        with pytest.raises(ValueError, match="override=True"):
+            register_converter("relax2xla_gaps::opaque")(converted)
+    finally:
+        del CONVERTERS["relax2xla_gaps::opaque"]
 
 
 def test_an_argument_that_is_not_handled_is_a_gap() -> None:

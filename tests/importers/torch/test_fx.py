@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch import fx, nn  # noqa: E402
 
-from relax2xla import errors, tir  # noqa: E402
+from relax2xla import const, errors, op, tir  # noqa: E402
 from relax2xla.frontend.torch import from_fx  # noqa: E402
-from relax2xla.ir import TensorStructInfo, TupleStructInfo  # noqa: E402
+from relax2xla.ir import TensorStructInfo, Tuple, TupleStructInfo  # noqa: E402
 
 from .helpers import compare, run  # noqa: E402
 
@@ -49,11 +49,136 @@ def test_a_tuple_stays_a_tuple() -> None:
     assert [p.name_hint for p in mod["main"].params] == ["a", "b"]
 
 
+def test_symbolic_shapes() -> None:
+    n, m = tir.Var("n", "int64"), tir.Var("m", "int64")
+
+    class Both(nn.Module):
+        def forward(self, a: Any, b: Any, c: Any) -> Any:
+            return torch.cat([a, b], 0).sum(1), a @ b.transpose(0, 1), c.reshape(-1, 2)
+
+    info = [((n, m), "float32"), ((n, m), "float32"), ((n * 2 + 1, 2), "int64")]
+    mod = from_fx(fx.symbolic_trace(Both()), info)
+    assert mod["main"].params[0].struct_info == TensorStructInfo((n, m), "float32")
+    assert mod["main"].params[2].struct_info == TensorStructInfo((n * 2 + 1, 2), "int64")
+    for rows, columns in ((3, 4), (6, 1), (5, 9)):
+        inputs = [torch.randn(rows, columns) for _ in range(2)]
+        inputs.append(torch.ones(2 * rows + 1, 2, dtype=torch.int64))
+        compare(run(mod, inputs), Both()(*inputs))
+
+
+def test_all_kinds_of_nodes() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.block = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+            self.scale = nn.Parameter(torch.ones(4, 1, 1) * 2)
+
+        def forward(self, x: Any) -> Any:
+            y = self.block(self.conv(x)) * self.scale
+            y = y.view(y.size(0), -1).permute(1, 0)[1:3]
+            return {"out": torch.softmax(y, dim=0), "rest": [y.mean(), y.shape[1]]}
+
+    module = Mixed()
+    x = torch.randn(2, 3, 6, 6)
+    mod = from_fx(fx.symbolic_trace(module), [((2, 3, 6, 6), "float32")])
+    compare(run(mod, [x]), module(x), 5)
+    kept = from_fx(
+        fx.symbolic_trace(module), [((2, 3, 6, 6), torch.float32)], keep_params_as_input=True
+    )
+    names = [p.name_hint for p in kept["main"].params]
+    assert names == ["x", "conv.bias", "conv.weight", "scale"]
+    assert [p.shape for p in kept["main"].attrs["params"]] == [(4,), (4, 3, 3, 3), (4, 1, 1)]
+
+
+class Customized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(10, 7)
+        self.act = nn.ReLU()
+
+    def forward(self, x: Any) -> Any:
+        y = self.act(self.linear(x))
+        return torch.sin(y).abs() + y.softmax(-1)
+
+
+def test_custom_converters_go_before_all_others() -> None:
+    seen: list[str] = []
+
+    def relu(node: Any) -> Any:
+        seen.append(node.op)
+        raise AssertionError("called by the importer below instead")
+
+    def act(node: Any, importer: Any) -> Any:
+        seen.append(node.op)
+        return op.multiply(importer.env[node.args[0]], const(10.0, "float32"))
+
+    def sin(node: Any, importer: Any) -> Any:
+        seen.append(node.op)
+        (x,) = importer.retrieve_args(node)
+        assert importer.shape_of(x)[1] == 7
+        return importer.block_builder.emit(op.cos(x))
+
+    def softmax(node: Any, importer: Any) -> Any:
+        seen.append(node.op)
+        x, axis = importer.retrieve_args(node)
+        return op.nn.log_softmax(x, axis)
+
+    table = {nn.ReLU: act, "sin": sin, "softmax": softmax, nn.GELU: relu}
+    module = Customized()
+    n = tir.Var("n", "int64")
+    mod = from_fx(fx.symbolic_trace(module), [((n, 10), "float32")], custom_convert_map=table)
+    assert seen == ["call_module", "call_function", "call_method"]
+    x = torch.randn(4, 10)
+    y = module.linear(x) * 10
+    compare(run(mod, [x]), torch.cos(y).abs() + y.log_softmax(-1), 10)
+
+
+def test_a_custom_converter_of_a_module_of_ones_own() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((3,), 2.0))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.weight, x.sum()
+
+    class Uses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.odd = Odd()
+
+        def forward(self, x: Any) -> Any:
+            y, s = self.odd(x)
+            return y + s
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m: Any, name: str) -> bool:
+            return isinstance(m, Odd) or super().is_leaf_module(m, name)
+
+    model = Uses()
+    graph = fx.GraphModule(model, Tracer().trace(model))
+
+    def odd(node: Any, importer: Any) -> Any:
+        (x,) = importer.retrieve_args(node)
+        weight = importer.params[importer.named_modules[node.target].weight]
+        return Tuple([op.multiply(x, weight), op.sum(x)])
+
+    mod = from_fx(graph, [((2, 3), "float32")], custom_convert_map={Odd: odd})
+    x = torch.randn(2, 3)
+    compare(run(mod, [x]), model(x))
+
+
 def test_what_is_refused() -> None:
     graph = fx.symbolic_trace(MyModule())
     with pytest.raises(ValueError, match="2 entries, but the graph has 1 placeholders: input"):
         from_fx(graph, [((1,), "float32"), ((1,), "float32")])
-    with pytest.raises(errors.UnsupportedError, match=r"torch\.export\.Dim"):
-        from_fx(graph, [((tir.Var("n", "int64"), 10), "float32")])  # type: ignore[list-item]
-    with pytest.raises(errors.UnsupportedError, match="custom_convert_map"):
-        from_fx(graph, [((1, 10), "float32")], custom_convert_map={nn.Linear: None})
+    n, m = tir.Var("n", "int64"), tir.Var("m", "int64")
+    with pytest.raises(ValueError, match=r"does not allow the symbolic dimensions"):
+        from_fx(graph, [((3, n), "float32")])
+    with pytest.raises(errors.UnsupportedError, match="use one variable"):
+        from_fx(graph, [((n * m, 10), "float32")])
+    with pytest.raises(errors.UnsupportedError, match=r"torch\.export takes n"):
+        from_fx(graph, [((n * n, 10), "float32")])
+    with pytest.raises(TypeError, match="positional"):
+        from_fx(graph, [((1, 10), "float32")], True)
