@@ -28,7 +28,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional
-from relax2xla.vm.machine import BoundFunction
+from relax2xla.vm.bound import BoundFunction
 from relax2xla.vm.specialise import Program
 
 ATTRIBUTE: Final = "donate"

@@ -71,14 +71,14 @@ CALLS = frozenset(
 )
 
 
-LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)
+LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, ExternFunc)
 
 
 def is_flat(value: Expr) -> bool:
-    """Whether ``value`` is an operator's call over leaves, as almost every binding's is."""
+    """Whether ``value`` is a call over leaves, of a known callee, as almost every binding's is."""
     return (
         isinstance(value, Call)
-        and isinstance(value.op, Op)
+        and isinstance(value.op, Op | ExternFunc | GlobalVar)
         and all(isinstance(a, LEAVES) for a in value.args)
     )
 

@@ -28,7 +28,8 @@ from relax2xla.vm.interpreter import VMFunction
 from relax2xla.vm.specialise import Program
 
 if TYPE_CHECKING:
-    from relax2xla.vm.machine import BoundFunction, VirtualMachine
+    from relax2xla.vm.bound import BoundFunction
+    from relax2xla.vm.machine import VirtualMachine
 
 
 @dataclass(frozen=True, slots=True)
