@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, op, tir  # noqa: E402
+from relax2xla.errors import CallError  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.torch import Stateful, register_converter  # noqa: E402
@@ -223,6 +224,27 @@ def test_a_dim_is_one_variable_everywhere_and_its_range_is_kept() -> None:
     assert mod["main"].ret_struct_info.fields[0].dims == (a, a)
     assert mod["main"].attrs["tir_var_lower_bound"]["n"] == 2
     assert mod["main"].attrs["tir_var_upper_bound"] == {"n": 9, "m": 100}
+
+
+def test_ranges_are_checked_at_the_call() -> None:
+    rows = torch.export.Dim("rows", min=4, max=16)
+    mod = imported(lambda x, y: x.sum(0) + y, [X[:8], X[:1]], [{0: rows}, None])
+    assert run(mod, [X[:16], X[:1]])[0].shape == (1, 10)
+    want = r"main: .* parameter `args_0` has 17 as dimension 0 \(`rows`\), .* 4 to 16 of"
+    with pytest.raises(CallError, match=want):
+        run(mod, [X[:17], X[:1]])
+    with pytest.raises(CallError, match=r"has 3 as dimension 0"):
+        run(mod, [X[:3], X[:1]])
+    anything = torch.export.Dim("n")
+    mod = imported(lambda x: x * 2, [X[:8]], [{0: anything}])
+    assert run(mod, [X[:1]])[0].shape == (1, 10)
+
+
+def test_dimensions_that_have_to_be_equal() -> None:
+    n = torch.export.Dim("n")
+    mod = imported(lambda x, y: x + y, [X, X], [{0: n}, {0: n}])
+    with pytest.raises(CallError, match=r"parameter `args_1` has dimension 0 is 5, expected 4 \(n\)"):
+        run(mod, [X[:4], X[:5]])
 
 
 def test_a_derived_dim() -> None:
