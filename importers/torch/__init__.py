@@ -11,7 +11,6 @@ from relax2xla.importers.torch.export import from_exported_program as from_expor
 from relax2xla.importers.torch.fx import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch.fx import from_fx as from_fx
 from relax2xla.importers.torch.registry import register_converter as register_converter
-from relax2xla.importers.torch.state import Stateful as Stateful
 
 if TYPE_CHECKING:
     from relax2xla.importers.torch.compile import relax_dynamo as relax_dynamo

@@ -100,7 +100,7 @@ def from_exported_program(
     results after the user's. The attribute ``state`` maps each of their names to the places of
     parameter and result, ``state_values`` holds their values at the export. Inputs that the program
     changes are in ``mutated_inputs``: from the parameter's name to the place of its new value among
-    the results. :class:`relax2xla.importers.torch.Stateful` keeps such state on the device.
+    the results. ``VirtualMachine.bind_state("main")`` keeps such state on the device.
 
     keep_params_as_input:     parameters of the module follow the inputs as parameters of ``main``,
                               and their values are its attribute ``params`` (see ``detach_params``);
@@ -437,7 +437,7 @@ class Importer:
             raise Unsupported("no converter")
         args = [self.read(a) for a in node.args]
         kwargs = {k: self.read(v) for k, v in node.kwargs.items()}
-        self.ctx.out = node.meta["val"]
+        self.ctx.out, self.ctx.node = node.meta["val"], node
         if name in MASKED and any(i is not None and data_dependent.is_mask(i) for i in args[1]):
             args[1] = data_dependent.without_masks(self.ctx, args[1])
         try:

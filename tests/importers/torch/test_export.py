@@ -13,11 +13,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import relax2xla  # noqa: E402
 from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, op, tir  # noqa: E402
 from relax2xla.errors import CallError  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
-from relax2xla.importers.torch import Stateful, register_converter  # noqa: E402
+from relax2xla.importers.torch import register_converter  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,
@@ -243,7 +244,9 @@ def test_ranges_are_checked_at_the_call() -> None:
 def test_dimensions_that_have_to_be_equal() -> None:
     n = torch.export.Dim("n")
     mod = imported(lambda x, y: x + y, [X, X], [{0: n}, {0: n}])
-    with pytest.raises(CallError, match=r"parameter `args_1` has dimension 0 is 5, expected 4 \(n\)"):
+    with pytest.raises(
+        CallError, match=r"parameter `args_1` has dimension 0 is 5, expected 4 \(n\)"
+    ):
         run(mod, [X[:4], X[:5]])
 
 
@@ -367,17 +370,15 @@ def test_batch_norm_in_training_keeps_its_statistics_on_the_device() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
     x = torch.randn(2, 3, 4, 4)
     mod = from_exported_program(module, (x,))
-    stateful = Stateful(mod)
-    assert set(stateful.state) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    stateful = relax2xla.VirtualMachine(relax2xla.build(mod)).bind_state("main")
+    assert set(stateful.names) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     for _ in range(3):
-        (got,) = stateful(x)
+        got = stateful(x)
         np.testing.assert_allclose(np.asarray(got), module(x).detach(), rtol=1e-4, atol=1e-5)
     for name, value in stateful.state.items():
         np.testing.assert_allclose(np.asarray(value), module.state_dict()[name], rtol=1e-5)
     stateful.reset()
-    assert int(stateful.state["1.num_batches_tracked"]) == 0
-    with pytest.raises(ValueError, match=r"no state.*main"):
-        Stateful(imported(MLP(), [X]))
+    assert int(stateful.read("1.num_batches_tracked")) == 0
 
 
 # -- what is decomposed, and gaps ----------------------------------------------------------------
