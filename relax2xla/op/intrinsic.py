@@ -21,6 +21,7 @@ from relax2xla.ir.expr import (
     Tuple,
     convert_to_expr,
 )
+from relax2xla.ir.lattice import dims_equal, is_base_of
 from relax2xla.ir.op import IntsLike, Kind, Op, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
@@ -139,6 +140,15 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
+# What programs that hold these are told when they are built.
+LATER = {
+    call.name: f"{call.name} cannot run yet: loop-level functions (tir.PrimFunc) are kept as they "
+    "are, and running them comes with a later version. Use operators of R, or call_dps_packed "
+    "with a function registered by relax2xla.register_func"
+    for call in (call_tir_op, call_tir_inplace_op, call_tir_with_grad_op)
+}
+
+
 # ---- how users build them
 def _one(out: Infos, name: str) -> list[StructInfo]:
     """The result's struct info; several are one tuple."""
@@ -209,23 +219,47 @@ def call_tir_inplace(
 
 
 def _check_places(places: tuple[int, ...], call: Call) -> None:
-    """TVM's rules: an index for each result, in range, not all -1, no argument twice."""
+    """TVM's rules for ``call_tir_inplace``."""
     out = call.sinfo_args[0]
     results = out.fields if isinstance(out, TupleStructInfo) else (out,)
     info = call.args[1].struct_info_
-    count = len(info.fields) if isinstance(info, TupleStructInfo) else None
+    args = info.fields if isinstance(info, TupleStructInfo) else None
+    name = "call_tir_inplace"
+    if len(places) != len(results):
+        raise OpError(
+            f"{name}: inplace_indices is {list(places)}; there must be one for each of the "
+            f"{len(results)} results"
+        )
+    _check_taken(places, None if args is None else len(args), name)
+    for i, (place, result) in enumerate(zip(places, results, strict=True)):
+        if args is not None and place != -1 and not _same_tensor(result, args[place]):
+            raise OpError(
+                f"{name}: result {i} is {show(result)} and cannot take the place of argument "
+                f"{place}, which is {show(args[place])}; shape and dtype must be the same"
+            )
+
+
+def _check_taken(places: tuple[int, ...], count: int | None, name: str) -> None:
+    """Indices of arguments or -1: in range, not all -1, no argument twice."""
     taken = [i for i in places if i != -1]
     why = ""
-    if len(places) != len(results):
-        why = f"there must be one for each of the {len(results)} results"
-    elif not taken:
+    if not taken:
         why = "at least one must not be -1"
     elif any(i < 0 or (count is not None and i >= count) for i in taken):
         why = f"each must be -1 or the index of one of the {count} arguments"
     elif len(set(taken)) != len(taken):
         why = "no argument can be replaced by two results"
     if why:
-        raise OpError(f"call_tir_inplace: inplace_indices is {list(places)}; {why}")
+        raise OpError(f"{name}: inplace_indices is {list(places)}; {why}")
+
+
+def _same_tensor(result: StructInfo, arg: StructInfo) -> bool:
+    return (
+        isinstance(result, TensorStructInfo)
+        and isinstance(arg, TensorStructInfo)
+        and result.dtype == arg.dtype
+        and (dims_equal(result.dims, arg.dims) or (result.dims is None and result == arg))
+    )
 
 
 def call_tir_with_grad(
@@ -283,15 +317,26 @@ def call_inplace_packed(
 ) -> Call:
     """A call of a packed function whose result i is argument ``inplace_indices[i]`` changed."""
     places = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
-    for i in places:
-        if not -1 <= i < len(args):
-            raise OpError(f"inplace index {i} names no argument; there are {len(args)}")
-    infos = _several(sinfo_args, "call_inplace_packed")
+    values, infos = _values(args), _several(sinfo_args, "call_inplace_packed")
+    _check_taken(places, len(values), "call_inplace_packed")
+    whole = infos[0] if len(infos) == 1 else TupleStructInfo(infos)
+    results: Sequence[StructInfo] = [whole]
+    if len(places) > 1:
+        results = whole.fields if isinstance(whole, TupleStructInfo) else ()
+        if len(results) != len(places):
+            raise OpError(
+                f"call_inplace_packed: {len(places)} inplace_indices need a tuple of as many "
+                f"results; sinfo_args say {show(whole)}"
+            )
+    for place, result in zip(places, results, strict=True):
+        known = None if place == -1 else values[place].struct_info_
+        if known is not None and not is_base_of(result, known):
+            raise OpError(
+                f"call_inplace_packed: the result in the place of argument {place} is "
+                f"{show(result)}, but that argument is {show(known)}"
+            )
     return Call(
-        call_inplace_packed_op,
-        [as_callee(func), *_values(args)],
-        {"inplace_indices": places},
-        infos,
+        call_inplace_packed_op, [as_callee(func), *values], {"inplace_indices": places}, infos
     )
 
 
@@ -302,14 +347,20 @@ def call_builtin_with_ctx(func: Expr | str, args: Any, *, sinfo_args: Infos | No
 
 
 def invoke_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
-    """A call of a closure, which may have side effects."""
-    infos = _several(sinfo_args, "invoke_closure")
+    """A call of a closure, which may have side effects.
+
+    sinfo_args: of the result; several make a tuple, none an object
+    """
+    infos = _several(sinfo_args, "invoke_closure") if sinfo_args else []
     return Call(invoke_closure_op, [closure, as_args(args)], None, infos)
 
 
 def invoke_pure_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
-    """A call of a closure that the caller promises has no side effects."""
-    infos = _several(sinfo_args, "invoke_pure_closure")
+    """A call of a closure that the caller promises has no side effects.
+
+    sinfo_args: of the result; several make a tuple, none an object
+    """
+    infos = _several(sinfo_args, "invoke_pure_closure") if sinfo_args else []
     return Call(invoke_pure_closure_op, [closure, as_args(args)], None, infos)
 
 

@@ -52,6 +52,7 @@ from relax2xla.ir.rewrite import (
     post_order_deep,
 )
 from relax2xla.ir.struct_info import show
+from relax2xla.op.intrinsic import LATER
 from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
 
@@ -245,7 +246,8 @@ class Hosts:
             return Reason(op.name, span)
         if op.lowering is None and not is_row(op) and op.name not in HOST:
             raise LegalizeError(
-                f"{op.name} has no lowering to StableHLO and no implementation on the host"
+                LATER.get(op.name)
+                or f"{op.name} has no lowering to StableHLO and no implementation on the host"
                 + (f" (at {span})" if span else "")
             )
         if any(isinstance(a, GlobalVar) for a in node.args):

@@ -5,17 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import relax2xla
 from relax2xla import op, tir
-from relax2xla.errors import LegalizeError, OpError
+from relax2xla.analysis import check_well_formed
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import LegalizeError, OpError, TVMError
 from relax2xla.ir import (
+    Call,
     Constant,
     ExternFunc,
     GlobalVar,
+    IRModule,
     ObjectStructInfo,
     PrimStructInfo,
     PrimValue,
     ShapeExpr,
     ShapeStructInfo,
+    StructInfo,
     TensorStructInfo,
     Tuple,
     TupleStructInfo,
@@ -23,6 +29,8 @@ from relax2xla.ir import (
     VDevice,
     const,
 )
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.script import from_source
 from tests.op.harness import Case, check, tensor
 
 N = tir.Var("n", "int64")
@@ -196,7 +204,10 @@ def test_multinomial():
         (lambda: op.call_tir(GlobalVar("f"), X, []), "at least one result"),
         (lambda: op.call_tir(GlobalVar("f"), X, ObjectStructInfo()), "tensors of known shape"),
         (lambda: op.call_pure_packed("f", X, sinfo_args=None), "`sinfo_args` must say"),
-        (lambda: op.call_inplace_packed("f", X, inplace_indices=1, sinfo_args=F32), "index 1"),
+        (
+            lambda: op.call_inplace_packed("f", X, inplace_indices=1, sinfo_args=F32),
+            "one of the 1 arg",
+        ),
         (lambda: op.assert_op(const(1)), "`condition` must be one of bool"),
         (lambda: op.assert_op(PrimValue(1)), "`condition` must be a bool"),
         (lambda: op.shape_of(ShapeExpr((1,))), "`expr` must be a tensor"),
@@ -232,3 +243,123 @@ def test_inplace_indices(places: list[int], count: int, reason: str) -> None:
         op.call_tir_inplace(GlobalVar("f"), [x], places, out)
     made = op.call_tir_inplace(GlobalVar("f"), [x], 0, info)
     assert made.attrs.inplace_indices == (0,)
+
+
+@pytest.mark.parametrize(
+    ("arg", "result"),
+    [
+        (TensorStructInfo((N, 3), "int8"), F32),
+        (TensorStructInfo((2, 3), "float32"), F32),
+        (TensorStructInfo((N + 1, 3), "float32"), F32),
+        (TensorStructInfo(None, "float32", ndim=2), F32),
+        (ObjectStructInfo(), F32),
+    ],
+)
+def test_a_result_in_place_is_as_the_argument(arg: StructInfo, result: TensorStructInfo) -> None:
+    """TVM refuses the same."""
+    with pytest.raises(OpError, match=r"result 1 is .* cannot take the place of argument 2"):
+        op.call_tir_inplace(GlobalVar("f"), [X, X, Var("y", arg)], [-1, 2], [F32, result])
+    twice = TensorStructInfo((N + N, 3), "float32")
+    made = op.call_tir_inplace(
+        GlobalVar("f"), [Var("y", twice)], 0, TensorStructInfo((N * 2, 3), "float32")
+    )
+    assert made.struct_info == TensorStructInfo((N * 2, 3), "float32")
+
+
+@pytest.mark.parametrize(
+    ("places", "infos", "reason"),
+    [
+        (-1, F32, "at least one must not be -1"),
+        ([], F32, "at least one must not be -1"),
+        (1, F32, "index of one of the 1 arguments"),
+        ([0, 0], [F32, F32], "two results"),
+        ([0, -1], F32, "need a tuple of as many results"),
+        (0, TensorStructInfo((N, 3), "int8"), "that argument is"),
+        (0, TensorStructInfo((2, 3), "float32"), "that argument is"),
+        (0, [F32, F32], "that argument is"),
+    ],
+)
+def test_inplace_packed_errors(places: object, infos: object, reason: str) -> None:
+    with pytest.raises(OpError, match=reason):
+        op.call_inplace_packed("f", X, inplace_indices=places, sinfo_args=infos)
+
+
+def test_results_of_packed_calls() -> None:
+    """As TVM infers them: several struct infos are a tuple, none an object."""
+    two = TupleStructInfo([F32, F32])
+    assert op.call_pure_packed("f", X, sinfo_args=[F32]).struct_info == F32
+    assert op.call_pure_packed("f", X, sinfo_args=[F32, F32]).struct_info == two
+    made = op.call_inplace_packed("f", X, X, inplace_indices=[0, -1], sinfo_args=[F32, F32])
+    assert made.struct_info == two
+    assert op.call_dps_packed(GlobalVar("f"), (), F32).struct_info == F32
+    extern = ExternFunc("f")
+    assert Call(extern, [X]).struct_info == ObjectStructInfo()
+    assert Call(extern, [X], sinfo_args=[F32, F32]).struct_info == two
+    assert op.invoke_closure(Var("c", ObjectStructInfo()), (X,), [F32, F32]).struct_info == two
+    assert op.invoke_closure(Var("c", ObjectStructInfo()), (X,), []).struct_info == (
+        ObjectStructInfo()
+    )
+
+
+INTRINSICS = """
+R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"))
+R.call_tir(cls.f, (x,), out_sinfo=[R.Tensor((n, 3), dtype="float32"), R.Tensor((2,), dtype="int8")])
+R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), tir_vars=R.shape([n]))
+R.call_tir_inplace(cls.f, (x,), inplace_indices=[0], out_sinfo=R.Tensor((n, 3), dtype="float32"))
+R.call_tir_with_grad(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), te_grad_name="g")
+R.call_dps_packed("f", (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"))
+R.call_pure_packed("f", x, sinfo_args=(R.Tensor((n, 3), dtype="float32"),))
+R.call_inplace_packed("f", x, inplace_indices=[0], sinfo_args=(R.Tensor((n, 3), dtype="float32"),))
+R.call_builtin_with_ctx("vm.f", (x,), sinfo_args=(R.Object,))
+R.invoke_closure(c, (x,), sinfo_args=(R.Tensor((n, 3), dtype="float32"),))
+R.invoke_pure_closure(c, (x,), sinfo_args=(R.Tensor((n, 3), dtype="float32"),))
+R.make_closure(cls.g, (x,))
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", INTRINSICS)
+def test_text_and_back(line: str) -> None:
+    """Every intrinsic is parsed, checked and printed, and the print is parsed to the same."""
+    text = f"""
+from relax2xla.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def f(a: T.handle, b: T.handle):
+        T.evaluate(0)
+    @R.function(private=True)
+    def g(y: R.Tensor(("m", 3), "float32")) -> R.Tensor(("m", 3), "float32"):
+        return y
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n", 3), "float32"), c: R.Object):
+        n = T.int64()
+        cls = Module
+        y = {line}
+        return y
+"""
+    mod = from_source(text)
+    check_well_formed(mod)
+    shown = mod.script()
+    (binding,) = mod["main"].body.blocks[0].bindings
+    assert binding.value.op.name.split(".")[-1] in shown
+    again = from_source(shown)
+    assert_structural_equal(again, mod)
+    assert again["main"].body.blocks[0].bindings[0].var.struct_info is not None
+
+
+def test_running_call_tir_comes_later() -> None:
+    info = TensorStructInfo((2,), "float32")
+    x = Var("x", info)
+    bb = BlockBuilder(IRModule({"f": tir.PrimFunc([], "pass")}))
+    with bb.function("main", [x]):
+        call = op.call_tir(bb.get().get_global_var("f"), [x], info)
+        bb.emit_func_output(call)
+
+    def run() -> None:
+        vm = relax2xla.VirtualMachine(relax2xla.build(bb.get()), relax2xla.cpu())
+        vm["main"](np.ones(2, np.float32))
+
+    with pytest.raises(
+        TVMError, match=r"relax\.call_tir cannot run yet.* comes with a later version"
+    ):
+        run()
