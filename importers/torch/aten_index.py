@@ -62,7 +62,6 @@ def _cut(ctx: Context, x: Expr, index: Expr, skip: int | None) -> Expr:
 
 
 SCATTER_REDUCTIONS = {"sum": "add", "add": "add", "multiply": "mul", "prod": "mul"}
-SCATTER_EXTREMA = {"amax": "max", "amin": "min"}
 
 
 def _scatter(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
@@ -96,22 +95,6 @@ def scatter_value(
     kind = "update" if reduce is None else SCATTER_REDUCTIONS[reduce]
     source = ctx.full(dims_of(index), value, dtype_of(self))
     return _scatter(ctx, self, dim, index, source, kind)
-
-
-@aten("scatter_reduce.two")
-def scatter_reduce(
-    ctx: Context,
-    self: Expr,
-    dim: int,
-    index: Expr,
-    src: Expr,
-    reduce: str,
-    include_self: bool = True,
-) -> Expr:
-    kind = {**SCATTER_REDUCTIONS, **SCATTER_EXTREMA}.get(reduce)
-    if kind is None or not include_self:
-        raise Unsupported(f"scatter_reduce with reduce={reduce!r}, include_self={include_self}")
-    return _scatter(ctx, self, dim, index, _cut(ctx, src, index, None), kind)
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")

@@ -295,16 +295,14 @@ def argsort(
     return sort(ctx, self, dim, descending)[1]
 
 
-@aten("median.dim", "kthvalue")
+@aten("kthvalue")
 def kthvalue(
-    ctx: Context, self: Expr, k: Any = None, dim: int = -1, keepdim: bool = False
+    ctx: Context, self: Expr, k: Any, dim: int = -1, keepdim: bool = False
 ) -> tuple[Expr, Expr]:
-    """The k-th smallest; a median is the lower of the two middle ones."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
     axis = axis_of(dim, ndim_of(self))
-    size = static(dims_of(self)[axis], "the dimension that is searched")
-    at = (size - 1) // 2 if k is None else static(k, "k") - 1
-    if k is None and is_float(dtype_of(self)):
-        raise Unsupported("median of floating point, which has rules of its own for NaN")
+    at = static(k, "k") - 1
     values, order = (ctx.emit(v) for v in sort(ctx, self, axis))
     picked = [R.strided_slice(v, [axis], [at], [at + 1]) for v in (values, order)]
     kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]

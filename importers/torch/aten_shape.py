@@ -90,18 +90,6 @@ def identity(ctx: Context, self: Expr) -> Expr:
     return self
 
 
-@aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
-    if train and p != 0:
-        raise Unsupported(f"dropout in training (p={p})", "call model.eval() before the export")
-    return input
-
-
-@aten("native_dropout")
-def native_dropout(ctx: Context, input: Expr, p: float, train: bool | None) -> tuple[Expr, Expr]:
-    return dropout(ctx, input, p, bool(train)), ctx.full(dims_of(input), True, "bool")
-
-
 @aten(
     "to.dtype",
     "to.dtype_layout",
@@ -305,8 +293,6 @@ def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
     "split_with_sizes_copy",
     "split_copy.Tensor",
     "chunk",
-    "tensor_split.sections",
-    "tensor_split.indices",
     "unsafe_split.Tensor",
     "unsafe_chunk",
 )
@@ -316,8 +302,6 @@ def split(
     split_size: Any = None,
     split_sizes: Any = None,
     chunks: Any = None,
-    sections: Any = None,
-    indices: Any = None,
     dim: int = 0,
 ) -> list[Expr]:
     """The parts' sizes are those that torch gives."""

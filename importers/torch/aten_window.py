@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import op as R
-from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_pool import summed
 from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
@@ -192,7 +192,10 @@ def _avg_pool(ndim: int) -> Function:
         if divisor_override is None:
             y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
         elif ceil_mode:
-            raise Unsupported(f"divisor_override={divisor_override} with ceil_mode")
+            counts = [static(d, "a size") for d in ctx.dims()[-ndim:]]
+            y = summed(ctx, ctx.emit(x), counts, window, step, pads)
+            y = R.divide(y, scalar(divisor_override, dtype_of(y)))
+            return ctx.reshape(y, ctx.dims())
         else:
             y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
             y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
@@ -210,49 +213,13 @@ def _adaptive_avg_pool(ndim: int) -> Function:
     return convert
 
 
-def _adaptive_max_pool(ndim: int) -> Function:
-    """Only windows of one size, where the sizes divide: then it is a plain pooling."""
-
-    def convert(ctx: Context, self: Expr, output_size: Any) -> tuple[Expr, None]:
-        x, alone = _batched(ctx, self, ndim)
-        inner = [static(s, "the size of the input") for s in dims_of(x)[-ndim:]]
-        size = [static(s, "the output size") for s in ctx.dims(0)[-ndim:]]
-        if any(i % o for i, o in zip(inner, size, strict=True)):
-            raise Unsupported(f"windows of unequal sizes ({inner} to {size})")
-        window = [i // o for i, o in zip(inner, size, strict=True)]
-        y = MAX_POOL[ndim](x, window, window, [0] * ndim, [1] * ndim, False)
-        return _unbatched(ctx, y, alone), None
-
-    return convert
-
-
 max_pool = {n: _max_pool(n) for n in MAX_POOL}
 adaptive_avg_pool = {n: _adaptive_avg_pool(n) for n in MAX_POOL}
 
 
-def _max_pool_with_indices(ndim: int) -> Function:
-    """The values only: where the indices are read, that read is the gap."""
-
-    def convert(
-        ctx: Context,
-        self: Expr,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> tuple[Expr, None]:
-        args = (kernel_size, stride, padding, dilation, ceil_mode)
-        return max_pool[ndim](ctx, self, *args), None
-
-    return convert
-
-
 for _n in (1, 2, 3):
     aten(f"max_pool{_n}d")(max_pool[_n])
-    aten(f"max_pool{_n}d_with_indices")(_max_pool_with_indices(_n))
     aten(f"avg_pool{_n}d")(_avg_pool(_n))
     aten(f"adaptive_avg_pool{_n}d")(adaptive_avg_pool[_n])
-    aten(f"adaptive_max_pool{_n}d")(_adaptive_max_pool(_n))
 aten("_adaptive_avg_pool2d")(adaptive_avg_pool[2])
 aten("_adaptive_avg_pool3d")(adaptive_avg_pool[3])

@@ -145,13 +145,15 @@ def _meta(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
 class Context:
     """One node under conversion.
 
-    ``out``: what torch says of its result (a fake tensor, or a tuple of them).
+    ``out``: what torch says of its result (a fake tensor, or a tuple of them). ``node``: itself,
+    for the few operators that need to know how torch lays an operand out in memory.
     """
 
     def __init__(self, builder: BlockBuilder, symbols: Symbols) -> None:
         self.builder = builder
         self.symbols = symbols
         self.out: Any = None
+        self.node: Any = None
 
     # -- the result as torch describes it ----------------------------------------------------
     def dims(self, index: int | None = None) -> Dims:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 FILES = (
+    "aten_bag",
     "aten_complex",
     "aten_create",
     "aten_fft",
@@ -13,8 +14,15 @@ FILES = (
     "aten_linalg",
     "aten_math",
     "aten_nn",
+    "aten_polynomial",
+    "aten_pool",
+    "aten_random",
     "aten_reduce",
+    "aten_scatter",
+    "aten_sets",
     "aten_shape",
+    "aten_special",
+    "aten_strided",
     "aten_window",
     "data_dependent",
 )

@@ -80,3 +80,41 @@ def equal(got: Sequence[Any], want: Sequence[Any]) -> str:
         except AssertionError as e:
             return f"result {at}: {' '.join(str(e).split())[:300]}"
     return ""
+
+
+def as_exact(
+    got: Sequence[Any], want: Sequence[Any], reference: Callable[[], Sequence[Any]]
+) -> bool:
+    """Whether results are at least about as near to the double-precision ones as eager torch's.
+
+    Element by element what matters is the largest error, relative to the largest magnitude.
+    """
+    if not all(
+        isinstance(w, torch.Tensor)
+        and isinstance(g, torch.Tensor)
+        and g.dtype == w.dtype
+        and g.shape == w.shape
+        for g, w in zip(got, want, strict=True)
+    ):
+        return False
+    try:
+        exact = reference()
+    except Exception:
+        return False
+    if len(exact) != len(want):
+        return False
+    for g, w, e in zip(got, want, exact, strict=True):
+        if not w.is_floating_point() and not w.is_complex():
+            if not torch.equal(g, w):
+                return False
+            continue
+        if e.shape != w.shape:
+            return False
+        if not equal([g], [e.to(w.dtype)]):
+            continue
+        wide = torch.complex128 if w.is_complex() else torch.float64
+        ours, torchs = (x.resolve_conj().to(wide) - e.to(wide) for x in (g, w))
+        scale = e.abs().clamp_min(1e-30)
+        if not float((ours.abs() / scale).max()) <= 2 * float((torchs.abs() / scale).max()):
+            return False
+    return True

@@ -1,0 +1,147 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Bags of embeddings, distances between rows, products of three operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.torch.registry import aten
+from relax2xla.ir import Constant, Expr
+
+SUM, MEAN, MAX = 0, 1, 2
+
+
+@aten(
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "embedding_bag",
+    "embedding_bag.padding_idx",
+)
+def embedding_bag(
+    ctx: Context,
+    weight: Expr,
+    indices: Expr,
+    offsets: Expr,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Expr | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> tuple[Expr, None, None, None]:
+    """The bags only; what torch adds for the gradient is a gap where it is read."""
+    dtype = dtype_of(weight)
+    indices = ctx.emit(ctx.cast(indices, "int64"))
+    starts = ctx.emit(ctx.cast(offsets, "int64"))
+    many, bags = dims_of(indices)[0], ctx.dims(0)[0]
+    end = ctx.tensor(many, "int64")
+    size = dims_of(starts)[0]
+    if include_last_offset:
+        stops = R.strided_slice(starts, [0], [1], [size])
+        starts = R.strided_slice(starts, [0], [0], [bags])
+    else:
+        later = R.strided_slice(starts, [0], [1], [size])
+        stops = R.concat([later, R.reshape(end, (1,))], 0)
+    place = R.arange(0, many, 1, "int64")
+    inside = R.logical_and(
+        R.greater_equal(place, R.expand_dims(starts, [1])), R.less(place, R.expand_dims(stops, [1]))
+    )
+    if padding_idx is not None and padding_idx >= 0:
+        inside = R.logical_and(inside, R.not_equal(indices, scalar(padding_idx, "int64")))
+    inside = ctx.emit(inside)
+    rows = ctx.emit(R.take(weight, indices, 0))
+    if mode == MAX:
+        wide = R.where(
+            R.expand_dims(inside, [2]), R.expand_dims(rows, [0]), scalar(-math.inf, dtype)
+        )
+        some = R.max(R.astype(inside, "int32"), [1], True)
+        made = R.where(R.equal(some, scalar(0, "int32")), scalar(0, dtype), R.max(wide, [1]))
+        return made, None, None, None
+    if per_sample_weights is not None:
+        rows = R.multiply(rows, R.expand_dims(per_sample_weights, [1]))
+    total = R.matmul(ctx.cast(inside, dtype), rows)
+    if mode == MEAN:
+        count = R.sum(R.astype(inside, "int64"), [1], True)
+        total = R.divide(total, ctx.cast(R.maximum(count, scalar(1, "int64")), dtype))
+    return total, None, None, None
+
+
+# -- distances -----------------------------------------------------------------------------------
+def _length(gap: Expr, p: float) -> Expr:
+    """The norm of order ``p`` along the last axis."""
+    dtype = dtype_of(gap)
+    size = R.abs(gap)
+    if p == 0:
+        return R.sum(R.astype(R.not_equal(gap, scalar(0, dtype)), dtype), [-1])
+    if p == 1:
+        return R.sum(size, [-1])
+    if p == 2:
+        return R.sqrt(R.sum(R.multiply(gap, gap), [-1]))
+    if p == math.inf:
+        return R.max(size, [-1])
+    total = R.sum(R.power(size, scalar(p, dtype)), [-1])
+    return R.power(total, scalar(1 / p, dtype))
+
+
+@aten("_cdist_forward", "cdist")
+def cdist(
+    ctx: Context, x1: Expr, x2: Expr, p: float = 2.0, compute_mode: int | None = None
+) -> Expr:
+    """Always from the differences: ``compute_mode`` trades accuracy for speed."""
+    if 0 in dims_of(x1) or 0 in dims_of(x2):
+        return R.zeros(ctx.dims(), ctx.dtype())
+    gap = R.subtract(R.expand_dims(x1, [-2]), R.expand_dims(x2, [-3]))
+    return _length(ctx.emit(gap), float(p))
+
+
+@aten("_pdist_forward", "pdist")
+def pdist(ctx: Context, self: Expr, p: float = 2.0) -> Expr:
+    count = static(dims_of(self)[0], "the number of rows")
+    first, second = np.triu_indices(count, 1)
+    if len(first) == 0 or 0 in dims_of(self):
+        return R.zeros(ctx.dims(), ctx.dtype())
+    x = ctx.emit(self)
+    gap = R.subtract(R.take(x, Constant(first), 0), R.take(x, Constant(second), 0))
+    return _length(ctx.emit(gap), float(p))
+
+
+# -- products ------------------------------------------------------------------------------------
+@aten("_trilinear")
+def trilinear(
+    ctx: Context,
+    i1: Expr,
+    i2: Expr,
+    i3: Expr,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Expr:
+    """Each operand gets new axes; their product is summed. ``unroll_dim`` is about speed."""
+    ops = [
+        R.expand_dims(x, sorted(e)) if e else x
+        for x, e in ((i1, expand1), (i2, expand2), (i3, expand3))
+    ]
+    whole = ctx.emit(R.multiply(R.multiply(ops[0], ops[1]), ops[2]))
+    return R.sum(whole, [a % ndim_of(whole) for a in sumdim])
+
+
+@aten("addbmm")
+def addbmm(
+    ctx: Context, self: Expr, batch1: Expr, batch2: Expr, beta: Any = 1, alpha: Any = 1
+) -> Expr:
+    total = R.sum(R.matmul(batch1, batch2), [0])
+    dtype = dtype_of(total)
+    if alpha != 1:
+        total = R.multiply(total, scalar(alpha, dtype))
+    # With beta 0 torch does not read `self`, whose NaN must not spread.
+    if beta == 0:
+        return total if dims_of(total) == ctx.dims() else R.broadcast_to(total, ctx.dims())
+    return R.add(self if beta == 1 else R.multiply(self, scalar(beta, dtype)), total)

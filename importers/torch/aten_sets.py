@@ -1,0 +1,408 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Distinct values, counts and histograms, medians and modes, running extrema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers import _loops
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_reduce import sort
+from relax2xla.importers.torch.context import (
+    Context,
+    Dims,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    row,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.data_dependent import places
+from relax2xla.importers.torch.registry import aten
+from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo
+
+
+# -- distinct values -----------------------------------------------------------------------------
+def _distinct(ctx: Context, x: Expr, axis: int | None) -> tuple[Expr, Expr, Expr]:
+    """Values, the place of each element among them, and how often each occurs."""
+    found = ctx.emit(R.unique(x, True, False, True, True, axis))
+    count = ctx.dims(0)[0 if axis is None else axis]
+    match = ctx.builder.match_cast
+    values = match(found[0], TensorStructInfo(ctx.dims(0), dtype_of(x)))
+    size: Any = 1
+    for d in dims_of(x) if axis is None else dims_of(x)[axis : axis + 1]:
+        size = size * d
+    inverse = match(found[1], TensorStructInfo((size,), "int64"))
+    counts = match(found[2], TensorStructInfo((count,), "int64"))
+    return values, inverse, counts
+
+
+def _answers(
+    ctx: Context, values: Expr, inverse: Expr, counts: Expr, with_inverse: bool, with_counts: bool
+) -> tuple[Expr, Expr, Expr]:
+    none = R.zeros((0,), "int64")
+    return (
+        values,
+        ctx.reshape(inverse, ctx.dims(1)) if with_inverse else none,
+        counts if with_counts else none,
+    )
+
+
+@aten("_unique2")
+def unique2(
+    ctx: Context,
+    self: Expr,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Expr, Expr, Expr]:
+    """Sorted also where ``sorted`` is False, which leaves the order open."""
+    made = _distinct(ctx, ctx.emit(R.reshape(self, (-1,))), None)
+    # Torch's counts follow the request for them; its inverse always has the input's shape.
+    values, _, counts = _answers(ctx, *made, False, return_counts)
+    whole = (
+        ctx.reshape(made[1], ctx.dims(1)) if 0 not in ctx.dims(1) else R.zeros(ctx.dims(1), "int64")
+    )
+    return values, whole, counts
+
+
+@aten("unique_dim")
+def unique_dim(
+    ctx: Context,
+    self: Expr,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Expr, Expr, Expr]:
+    made = _distinct(ctx, ctx.emit(self), axis_of(dim, ndim_of(self)))
+    return _answers(ctx, *made, return_inverse, return_counts)
+
+
+@aten("unique_consecutive")
+def unique_consecutive(
+    ctx: Context,
+    self: Expr,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Expr, Expr, Expr]:
+    x = ctx.emit(R.reshape(self, (-1,)) if dim is None else self)
+    axis = 0 if dim is None else axis_of(dim, ndim_of(x))
+    size = static(dims_of(x)[axis], "the dimension that is searched")
+    if size == 0:
+        raise Unsupported("unique_consecutive of a tensor without elements")
+    later = R.strided_slice(x, [axis], [1], [size])
+    earlier = R.strided_slice(x, [axis], [0], [size - 1])
+    others = [i for i in range(ndim_of(x)) if i != axis]
+    change = R.astype(R.not_equal(later, earlier), "int32")
+    change = R.max(change, others) if others else change
+    starts = R.concat([R.ones((1,), "int32"), change], 0) if size > 1 else R.ones((1,), "int32")
+    starts = ctx.emit(starts)
+    count = ctx.dims(0)[axis]
+    at = ctx.emit(R.reshape(places(ctx, starts, count), (count,)))
+    values = R.take(x, at, axis)
+    inverse = R.subtract(R.cumsum(R.astype(starts, "int64"), 0), scalar(1, "int64"))
+    ends = R.concat([at, Constant(np.array([size], np.int64))], 0)
+    after = R.strided_slice(ctx.emit(ends), [0], [1], [count + 1], assume_inbound=True)
+    counts = R.subtract(after, at)
+    return _answers(ctx, values, inverse, counts, return_inverse, return_counts)
+
+
+# -- counts --------------------------------------------------------------------------------------
+@aten("bincount")
+def bincount(ctx: Context, self: Expr, weights: Expr | None = None, minlength: Any = 0) -> Expr:
+    """As long as the largest value demands, which is known when the data are there."""
+    x = ctx.emit(ctx.cast(self, "int64"))
+    (count,) = ctx.dims()
+    if not isinstance(count, int):
+        least = scalar(static(minlength, "minlength"), "int64")
+        top = R.maximum(R.add(R.max(x), scalar(1, "int64")), least)
+        shape = ctx.emit(R.tensor_to_shape(ctx.emit(R.reshape(top, (1,)))))
+        ctx.builder.match_cast(shape, ShapeStructInfo((count,)))
+    hits = R.equal(R.expand_dims(R.arange(0, count, 1, "int64"), [1]), x)
+    dtype = ctx.dtype()
+    if weights is None:
+        return R.sum(R.astype(hits, "int64"), [1])
+    return R.sum(R.where(hits, ctx.cast(weights, dtype), scalar(0, dtype)), [1])
+
+
+@aten("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(
+    ctx: Context,
+    sorted_sequence: Expr,
+    self: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Expr | None = None,
+) -> Expr:
+    edges = sorted_sequence
+    if sorter is not None:
+        last = ndim_of(edges) - 1
+        edges = R.gather_elements(edges, ctx.wrap(sorter, dims_of(edges)[last]), last)
+    edges, values = ctx.promote(edges, self)
+    after = right or side == "right"
+    if ndim_of(edges) > 1:
+        edges = R.expand_dims(edges, [-2])
+    column = ctx.emit(R.expand_dims(values, [-1]))
+    passed = R.less_equal(edges, column) if after else R.less(edges, column)
+    if is_float(dtype_of(values)):
+        # NaN sorts last, and as one value.
+        missing = R.isnan(column)
+        open_ = missing if after else R.logical_and(missing, R.logical_not(R.isnan(edges)))
+        passed = R.logical_or(passed, open_)
+    return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
+
+
+def _bounds(ctx: Context, x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
+    """Of a histogram: those of the data where both are equal, and never the same."""
+    dtype = dtype_of(x)
+    if low != high:
+        return scalar(low, dtype), scalar(high, dtype)
+    if 0 in dims_of(x):
+        return scalar(0, dtype), scalar(1, dtype)
+    if low != 0:
+        a, b = scalar(low, dtype), scalar(high, dtype)
+    else:
+        a, b = ctx.emit(R.min(x)), ctx.emit(R.max(x))
+    same = R.equal(a, b)
+    one = scalar(1, dtype)
+    return (
+        ctx.emit(R.where(same, R.subtract(a, one), a)),
+        ctx.emit(R.where(same, R.add(b, one), b)),
+    )
+
+
+@aten("histc")
+def histc(ctx: Context, self: Expr, bins: int = 100, min: Any = 0, max: Any = 0) -> Expr:
+    dtype = dtype_of(self)
+    x = ctx.emit(R.reshape(self, (-1,)))
+    low, high = _bounds(ctx, x, min, max)
+    inside = ctx.emit(R.logical_and(R.greater_equal(x, low), R.less_equal(x, high)))
+    # The places by the formula of torch, in the tensor's own dtype.
+    width = R.subtract(high, low)
+    share = R.divide(R.multiply(R.subtract(x, low), scalar(bins, dtype)), width)
+    at = R.astype(R.where(inside, share, scalar(0, dtype)), "int64")
+    at = R.minimum(at, scalar(bins - 1, "int64"))
+    hits = R.equal(Constant(np.arange(bins).reshape(bins, 1)), at)
+    return R.sum(R.astype(R.logical_and(hits, inside), ctx.dtype()), [1])
+
+
+@aten("histogram.bin_ct", "histogram.bins_tensor")
+def histogram(
+    ctx: Context,
+    self: Expr,
+    bins: Any = 100,
+    range: Sequence[float] | None = None,
+    weight: Expr | None = None,
+    density: bool = False,
+) -> tuple[Expr, Expr]:
+    dtype = dtype_of(self)
+    x = ctx.emit(R.reshape(self, (-1,)))
+    if isinstance(bins, Expr):
+        edges = ctx.emit(bins)
+    else:
+        first, last = range or (0.0, 0.0)
+        low, high = _bounds(ctx, x, first, last)
+        line = np.arange(bins + 1) / bins
+        part = Constant(line.astype(dtype))
+        edges = R.add(low, R.multiply(R.subtract(high, low), part))
+        edges = R.where(Constant(line == 1), high, edges)
+        edges = ctx.emit(R.broadcast_to(edges, (bins + 1,)))
+    count = static(dims_of(edges)[0], "the number of edges") - 1
+    left = R.expand_dims(R.strided_slice(edges, [0], [0], [count]), [1])
+    right = R.expand_dims(R.strided_slice(edges, [0], [1], [count + 1]), [1])
+    closed = Constant((np.arange(count) == count - 1).reshape(count, 1))
+    hits = R.less(x, right)
+    hits = R.logical_or(hits, R.logical_and(closed, R.equal(x, right)))
+    hits = R.logical_and(hits, R.greater_equal(x, left))
+    if weight is None:
+        total = R.sum(R.astype(hits, dtype), [1])
+    else:
+        own = R.reshape(weight, (-1,))
+        total = R.sum(R.where(hits, own, scalar(0, dtype)), [1])
+    if density:
+        widths = R.reshape(R.subtract(right, left), (count,))
+        total = ctx.emit(total)
+        total = R.divide(total, R.multiply(R.sum(total), widths))
+    return total, edges
+
+
+# -- medians and modes ---------------------------------------------------------------------------
+def _middle(ctx: Context, x: Expr, axis: int, keepdim: bool, ignore: bool) -> tuple[Expr, Expr]:
+    """The lower middle value and its place; NaN wins, or (``ignore``) does not count."""
+    dtype = dtype_of(x)
+    x = ctx.emit(x)
+    size = static(dims_of(x)[axis], "the dimension that is searched")
+    values, order = (ctx.emit(v) for v in sort(ctx, x, axis))
+    thin: Dims = tuple(1 if i == axis else d for i, d in enumerate(dims_of(x)))
+    at: Expr = R.full(thin, scalar((size - 1) // 2, "int64"), "int64")
+    if is_float(dtype):
+        # NaN is sorted to the end.
+        missing = ctx.emit(R.sum(R.astype(R.isnan(x), "int64"), [axis], True))
+        if ignore:
+            there = R.subtract(scalar(size - 1, "int64"), missing)
+            half = R.floor_divide(R.maximum(there, scalar(0, "int64")), scalar(2, "int64"))
+            at = half
+        else:
+            some = R.greater(missing, scalar(0, "int64"))
+            at = R.where(some, R.subtract(scalar(size, "int64"), missing), at)
+    at = ctx.emit(at)
+    picked = [R.gather_elements(v, at, axis) for v in (values, order)]
+    kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
+    return kept[0], kept[1]
+
+
+def _median(ctx: Context, self: Expr, dim: int, keepdim: bool, ignore: bool) -> tuple[Expr, Expr]:
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    return _middle(ctx, self, axis_of(dim, ndim_of(self)), keepdim, ignore)
+
+
+@aten("median.dim")
+def median_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return _median(ctx, self, dim, keepdim, False)
+
+
+@aten("nanmedian.dim")
+def nanmedian_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return _median(ctx, self, dim, keepdim, True)
+
+
+@aten("median")
+def median(ctx: Context, self: Expr) -> Expr:
+    return _whole(ctx, self, False)
+
+
+@aten("nanmedian")
+def nanmedian(ctx: Context, self: Expr) -> Expr:
+    return _whole(ctx, self, True)
+
+
+def _whole(ctx: Context, x: Expr, ignore: bool) -> Expr:
+    if 0 in dims_of(x):
+        return scalar(math.nan, dtype_of(x))
+    return _middle(ctx, R.reshape(x, (-1,)), 0, False, ignore)[0]
+
+
+@aten("mode")
+def mode(ctx: Context, self: Expr, dim: int = -1, keepdim: bool = False) -> tuple[Expr, Expr]:
+    """The smallest of the most frequent values, and its last place."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis, last = axis_of(dim, ndim_of(self)), ndim_of(self) - 1
+    order = [i for i in range(last + 1) if i != axis] + [axis]
+    x = ctx.emit(self if axis == last else R.permute_dims(self, order))
+    size = static(dims_of(x)[last], "the dimension that is searched")
+    same = ctx.emit(R.equal(R.expand_dims(x, [-1]), R.expand_dims(x, [-2])))
+    often = ctx.emit(R.sum(R.astype(same, "int64"), [-1]))
+    most = ctx.emit(R.equal(often, R.max(often, [-1], True)))
+    ranked, places_ = (ctx.emit(v) for v in sort(ctx, x, last))
+    wanted = R.astype(R.gather_elements(R.astype(most, "int32"), places_, last), "int32")
+    first = ctx.emit(R.expand_dims(R.argmax(wanted, -1, False), [-1]))
+    value = ctx.emit(R.gather_elements(ranked, R.astype(first, "int64"), last))
+    hit = R.equal(x, value)
+    count = Constant(np.arange(size))
+    at = R.max(R.where(hit, count, scalar(0, "int64")), [-1])
+    value = R.squeeze(value, [last])
+    if keepdim:
+        return ctx.reshape(value, ctx.dims(0)), ctx.reshape(at, ctx.dims(1))
+    return value, at
+
+
+# -- running extrema and sums --------------------------------------------------------------------
+def _running(ctx: Context, self: Expr, dim: int, largest: bool) -> tuple[Expr, Expr]:
+    """The last of equal values counts, and NaN wins."""
+    if ndim_of(self) == 0 or 0 in dims_of(self):
+        return self, R.zeros(dims_of(self), "int64")
+    dtype = dtype_of(self)
+    axis = axis_of(dim, ndim_of(self))
+    x = ctx.emit(ctx.cast(self, "int8") if dtype == "bool" else self)
+    thin: Dims = tuple(d for i, d in enumerate(dims_of(x)) if i != axis)
+    better = R.greater_equal if largest else R.less_equal
+
+    def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        best, at = values
+        here = ctx.emit(_loops.element(x, k, axis))
+        wins = better(here, best)
+        if is_float(dtype):
+            wins = R.logical_or(R.isnan(here), R.logical_and(wins, R.logical_not(R.isnan(best))))
+        wins = ctx.emit(wins)
+        best = ctx.emit(R.where(wins, here, best))
+        at = ctx.emit(R.where(wins, k, at))
+        return [best, at], [best, at]
+
+    start = [ctx.emit(_loops.element(x, _loops.number(0), axis)), ctx.emit(R.zeros(thin, "int64"))]
+    stacks = [_loops.Stack(axis), _loops.Stack(axis)]
+    _, made = _loops.scan(ctx.builder, dims_of(x)[axis], step, start, stacks)
+    return ctx.cast(made[0], dtype), made[1]
+
+
+@aten("cummax")
+def cummax(ctx: Context, self: Expr, dim: int) -> tuple[Expr, Expr]:
+    return _running(ctx, self, dim, True)
+
+
+@aten("cummin")
+def cummin(ctx: Context, self: Expr, dim: int) -> tuple[Expr, Expr]:
+    return _running(ctx, self, dim, False)
+
+
+@aten("logcumsumexp")
+def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
+    dtype = dtype_of(self)
+    if not is_float(dtype):
+        raise Unsupported(f"logcumsumexp of a {dtype} tensor")
+    if ndim_of(self) == 0 or 0 in dims_of(self):
+        return self
+    axis = axis_of(dim, ndim_of(self))
+    kind = dtype if dtype == "float64" else "float32"
+    x = ctx.emit(ctx.cast(self, kind))
+    thin: Dims = tuple(d for i, d in enumerate(dims_of(x)) if i != axis)
+
+    def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        (total,) = values
+        here = ctx.emit(_loops.element(x, k, axis))
+        high, low = ctx.emit(R.maximum(total, here)), R.minimum(total, here)
+        gap = row("log_plus_one", R.exp(R.subtract(low, high)))
+        made = R.where(R.isinf(high), high, R.add(high, gap))
+        made = ctx.emit(R.where(R.isnan(high), high, made))
+        return [made], [made]
+
+    start = ctx.emit(R.full(thin, scalar(-math.inf, kind), kind))
+    _, made = _loops.scan(ctx.builder, dims_of(x)[axis], step, [start], [_loops.Stack(axis)])
+    return ctx.cast(made[0], dtype)
+
+
+@aten("nonzero_static")
+def nonzero_static(ctx: Context, self: Expr, size: Any, fill_value: int = -1) -> Expr:
+    wanted, ndim = static(size, "size"), ndim_of(self)
+    dims = [static(d, "a dimension") for d in dims_of(self)]
+    total = math.prod(dims)
+    if ndim == 0 or total == 0 or wanted == 0:
+        return R.full((wanted, ndim), scalar(fill_value, "int64"), "int64")
+    flat = R.reshape(self, (-1,))
+    own = R.not_equal(flat, scalar(0, dtype_of(self))) if dtype_of(self) != "bool" else flat
+    place = R.where(own, Constant(np.arange(total)), scalar(total, "int64"))
+    ordered = R.sort(place, 0)
+    if total < wanted:
+        ordered = R.concat([ordered, R.full((wanted - total,), scalar(total, "int64"), "int64")], 0)
+    at = ctx.emit(R.strided_slice(ordered, [0], [0], [wanted]))
+    columns: list[Expr] = []
+    rest = total
+    for d in dims:
+        rest //= d
+        part = R.floor_mod(R.floor_divide(at, scalar(rest, "int64")), scalar(d, "int64"))
+        columns.append(part)
+    found = R.stack(columns, 1)
+    there = R.expand_dims(R.less(at, scalar(total, "int64")), [1])
+    return R.where(there, found, scalar(fill_value, "int64"))

@@ -1,0 +1,184 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Views by strides, and writing to places that are known at the import.
+
+A Relax tensor has no strides. A view by strides is a gather at constant places, for operands that
+torch lays out in row-major order from the start of their memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from relax2xla import op as R
+from relax2xla.dtypes import Array
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import (
+    Context,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    static,
+)
+from relax2xla.importers.torch.registry import aten
+from relax2xla.ir import Constant, Expr
+
+
+def sizes_of(x: Expr) -> tuple[int, ...]:
+    """The shape of ``x`` in integers."""
+    return tuple(static(d, "a dimension") for d in dims_of(x))
+
+
+def _places(ctx: Context, self: Expr, size: Any, stride: Any, offset: Any) -> Array:
+    """Positions in the flat operand."""
+    operand: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
+    meta = getattr(operand, "meta", {}).get("val")
+    if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset():
+        raise Unsupported("a view by strides of a tensor that is itself a view")
+    at = np.array(static(offset or 0, "the offset"), np.int64)
+    shape = [static(s, "a size") for s in size]
+    for axis, (count, step) in enumerate(zip(shape, stride, strict=True)):
+        line = np.arange(count, dtype=np.int64) * static(step, "a stride")
+        at = at + line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    at = np.broadcast_to(at, shape)
+    if at.size and at.max() >= math.prod(sizes_of(self)):
+        raise Unsupported("a view by strides that goes beyond the tensor")
+    return np.ascontiguousarray(at)
+
+
+@aten("as_strided", "as_strided_copy")
+def as_strided(
+    ctx: Context, self: Expr, size: Any, stride: Any, storage_offset: Any = None
+) -> Expr:
+    at = _places(ctx, self, size, stride, storage_offset)
+    return R.take(R.reshape(self, (-1,)), Constant(at), 0)
+
+
+def written(ctx: Context, self: Expr, at: Array, source: Expr) -> Expr:
+    """``self`` with the elements at flat places replaced."""
+    flat = R.reshape(self, (-1,))
+    if at.size == 0:
+        return self
+    update = ctx.reshape(ctx.cast(source, dtype_of(self)), (at.size,))
+    made = R.scatter_elements(flat, Constant(at.reshape(-1)), update, 0, "update")
+    return ctx.reshape(made, dims_of(self))
+
+
+@aten("as_strided_scatter", "prims::as_strided_scatter")
+def as_strided_scatter(
+    ctx: Context,
+    self: Any = None,
+    src: Any = None,
+    size: Any = None,
+    stride: Any = None,
+    storage_offset: Any = None,
+    input: Any = None,
+) -> Expr:
+    x = self if self is not None else input
+    return written(ctx, x, _places(ctx, x, size, stride, storage_offset), src)
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(
+    ctx: Context, self: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Expr:
+    shape = sizes_of(self)
+    all_places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    at = np.diagonal(all_places, offset, dim1, dim2)
+    return written(ctx, self, np.ascontiguousarray(at), src)
+
+
+@aten("linalg_diagonal")
+def linalg_diagonal(ctx: Context, A: Expr, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expr:
+    shape = sizes_of(A)
+    all_places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    at = np.ascontiguousarray(np.diagonal(all_places, offset, dim1, dim2))
+    return R.take(R.reshape(A, (-1,)), Constant(at), 0)
+
+
+@aten("resize", "resize_as")
+def resize(ctx: Context, self: Expr, size: Any = None, the_template: Any = None) -> Expr:
+    """Elements that torch leaves undefined are 0."""
+    wanted = [static(d, "a size") for d in ctx.dims()]
+    have, count = math.prod(sizes_of(self)), math.prod(wanted)
+    flat = R.reshape(self, (-1,))
+    if count < have:
+        flat = R.strided_slice(flat, [0], [0], [count])
+    elif count > have:
+        flat = R.concat([flat, R.zeros((count - have,), dtype_of(self))], 0)
+    return R.reshape(flat, wanted)
+
+
+def _parts(ctx: Context, x: Expr, axis: int) -> list[Expr]:
+    """Parts of the sizes that torch gives."""
+    made: list[Expr] = []
+    start = 0
+    x = ctx.emit(x)
+    for i in range(len(ctx.out)):
+        stop = start + static(ctx.dims(i)[axis], "the size of a part")
+        made.append(R.strided_slice(x, [axis], [start], [stop]))
+        start = stop
+    return made
+
+
+@aten("hsplit.int", "hsplit.array")
+def hsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
+    return _cut(ctx, self, 0 if ndim_of(self) == 1 else 1, sections, indices)
+
+
+@aten("vsplit.int", "vsplit.array")
+def vsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
+    return _cut(ctx, self, 0, sections, indices)
+
+
+@aten("dsplit.int", "dsplit.array")
+def dsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
+    return _cut(ctx, self, 2, sections, indices)
+
+
+@aten("tensor_split.sections", "tensor_split.indices")
+def tensor_split(
+    ctx: Context, self: Expr, sections: Any = None, indices: Any = None, dim: int = 0
+) -> list[Expr]:
+    return _cut(ctx, self, axis_of(dim, ndim_of(self)), sections, indices)
+
+
+@aten("tensor_split.tensor_indices_or_sections")
+def tensor_split_by_tensor(
+    ctx: Context, self: Expr, tensor_indices_or_sections: Expr, dim: int = 0
+) -> list[Expr]:
+    if not isinstance(tensor_indices_or_sections, Constant):
+        raise Unsupported("places to split at that are computed")
+    return _parts(ctx, self, axis_of(dim, ndim_of(self)))
+
+
+def _cut(ctx: Context, x: Expr, axis: int, sections: Any, indices: Any) -> list[Expr]:
+    """Parts may overlap where indices go backwards; torch then says so by their sizes alone."""
+    if indices is None:
+        return _parts(ctx, x, axis)
+    size = static(dims_of(x)[axis], "the dimension that is split")
+    x = ctx.emit(x)
+    bounds = [0, *(static(i, "a place to split at") for i in indices), size]
+    made: list[Expr] = []
+    for low, high in itertools.pairwise(bounds):
+        start, stop, _ = slice(low, high).indices(size)
+        made.append(R.strided_slice(x, [axis], [start], [max(start, stop)]))
+    return made
+
+
+@aten("cartesian_prod")
+def cartesian_prod(ctx: Context, tensors: Sequence[Expr]) -> Expr:
+    if len(tensors) == 1:
+        return tensors[0]
+    sizes = [dims_of(t)[0] for t in tensors]
+    grids: list[Expr] = []
+    for i, t in enumerate(tensors):
+        line = R.reshape(t, [d if j == i else 1 for j, d in enumerate(sizes)])
+        grids.append(R.reshape(R.broadcast_to(line, sizes), (-1,)))
+    return R.stack(grids, 1)
