@@ -1,16 +1,15 @@
-"""The command line: ``relax2xla inspect | convert | run | verify | bench FILE``.
+"""The command line: ``relax2xla inspect | convert | run | compile | ... FILE``.
 
 Starting it loads neither jax, torch nor onnx: each command imports what it needs when it runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
+
+from relax2xla.cli._signals import signals
 
 FAILED, PIPE_CLOSED = 2, 1
 
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     try:
-        with _signals():
+        with signals():
             status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
             sys.stdout.flush()
             return status
@@ -50,26 +49,6 @@ def _status_of(run: Callable[[], object]) -> int:
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else FAILED if e.code else 0
     return 0
-
-
-@contextlib.contextmanager
-def _signals() -> Generator[None]:
-    """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        sys.stderr.write("\nrelax2xla: interrupted\n")
-        raise SystemExit(128 + number)
-
-    try:
-        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread, which has the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _message(error: Exception) -> str:

@@ -9,7 +9,12 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
 
@@ -97,6 +102,44 @@ def progress(title: str, total: int) -> Generator[Callable[[str], None]]:
             begun += 1
 
         yield step
+
+
+# Seconds before a bar is shown: most files are read faster.
+_PATIENCE = 1.0
+
+
+@contextlib.contextmanager
+def loading(title: str) -> Generator[None]:
+    """On a terminal a bar for what the library reports (``runtime.progress``), if it takes long."""
+    if not coloured(sys.stderr):
+        yield
+        return
+    from relax2xla.runtime.progress import watch
+
+    start = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        bars: list[tuple[Progress, dict[str, TaskID]]] = []
+
+        def step(what: str, done: int, total: int) -> None:
+            if not bars:
+                if time.monotonic() - start < _PATIENCE:
+                    return
+                bars.append((stack.enter_context(_bytes_bar()), {}))
+            bar, tasks = bars[0]
+            if what not in tasks:
+                tasks[what] = bar.add_task(f"{title}: {what}".replace("[", r"\["), total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        with watch(step):
+            yield
+
+
+def _bytes_bar() -> Progress:
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
+    return bars.Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def size(count: float) -> str:

@@ -26,7 +26,7 @@ from relax2xla.ir import (
     TupleStructInfo,
     Var,
 )
-from relax2xla.ir.lattice import Mismatch, SymMap, substitute, unify
+from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, substitute, unify
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
 from relax2xla.runtime.weights import read_npy
@@ -131,11 +131,42 @@ def make_inputs(
                 f"the input {leaf.names[0]} is {show(leaf.info)}; the array given has {e} "
                 f"(shape {value.shape})"
             ) from None
+    _bind_sizes(leaves, shapes, env)
     infos = [substitute(leaf.info, env) for leaf in leaves]
     for i, leaf in enumerate(leaves):
         if values[i] is None:
             values[i] = _generated(leaf, infos[i], np.random.default_rng((seed, i)), shapes)
     return values
+
+
+def _bind_sizes(leaves: Sequence[Leaf], shapes: Mapping[str, Any], env: SymMap) -> None:
+    """Symbolic dimensions that ``--shape`` names, or the shapes of inputs; others keep theirs."""
+    for leaf in leaves:
+        given = next((shapes[n] for n in leaf.names if n in shapes), None)
+        if given is None or not isinstance(leaf.info, TensorStructInfo) or leaf.info.dims is None:
+            continue
+        shape = (given,) if isinstance(given, int) else tuple(given)
+        try:
+            unify(leaf.info, TensorStructInfo(shape, leaf.info.dtype), env)
+        except Mismatch as e:
+            raise TVMError(f"--shape {leaf.names[0]}: {show(leaf.info)} has {e}") from None
+    for leaf in leaves:
+        for variable in free_symbolic_vars(leaf.info):
+            size = shapes.get(variable.name)
+            if isinstance(size, int):
+                env.setdefault(variable, size)
+
+
+def check_shapes(leaves: Sequence[Leaf], shapes: Mapping[str, Any]) -> None:
+    """TVMError where ``--shape`` names neither an input nor a symbolic dimension of one."""
+    known = dict.fromkeys([*symbols([leaf.info for leaf in leaves])])
+    known |= dict.fromkeys(n for leaf in leaves for n in leaf.names)
+    for name in shapes:
+        if name not in known:
+            raise TVMError(
+                f"--shape {name}: the function has no such input or symbolic dimension; "
+                f"it has {', '.join(known) or 'none'}"
+            )
 
 
 def nest(params: Sequence[Var], flat: Sequence[Any]) -> list[Any]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from relax2xla.cli._console import note, out, status, table
+from relax2xla.cli._console import loading, note, out, status, table
 from relax2xla.cli._model import (
     Array,
+    check_shapes,
     entry_name,
     leaves_of,
     load_model,
@@ -22,6 +23,8 @@ from relax2xla.cli._model import (
     parse_shapes,
 )
 from relax2xla.cli._reports import Reports, report
+from relax2xla.cli._signals import interruptible
+from relax2xla.cli._weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.importers.files import check_file, check_target, write_atomically
 from relax2xla.vm import cache
@@ -37,8 +40,12 @@ def run_run(
     trust: bool,
     shape: Sequence[str],
     reports: Reports | None = None,
+    weights: Path | None = None,
 ) -> None:
-    """Run ``file`` once; print a table of the results, and save them to ``output``."""
+    """Run ``file`` once; print a table of the results, and save them to ``output``.
+
+    ``weights``: a file whose arrays take the place of the model's.
+    """
     reports = reports or Reports()
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
@@ -50,22 +57,31 @@ def run_run(
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)
     from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.machine import BoundFunction, VirtualMachine
 
-    if file.suffix.lower() == ".r2x":
+    saved = file.suffix.lower() == ".r2x"
+    if saved:
         from relax2xla.vm.package import load_module
 
         start = time.perf_counter()
         # Machine code in a file is run as it is, so it takes the same trust as a .pt2 file.
         check_file(file)
-        executable = load_module(file, compiled=trust)
+        with loading(file.name):
+            executable = load_module(file, compiled=trust)
     else:
         mod = load_model(file, trust, shapes)
         start = time.perf_counter()
         executable = build(mod)
-    with status("compiling"):
-        machine = VirtualMachine(executable, device)
-        main = machine[entry_name(list(machine.executable), function)]
+    machine = VirtualMachine(executable, device)
+    main = machine[entry_name(list(machine.executable), function)]
+    if saved:
+        check_shapes(leaves_of(main.params), shapes)
+    with loading("weights"):
+        if weights is not None:
+            set_weights(machine, weights)
+        if isinstance(main, BoundFunction):
+            main.weights()
+    with status("compiling"), interruptible():
         flat = make_inputs(main.params, inputs, seed, shapes)
         results = outputs_of(main(*nest(main.params, flat)))
     first = time.perf_counter()

@@ -103,6 +103,7 @@ def root(
     relax2xla inspect model.onnx                what is in it, and what runs where
     relax2xla convert model.onnx -o model.mlir  ONNX to StableHLO text
     relax2xla run model.mlir                    on generated inputs
+    relax2xla compile model.onnx -o model.r2x   saved with its compiled code
     relax2xla verify model.onnx                 same results as ONNX Runtime?
     relax2xla bench model.onnx                  as fast as ONNX Runtime?
     relax2xla roundtrip programs/               StableHLO read and written back unchanged?
@@ -208,13 +209,22 @@ def run(
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what memory the program needs, by XLA's account.")
     ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Other weights by the model's names: .safetensors, .npz, a torch checkpoint "
+            "(.pt), or the initializers of an .onnx model with its external data.",
+            show_default=False,
+        ),
+    ] = None,
     trust: TRUST = False,
     shape: SHAPE = None,
 ) -> None:
     """Compile a model with XLA and run it once.
 
-    FILE may also be an executable saved by export_library (.r2x); its machine code is used with
-    --trust only.
+    FILE may also be an executable that relax2xla compile or export_library saved (.r2x). Its
+    machine code is used with --trust only; without that XLA compiles its program again.
 
     \b
     relax2xla run model.onnx                            on inputs generated from seed 0
@@ -222,12 +232,59 @@ def run(
     relax2xla run model.mlir -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
     relax2xla run model.onnx --profile --trace trace.json --memory
+    relax2xla run model.onnx --weights tuned.safetensors
+    relax2xla run model.r2x --trust                     saved by relax2xla compile
     """
     from relax2xla.cli._reports import Reports
     from relax2xla.cli._run import run_run
 
-    reports = Reports(profile, trace, memory)
-    run_run(file, inputs or [], output, seed, device, function, trust, shape or [], reports)
+    given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
+    run_run(file, given, output, seed, device, function, trust, sizes, reports, weights)
+
+
+@app.command("compile")
+def compile_(
+    file: FILE,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Where to write: a .r2x file.", show_default=False
+        ),
+    ],
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled/--no-compiled",
+            help="With machine code for processors like this one, so that nothing is compiled when "
+            "it is loaded.",
+        ),
+    ] = True,
+    raw_weights: Annotated[
+        bool,
+        typer.Option(
+            "--raw-weights",
+            help="Keep the weights as the model has them, so that each can be replaced when it is "
+            "run, and compute what depends on them at load.",
+        ),
+    ] = False,
+    device: DEVICE = "cpu",
+    trust: TRUST = False,
+    shape: SHAPE = None,
+) -> None:
+    """Save a model as one file with its weights and compiled code (.r2x).
+
+    Running it needs neither torch, onnx nor the model. On another kind of processor, or with
+    another jaxlib, XLA compiles its program anew. OUT appears complete or not at all.
+
+    \b
+    relax2xla compile model.onnx -o model.r2x
+    relax2xla compile model.onnx -o model.r2x --shape batch=8    a symbolic size, fixed
+    relax2xla compile model.pt2 -o model.r2x --trust --no-compiled
+    relax2xla run model.r2x --trust
+    """
+    from relax2xla.cli._compile import run_compile
+
+    run_compile(file, output, compiled, raw_weights, device, trust, shape or [])
 
 
 @app.command()

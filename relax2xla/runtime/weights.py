@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import FileFormatError
+from relax2xla.runtime.progress import report
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +55,8 @@ def load_weights(path: str | Path) -> dict[str, Array]:
     """The arrays of a .safetensors (memory-mapped, read-only), .npz or .npy file by name.
 
     The array of an .npy file is called as the file is. Raises FileFormatError for what is damaged
-    or of another kind. Read a torch checkpoint with ``relax2xla.importers.torch.load_state_dict``.
+    or of another kind. Torch checkpoints are read with
+    ``relax2xla.importers.torch.weights.load_state_dict``.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -70,7 +72,7 @@ def load_weights(path: str | Path) -> dict[str, Array]:
         raise FileFormatError(f"{path}: {e.strerror or e}") from None
     raise FileFormatError(
         f"{path}: weights are read from .safetensors, .npz and .npy; a torch checkpoint is read "
-        "with relax2xla.importers.torch.load_state_dict"
+        "with relax2xla.importers.torch.weights.load_state_dict"
     )
 
 
@@ -216,7 +218,11 @@ def _npz(path: Path) -> Iterator[tuple[str, Array]]:
     limit = _memory()
     try:
         with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
+            infos = archive.infolist()
+            total, done = sum(i.file_size for i in infos), 0
+            for info in infos:
+                report("reading", done, total)
+                done += info.file_size
                 where = f"{path}:{info.filename}"
                 if not info.filename.endswith(".npy"):
                     continue

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from relax2xla.errors import FileFormatError
+from relax2xla.runtime.progress import report
 from relax2xla.runtime.weights import ALIGNMENT, Writer, map_file
 
 MANIFEST: Final = "manifest.json"
@@ -33,6 +34,8 @@ _MAX_MEMBERS: Final = 100_000
 _LOCAL: Final = struct.Struct("<4s5H3I2H")
 # Words of 8 bytes that one checksum of a large member covers.
 _CHUNK: Final = 1 << 17
+# Bytes between two reports of progress; whole chunks.
+_STEP: Final = 64 * 8 * _CHUNK
 _DAMAGE: Final = (
     zipfile.BadZipFile,
     EOFError,
@@ -265,7 +268,9 @@ class Archive:
         start = self._start(info)
         data = self._data[start : start + info.file_size]
         sums = _Sums()
-        sums.add(data)
+        for at in range(0, len(data), _STEP):
+            sums.add(data[at : at + _STEP])
+            report("reading", min(at + _STEP, len(data)), len(data))
         if self._files[TENSORS] != {"size": sums.size, "sums": sums.digest()}:
             raise self.problem(f"{TENSORS} was altered")
         return data

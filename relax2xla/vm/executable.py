@@ -123,9 +123,9 @@ class VMExecutable:
         themselves, so that each can be updated on its own. The file appears whole or not at all;
         TVMError for what cannot be saved.
         """
-        from relax2xla.vm.package import save
+        from relax2xla.vm.package import collect
 
-        save(self, Path(file_name), compiled, weights)
+        collect(self, compiled, weights).write(Path(file_name))
 
     def stats(self) -> str:
         """What runs where, function by function: parameters, weights, programs."""

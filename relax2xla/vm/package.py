@@ -82,15 +82,20 @@ Array = npt.NDArray[Any]
 
 
 # -- saving ----------------------------------------------------------------------------------------
-def save(executable: VMExecutable, path: Path, compiled: bool, weights: str) -> None:
-    """Write ``executable``; see ``VMExecutable.export_library``."""
+def collect(executable: VMExecutable, compiled: bool = True, weights: str = "computed") -> Saved:
+    """What a file of ``executable`` holds; see ``VMExecutable.export_library``. XLA compiles here.
+
+    Raises TVMError for what cannot be saved.
+    """
     if weights not in WEIGHTS:
         raise ValueError(f"weights is one of {', '.join(WEIGHTS)}; got {weights!r}")
-    _Saver(executable, compiled, weights == "raw").save(path)
+    made = Saved(executable, compiled, weights == "raw")
+    made.collect()
+    return made
 
 
-class _Saver:
-    """What is collected for one file."""
+class Saved:
+    """What is collected for one file; ``write`` writes it."""
 
     def __init__(self, executable: VMExecutable, compiled: bool, raw: bool) -> None:
         self.executable = executable
@@ -103,15 +108,20 @@ class _Saver:
         self._computed: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.functions: dict[GlobalVar, Any] = {}
 
+    def write(self, path: Path) -> None:
+        """Write the file, which appears complete or not at all; OSError where that fails."""
+        write_archive(path, self.manifest, self.members, self.write_tensors)
+
     @no_collection()
-    def save(self, path: Path) -> None:
+    def collect(self) -> None:
+        """Compile, and collect all that is written."""
         ex = self.executable
         entries = [("entry", e) for e in ex.entries.values()]
         entries += [("region", e) for e in ex.regions.values()]
         rows = [self.entry(i, kind, e) for i, (kind, e) in enumerate(entries)]
         text, tables = script_tables(IRModule({**self.callees(), **self.functions}))
         self.members[MODULE] = text.encode()
-        manifest = {
+        self.manifest: dict[str, Any] = {
             "format": FORMAT,
             "versions": _versions(),
             "device": None if ex.device is None else str(ex.device),
@@ -133,7 +143,6 @@ class _Saver:
         if ex.code.functions:
             plain = encode(ex.code, self.tensor)
             self.members[CODE] = json.dumps(plain).encode()
-        write_archive(path, manifest, self.members, self.write_tensors)
 
     def write_tensors(self, file: Writer) -> None:
         write_safetensors(file, self.tensors)

@@ -33,6 +33,7 @@ from relax2xla.ir.rewrite import bindings_of, post_order
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
+from relax2xla.runtime.progress import report
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.vm import xla
@@ -66,10 +67,16 @@ class WeightStore:
         with self._lock:
             fields = self._fields(executable, name, lifted, device)
             names = lifted.names or ("",) * len(lifted.weights)
-            return [
-                fields[w] if isinstance(w, int) else self._array(self.values.get(n, w), device)
+            arrays = [
+                fields[w] if isinstance(w, int) else self.values.get(n, w)
                 for w, n in zip(lifted.weights, names, strict=True)
             ]
+            total, done, made = sum(a.nbytes for a in arrays), 0, list[Any]()
+            for a in arrays:
+                made.append(self._array(a, device) if isinstance(a, np.ndarray) else a)
+                done += a.nbytes
+                report("to the device", done, total)
+            return made
 
     def _array(self, array: Array, device: Device | None) -> Any:
         """One array on the device."""

@@ -1,0 +1,71 @@
+"""Ctrl-C and polite kills: one line, the exit status that shells expect, and nothing half done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from types import FrameType
+from typing import Final
+
+NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+# Seconds that Python has to notice a signal before the process is ended from another thread.
+_GRACE: Final = 0.5
+_SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+@contextlib.contextmanager
+def signals() -> Generator[None]:
+    """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        sys.stderr.write("\nrelax2xla: interrupted\n")
+        raise SystemExit(128 + number)
+
+    try:
+        before = {n: signal.signal(n, stop) for n in NUMBERS}
+    except ValueError:  # not the main thread, which has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interruptible() -> Generator[None]:
+    """Let signals end the process while XLA compiles, which takes minutes and no notice of them.
+
+    No file of the user's may be half written in the block.
+    """
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    over = threading.Event()
+    try:
+        before = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+    except ValueError:  # not the main thread
+        os.close(source)
+        os.close(sink)
+        yield
+        return
+
+    def wait() -> None:
+        with open(source, "rb", buffering=0) as pipe:
+            while word := pipe.read(1):
+                if word[0] in NUMBERS and not over.wait(_GRACE):
+                    show = _SHOW_CURSOR if sys.stderr.isatty() else ""
+                    os.write(2, f"{show}\nrelax2xla: interrupted\n".encode())
+                    os._exit(128 + word[0])
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        os.close(sink)
