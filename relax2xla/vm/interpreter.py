@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -22,6 +24,10 @@ from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
 from relax2xla.vm.codegen import Linked, vm_stack
 from relax2xla.vm.host import HOST, bind_host
 from relax2xla.vm.instrument import Hook
+
+# Python's recursion limit while a function runs that may call itself. A call of generated code by
+# generated code takes no stack of C, so that this many are safe.
+DEPTH = 13_000
 
 # Arrays of these numpy kinds stay on the host: text and Python objects.
 _HOST_KINDS = "OSUT"
@@ -209,8 +215,9 @@ class Interpreter:
         """Raise ``error`` with the VM call stack as a note."""
         if isinstance(error, RecursionError):
             made = RunError(
-                "the program recurses deeper than Python's limit; raise it with "
-                "sys.setrecursionlimit, or let the function call itself last, which costs no depth"
+                f"the program recurses deeper than {max(DEPTH, sys.getrecursionlimit())} calls; "
+                "raise the limit with sys.setrecursionlimit, or let the function call itself last, "
+                "which costs no depth"
             )
             notes = vm_stack(error.__traceback__, self.linked)
             made.add_note(notes[0] if notes else "")
@@ -246,6 +253,59 @@ def _number(value: Any, dtype: str) -> Any:
     raise CallError(f"expected a number for Prim({dtype!r}); got {type(value).__name__} {value!r}")
 
 
+def named(row: FunctionRow) -> list[int]:
+    """The functions that a function calls or has as values, in order, each once."""
+    found: dict[int, None] = {}
+    for ins in row.body:
+        found.update((a.index, None) for a in reads(ins) if isinstance(a, Func))
+        if isinstance(ins, Call):
+            found[ins.func] = None
+    return list(found)
+
+
+def is_recursive(code: Code, index: int) -> bool:
+    """Whether function ``index``, or one that it may come to, may come to itself."""
+    on_way, done = {index}, set[int]()
+    stack = [(index, iter(named(code.functions[index])))]
+    while stack:
+        at, rest = stack[-1]
+        callee = next(rest, None)
+        if callee is None:
+            on_way.discard(at)
+            done.add(at)
+            stack.pop()
+        elif callee in on_way:
+            return True
+        elif callee not in done and code.functions[callee].kind == "vm":
+            on_way.add(callee)
+            stack.append((callee, iter(named(code.functions[callee]))))
+    return False
+
+
+_deep_lock = threading.Lock()
+_deep_runs = 0
+_usual_limit = 0
+
+
+@contextlib.contextmanager
+def _deep() -> Iterator[None]:
+    """Raise Python's recursion limit, which is one for all threads, while anything needs it."""
+    global _deep_runs, _usual_limit
+    with _deep_lock:
+        if _deep_runs == 0:
+            _usual_limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(DEPTH, _usual_limit))
+        _deep_runs += 1
+    try:
+        yield
+    finally:
+        with _deep_lock:
+            _deep_runs -= 1
+            # A limit that the program set itself stays.
+            if _deep_runs == 0 and sys.getrecursionlimit() == max(DEPTH, _usual_limit):
+                sys.setrecursionlimit(_usual_limit)
+
+
 class VMFunction:
     """A bytecode function of an executable on one device."""
 
@@ -257,6 +317,7 @@ class VMFunction:
         self._call = interpreter.function(index)
         self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._inputs = row.inputs or (("object",),) * len(row.params)
+        self._recursive = is_recursive(interpreter.code, index)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
 
@@ -268,12 +329,9 @@ class VMFunction:
             row = code.functions[todo.pop(0)]
             if row.kind == "xla":
                 found[row.name] = None
-            for ins in row.body:
-                named = [a.index for a in reads(ins) if isinstance(a, Func)]
-                if isinstance(ins, Call):
-                    named.append(ins.func)
-                todo += [n for n in named if n not in seen]
-                seen.update(named)
+            fresh = [n for n in named(row) if n not in seen]
+            todo += fresh
+            seen.update(fresh)
         return list(found)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -284,6 +342,9 @@ class VMFunction:
             )
         values = self.placed(args, kwargs)
         try:
+            if self._recursive:
+                with _deep():
+                    return self._call(*values)
             return self._call(*values)
         except Exception as e:
             self._interpreter.explain(e)

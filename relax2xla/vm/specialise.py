@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,7 +113,10 @@ def specialise(
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
         func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
-        func = _Static(env).function(func)
+        try:
+            func = _Static(env).function(func)
+        except CallError as e:
+            raise CallError(f"{name}: {e}") from None
     for rewrite in rewrites:
         func = rewrite(func)
     legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
@@ -209,9 +211,16 @@ class _Static(Rewriter):
     def binding(self, b: Binding) -> Binding:
         if isinstance(b, MatchCast):
             found: SymMap = dict(self.symbolic)
-            # Where the value does not fit, the legaliser says so.
-            with contextlib.suppress(Mismatch):
-                unify(self.info(b.struct_info), self.expr(b.value).struct_info, found)
+            declared, given = self.info(b.struct_info), self.expr(b.value).struct_info
+            try:
+                unify(declared, given, found)
+            except Mismatch as e:
+                # What is not known of the value yet is the legaliser's to check.
+                if _is_known(given):
+                    raise CallError(
+                        f"R.match_cast of {b.var.name_hint}: the value has {e}; "
+                        f"expected {show(declared)}, given {show(given)}"
+                    ) from None
             if len(found) > len(self.symbolic):
                 self.symbolic = found
                 self._infos.clear()
@@ -224,6 +233,17 @@ class _Static(Rewriter):
         var = type(new.var)(new.var.vid, known, new.var.span)
         self.env[b.var] = var
         return VarBinding(var, new.value, new.span)
+
+
+def _is_known(info: StructInfo) -> bool:
+    """Whether nothing of a value's shapes and dtypes is left open."""
+    return all(
+        isinstance(leaf, TensorStructInfo)
+        and bool(leaf.dtype)
+        and leaf.dims is not None
+        and all(isinstance(d, int) for d in leaf.dims)
+        for leaf in flatten_info(info)
+    )
 
 
 def _is_device(p: Var) -> bool:

@@ -14,7 +14,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, TVMError
 from relax2xla.script import from_source
-from relax2xla.vm.machine import JIT_ARGUMENTS, BoundFunction
+from relax2xla.vm.bound import JIT_ARGUMENTS, BoundFunction
 
 T = rx.TensorStructInfo
 SHAPE = (8, 64)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,6 +19,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, DeviceError, RunError, TVMError
+from relax2xla.script import from_source
 from relax2xla.vm import xla
 
 T = rx.TensorStructInfo
@@ -258,7 +262,7 @@ def test_recursion_without_end_is_a_clear_error() -> None:
     x = rx.Var("x", T((2,)))
     body = R.add(rx.Call(gvar, [x]), x)
     func = rx.Function([x], body, T((2,)), attrs={"global_symbol": "main"})
-    with pytest.raises(RunError, match="recurses deeper than Python's limit"):
+    with pytest.raises(RunError, match="recurses deeper than"):
         machine(rx.IRModule({gvar: func}))["main"](np.ones(2, "f"))
 
 
@@ -362,3 +366,167 @@ def test_nan_in_minimum_and_maximum() -> None:
 def test_value_info_and_device_put() -> None:
     placed = xla.device_put(np.arange(3), None)
     assert xla.value_info(placed) == T((3,), "int64")
+
+
+DEEP = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(n: R.Tensor((), "int64")) -> R.Tensor((), "int64"):
+        cls = Module
+        c = R.less_equal(n, R.const(0, "int64"))
+        if c:
+            r = n
+        else:
+            m = R.subtract(n, R.const(1, "int64"))
+            k = cls.main(m)
+            r = R.add(k, R.const(1, "int64"))
+        return r
+"""
+
+
+def test_recursion_deeper_than_python_allows() -> None:
+    limit = sys.getrecursionlimit()
+    vm = rx.VirtualMachine(rx.build(from_source(DEEP)))
+    depth = limit + 500
+    assert int(vm["main"](depth)) == depth
+    assert int(vm["main"](3)) == 3
+    assert sys.getrecursionlimit() == limit
+
+
+@contextlib.contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """KeyboardInterrupt after a while, as Ctrl-C gives it."""
+
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_while_compiling_leaves_the_machine_usable() -> None:
+    def body(x: rx.Expr) -> rx.Expr:
+        for _ in range(400):
+            x = R.add(R.sin(x), x)
+        return x
+
+    vm = machine(function({"x": T((tir.Var("n"),), "float32")}, body))
+    for i, seconds in enumerate((0.005, 0.02, 0.1)):
+        with interrupted(seconds):
+            while True:  # until the interrupt comes, whatever it falls into
+                vm["main"](np.zeros(8 + i, np.float32))
+                vm["main"]._cache.clear()
+                vm["main"].intercept(None)
+    np.testing.assert_array_equal(vm["main"](np.zeros(8, np.float32)), np.zeros(8))
+
+
+def test_an_interrupt_in_a_loop_of_bytecode_leaves_the_machine_usable() -> None:
+    source = """
+@R.function(pure=False)
+def main(x: R.Tensor((), "int64"), more: R.Tensor((), "bool")) -> R.Tensor((), "int64"):
+    @R.function(pure=False)
+    def loop(x: R.Tensor((), "int64"), more: R.Tensor((), "bool")) -> R.Tensor((), "int64"):
+        _ = R.call_packed("test_machine.step", sinfo_args=R.Object)
+        if more:
+            y = R.add(x, R.const(1, "int64"))
+            r = loop(y, more)
+        else:
+            r = x
+        return r
+    q = loop(x, more)
+    return q
+"""
+    rx.register_func("test_machine.step", lambda: None, override=True)
+    vm = rx.VirtualMachine(rx.build(from_source(source)))
+    assert int(vm["main"](5, False)) == 5
+    with interrupted(0.05):
+        vm["main"](0, True)
+    assert int(vm["main"](7, False)) == 7
+
+
+@pytest.mark.parametrize("road", ["jit", "pjrt", "bytecode"])
+def test_eight_threads_call_one_machine(road: str) -> None:
+    n = tir.Var("n")
+    weights = [np.full(128, i, np.float32) + np.arange(128, dtype=np.float32) for i in range(20)]
+
+    def body(x: rx.Expr) -> rx.Expr:
+        y: rx.Expr = R.add(x, x)
+        if road == "pjrt":
+            for w in weights:
+                y = R.add(y, R.sum(rx.const(w)))
+        return y
+
+    if road == "bytecode":
+        source = """
+@R.function(pure=False)
+def main(x: R.Tensor(("n",), "float32")):
+    y = R.call_packed("test_machine.same", x, sinfo_args=R.Tensor(ndim=1, dtype="float32"))
+    return R.add(y, y)
+"""
+        rx.register_func("test_machine.same", lambda x: x, override=True)
+        mod: Any = from_source(source)
+    else:
+        mod = function({"x": T((n,), "float32")}, body)
+    f = rx.VirtualMachine(rx.build(mod, relax_pipeline="zero"))["main"]
+    extra = sum(float(w.sum()) for w in weights) if road == "pjrt" else 0.0
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        for i in range(250):
+            value = np.full(1 + (seed + i) % 3, seed * 1000 + i, np.float32)
+            given = jax.device_put(value) if i % 2 else value
+            result = f(given)
+            value[:] = -1  # the caller's own memory
+            expected = 2.0 * (seed * 1000 + i) + extra
+            if result.shape != value.shape or not np.allclose(result, expected, rtol=1e-6):
+                wrong.append((seed, i, np.asarray(result), expected))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_cast_that_fails_is_the_same_error_in_a_region_and_on_the_host() -> None:
+    for line in ("h = x", '_ = R.print(x, format="")'):
+        source = f"""
+@R.function(pure=False)
+def main(x: R.Tensor(("n",), "float32")):
+    {line}
+    y = R.exp(x)
+    z = R.match_cast(y, R.Tensor((3,), "float32"))
+    return R.add(z, z)
+"""
+        f = rx.VirtualMachine(rx.build(from_source(source)))["main"]
+        for _ in range(2):
+            assert f(np.ones(3, np.float32)).shape == (3,)
+            with pytest.raises(CallError, match=r"R\.match_cast of z: .*dimension 0 is 4"):
+                f(np.ones(4, np.float32))
+
+
+def test_the_log_says_which_dimension_changed(caplog: pytest.LogCaptureFixture) -> None:
+    n = tir.Var("n")
+    mod = function({"x": T((n, 2), "float32"), "y": T((n,), "float32")}, lambda x, y: R.sum(x))
+    f = rx.VirtualMachine(rx.build(mod), warn_after=3)["main"]
+    with caplog.at_level("INFO", "relax2xla.vm"):
+        for size in (1, 1, 4, 1, 7, 8):
+            f(np.ones((size, 2), np.float32), np.ones(size, np.float32))
+    texts = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert texts[0] == (
+        "INFO",
+        "main: compiling again (2), dimension 0 (n) of `x` was 1 and is 4, "
+        "dimension 0 (n) of `y` was 1 and is 4",
+    )
+    warnings = [m for level, m in texts if level == "WARNING"]
+    assert len(warnings) == 1
+    assert "main has compiled for 3 call shapes" in warnings[0]
+    assert len(texts) == 4
