@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from relax2xla import tir
 from relax2xla.errors import StructInfoError
 from relax2xla.ir import lattice
-from relax2xla.ir.expr import Call, Function, MatchCast, PrimValue, SeqExpr, ShapeExpr
+from relax2xla.ir.expr import (
+    Call,
+    Expr,
+    Function,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Var,
+)
 from relax2xla.ir.lattice import struct_info_lca as struct_info_lca
 from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
 from relax2xla.ir.struct_info import (
@@ -115,14 +124,34 @@ def free_symbolic_vars(func: Function) -> list[tir.Var]:
 
 
 def erase_to_well_defined(
-    sinfo: StructInfo, shape_var_map: Mapping[tir.Var, tir.Dim] | None = None
+    sinfo: StructInfo,
+    shape_var_map: Mapping[tir.Var, tir.Dim] | None = None,
+    var_map: Mapping[Var, Expr] | None = None,
 ) -> StructInfo:
-    """``sinfo`` with symbolic variables replaced by ``shape_var_map``.
+    """``sinfo`` in terms of what is visible elsewhere.
 
-    Shapes that use others become ranks. None erases all symbolic shapes.
+    ``shape_var_map`` replaces symbolic variables, ``var_map`` variables that hold a tensor's
+    shape. Shapes that use others become ranks; so without maps all symbolic shapes do. Functions
+    have symbols of their own and stay as they are.
     """
-    env = dict(shape_var_map or {})
-    return lattice.substitute(lattice.erase(sinfo, env.__contains__), env)
+    env, values = dict(shape_var_map or {}), dict(var_map or {})
+
+    def erased(info: StructInfo) -> StructInfo:
+        match info:
+            case FuncStructInfo():
+                return info
+            case TupleStructInfo():
+                return TupleStructInfo([erased(f) for f in info.fields])
+            case TensorStructInfo() if isinstance(info.shape, Var):
+                shape = values.get(info.shape)
+                if shape is None:
+                    return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+                new = TensorStructInfo(shape, info.dtype, info.vdevice)
+                return new if isinstance(shape, Var) else erased(new)
+            case _:
+                return lattice.substitute(lattice.erase(info, env.__contains__), env)
+
+    return erased(sinfo)
 
 
 def get_static_type(sinfo: StructInfo) -> Type:
@@ -148,8 +177,17 @@ def _static(sinfo: StructInfo) -> StructInfo:
             return sinfo
 
 
-def derive_call_ret_struct_info(func_sinfo: FuncStructInfo, call: Call) -> StructInfo:
-    """Struct info of ``call``, whose callee has ``func_sinfo``."""
+def derive_call_ret_struct_info(
+    func_sinfo: FuncStructInfo, call: Call, ctx: object = None
+) -> StructInfo:
+    """Struct info of ``call``, whose callee has ``func_sinfo``.
+
+    ``ctx``: the BlockBuilder, as in TVM; nothing is asked of it, for symbols are known by identity.
+    Raises OpError where the arguments do not fit.
+    """
+    if func_sinfo.params is None and call.sinfo_args:
+        infos = call.sinfo_args
+        return infos[0] if len(infos) == 1 else TupleStructInfo(infos)
     infos = [a.struct_info_ for a in call.args]
     known = [i for i in infos if i is not None]
     if len(known) != len(infos):

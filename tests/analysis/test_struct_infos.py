@@ -10,6 +10,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.errors import OpError
 from relax2xla.ir import (
     Call,
+    ExternFunc,
     FuncStructInfo,
     Function,
     FuncType,
@@ -29,6 +30,7 @@ from relax2xla.ir import (
 from relax2xla.ir import TensorStructInfo as T
 
 n, m, k = tir.Var("n"), tir.Var("m"), tir.Var("k")
+INFO = T((n, 4))
 
 
 @pytest.mark.parametrize(
@@ -98,3 +100,40 @@ def test_derive_call() -> None:
         Call(g, [x])
     assert analysis.well_formed(Function([x], x)) == analysis.well_formed(Function([x], x), False)
     assert op.sin(x).struct_info == x.struct_info
+
+
+def test_erase_with_maps() -> None:
+    """TVM's results."""
+    s, s2 = (Var(name, ShapeStructInfo(ndim=2)) for name in ("s", "s2"))
+    by_var = T(s, "float32")
+    rank = T(None, "float32", ndim=2)
+    f = FuncStructInfo([INFO], T((n, m), "float32"))
+    for info, symbols, values, expected in [
+        (TupleStructInfo([INFO, by_var]), None, None, TupleStructInfo([rank, rank])),
+        (INFO, {n: 3}, None, T((3, 4), "float32")),
+        (T((n, m), "float32"), {n: n}, None, rank),
+        (T((n + 1, 4)), {n: m * 2}, None, T((m * 2 + 1, 4))),
+        (by_var, {}, {s: s2}, T(s2, "float32")),
+        (by_var, {n: n, m: m}, {s: ShapeExpr([n, m])}, T((n, m), "float32")),
+        (by_var, None, {s: ShapeExpr([2, 3])}, T((2, 3), "float32")),
+        (by_var, {}, {}, rank),
+        (PrimStructInfo(value=n), {}, {}, PrimStructInfo("int64")),
+        (f, {}, {}, f),
+    ]:
+        assert analysis.erase_to_well_defined(info, symbols, values) == expected
+
+
+def test_derive_call_takes_a_context() -> None:
+    f = FuncStructInfo([T((m, 4))], T((m + 1, 4)))
+    x, bb = Var("x", T((n, 4))), BlockBuilder()
+    call = Call(Var("f", f), [x])
+    assert analysis.derive_call_ret_struct_info(f, call, bb) == T((n + 1, 4))
+    wrong = Call(Var("f", f), [x, x], struct_info=INFO)
+    with pytest.raises(ValueError, match="takes 1 arguments; got 2"):
+        analysis.derive_call_ret_struct_info(f, wrong, bb)
+    wrong = Call(Var("f", f), [Var("y", T((3, 5)))], struct_info=INFO)
+    with pytest.raises(ValueError, match="dimension 1 is 5, expected 4"):
+        analysis.derive_call_ret_struct_info(f, wrong, ctx=bb)
+    opaque = FuncStructInfo.opaque_func()
+    stated = Call(ExternFunc("f"), [x], sinfo_args=[INFO, INFO])
+    assert analysis.derive_call_ret_struct_info(opaque, stated, bb) == TupleStructInfo([INFO, INFO])

@@ -1,0 +1,55 @@
+"""Estimates of memory, and the analyses of loop-level functions that come later."""
+
+from __future__ import annotations
+
+import pytest
+
+from relax2xla import op, tir
+from relax2xla.analysis import (
+    estimate_memory_usage,
+    has_reshape_pattern,
+    suggest_layout_transforms,
+)
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import TVMError
+from relax2xla.ir import IRModule, TensorStructInfo, Var
+
+MIB = 2**20
+
+
+def test_a_chain_needs_two_tensors_at_once() -> None:
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((MIB // 4, 256)))  # 256 MiB
+    with bb.function("main", [x]):
+        y = x
+        for _ in range(8):
+            y = bb.emit(op.sin(y))
+            t = bb.emit((y, x))
+            y = bb.emit(t[0])
+        bb.emit_func_output(y)
+    text = estimate_memory_usage(bb.get())
+    assert text == estimate_memory_usage(bb.get()["main"])
+    assert "there are 8 constant-size memory allocation(s) with total size 2.0 GB" in text
+    assert "at most 0.5 GB are in use at once" in text
+    assert "reduces constant memory size to 25.0%" in text
+
+
+def test_sizes() -> None:
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((tir.Var("n"), 4)))
+    with bb.function("main", [x]):
+        y = bb.emit(op.zeros((2**30,), "int8"))
+        z = bb.emit(op.zeros((2**30,), "int4"))
+        bb.emit_func_output((bb.emit(op.sin(x)), y, z))
+    text = estimate_memory_usage(bb.get())
+    assert "total size 1.5 GB" in text
+    assert "1 tensor(s) have shapes that are known at run time only" in text
+    assert estimate_memory_usage(IRModule()) == ""
+
+
+def test_loop_level_functions_come_later() -> None:
+    func = tir.PrimFunc([], "pass")
+    with pytest.raises(TVMError, match="has_reshape_pattern: loop-level functions"):
+        has_reshape_pattern(func)
+    with pytest.raises(TVMError, match="suggest_layout_transforms: loop-level functions"):
+        suggest_layout_transforms(func, [])
+    with pytest.raises(TypeError, match=r"takes a tir\.PrimFunc; got int"):
+        has_reshape_pattern(1)  # type: ignore[arg-type]
