@@ -41,8 +41,9 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
-from relax2xla.ir.rewrite import children, post_order, rebuild
+from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
 from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
@@ -81,13 +82,24 @@ class _Legalizer:
         self.out: list[Binding] = []
         self.span: Span | None = None
         self.records: dict[Key, Record] = {}
+        self.kept_functions: set[Var] = set()
 
     # -- functions and sequences
+
+    def top(self, func: Function) -> Function:
+        """``func``, outermost, with a legal body."""
+        # Local functions that are only called become part of their callers.
+        values = list(post_order_deep(func))
+        if any(isinstance(v, Function) and v is not func for v in values):
+            used = (k for v in values for k in _operands(v))
+            self.kept_functions = {k for k in used if isinstance(k, Var)}
+        return self.function(func)
 
     def function(self, func: Function) -> Function:
         """``func`` with a legal body."""
         return func.replace(body=self.seq(func.body))
 
+    @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:
         """A sequence as blocks of rows, and its result."""
         outer = self.out, self.dataflow
@@ -120,9 +132,9 @@ class _Legalizer:
             else:
                 self.out.append(MatchCast(var, value, b.struct_info, b.span))
         elif isinstance(b, VarBinding) and isinstance(b.value, Function):
-            func = self.function(b.value)
-            self.local_functions[b.var] = func
-            self.out.append(VarBinding(var, func, b.span))
+            self.local_functions[b.var] = b.value
+            if b.var in self.kept_functions:
+                self.out.append(VarBinding(var, self.function(b.value), b.span))
         elif isinstance(b, VarBinding):
             leaf = self.value(b.value, var)
             if leaf is not var:
@@ -218,7 +230,7 @@ class _Legalizer:
             return self.bind(call, var)
         func = self.local_functions.get(call.op)
         if func is None and isinstance(call.op, Function):
-            func = self.function(call.op)
+            func = call.op
         if func is None:
             raise LegalizeError(
                 f"a call of {call.op!r} cannot be part of an XLA program; only operators, "
@@ -280,6 +292,7 @@ class _Legalizer:
                 f"{show(value.struct_info)}; please report this"
             )
 
+    @nests
     def _inline(self, seq: SeqExpr) -> Expr:
         for block in seq.blocks:
             for binding in block.bindings:
@@ -316,6 +329,16 @@ class _Legalizer:
         self.out, self.dataflow = outer
         blocks = [*seq.blocks, BindingBlock(bindings)] if bindings else seq.blocks
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _operands(node: Expr) -> Sequence[Expr]:
+    """What ``node`` uses otherwise than by calling it."""
+    if isinstance(node, Call):
+        return node.args
+    if isinstance(node, SeqExpr):
+        casts = [b.value for b in bindings_of(node) if not isinstance(b.value, Call)]
+        return [node.body, *casts]
+    return children(node)
 
 
 def _with_leaves(node: Expr, leaves: Sequence[Expr]) -> Expr:
@@ -382,7 +405,7 @@ def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
 
 def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = None) -> Function:
     """``func``, whose shapes are static, made of StableHLO rows only; see :class:`LegalizeOps`."""
-    return _Legalizer(custom or {}).function(func)
+    return _Legalizer(custom or {}).top(func)
 
 
 def legalize_module(
@@ -404,9 +427,9 @@ def legalize_module(
                 if dynamic and (is_symbolic(func) or held.get(gvar)):
                     func = name_dimensions(func)
                     with symbolic_dims():
-                        func = _Legalizer(custom or {}, True, kept).function(func)
+                        func = _Legalizer(custom or {}, True, kept).top(func)
                 else:
-                    func = _Legalizer(custom or {}, False, kept).function(func)
+                    func = _Legalizer(custom or {}, False, kept).top(func)
             except TVMError as e:
                 e.add_note(f"  in the function {gvar.name_hint}")
                 raise

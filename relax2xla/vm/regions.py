@@ -42,6 +42,7 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.base import Attrs
+from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import definable_vars, dims_equal, free_symbolic_vars
 from relax2xla.ir.rewrite import (
     Rewriter,
@@ -173,6 +174,7 @@ class Hosts:
             return Reason(f"the result is {show(func.body.body.struct_info)}", func.span)
         return reason
 
+    @nests
     def inside(self, root: Expr) -> Reason | None:
         """The first reason in a function, branch or sequence."""
         known = self._inside.get(id(root))

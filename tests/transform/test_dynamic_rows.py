@@ -13,7 +13,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op, tir
-from relax2xla.errors import LegalizeError
+from relax2xla.errors import LegalizeError, StableHLOParseError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.ir import TensorStructInfo, Var
 from relax2xla.ir.check import check_well_formed
@@ -238,3 +238,20 @@ def test_a_dimension_that_nothing_defines() -> None:
         builder.emit_func_output(op.ones((n,), "float32"))
     with pytest.raises(LegalizeError, match="no dimension of a parameter defines"):
         rx.to_stablehlo(builder.get())
+
+
+def test_casts_are_asserted() -> None:
+    n, m = tir.Var("n"), tir.Var("m")
+    x, y = (Var(str(v), TensorStructInfo((v,), "float32")) for v in (n, m))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x, y]):
+        four = builder.match_cast(x, TensorStructInfo((4,), "float32"))
+        same_size = builder.match_cast(y, TensorStructInfo((n,), "float32"))
+        builder.emit_func_output(op.add(four, same_size))
+    check_well_formed(LegalizeOps()(builder.get()))
+    assert str(rx.to_stablehlo(builder.get())).count("@shape_assertion") == 2
+    run = reread(builder.get())
+    same(run(np.ones(4, "f"), np.ones(4, "f")), np.full(4, 2, "f"))
+    for sizes in ((3, 3), (4, 3)):
+        with pytest.raises(StableHLOParseError, match="cannot be specialised"):
+            run(*(np.ones(s, "f") for s in sizes))
