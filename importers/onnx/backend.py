@@ -61,9 +61,14 @@ class Prepared(BackendRep):
         try:
             self._programs[()] = self._compiled(importer)
         except OpNotImplemented:
-            self._known = importer.needed_inputs()
-            if not self._known:
-                raise
+            importer = Importer(self._source)
+            importer.binding = False
+            try:
+                self._programs[()] = self._compiled(importer)
+            except OpNotImplemented:
+                self._known = importer.needed_inputs()
+                if not self._known:
+                    raise
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Results as numpy arrays, in a named tuple that also takes names as indices.
@@ -106,6 +111,7 @@ class Prepared(BackendRep):
             shapes = {n: np.shape(v) for n, v in given.items() if n not in self._known}
             importer = Importer(self._source, shapes=shapes)
             importer.known = values
+            importer.binding = False
             try:
                 made = self._compiled(importer)
             except OpNotImplemented:

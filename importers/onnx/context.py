@@ -14,7 +14,15 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.evaluate import constant_value
-from relax2xla.importers.onnx.values import Array, NeedsValue, dtype_of, info_of, scalar
+from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, pinned, vector
+from relax2xla.importers.onnx.values import (
+    Array,
+    NeedsValue,
+    dtype_of,
+    info_of,
+    integers,
+    scalar,
+)
 from relax2xla.ir import Constant, Expr, Op, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -46,7 +54,8 @@ class Context:
     ``op``: its operator, ``opset``: the version of its domain, ``wanted``: for each output that the
     node lists whether it has a name (an unnamed one need not be computed), ``subgraph``: converts
     the body of a branch where the builder stands, ``loops``: what was learnt of the model's loops,
-    ``mark``: gives what forgets the gaps found since, ``label``: the node's name.
+    ``mark``: gives what forgets the gaps found since, ``label``: the node's name,
+    ``binds``: whether values can be read on the host here.
     """
 
     def __init__(
@@ -59,6 +68,7 @@ class Context:
         loops: LoopMemory,
         mark: Callable[[], Callable[[], None]],
         label: str,
+        binds: bool = True,
     ) -> None:
         self.builder = builder
         self.op = op
@@ -68,6 +78,7 @@ class Context:
         self.loops = loops
         self.mark = mark
         self.label = label
+        self.binds = binds
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""
@@ -83,6 +94,34 @@ class Context:
         if found is None:
             raise NeedsValue(x, what)
         return found
+
+    def sizes(self, x: Expr, what: str) -> list[Dim]:
+        """The integers in ``x``, which are not negative; symbolic where computed at run time."""
+        return self._integers(x, what, bound_sizes)
+
+    def integers(self, x: Expr, what: str) -> list[Dim]:
+        """The integers in ``x``; symbolic where they are computed at run time."""
+        return self._integers(x, what, bound_integers)
+
+    def _integers(
+        self, x: Expr, what: str, bind: Callable[[BlockBuilder, Expr, str], list[Dim]]
+    ) -> list[Dim]:
+        found = constant_value(self.builder, x)
+        if found is not None:
+            return found.reshape(-1).tolist()
+        if not self.binds:
+            raise NeedsValue(x, what)
+        return bind(self.builder, x, what)
+
+    def vector(self, dims: Iterable[Any] | Expr) -> Expr:
+        """Integers and dimensions, or a scalar or vector of integers, as an int64 vector."""
+        if isinstance(dims, Expr):
+            return vector(self.builder, dims)
+        return self.emit(integers(dims).expr)
+
+    def pinned(self, x: Expr, dims: Sequence[Dim | None]) -> Expr:
+        """``x`` with these dimensions, None for those that are read off the value."""
+        return pinned(self.builder, x, dims)
 
     def cast(self, x: Expr, dtype: str) -> Expr:
         """``x`` in another dtype."""

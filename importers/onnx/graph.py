@@ -26,9 +26,11 @@ from relax2xla.importers.onnx.functions import (
     schema_of,
     where,
 )
-from relax2xla.importers.onnx.registry import INTS, KNOWN, LEGACY, Converter, custom, find
+from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
+from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of
 from relax2xla.importers.onnx.values import Host, NeedsValue
 from relax2xla.ir import Constant, Expr, Span, Tuple, TupleStructInfo, Var
+from relax2xla.tir import Dim
 
 Value = Expr | Host
 DEPTH_LIMIT = 64
@@ -56,6 +58,18 @@ class Frame:
         self.scope = scope or {}
         self.prefix = prefix
         self.produced: set[str] = set()
+        # Whether values at run time can be bound here, and those that have been.
+        self.binds = outer is None or outer.binds
+        self.bound: dict[tuple[Expr, bool], list[Dim]] = {}
+
+    def integers(self, x: Expr, sizes: bool, bind: Callable[[], list[Dim]]) -> list[Dim]:
+        """The symbolic integers of ``x``, bound where the builder stands unless they are known."""
+        frame: Frame | None = self
+        while frame is not None:
+            if (x, sizes) in frame.bound:
+                return frame.bound[x, sizes]
+            frame = frame.outer
+        return self.bound.setdefault((x, sizes), bind())
 
     def read(self, name: str) -> Value:
         """The value of a name. ``Missing`` where a gap is in its place."""
@@ -87,13 +101,17 @@ class Frame:
 
 
 class Interpreter:
-    """Converts nodes with one builder; ``gaps`` collects what converters refuse."""
+    """Converts nodes with one builder; ``gaps`` collects what converters refuse.
+
+    ``binding``: whether integers that are computed at run time are bound to symbolic ones.
+    """
 
     def __init__(self, builder: BlockBuilder, functions: Functions, directory: Path | None) -> None:
         self.builder = builder
         self.functions = functions
         self.directory = directory
         self.gaps = Gaps("ONNX model")
+        self.binding = True
         # Values at run time that converters had to know.
         self.needed: list[Expr] = []
         self.budget = Budget()
@@ -235,6 +253,7 @@ class Interpreter:
         forms = [(i.form, i.name) for i in converter.inputs]
         opset = frame.opsets.get(converter.domain, 1)
         args: list[Any] = []
+        late: Expr | None = None
         for at, v in enumerate(inputs):
             form, name = forms[at] if at < len(forms) else (None, "")
             if v is None or form is None:
@@ -243,12 +262,13 @@ class Interpreter:
             if not isinstance(v, Host):
                 found = constant_value(self.builder, v)
                 if found is None:
-                    raise NeedsValue(v, f"the input {name}")
+                    args.append(self.late(v, form, frame, f"the input {name}"))
+                    late = late or v
+                    continue
                 v = Host(found)
             if form == KNOWN and v.symbolic:
                 raise NeedsValue(v.expr, f"the input {name}")
             args.append(v.known() if form == KNOWN else v.known().reshape(-1).tolist())
-            assert form in (KNOWN, INTS)
         while not converter.variadic and args and args[-1] is None:
             args.pop()
         wanted = [bool(o) for o in node.output]
@@ -261,8 +281,26 @@ class Interpreter:
             self.loops,
             self.mark,
             label,
+            self.binding and frame.binds,
         )
-        return converter.function(ctx, *args, **values)
+        try:
+            return converter.function(ctx, *args, **values)
+        except Unsupported as e:
+            if late is None or isinstance(e, NeedsValue):
+                raise
+            # What the converter does not take is a number that depends on the value.
+            raise NeedsValue(late, "an input that says a shape or position") from e
+
+    def late(self, v: Expr, form: str, frame: Frame, what: str) -> Any:
+        """An input that is computed at run time, as symbolic integers or as it is."""
+        if form == KNOWN or not (self.binding and frame.binds):
+            raise NeedsValue(v, what)
+        if form == LAZY:
+            count_of(v, what)
+            return v
+        sizes = form == SIZES
+        bind = bound_sizes if sizes else bound_integers
+        return frame.integers(v, sizes, lambda: bind(self.builder, v, what))
 
     def bound(self, node: NodeProto, result: Any) -> list[Value | None]:
         """A converter's result, bound to variables, one for each output of the node."""
@@ -316,6 +354,7 @@ class Interpreter:
         defaults = {a.name: a for a in function.attribute_proto}
         opsets = {**frame.opsets, **opsets_of(function.opset_import)}
         inner = Frame(opsets, scope={**defaults, **given}, prefix=f"{label}/")
+        inner.binds, inner.bound = frame.binds, frame.bound
         if len(inputs) > len(function.input):
             raise FileFormatError(
                 f"{label!r} calls {function.name} with {len(inputs)} inputs; it has "
@@ -339,6 +378,8 @@ class Interpreter:
     def subgraph(self, graph: GraphProto, frame: Frame, inputs: Sequence[Expr]) -> list[Expr]:
         """Convert the body of a branch: it sees the values around it (``get_output_expr``)."""
         inner = Frame(frame.opsets, frame, frame.scope, frame.prefix)
+        # A loop becomes an operation of XLA, in which nothing can be read on the host.
+        inner.binds = frame.binds and not inputs
         for name, host in self.initializers(graph).items():
             inner.write(name, host)
         names = [i.name for i in graph.input if i.name not in inner.values]

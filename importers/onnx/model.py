@@ -131,12 +131,14 @@ def _opsets(proto: ModelProto, opset: int | None) -> dict[str, int]:
 class Importer:
     """One import.
 
-    ``keep``: parameters stay inputs; ``sanitize``: names become identifiers; ``known``: values of
-    inputs that are constants of this import.
+    ``keep``: parameters stay inputs; ``sanitize``: names become identifiers; ``binding``: integers
+    that are computed at run time may say shapes; ``known``: values of inputs that are constants of
+    this import.
     """
 
     keep = False
     sanitize = True
+    binding = True
     known: Mapping[str, Array] = {}
 
     def __init__(
@@ -159,6 +161,7 @@ class Importer:
 
     def run(self) -> IRModule:
         """The module."""
+        self.interpreter.binding = self.binding
         graph = self.proto.graph
         weights = self.interpreter.initializers(graph)
         self.check_user_inputs({i.name for i in graph.input})

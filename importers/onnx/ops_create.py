@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context, fold_dim
-from relax2xla.importers.onnx.registry import Ints, Known, onnx_op
+from relax2xla.importers.onnx.registry import Ints, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
     Array,
     Host,
+    axis_of,
     dims_of,
     dtype_of,
     integers,
@@ -56,7 +58,7 @@ def constant(
 
 
 @onnx_op("ConstantOfShape", since=9)
-def constant_of_shape(ctx: Context, input: Ints, *, value: Array | None = None) -> Expr:
+def constant_of_shape(ctx: Context, input: Sizes, *, value: Array | None = None) -> Expr:
     fill = np.zeros((), np.float32) if value is None else value.reshape(())
     return R.full(input, Constant(fill), str(fill.dtype))
 
@@ -80,17 +82,41 @@ def size(ctx: Context, data: Expr) -> Host:
 
 
 @onnx_op("Range", since=11)
-def range_(ctx: Context, start: Ints, limit: Ints, delta: Ints, *, stash_type: int = 1) -> Expr:
+def range_(ctx: Context, start: Lazy, limit: Lazy, delta: Lazy, *, stash_type: int = 1) -> Expr:
     """Of symbolic integers; a range of numbers is folded, unless it is large.
 
-    ``stash_type`` is the precision of sums in half precision; folding multiplies.
+    ``stash_type`` is the precision of sums in half precision; values are products here.
     """
+    if isinstance(start, Expr) or isinstance(limit, Expr) or isinstance(delta, Expr):
+        return _range_at_run_time(ctx, start, limit, delta)
     first, last, step = (tir.as_dim(v[0]) for v in (start, limit, delta))
     if any(isinstance(v, float) for v in (first, last, step)):
         raise Unsupported("a range of so many floating-point numbers")
     if not isinstance(step, int) or step == 0:
         raise Unsupported(f"a range with the step {step}")
     return R.arange(first, last, step, "int64")
+
+
+def _range_at_run_time(ctx: Context, *ends: Sequence[Any] | Expr) -> Expr:
+    dtype = next(dtype_of(e) for e in ends if isinstance(e, Expr))
+    start, limit, step = (
+        ctx.emit(R.reshape(e, ()))
+        if isinstance(e, Expr)
+        else ctx.cast(R.reshape(ctx.vector(e), ()), dtype)
+        if any(isinstance(v, tir.PrimExpr) for v in e)
+        else scalar(e[0], dtype)
+        for e in ends
+    )
+    wide = "float64" if is_float(dtype) else "int64"
+    last = R.subtract(ctx.cast(limit, wide), ctx.cast(start, wide))
+    if is_float(dtype):
+        count = R.astype(R.ceil(R.divide(last, ctx.cast(step, wide))), "int64")
+    else:
+        # Rounded up, whatever the signs.
+        count = R.negative(R.floor_divide(R.negative(last), ctx.cast(step, wide)))
+    (n,) = ctx.sizes(ctx.emit(R.maximum(count, scalar(0, "int64"))), "the length of a range")
+    index = R.astype(R.arange(0, n, 1, "int64"), dtype)
+    return R.add(start, R.multiply(index, step))
 
 
 @onnx_op("EyeLike", since=9)
@@ -101,19 +127,23 @@ def eye_like(ctx: Context, input: Expr, *, dtype: int | None = None, k: int = 0)
 
 
 @onnx_op("Trilu", since=14)
-def trilu(ctx: Context, input: Expr, k: Known | None = None, *, upper: int = 1) -> Expr:
-    offset = 0 if k is None else int(k.reshape(()))
+def trilu(ctx: Context, input: Expr, k: Ints | None = None, *, upper: int = 1) -> Expr:
+    offset = 0 if k is None else tir.as_dim(k[0])
     return R.triu(input, offset) if upper else R.tril(input, offset)
 
 
 @onnx_op("OneHot", since=9)
-def one_hot(ctx: Context, indices: Expr, depth: Known, values: Expr, *, axis: int = -1) -> Expr:
+def one_hot(ctx: Context, indices: Expr, depth: Sizes, values: Expr, *, axis: int = -1) -> Expr:
     """Negative indices count from the end; what is out of range has no hot entry."""
-    count = int(depth.reshape(()))
+    count = tir.as_dim(int(depth[0]) if isinstance(depth[0], float) else depth[0])
     index = R.astype(indices, "int64") if is_float(dtype_of(indices)) else indices
     index = ctx.wrap(index, count)
     pair = [_entry(values, i) for i in (0, 1)]
     hot = R.one_hot(index, tir.const(1, "int8"), tir.const(0, "int8"), count, axis)
+    if not isinstance(count, int):
+        dims = list(dims_of(indices))
+        dims.insert(axis_of(axis, len(dims) + 1), count)
+        hot = ctx.pinned(hot, dims)
     return R.where(R.astype(hot, "bool"), pair[1], pair[0])
 
 

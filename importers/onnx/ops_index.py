@@ -3,13 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.importers.onnx.context import Context, choice
-from relax2xla.importers.onnx.registry import Known, onnx_op
-from relax2xla.importers.onnx.values import axis_of, dims_of, ndim_of
+from relax2xla.dtypes import limits
+from relax2xla.importers.onnx.context import Context, choice, known
+from relax2xla.importers.onnx.registry import onnx_op
+from relax2xla.importers.onnx.values import (
+    NeedsValue,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    product,
+    scalar,
+)
 from relax2xla.ir import Constant, Expr, ShapeExpr
+from relax2xla.tir import Dim
 
 
 @onnx_op("Gather")
@@ -60,13 +72,84 @@ def scatter_nd(
 
 
 @onnx_op("Compress", since=9)
-def compress(ctx: Context, input: Expr, condition: Known, *, axis: int | None = None) -> Expr:
-    """The condition says the size of the result, so it must be known."""
-    kept = np.flatnonzero(condition)
+def compress(ctx: Context, input: Expr, condition: Expr, *, axis: int | None = None) -> Expr:
+    """The condition says the size of the result: unless it is known, the host looks at it."""
+    flags = known(condition)
+    if flags is None:
+        kept = R.squeeze(_found(ctx, condition, 1), [0])
+    else:
+        kept = Constant(np.flatnonzero(flags).astype(np.int64))
     if axis is None:
-        flat = R.flatten(input)
-        return R.take(flat, Constant(kept.astype(np.int64)), 0)
-    return R.take(input, Constant(kept.astype(np.int64)), axis_of(axis, ndim_of(input)))
+        return R.take(R.flatten(input), kept, 0)
+    return R.take(input, kept, axis_of(axis, ndim_of(input)))
+
+
+# -- what is found in the values: the host says how much it is -------------------------------------
+def _found(ctx: Context, x: Expr, rank: int) -> Expr:
+    """``R.nonzero`` with the number of what it found as a symbolic dimension."""
+    if not ctx.binds:
+        raise NeedsValue(x, "a tensor whose values say the size of a result")
+    return ctx.pinned(R.nonzero(x), [rank, None])
+
+
+@onnx_op("NonZero", since=9)
+def nonzero(ctx: Context, X: Expr) -> Expr:
+    """Of a scalar (0, n), as numpy's."""
+    rank = ndim_of(X)
+    made = _found(ctx, X, max(rank, 1))
+    return made if rank else R.zeros(ShapeExpr((0, dims_of(made)[1])), "int64")
+
+
+@onnx_op("Unique", since=11)
+def unique(ctx: Context, X: Expr, *, axis: int | None = None, sorted: int = 1) -> list[Expr]:
+    """Values, where each was first, which of them each element is, how often each occurs."""
+    if not ctx.binds:
+        raise NeedsValue(X, "a tensor whose values say the size of a result")
+    dims = dims_of(X)
+    at = None if axis is None else axis_of(axis, len(dims))
+    made = ctx.emit(R.unique(X, bool(sorted), True, True, True, at))
+    size: Sequence[Dim | None] = [None] if at is None else [*dims[:at], None, *dims[at + 1 :]]
+    values = ctx.pinned(made[0], size)
+    count = dims_of(values)[0 if at is None else at]
+    total = product(dims) if at is None else dims[at]
+    sizes = [count, total, count]
+    return [values, *(ctx.pinned(made[i + 1], [n]) for i, n in enumerate(sizes))]
+
+
+@onnx_op("NonMaxSuppression", since=10)
+def non_max_suppression(
+    ctx: Context,
+    boxes: Expr,
+    scores: Expr,
+    max_output_boxes_per_class: Expr | None = None,
+    iou_threshold: Expr | None = None,
+    score_threshold: Expr | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Expr:
+    """Rows of batch, class and box. How many there are is read on the host."""
+    if not ctx.binds:
+        raise NeedsValue(boxes, "a tensor whose values say the size of a result")
+    if max_output_boxes_per_class is None:
+        return R.zeros((0, 3), "int64")
+    dtype = dtype_of(boxes)
+    a, b, c, d = (ctx.emit(R.strided_slice(boxes, [2], [i], [i + 1])) for i in range(4))
+    if choice(center_point_box, (0, 1), "center_point_box"):
+        half = scalar(0.5, dtype)
+        w, h = ctx.emit(R.multiply(c, half)), ctx.emit(R.multiply(d, half))
+        corners = [R.subtract(b, h), R.subtract(a, w), R.add(b, h), R.add(a, w)]
+    else:
+        # Any two opposite corners may be given.
+        corners = [R.minimum(a, c), R.minimum(b, d), R.maximum(a, c), R.maximum(b, d)]
+    low = scalar(0, dtype) if iou_threshold is None else iou_threshold
+    least = scalar(limits(dtype)[0], dtype) if score_threshold is None else score_threshold
+    limit = ctx.cast(max_output_boxes_per_class, "int64")
+    made = ctx.emit(
+        R.vision.all_class_non_max_suppression(R.concat(corners, 2), scores, limit, low, least)
+    )
+    (count,) = ctx.sizes(ctx.emit(made[1]), "the number of boxes")
+    rows = R.strided_slice(made[0], [0], [0], [count])
+    return ctx.pinned(rows, [count, 3])
 
 
 @onnx_op("ReverseSequence", since=10)

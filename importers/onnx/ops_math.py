@@ -15,7 +15,7 @@ from relax2xla.dtypes import dtype_info, is_float, is_integer, is_kind, limits
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context, choice, known_number, row
-from relax2xla.importers.onnx.registry import as_int, onnx_op
+from relax2xla.importers.onnx.registry import Ints, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -509,19 +509,24 @@ def einsum(ctx: Context, *Inputs: Expr, equation: str) -> Expr:
 
 # -- running totals ------------------------------------------------------------------------------
 def _running(
-    scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Expr, exclusive: int, reverse: int
+    scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Ints, exclusive: int, reverse: int
 ) -> Expr:
-    at = axis_of(as_int(ctx.value(axis, "the axis"), "the axis"), ndim_of(x))
+    if len(axis) != 1:
+        raise ValueError(f"{len(axis)} axes")
+    at = tir.as_dim(axis[0])
+    if isinstance(at, int):
+        at = axis_of(at, ndim_of(x))
     turned = R.flip(x, at) if reverse else x
     made = scan(turned, at, exclusive=bool(exclusive))
-    return R.flip(made, at) if reverse else made
+    made = R.flip(made, at) if reverse else made
+    return made if isinstance(at, int) else ctx.pinned(made, dims_of(x))
 
 
 @onnx_op("CumSum", since=11)
-def cumsum(ctx: Context, x: Expr, axis: Expr, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+def cumsum(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
     return _running(R.cumsum, ctx, x, axis, exclusive, reverse)
 
 
 @onnx_op("CumProd", since=26)
-def cumprod(ctx: Context, x: Expr, axis: Expr, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+def cumprod(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
     return _running(R.cumprod, ctx, x, axis, exclusive, reverse)

@@ -20,7 +20,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice, fold_dim
 from relax2xla.importers.onnx.ops_microsoft import DOMAIN
 from relax2xla.importers.onnx.ops_microsoft_quant import projected
-from relax2xla.importers.onnx.registry import Ints, onnx_op
+from relax2xla.importers.onnx.registry import Sizes, onnx_op
 from relax2xla.importers.onnx.values import dims_of, dtype_of, ndim_of, scalar, static
 from relax2xla.ir import Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -406,7 +406,7 @@ def group_query_attention(
     past_key: Expr | None,
     past_value: Expr | None,
     seqlens_k: Expr,
-    total_sequence_length: Ints,
+    total_sequence_length: Sizes,
     cos_cache: Expr | None = None,
     sin_cache: Expr | None = None,
     position_ids: Expr | None = None,

@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.dtypes import is_float, limits
+from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context
-from relax2xla.importers.onnx.registry import Ints, Known, as_int, onnx_op
+from relax2xla.importers.onnx.registry import Lazy, Sizes, onnx_op
+from relax2xla.importers.onnx.runtime import count_of
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -25,6 +28,7 @@ from relax2xla.importers.onnx.values import (
     statics,
 )
 from relax2xla.ir import Expr
+from relax2xla.tir import Dim
 
 Reduce = Callable[[Expr, Sequence[int] | None, bool], Expr]
 
@@ -38,7 +42,7 @@ def _extreme(reduce: Reduce, pick: Callable[[tuple[Any, Any]], Any]) -> Reduce:
             return R.astype(reduce(R.astype(x, "uint8"), axes, keep), "bool")
         dims = dims_of(x)
         over = range(len(dims)) if axes is None else axes
-        if any(dims[a] == 0 for a in over):
+        if any(isinstance(a, int) and dims[a] == 0 for a in over):
             low, high = (-math.inf, math.inf) if is_float(dtype) else limits(dtype)
             kept = [1 if i in over else d for i, d in enumerate(dims) if keep or i not in over]
             return R.full(kept, scalar(pick((high, low)), dtype), dtype)
@@ -88,9 +92,14 @@ def _sqrt(x: Expr) -> Expr:
 
 # Each of these, applied to one element at a time, is what is left of it without axes.
 def _reduced(
-    ctx: Context, rule: Reduce, x: Expr, axes: Sequence[Any] | None, keepdims: int, noop: int
+    ctx: Context, name: str, x: Expr, axes: Sequence[Any] | Expr | None, keepdims: int, noop: int
 ) -> Expr:
+    rule = _REDUCTIONS[name]
     ndim = ndim_of(x)
+    if isinstance(axes, Expr) and count_of(axes, "the axes"):
+        return _reduced_late(ctx, name, x, axes, bool(keepdims))
+    if isinstance(axes, Expr):
+        axes = None
     if not axes:
         if noop:
             # Over a new axis of size one.
@@ -99,25 +108,52 @@ def _reduced(
     return rule(x, [axis_of(a, ndim) for a in statics(axes, "an axis")], bool(keepdims))
 
 
-def _register(name: str, rule: Reduce) -> None:
+# Where reducing one axis after the other is not the same rule for each: the first, the others, and
+# what is done last.
+_STEPS: dict[str, tuple[str, str, Callable[[Expr], Expr]]] = {
+    "ReduceSumSquare": ("ReduceSumSquare", "ReduceSum", lambda x: x),
+    "ReduceLogSum": ("ReduceSum", "ReduceSum", lambda x: R.log(x)),
+    "ReduceL2": ("ReduceSumSquare", "ReduceSum", _sqrt),
+}
+
+
+def _reduced_late(ctx: Context, name: str, x: Expr, axes: Expr, keep: bool) -> Expr:
+    """Over axes that are computed at run time, one after the other."""
+    ndim = ndim_of(x)
+    gone = late.axes_in_order(ctx, axes, ndim)
+    first, then, last = _STEPS.get(name, (name, name, lambda x: x))
+    if len(gone) == 1:
+        first, last = name, lambda x: x
+    rules = [first, *[then] * (len(gone) - 1)]
+    made = x
+    for a, step in zip(gone, rules, strict=True):
+        rule: Any = _REDUCTIONS[step]
+        made = ctx.pinned(rule(made, [a], True), [None] * ndim)
+    made = last(made)
+    for a in [] if keep else reversed(gone):
+        made = ctx.pinned(R.squeeze(made, [a]), [None] * (ndim_of(made) - 1))
+    return made
+
+
+def _register(name: str) -> None:
     @onnx_op(name)
     def _(ctx: Context, data: Expr, *, axes: list[int] | None = None, keepdims: int = 1) -> Expr:
-        return _reduced(ctx, rule, data, axes, keepdims, 0)
+        return _reduced(ctx, name, data, axes, keepdims, 0)
 
     @onnx_op(name, since=13 if name == "ReduceSum" else 18)
     def _(
         ctx: Context,
         data: Expr,
-        axes: Ints | None = None,
+        axes: Lazy | None = None,
         *,
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Expr:
-        return _reduced(ctx, rule, data, axes, keepdims, noop_with_empty_axes)
+        return _reduced(ctx, name, data, axes, keepdims, noop_with_empty_axes)
 
 
-for _name, _rule in _REDUCTIONS.items():
-    _register(_name, _rule)
+for _name in _REDUCTIONS:
+    _register(_name)
 
 
 def _position(pick: Callable[..., Expr], x: Expr, axis: int, keepdims: int, last: int) -> Expr:
@@ -145,26 +181,36 @@ def argmin(
 
 
 @onnx_op("TopK")
-def topk_attribute(ctx: Context, X: Expr, *, k: int, axis: int = -1) -> Expr:
-    return _topk(X, k, axis, 1)
+def topk_attribute(ctx: Context, X: Expr, *, k: int, axis: int = -1) -> Any:
+    return _topk(ctx, X, k, axis, 1)
 
 
 @onnx_op("TopK", since=10)
-def topk_input(ctx: Context, X: Expr, K: Known, *, axis: int = -1) -> Expr:
-    return _topk(X, as_int(K, "K"), axis, 1)
+def topk_input(ctx: Context, X: Expr, K: Sizes, *, axis: int = -1) -> Any:
+    return _topk(ctx, X, _one(K), axis, 1)
 
 
 @onnx_op("TopK", since=11)
 def topk(
-    ctx: Context, X: Expr, K: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> Expr:
+    ctx: Context, X: Expr, K: Sizes, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> Any:
     """Sorted even where the node leaves the order open."""
-    return _topk(X, as_int(K, "K"), axis, largest)
+    return _topk(ctx, X, _one(K), axis, largest)
 
 
-def _topk(x: Expr, k: int, axis: int, largest: int) -> Expr:
+def _one(k: Sequence[Dim]) -> Dim:
+    if len(k) != 1:
+        raise ValueError(f"K has {len(k)} values; it must have one")
+    return tir.as_dim(k[0])
+
+
+def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
+    if not isinstance(k, int):
+        made = ctx.emit(R.topk(x, k, at, "both", bool(largest), "int64"))
+        dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
+        return [ctx.pinned(made[i], dims) for i in (0, 1)]
     if k < 1 or (isinstance(size, int) and k > size):
         raise ValueError(f"k={k} of {size} values")
     return R.topk(x, k, at, "both", bool(largest), "int64")

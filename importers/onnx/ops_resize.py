@@ -16,11 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.dtypes import is_float, numpy_dtype
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice
-from relax2xla.importers.onnx.registry import Ints, Known, onnx_op
+from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, scalar, static, statics
 from relax2xla.ir import Constant, Expr
+from relax2xla.tir import Dim
 
 Floats = npt.NDArray[np.float64]
 
@@ -227,6 +231,39 @@ def _by_sizes(
     }
 
 
+# Names of R.image.resize2d.
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
+_SAME = {"half_pixel_symmetric": "half_pixel"}
+
+
+def _late(ctx: Context, x: Expr, dims: Sequence[Dim], style: Style) -> Expr:
+    """Height and width of images to sizes that are computed at run time."""
+    if len(dims) != 4:
+        raise Unsupported(f"sizes computed at run time for a tensor of rank {len(dims)}")
+    if style.antialias:
+        raise Unsupported("antialias with sizes computed at run time")
+    how = choice(
+        _SAME.get(style.coordinates, style.coordinates),
+        ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+        "coordinate_transformation_mode",
+    )
+    dtype = dtype_of(x)
+    mixes = style.mode != "nearest" and not is_float(dtype)
+    made = R.image.resize2d(
+        R.astype(x, "float32") if mixes else x,
+        list(dims[2:]),
+        layout="NCHW",
+        method=_METHODS[choice(style.mode, _METHODS, "mode")],
+        coordinate_transformation_mode=how,
+        rounding_method=style.nearest if style.mode == "nearest" else "",
+        cubic_alpha=style.alpha,
+        cubic_exclude=int(style.exclude_outside),
+    )
+    # The check at run time says so where the batch or the channels were to change, too.
+    made = ctx.pinned(made, dims)
+    return R.astype(made, dtype) if mixes else made
+
+
 # -- Upsample ------------------------------------------------------------------------------------
 _OLD = ("asymmetric", "floor")
 
@@ -252,7 +289,10 @@ def upsample_attribute(
 
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
-def upsample(ctx: Context, X: Expr, scales: Known, *, mode: str = "nearest") -> Expr:
+def upsample(ctx: Context, X: Expr, scales: Lazy, *, mode: str = "nearest") -> Expr:
+    if isinstance(scales, Expr):
+        style = Style("linear" if mode == "bilinear" else mode, *_OLD)
+        return _late(ctx, X, late.scaled(ctx, X, scales), style)
     return _old(ctx, X, [float(s) for s in scales], mode)
 
 
@@ -262,8 +302,8 @@ def resize(
     ctx: Context,
     X: Expr,
     roi: Known | None = None,
-    scales: Known | None = None,
-    sizes: Ints | None = None,
+    scales: Lazy | None = None,
+    sizes: Sizes | None = None,
     *,
     antialias: int = 0,
     axes: list[int] | None = None,
@@ -277,9 +317,29 @@ def resize(
 ) -> Expr:
     ndim = len(dims_of(X))
     where = list(range(ndim)) if axes is None else [axis_of(a, ndim) for a in axes]
+    style = Style(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(exclude_outside),
+        bool(antialias),
+        extrapolation_value,
+    )
+    made: dict[int, Axis] = {}
+    if isinstance(scales, Expr):
+        sizes = late.scaled(ctx, X, scales)
+    if sizes is not None and any(isinstance(tir.as_dim(s), tir.PrimExpr) for s in sizes):
+        choice(keep_aspect_ratio_policy, ("stretch",), "keep_aspect_ratio_policy")
+        if where != sorted(where):
+            raise Unsupported(f"sizes computed at run time for the axes {where}")
+        full = list(dims_of(X))
+        for a, s in zip(where, sizes, strict=True):
+            full[a] = tir.as_dim(s)
+        return _late(ctx, X, full, style)
     if sizes is not None and len(sizes):
         made = _by_sizes(X, sizes, where, keep_aspect_ratio_policy)
-    elif scales is not None and scales.size:
+    elif scales is not None and not isinstance(scales, Expr) and len(scales):
         made = _by_scales(X, [float(s) for s in scales], where)
     else:
         raise ValueError("it has neither scales nor sizes")
@@ -293,13 +353,4 @@ def resize(
             for i, a in enumerate(where)
             for found in [made.get(a, Axis(sizes_of[a], sizes_of[a], 1.0))]
         }
-    style = Style(
-        mode,
-        coordinate_transformation_mode,
-        nearest_mode,
-        cubic_coeff_a,
-        bool(exclude_outside),
-        bool(antialias),
-        extrapolation_value,
-    )
     return _resized(ctx, X, made, style)

@@ -12,8 +12,9 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
+from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice, fold_dim, known_number
-from relax2xla.importers.onnx.registry import Ints, Known, as_int, onnx_op
+from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, as_int, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -40,8 +41,10 @@ def reshape_attribute(ctx: Context, data: Expr, *, shape: list[int]) -> Expr:
 
 
 @onnx_op("Reshape", since=5)
-def reshape(ctx: Context, data: Expr, shape: Ints, *, allowzero: int = 0) -> Expr:
+def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Expr:
     """0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
+    if isinstance(shape, Expr):
+        return late.reshape(ctx, data, shape, bool(allowzero))
     wanted = [tir.as_dim(d) for d in shape]
     if not allowzero:
         dims = info_of(data).dims
@@ -79,7 +82,9 @@ def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None
 
 
 @onnx_op("Squeeze", since=13)
-def squeeze(ctx: Context, data: Expr, axes: Ints | None = None) -> Expr:
+def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
+    if isinstance(axes, Expr):
+        return late.squeeze(ctx, data, axes)
     return R.squeeze(data, None if axes is None else statics(axes, "an axis"))
 
 
@@ -89,7 +94,9 @@ def unsqueeze_attribute(ctx: Context, data: Expr, *, axes: list[int]) -> Expr:
 
 
 @onnx_op("Unsqueeze", since=13)
-def unsqueeze(ctx: Context, data: Expr, axes: Ints) -> Expr:
+def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
+    if isinstance(axes, Expr):
+        return late.unsqueeze(ctx, data, axes)
     wanted = statics(axes, "an axis")
     rank = ndim_of(data) + len(wanted)
     return R.expand_dims(data, sorted(axis_of(a, rank) for a in wanted))
@@ -101,8 +108,10 @@ def transpose(ctx: Context, data: Expr, *, perm: list[int] | None = None) -> Exp
 
 
 @onnx_op("Expand", since=8)
-def expand(ctx: Context, input: Expr, shape: Ints) -> Expr:
+def expand(ctx: Context, input: Expr, shape: Lazy) -> Expr:
     """Broadcast both ways: an axis of ``input`` that is larger than in ``shape`` stays."""
+    if isinstance(shape, Expr):
+        return late.expand(ctx, input, shape)
     dims = dims_of(input)
     wanted = [tir.as_dim(d) for d in shape]
     rank = max(len(dims), len(wanted))
@@ -122,7 +131,7 @@ def tile_axis(ctx: Context, input: Expr, tiles: Known, axis: Known) -> Expr:
 
 
 @onnx_op("Tile", since=6)
-def tile(ctx: Context, input: Expr, repeats: Ints) -> Expr:
+def tile(ctx: Context, input: Expr, repeats: Sizes) -> Expr:
     times = [tir.as_dim(r) for r in repeats]
     known = [r for r in times if isinstance(r, int)]
     if len(known) == len(times):
@@ -162,7 +171,17 @@ def _parts(ctx: Context, x: Expr, axis: int, lengths: Sequence[Dim]) -> Any:
     for length in lengths[:-1]:
         total = fold_dim(total + length)
         cuts.append(total)
-    return R.split(x, cuts, axis_of(axis, ndim_of(x)))
+    at = axis_of(axis, ndim_of(x))
+    made = R.split(x, cuts, at)
+    if all(isinstance(length, int) for length in lengths):
+        return made
+    # With the sizes as they are given, instead of what they come to where they do not fit.
+    parts = ctx.emit(made)
+    dims = dims_of(x)
+    return [
+        ctx.pinned(parts[i], [*dims[:at], length, *dims[at + 1 :]])
+        for i, length in enumerate(lengths)
+    ]
 
 
 @onnx_op("Split")
@@ -173,7 +192,7 @@ def split_lengths(
 
 
 @onnx_op("Split", since=13)
-def split_input(ctx: Context, input: Expr, split: Ints | None = None, *, axis: int = 0) -> Any:
+def split_input(ctx: Context, input: Expr, split: Sizes | None = None, *, axis: int = 0) -> Any:
     if split is not None:
         return _parts(ctx, input, axis, [tir.as_dim(s) for s in split])
     count = len(ctx.wanted)
@@ -187,7 +206,7 @@ def split_input(ctx: Context, input: Expr, split: Ints | None = None, *, axis: i
 def split(
     ctx: Context,
     input: Expr,
-    split: Ints | None = None,
+    split: Sizes | None = None,
     *,
     axis: int = 0,
     num_outputs: int | None = None,
@@ -217,12 +236,19 @@ def slice_attributes(
 def slice_(
     ctx: Context,
     data: Expr,
-    starts: Ints,
-    ends: Ints,
-    axes: Ints | None = None,
-    steps: Ints | None = None,
+    starts: Lazy,
+    ends: Lazy,
+    axes: Lazy | None = None,
+    steps: Lazy | None = None,
 ) -> Expr:
     """Ends that are beyond the tensor are cut; INT64_MAX and the like mean "to the end"."""
+    if (
+        isinstance(starts, Expr)
+        or isinstance(ends, Expr)
+        or isinstance(axes, Expr)
+        or isinstance(steps, Expr)
+    ):
+        return late.slice_(ctx, data, starts, ends, axes, steps)
     dims = dims_of(data)
     count = len(starts)
     where = list(range(count)) if axes is None else statics(axes, "an axis")
@@ -268,6 +294,10 @@ def _before(value: Dim, size: Dim) -> bool:
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
+def _mode(mode: str) -> str:
+    return choice(mode, _PAD_MODES, "mode")
+
+
 @onnx_op("Pad")
 def pad_paddings(
     ctx: Context, data: Expr, *, paddings: list[int], mode: str = "constant", value: float = 0.0
@@ -286,13 +316,15 @@ def pad_attributes(
 def pad(
     ctx: Context,
     data: Expr,
-    pads: Ints,
+    pads: Lazy,
     constant_value: Expr | None = None,
-    axes: Ints | None = None,
+    axes: Lazy | None = None,
     *,
     mode: str = "constant",
 ) -> Expr:
     """``axes`` (opset 18) names the axes that ``pads`` is about."""
+    if isinstance(pads, Expr) or isinstance(axes, Expr):
+        return late.pad(ctx, data, pads, constant_value, axes, _PAD_MODES[_mode(mode)])
     widths = statics(pads, "a padding")
     if axes is not None:
         rank = ndim_of(data)
@@ -313,7 +345,7 @@ def pad(
 
 
 def _pad(data: Expr, widths: Sequence[int], mode: str, value: float) -> Expr:
-    kind = _PAD_MODES[choice(mode, _PAD_MODES, "mode")]
+    kind = _PAD_MODES[_mode(mode)]
     rank = len(widths) // 2
     # Whatever the mode, negative widths crop first.
     crops = [(i, -min(widths[i], 0), -min(widths[i + rank], 0)) for i in range(rank)]
@@ -360,10 +392,13 @@ def space_to_depth(ctx: Context, input: Expr, *, blocksize: int, mode: str = "DC
 
 @onnx_op("CenterCropPad", since=18)
 def center_crop_pad(
-    ctx: Context, input_data: Expr, shape: Ints, *, axes: list[int] | None = None
+    ctx: Context, input_data: Expr, shape: Sizes, *, axes: list[int] | None = None
 ) -> Expr:
     dims = dims_of(input_data)
     where = list(range(len(dims))) if axes is None else [axis_of(a, len(dims)) for a in axes]
+    targets = [tir.as_dim(s) for s in shape]
+    if any(isinstance(d, tir.PrimExpr) for d in (*targets, *(dims[a] for a in where))):
+        return late.center_crop_pad(ctx, input_data, targets, where)
     begin = [0] * len(dims)
     end = statics(dims, "the shape")
     widths = [0] * (2 * len(dims))

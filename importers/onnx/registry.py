@@ -11,7 +11,9 @@ node. ``since`` is the first opset of that form: the form with the largest ``sin
 model's opset is used. A node with an input or attribute that the function lacks is a gap.
 
 The annotation of an input says how the converter takes it: ``Expr`` as a value at run time,
-:data:`Known` as an array and :data:`Ints` as a list of (symbolic) integers, both at import.
+:data:`Known` as an array that is known at import, :data:`Ints` as a list of (symbolic) integers,
+:data:`Sizes` as a list of such that are not negative. Integers that are computed at run time come
+as symbolic ones that the machine binds then; as :data:`Lazy` they stay an expression.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.ir import Expr
 from relax2xla.tir import Dim
 
 Function = Callable[..., Any]
 REQUIRED: Any = inspect.Parameter.empty
 KNOWN = "known"
 INTS = "ints"
+SIZES = "sizes"
+LAZY = "lazy"
 Known = Annotated[npt.NDArray[Any], KNOWN]
 Ints = Annotated[Sequence[Dim], INTS]
+Sizes = Annotated[Sequence[Dim], SIZES]
+Lazy = Annotated[Sequence[Dim] | Expr, LAZY]
 
 # Hints to the runtime of 2017 where it may write in place; they cannot change a value.
 LEGACY = frozenset({"consumed_inputs"})
@@ -46,7 +53,7 @@ LEGACY = frozenset({"consumed_inputs"})
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input of a converter; ``form``: None for an expression, else KNOWN or INTS."""
+    """An input of a converter; ``form``: None for an expression, else KNOWN, INTS, ..."""
 
     name: str
     required: bool
@@ -217,10 +224,10 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
 
 
 def _form(hint: Any) -> str | None:
-    """KNOWN or INTS where the annotation, possibly in a union with None, is marked so."""
+    """The mark of an annotation, possibly in a union with None."""
     for part in (hint, *typing.get_args(hint)):
         for mark in getattr(part, "__metadata__", ()):
-            if mark in (KNOWN, INTS):
+            if mark in (KNOWN, INTS, SIZES, LAZY):
                 return str(mark)
     return None
 

@@ -1,0 +1,156 @@
+"""Inputs that say a shape, computed when the model runs: against ONNX Runtime, one node each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from relax2xla.errors import CallError, OpNotImplemented, TVMError
+from relax2xla.frontend.onnx import from_onnx
+from relax2xla.vm.build import build
+from relax2xla.vm.machine import VirtualMachine
+from tests.importers.onnx.support import agree, model_of, one, ours, value
+
+pytest.importorskip("onnxruntime")
+
+RNG = np.random.default_rng(0)
+
+
+def f(*shape: int) -> Any:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def i(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def n(number: int) -> Any:
+    return np.array(number, np.int64)
+
+
+BOXES = [[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1]]
+SCORES = [[[0.9, 0.75, 0.6, 0.95, 0.5]]]
+
+# operator, inputs, what one() takes beyond them
+CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("Reshape", [f(2, 3, 4), i(4, -1)], {}),
+    ("Reshape", [f(2, 3, 4), i(0, 0, -1)], {}),
+    ("Reshape", [f(2, 3, 4), i(24)], {}),
+    ("Reshape", [f(0, 3), i(3, 0)], {"allowzero": 1}),
+    ("Expand", [f(3, 1), i(2, 1, 4)], {}),
+    ("Expand", [f(3, 1), i(4)], {}),
+    ("Tile", [f(2, 3), i(2, 1)], {}),
+    ("ConstantOfShape", [i(2, 3)], {}),
+    ("Range", [n(2), n(11), n(3)], {}),
+    ("Range", [n(11), n(2), n(-4)], {}),
+    ("Range", [np.float32(0), np.float32(1), np.float32(0.3)], {}),
+    ("Range", [n(1), n(5), n(1)], {"known": [0, 2]}),
+    ("Trilu", [f(3, 4), n(-1)], {}),
+    ("OneHot", [i(0, -1, 9), n(3), f(2)], {}),
+    ("OneHot", [i(0, -1, 9), np.float32(3), f(2)], {"axis": 0}),
+    ("TopK", [f(3, 6), i(2)], {"outputs": 2, "axis": 1, "largest": 0}),
+    ("Squeeze", [f(1, 3, 1), i(0)], {}),
+    ("Squeeze", [f(1, 3, 1), i(-1, 0)], {}),
+    ("Unsqueeze", [f(3, 2), i(-1, 0)], {}),
+    ("Slice", [f(4, 5), i(1, -3), i(100, -1)], {}),
+    ("Slice", [f(4, 5), i(-9), i(2**62), i(-1)], {}),
+    ("Slice", [f(4, 5), i(3, 0), i(-100, 4), i(0, 1), i(-2, 3)], {}),
+    ("Slice", [f(4, 5), i(3, 0), i(-100, 4), i(0, 1), i(2, 3)], {"known": [3]}),
+    ("Slice", [f(4, 5), i(3, 0), i(-1, 5), i(0, 1), i(2, 3)], {"known": [3, 4]}),
+    ("Slice", [f(4, 5), i(1), i(3)], {"known": [1]}),
+    ("Pad", [f(2, 3), i(0, -1, 1, 2), np.float32(2)], {}),
+    ("Pad", [f(2, 3), i(0, 1, 1, 2)], {"mode": "edge"}),
+    ("Pad", [f(4, 5), i(1, 2), None, i(-1)], {"mode": "reflect"}),
+    ("Pad", [i(0, 1, 2, 3).reshape(2, 2), i(0, 1, 1, 2), n(2**60)], {}),
+    ("Pad", [f(2, 3) > 0, i(0, 1, 1, 2), np.array(True)], {}),
+    *(
+        (f"Reduce{name}", [abs(f(2, 3, 4)), i(*axes)], {"keepdims": keep})
+        for name in ("Sum", "Mean", "Max", "LogSumExp", "LogSum", "L2", "SumSquare")
+        for axes, keep in (((-1, 0), 0), ((1,), 1))
+    ),
+    ("Split", [f(2, 6), i(2, 4)], {"axis": 1, "outputs": 2}),
+    ("CumSum", [f(3, 4), n(-1)], {"exclusive": 1, "reverse": 1}),
+    ("CenterCropPad", [f(5, 8, 3), i(7, 4)], {"axes": [0, -2]}),
+    ("Compress", [f(3, 4), np.array([True, False, True])], {"axis": 0}),
+    ("Compress", [f(3, 4), np.array([False, True, False, True, True])], {}),
+    ("NonZero", [np.array([[0, 3], [5, 0]], np.float32)], {}),
+    ("Unique", [np.array([2, 1, 1, 3, 4, 3], np.float32)], {"outputs": 4, "sorted": 0}),
+    ("Unique", [np.float32([[1, 0, 0], [1, 0, 0], [2, 3, 4]])], {"outputs": 4, "axis": 0}),
+    (
+        "NonMaxSuppression",
+        [np.float32([BOXES]), np.float32(SCORES), i(3), np.float32([0.5]), np.float32([0])],
+        {},
+    ),
+    ("Resize", [f(1, 1, 4, 5), None, None, i(1, 1, 8, 3)], {"mode": "cubic"}),
+    ("Resize", [f(1, 1, 4, 5), None, None, i(1, 1, 8, 3)], {"mode": "linear"}),
+    ("Resize", [f(1, 1, 4, 5), None, np.float32([1, 1, 2, 3])], {}),
+]
+
+
+@pytest.mark.parametrize("at", range(len(CASES)), ids=lambda at: f"{CASES[at][0]}_{at}")
+def test_one_operator(at: int) -> None:
+    op, arrays, more = CASES[at]
+    agree(*one(op, [None if a is None else np.asarray(a) for a in arrays], **more))
+
+
+def test_one_program_serves_every_value() -> None:
+    """The input stays one: the machine specialises on its values."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "s"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Reshape", ["x", "s"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", f(3, 4)), value("s", i(0, 0))])
+    vm = VirtualMachine(build(from_onnx(model), "cpu"), "cpu")
+    x = f(3, 4)
+    for shape in ((4, 3), (-1, 2), (0, 4), (12, 1)):
+        want = np.maximum(x, 0) + x
+        want = want.reshape(tuple(d or x.shape[j] for j, d in enumerate(shape)))
+        np.testing.assert_array_equal(vm["main"](x, i(*shape)), want)
+    with pytest.raises(TVMError):
+        vm["main"](x, i(5, 5))
+
+
+def test_values_out_of_range_are_errors_at_run_time() -> None:
+    for op, arrays in (
+        ("ConstantOfShape", [i(-2)]),
+        ("Resize", [f(1, 1, 4, 5), None, np.float32([1, 1, 1.3, 1])]),
+    ):
+        with pytest.raises(CallError, match="must not be negative"):
+            ours(*one(op, arrays))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_no_symbol_can_say_names_the_input_and_a_way_out() -> None:
+    model, _ = one("Reshape", [f(2, 3), i(3, 2)])
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n"
+    with pytest.raises(OpNotImplemented, match="input shape, whose number of values") as e:
+        from_onnx(model)
+    assert "fold it to a constant" in e.value.gaps[0].hint
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_value_inside_a_loop_is_refused() -> None:
+    """XLA's loops cannot look at a value on the host."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Reshape", ["x", "s"], ["r"]),
+            helper.make_node("Add", ["v", "r"], ["w"]),
+            helper.make_node("Identity", ["go"], ["on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", 7, []),
+            helper.make_tensor_value_info("go", 9, []),
+            helper.make_tensor_value_info("v", 1, [2, 3]),
+        ],
+        [helper.make_empty_tensor_value_info(o) for o in ("on", "w")],
+    )
+    nodes = [helper.make_node("Loop", ["m", "", "v0"], ["y"], body=body)]
+    inputs = [value("x", f(6)), value("s", i(2, 3)), value("m", n(2)), value("v0", f(2, 3))]
+    with pytest.raises(OpNotImplemented, match="the input shape is computed at run time"):
+        from_onnx(model_of(nodes, inputs))
