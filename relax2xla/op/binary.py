@@ -212,8 +212,20 @@ subtract = binary("relax.subtract", "subtract", NUMBER, "x1 - x2.")
 multiply = binary("relax.multiply", "multiply", ANY, "x1 * x2; of booleans their and.")
 divide = binary("relax.divide", "divide", NUMBER, "x1 / x2; of integers truncated towards zero.")
 floor_divide = binary("relax.floor_divide", _floor_divide, REAL, "x1 / x2 rounded down.")
-mod = binary("relax.mod", _floor_mod, REAL, "The remainder of floor_divide: the sign is x2's.")
-floor_mod = binary("relax.floor_mod", _floor_mod, REAL, "The same as mod.")
+mod = binary(
+    "relax.mod",
+    "remainder",
+    REAL,
+    "The remainder of the quotient rounded to zero, as C's ``%`` and ``numpy.fmod``: the sign is "
+    "x1's. As in TVM, Python's ``%`` on expressions is this operator.",
+)
+floor_mod = binary(
+    "relax.floor_mod",
+    _floor_mod,
+    REAL,
+    "The remainder of floor_divide, as Python's ``%`` on numbers and ``numpy.mod``: the sign is "
+    "x2's.",
+)
 power = binary("relax.power", "power", NUMBER, "x1 to the power x2.")
 maximum = binary("relax.maximum", "maximum", ANY, "The larger of the two; NaN if one is.")
 minimum = binary("relax.minimum", "minimum", ANY, "The smaller of the two; NaN if one is.")

@@ -39,12 +39,6 @@ LATER: tuple[tuple[str, str], ...] = (
     ("tvm.relax.VMClosure", "VM internals"),
     ("tvm.relax.VMFuncScope", "VM internals"),
     ("tvm.relax.Executable", "VM internals"),
-    ("tvm.relax.DataflowBlockRewrite", "rewriting of dataflow blocks, in work"),
-    ("tvm.relax.ObjectType", "types beside struct info, which TVM has dropped since"),
-    ("tvm.relax.ShapeType", "types beside struct info, which TVM has dropped since"),
-    ("tvm.relax.TensorType", "types beside struct info, which TVM has dropped since"),
-    ("tvm.relax.FuncType", "types beside struct info, which TVM has dropped since"),
-    ("tvm.relax.TupleType", "types beside struct info, which TVM has dropped since"),
     ("tvm.relax.expr_functor._PyExprVisitor", "a private class of TVM"),
     ("tvm.relax.testing", "the nn front end is a later issue"),
     ("tvm.testing", "helpers of TVM's own tests"),
@@ -93,6 +87,23 @@ def home(name: str) -> str:
         if name == theirs or name.startswith(f"{theirs}."):
             return ours + name[len(theirs) :]
     return name
+
+
+def cover(name: str) -> tuple[str, ...]:
+    """The tests of what ``name`` promises: of the name itself, else of what has it."""
+    while name:
+        if name in COVER:
+            return COVER[name]
+        name = name.rpartition("#" if "#" in name else ".")[0]
+    return ()
+
+
+def _cover() -> dict[str, tuple[str, ...]]:
+    lines = (HERE / "cover.tsv").read_text("utf-8").splitlines()
+    return {name: tuple(tests.split()) for name, tests in (x.split("\t") for x in lines)}
+
+
+COVER = _cover()
 
 
 def find(dotted: str) -> Any:
@@ -152,9 +163,15 @@ def parameters(value: Any) -> list[str] | None:
 
 
 def status(entry: Entry) -> tuple[str, str]:
-    """``present``, ``other parameters``, ``behaviour``, ``later`` or ``absent``, and a remark."""
+    """``present``, ``other parameters``, ``later`` or ``absent``, and a remark.
+
+    A promise in prose (a name with ``#``) is present where tests cover it.
+    """
     if entry.kind == "behaviour" or "#" in entry.name:
-        return "behaviour", ""
+        why = later(entry.name.split("#")[0])
+        if entry.name in COVER or (cover(entry.name) and not why):
+            return "present", ""
+        return ("later", why) if why else ("absent", "")
     try:
         value = find(home(entry.name))
     except LookupError:

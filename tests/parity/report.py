@@ -26,33 +26,6 @@ Python that has it to check these answers again.
 Each program is parsed and printed by both. The printed text holds every operator, attribute,
 annotation and the struct info of every binding. Ours is also parsed again and must give the same
 program back."""
-# Which tests cover what a name promises: by the prefix of our name, the first that fits.
-COVER: tuple[tuple[str, str], ...] = (
-    ("relax2xla.expr_functor", "tests/test_expr_functor.py"),
-    ("relax2xla.PyExpr", "tests/test_expr_functor.py"),
-    ("relax2xla.ExprFunctor", "tests/test_expr_functor.py"),
-    ("relax2xla.BlockBuilder", "tests/test_builder.py"),
-    ("relax2xla.analysis", "tests/analysis"),
-    ("relax2xla.frontend", "tests/importers"),
-    ("relax2xla.transform", "tests/transform"),
-    ("relax2xla.script", "tests/script"),
-    ("relax2xla.tir", "tests/tir"),
-    ("relax2xla.target", "tests/parity/test_api.py"),
-    ("relax2xla.nd", "tests/parity/test_api.py"),
-    ("relax2xla.error", "tests/parity/test_api.py"),
-    ("relax2xla.VirtualMachine", "tests/vm"),
-    ("relax2xla.VMExecutable", "tests/vm"),
-    ("relax2xla.ExecBuilder", "tests/vm"),
-    ("relax2xla.build", "tests/vm"),
-    ("relax2xla.compile", "tests/vm"),
-    ("relax2xla.get_pipeline", "tests/integration"),
-    ("relax2xla.call_", "tests/op/test_intrinsic.py"),
-    ("relax2xla.cpu", "tests/vm"),
-    ("relax2xla.Device", "tests/vm"),
-    ("relax2xla.register_func", "tests/vm"),
-    ("relax2xla.runtime", "tests/vm"),
-    ("relax2xla", "tests/ir"),
-)
 
 
 def _programs(counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
@@ -72,23 +45,26 @@ def _programs(counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
 
 def _names() -> Iterator[str]:
     rows = [(e, *api.status(e)) for e in api.entries()]
-    found = Counter(s for _, s, _ in rows)
-    yield "| " + " | ".join(found) + " |"
-    yield "|---" * len(found) + "|"
-    yield "| " + " | ".join(str(n) for n in found.values()) + " |"
+    kinds = ("present", "other parameters", "later", "absent")
+    for what, part in (
+        ("names", [r for r in rows if "#" not in r[0].name]),
+        ("promises in prose", [r for r in rows if "#" in r[0].name]),
+    ):
+        found = Counter(s for _, s, _ in part)
+        shown = ", ".join(f"{found[k]} {k}" for k in kinds if found[k])
+        yield f"{len(part)} {what}: {shown}."
     yield ""
-    yield "Behaviours are promises in the documentation's prose, without a name of their own."
+    yield "A promise in prose is written `name#promise`; it is present where tests cover it."
+    yield "Each test that is named exists (a test holds that)."
     yield ""
     yield "| name in TVM | here | status | tests |"
     yield "|---|---|---|---|"
     for e, status, why in sorted(rows):
-        if status == "behaviour":
-            continue
-        ours = api.home(e.name)
         here = status in ("present", "other parameters")
-        test = next((t for start, t in COVER if ours.startswith(start)), "") if here else ""
+        ours = f"`{api.home(e.name)}`" if here and "#" not in e.name else ""
+        tests = "<br>".join(t.removeprefix("tests/") for t in api.cover(e.name)) if here else ""
         remark = f"{status}: {why}" if why else status
-        yield f"| `{e.name}` | {f'`{ours}`' if here else ''} | {remark} | {test} |"
+        yield f"| `{e.name}` | {ours} | {remark} | {tests} |"
 
 
 def _used() -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,11 +15,34 @@ from relax2xla.target import Target
 from tests.parity import api, corpus
 
 ENTRIES = list(api.entries())
+# Of each wrong program: the line, the column and the text that its error marks.
+PLACES = {
+    f"wrong/{name}": (int(line), int(column), marked)
+    for name, line, column, marked in (
+        x.split("\t") for x in (api.HERE / "places.tsv").read_text("utf-8").splitlines()
+    )
+}
 
 
 def test_each_name_is_present_or_explained() -> None:
     absent = [e.name for e in ENTRIES if api.status(e)[0] == "absent"]
     assert absent == []
+
+
+def test_tests_that_cover_promises_exist() -> None:
+    root = api.HERE.parents[1]
+    for name, tests in api.COVER.items():
+        assert tests, name
+        for test in tests:
+            file, _, function = test.partition("::")
+            source = (root / file).read_text("utf-8")
+            assert re.search(rf"^def {function}\(", source, re.M), f"{name}: there is no {test}"
+    uncovered = [
+        e.name
+        for e in ENTRIES
+        if api.status(e)[0] in ("present", "other parameters") and not api.cover(e.name)
+    ]
+    assert uncovered == []
 
 
 def test_names_that_programs_use() -> None:
@@ -64,8 +88,20 @@ def test_arrays() -> None:
     made = relax2xla.nd.array(held)
     held[0] = 7
     assert made.tolist() == [0, 1, 2]
-    assert relax2xla.nd.array([1.5], relax2xla.cpu()).dtype == np.float64
+    assert isinstance(made, jax.Array)
+    assert isinstance(relax2xla.nd.empty((2, 3), "bfloat16"), jax.Array)
     assert relax2xla.nd.empty((2, 3), "bfloat16").shape == (2, 3)
+    assert not relax2xla.nd.empty((2, 3), "int8").any()
+    # 64-bit types stay what they are, whatever JAX's x64 flag says.
+    for dtype in ("int64", "uint64", "float64", "complex128", "int4", "float8_e4m3fn", "bool"):
+        held = np.array([[1, 0], [0, 1]]).astype(relax2xla.dtypes.numpy_dtype(dtype))
+        made = relax2xla.nd.array(held, relax2xla.cpu())
+        assert isinstance(made, jax.Array)
+        assert made.dtype == held.dtype
+        assert np.asarray(made).tobytes() == held.tobytes()
+    assert relax2xla.nd.array([1.5]).dtype == np.float64
+    with pytest.raises(relax2xla.errors.DeviceError):
+        relax2xla.nd.array([1], relax2xla.cuda(99))
 
 
 def test_error_classes_are_the_same() -> None:
@@ -80,11 +116,16 @@ def test_wrong_programs_show_their_place(program: corpus.Program) -> None:
     with pytest.raises(DiagnosticError) as caught:
         from_source(program.text, filename="net.py")
     place, _, shown, carets = str(caught.value).split("\n")[0], *str(caught.value).split("\n")[-3:]
-    found = re.match(r"net\.py:(\d+):\d+: ", place)
+    found = re.match(r"net\.py:(\d+):(\d+): ", place)
     assert found
     line = int(found[1])
-    assert shown.endswith(f"{line} | " + program.text.split("\n")[line - 1])
+    source = program.text.split("\n")[line - 1]
+    assert shown.endswith(f"{line} | {source}")
     assert re.fullmatch(r" +\| +\^+", carets)
+    start = carets.index("^") - shown.index(source)
+    marked = source[start : start + carets.count("^")]
+    assert (line, int(found[2]), marked) == PLACES[program.name]
+    assert start + 1 == int(found[2])
 
 
 def test_calls_of_loop_level_functions_keep_their_text() -> None:
