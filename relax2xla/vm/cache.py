@@ -215,7 +215,9 @@ def key_of(*parts: bytes | str) -> str:
 @functools.cache
 def machine() -> str:
     """What compiled code depends on in this machine: architecture, processor, its features."""
-    parts = [platform.system(), platform.machine(), platform.processor()]
+    parts = [platform.system(), platform.machine()]
+    if not os.path.exists("/proc/cpuinfo"):
+        parts.append(platform.processor())  # may start a process
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         # The first processor's paragraph; the others are like it.
         for line in file:
