@@ -32,11 +32,11 @@ from relax2xla.ir.expr import Tuple as Tuple
 from relax2xla.ir.expr import TupleGetItem as TupleGetItem
 from relax2xla.ir.expr import Var as Var
 from relax2xla.ir.expr import VarBinding as VarBinding
-from relax2xla.ir.expr import const as const
 from relax2xla.ir.expr import convert_to_expr as convert_to_expr
-from relax2xla.ir.expr import extern as extern
-from relax2xla.ir.expr import get_shape_of as get_shape_of
 from relax2xla.ir.expr import global_symbol as global_symbol
+from relax2xla.ir.make import const as const
+from relax2xla.ir.make import extern as extern
+from relax2xla.ir.make import get_shape_of as get_shape_of
 from relax2xla.ir.mesh import DeviceMesh as DeviceMesh
 from relax2xla.ir.mesh import Placement as Placement
 from relax2xla.ir.module import IRModule as IRModule

@@ -11,7 +11,8 @@ from relax2xla import tir
 from relax2xla.errors import TVMError
 from relax2xla.ir import lattice
 from relax2xla.ir.base import Span
-from relax2xla.ir.expr import Constant, Expr, Function, Var, const, convert_to_expr
+from relax2xla.ir.expr import Constant, Expr, Function, Var, convert_to_expr
+from relax2xla.ir.make import const
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.tir import Dim

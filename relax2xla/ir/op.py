@@ -43,8 +43,8 @@ from relax2xla.ir.expr import (
     ShapeExpr,
     StringImm,
     Tuple,
-    const,
 )
+from relax2xla.ir.make import const
 from relax2xla.ir.struct_info import (
     StructInfo,
     TensorStructInfo,

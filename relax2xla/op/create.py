@@ -15,7 +15,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr, const
+from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.make import const
 from relax2xla.ir.op import DTypeLike, PrimLike, ShapeLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr, const
+from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.make import const
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op._lower import (
