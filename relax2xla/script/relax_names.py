@@ -203,6 +203,7 @@ _TABLE: Final[dict[str, Any]] = {
     "dtype": ir.DataTypeImm,
     "tuple": _tuple,
     "ExternFunc": ir.ExternFunc,
+    "ShapeExpr": ir.ShapeExpr,
     "TupleGetItem": ir.TupleGetItem,
     "call_packed": packed,
     "call_py_func": call_py_func,

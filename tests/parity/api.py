@@ -43,7 +43,6 @@ LATER: tuple[tuple[str, str], ...] = (
     ("tvm.relax.testing", "the nn front end is a later issue"),
     ("tvm.testing", "helpers of TVM's own tests"),
     ("T", "statements of loop-level functions are kept as text; they come with TIR"),
-    ("R.ShapeExpr", "R.shape, or relax2xla.ShapeExpr"),
     ("RB", "a parser extension of TVM's own tests (BYOC on `R`)"),
     ("tvm.relax.backend", "GPU back ends"),
     ("tvm.te", "te comes with TIR"),

@@ -283,6 +283,11 @@ def test_decorators_see_globals_and_closures() -> None:
 def test_plain_python_use_of_the_namespaces() -> None:
     x = ir.Var("x", R.Tensor((2, "n"), "float32"))
     assert isinstance(R.nn.relu(x), ir.Call)
+    assert R.ShapeExpr((2, 3)).values == (2, 3)
+    call = R.call_py_func("f", x, x, out_sinfo=R.Tensor((2,), "int8"))
+    assert call.struct_info == R.Tensor((2,), "int8")
+    with pytest.raises(TypeError, match="takes out_sinfo"):
+        R.call_py_func("f", x)
     assert isinstance(T.int64(), tir.Var)
     assert str(T.max(T.int64(), 3)).startswith("T.max(")
     assert {"add", "nn", "Tensor"} <= set(dir(R))
