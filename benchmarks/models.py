@@ -49,7 +49,8 @@ def _onnxruntime(network: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> 
     program = torch.onnx.export(network, inputs, dynamo=True, verbose=False)
     if program is None:
         return None
-    program.save(buffer)
+    save: Any = program.save  # it takes a file as well, which its annotation does not say
+    save(buffer)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

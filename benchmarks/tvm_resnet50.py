@@ -14,6 +14,7 @@ so that both sides import the same program. With ``--ours MS``, the latency of r
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import statistics
 import time
@@ -86,16 +87,13 @@ def measure(calls: int, warmup: int) -> tuple[list[Row], float, str]:
 
 
 def _tvm() -> Any:
-    import tvm
-    from tvm import relax  # noqa: F401  (tvm.relax is an attribute from here on)
-
-    return tvm
+    importlib.import_module("tvm.relax")
+    return importlib.import_module("tvm")
 
 
 def _from_exported_program(exported: torch.export.ExportedProgram) -> Any:
-    from tvm.relax.frontend.torch import from_exported_program
-
-    return from_exported_program(exported)
+    frontend = importlib.import_module("tvm.relax.frontend.torch")
+    return frontend.from_exported_program(exported)
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ arguments (a pytree), never constants.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,7 @@ def from_torch(module: Bert) -> Params:
                 "down": linear_params(layer.down),
                 "output_norm": norm_params(layer.output_norm),
             }
-            for layer in module.layers
+            for layer in cast("Iterable[Any]", module.layers)
         ],
         "pooler": linear_params(module.pooler),
     }

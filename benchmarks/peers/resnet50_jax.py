@@ -7,7 +7,8 @@ than the convolution. The parameters are arguments (a pytree), never constants.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ def from_torch(module: ResNet50) -> Params:
     blocks: list[list[Params]] = []
     for stage in module.layers:
         blocks.append([])
-        for block in stage:
+        for block in cast("Iterable[Any]", stage):
             convs = {
                 "conv1": folded(block.conv1, block.bn1),
                 "conv2": folded(block.conv2, block.bn2),

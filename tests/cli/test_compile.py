@@ -16,6 +16,7 @@ import pytest
 import relax2xla as rx
 from relax2xla.cli import _console, main
 from relax2xla.runtime.progress import report
+from relax2xla.runtime.weights import save_weights
 
 from .conftest import OPTIONS, RELAX, ROOT, WRITERS, Cli, weights
 
@@ -67,7 +68,7 @@ def test_other_weights(ending: str, models: Models, cli: Cli, tmp_path: Path) ->
     if ending == ".npz":
         np.savez(given, w=2 * weights(), more=np.ones(3))
     elif ending == ".safetensors":
-        rx.runtime.weights.save_weights(given, {"w": 2 * weights()})
+        save_weights(given, {"w": 2 * weights()})
     elif ending == ".pt":
         torch = pytest.importorskip("torch")
         torch.save({"w": torch.from_numpy(2 * weights())}, given)
