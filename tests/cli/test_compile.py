@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import relax2xla as rx
 from relax2xla.cli import _console, main
 from relax2xla.runtime.progress import report
 from relax2xla.runtime.weights import save_weights
