@@ -11,6 +11,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_scatter import ranks
 from relax2xla.importers.torch.aten_shape import take_range
 from relax2xla.importers.torch.context import (
     Context,
@@ -154,30 +155,61 @@ def index_put(
     accumulate: bool = False,
 ) -> Expr:
     at = [(a, i) for a, i in enumerate(indices) if i is not None]
-    if len(at) == 1 and dtype_of(at[0][1]) == "bool" and at[0][0] == 0 and not accumulate:
-        return _masked_put(ctx, self, at[0][1], values)
+    if len(at) == 1 and dtype_of(at[0][1]) == "bool" and at[0][0] == 0:
+        return _masked_put(ctx, self, at[0][1], values, accumulate)
     if any(dtype_of(i) == "bool" for _, i in at):
         raise Unsupported("index_put with a mask among several indices")
     axes = [a for a, _ in at]
-    if axes != list(range(len(axes))):
-        raise Unsupported("index_put on axes that are not the first ones")
     shape = dims_of(self)
+    rest = [a for a in range(len(shape)) if a not in axes]
     joint = _broadcast(ctx, [ctx.wrap(i, shape[a]) for a, i in at])
-    wanted: tuple[Dim, ...] = (*dims_of(joint[0]), *shape[len(axes) :])
+    many = dims_of(joint[0])
+    n = len(many)
+    # Axes of what is written: where the indexed axes are neighbours, the indices' take their place.
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    before = axes[0] if together else 0
+    left, right = [shape[a] for a in rest[:before]], [shape[a] for a in rest[before:]]
+    wanted: tuple[Dim, ...] = (*left, *many, *right)
     updates = ctx.cast(values, dtype_of(self))
     if dims_of(updates) != wanted:
         updates = R.broadcast_to(updates, wanted)
+    if before:
+        order = [*range(before, before + n), *range(before), *range(before + n, len(wanted))]
+        updates = R.permute_dims(updates, order)
+    order = [*axes, *rest]
+    plain = order == list(range(len(shape)))
+    data = self if plain else R.permute_dims(self, order)
     kind = "add" if accumulate else "update"
-    return R.scatter_nd(self, _coordinates(joint), updates, kind)
+    if accumulate and dtype_of(self) == "bool":
+        kind = "max"
+    made = _scatter_places(ctx, data, _coordinates(joint), updates, kind)
+    return made if plain else R.permute_dims(made, [order.index(a) for a in range(len(shape))])
 
 
-def _masked_put(ctx: Context, self: Expr, mask: Expr, values: Expr) -> Expr:
-    """One value for every place of a mask is a selection."""
-    if ndim_of(values) != 0 and dims_of(values) != (1,):
-        raise Unsupported("index_put with a mask and more than one value")
-    value = ctx.cast(ctx.reshape(values, ()), dtype_of(self))
-    extra = ndim_of(self) - ndim_of(mask)
-    return R.where(ctx.reshape(mask, (*dims_of(mask), *[1] * extra)), value, self)
+def _scatter_places(ctx: Context, data: Expr, at: Expr, updates: Expr, kind: str) -> Expr:
+    if dtype_of(data) != "bool" or kind == "update":
+        return R.scatter_nd(data, at, updates, kind)
+    made = R.scatter_nd(ctx.cast(data, "int8"), at, ctx.cast(updates, "int8"), kind)
+    return ctx.cast(made, "bool")
+
+
+def _masked_put(ctx: Context, self: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
+    """The k-th place of the mask gets the k-th value; one value goes to all of them."""
+    x, m = ctx.emit(self), ctx.emit(mask)
+    rest = dims_of(x)[ndim_of(m) :]
+    values = ctx.emit(ctx.cast(values, dtype_of(x)))
+    have = dims_of(values)
+    if len(have) <= len(rest) or have[0] == 1:
+        new = ctx.reshape(values, have[1:]) if len(have) > len(rest) else values
+    else:
+        wide = values if have[1:] == rest else R.broadcast_to(values, (have[0], *rest))
+        last = R.subtract(ctx.tensor(have[0], "int64"), scalar(1, "int64"))
+        place = R.maximum(R.minimum(ranks(ctx, m), last), scalar(0, "int64"))
+        if have[0] == 0:
+            return x
+        new = R.take(wide, place, 0)
+    new = R.add(x, new) if accumulate else new
+    return R.where(ctx.reshape(m, (*dims_of(m), *[1] * len(rest))), new, x)
 
 
 @aten("select_scatter")
@@ -243,8 +275,10 @@ def index_copy(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr) ->
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> Expr:
-    if ndim_of(self) == 0 or ndim_of(index) != 1:
-        raise Unsupported("index_fill of a scalar, or with an index of rank 0")
+    if ndim_of(index) == 0:
+        index = ctx.reshape(index, (1,))
+    if ndim_of(self) == 0:
+        return ctx.full((), value, dtype_of(self))
     axis = axis_of(dim, ndim_of(self))
     shape = list(dims_of(self))
     shape[axis] = dims_of(index)[0]
@@ -254,8 +288,13 @@ def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> E
 def _along(
     ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, kind: str, alpha: Any
 ) -> Expr:
-    if ndim_of(self) == 0 or ndim_of(index) != 1:
-        raise Unsupported("an index of rank 0")
+    if ndim_of(index) == 0:
+        index = ctx.reshape(index, (1,))
+    if ndim_of(self) == 0:
+        flat = _along(ctx, R.reshape(self, (1,)), 0, index, ctx.reshape(source, (1,)), kind, alpha)
+        return R.reshape(flat, ())
+    if ndim_of(source) == 0:
+        source = ctx.reshape(source, [1] * ndim_of(self))
     axis = axis_of(dim, ndim_of(self))
     updates = source
     if alpha != 1:

@@ -89,11 +89,16 @@ SAME_UNARY: dict[str, Unary] = {
     "relu": lambda x: R.nn.relu(x),
     "sgn": lambda x: _sign(x),
     "sign": lambda x: _sign(x),
-    "square": lambda x: R.multiply(x, x),
     "isfinite": lambda x: R.isfinite(x),
     "isinf": lambda x: R.isinf(x),
     "isnan": lambda x: R.isnan(x),
 }
+
+
+@aten("square")
+def square(ctx: Context, self: Expr) -> Expr:
+    x = ctx.emit(ctx.cast(self, ctx.dtype()))
+    return R.multiply(x, x)
 
 
 def _sinc(x: Expr) -> Expr:
@@ -157,19 +162,6 @@ def round_decimals(ctx: Context, self: Expr, decimals: int) -> Expr:
 @aten("abs")
 def absolute(ctx: Context, self: Expr) -> Expr:
     return R.abs(self)
-
-
-@aten("signbit")
-def signbit(ctx: Context, self: Expr) -> Expr:
-    dtype = dtype_of(self)
-    if dtype == "bool" or dtype.startswith("uint"):
-        return R.full_like(self, scalar(False, "bool"), "bool")
-    if is_float(dtype):
-        # The reciprocal tells the two zeros apart.
-        zero = R.equal(self, scalar(0, dtype))
-        probe = R.divide(scalar(1, dtype), self)
-        return R.less(R.where(zero, probe, self), scalar(0, dtype))
-    return R.less(self, scalar(0, dtype))
 
 
 # -- two operands --------------------------------------------------------------------------------

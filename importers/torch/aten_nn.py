@@ -7,9 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_random import dropout
 from relax2xla.importers.torch.context import (
     Context,
     axis_of,
@@ -20,7 +23,7 @@ from relax2xla.importers.torch.context import (
     static,
 )
 from relax2xla.importers.torch.registry import Function, aten
-from relax2xla.ir import Expr
+from relax2xla.ir import Constant, Expr
 
 Ints = Sequence[int]
 
@@ -41,11 +44,22 @@ def matmul(
 
 @aten("linear")
 def linear(ctx: Context, input: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
-    if ndim_of(weight) == 1:
-        product = R.matmul(input, weight)
-    else:
-        product = R.matmul(input, R.permute_dims(weight))
-    return product if bias is None else R.add(product, bias)
+    right = weight if ndim_of(weight) == 1 else R.permute_dims(weight)
+    if bias is None:
+        return R.matmul(input, right)
+    dtype = dtype_of(input)
+    if dtype not in NARROW:
+        return R.add(R.matmul(input, right), bias)
+    product = R.matmul(input, right, "float32")
+    return ctx.cast(R.add(product, ctx.cast(bias, "float32")), dtype)
+
+
+#: Sums in these dtypes are kept in float32 and rounded once, as torch does.
+NARROW = ("float16", "bfloat16")
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    return R.matmul(a, b, "float32" if dtype_of(a) in NARROW else None)
 
 
 def _scale(x: Expr, factor: Any) -> Expr:
@@ -53,26 +67,31 @@ def _scale(x: Expr, factor: Any) -> Expr:
 
 
 def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Expr:
-    product = _scale(product, alpha)
+    product, dtype = _scale(product, alpha), dtype_of(self)
+    self = ctx.cast(self, dtype_of(product))
     # With beta 0 torch does not read `self`, whose NaN must not spread.
-    return product if beta == 0 else R.add(_scale(self, beta), product)
+    if beta == 0:
+        made = product if dims_of(product) == ctx.dims() else R.broadcast_to(product, ctx.dims())
+    else:
+        made = R.add(_scale(self, beta), product)
+    return ctx.cast(made, dtype)
 
 
 @aten("addmm")
 def addmm(ctx: Context, self: Expr, mat1: Expr, mat2: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
-    return _plus(ctx, self, R.matmul(mat1, mat2), beta, alpha)
+    return _plus(ctx, self, _product(mat1, mat2), beta, alpha)
 
 
 @aten("addmv")
 def addmv(ctx: Context, self: Expr, mat: Expr, vec: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
-    return _plus(ctx, self, R.matmul(mat, vec), beta, alpha)
+    return _plus(ctx, self, _product(mat, vec), beta, alpha)
 
 
 @aten("baddbmm")
 def baddbmm(
     ctx: Context, self: Expr, batch1: Expr, batch2: Expr, beta: Any = 1, alpha: Any = 1
 ) -> Expr:
-    return _plus(ctx, self, R.matmul(batch1, batch2), beta, alpha)
+    return _plus(ctx, self, _product(batch1, batch2), beta, alpha)
 
 
 @aten("outer", "ger")
@@ -162,10 +181,10 @@ def batch_norm_no_training(
     running_var: Expr,
     momentum: float,
     eps: float,
-) -> tuple[Expr, None, None]:
-    """The saved statistics are empty in evaluation: where they are read, that read is the gap."""
+) -> tuple[Expr, Expr, Expr]:
+    """The saved statistics are empty in evaluation."""
     y = _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
-    return y, None, None
+    return y, R.zeros(ctx.dims(1), ctx.dtype(1)), R.zeros(ctx.dims(2), ctx.dtype(2))
 
 
 @aten("layer_norm")
@@ -202,9 +221,20 @@ def native_layer_norm(
     weight: Expr | None,
     bias: Expr | None,
     eps: float,
-) -> tuple[Expr, None, None]:
-    """The statistics serve the gradient: where they are read, that read is the gap."""
-    return layer_norm(ctx, input, normalized_shape, weight, bias, eps), None, None
+) -> tuple[Expr, Expr, Expr]:
+    x = ctx.emit(input)
+    axes = list(range(ndim_of(x) - len(normalized_shape), ndim_of(x)))
+    mean, rstd = _statistics(ctx, x, axes, eps)
+    return layer_norm(ctx, x, normalized_shape, weight, bias, eps), mean, rstd
+
+
+def _statistics(ctx: Context, x: Expr, axes: list[int], eps: float) -> tuple[Expr, Expr]:
+    """Mean and reciprocal deviation, in the shapes of the results 1 and 2."""
+    mean = ctx.emit(R.mean(x, axes, True))
+    off = ctx.emit(R.subtract(x, mean))
+    spread = R.mean(R.multiply(off, off), axes, True)
+    rstd = R.rsqrt(R.add(spread, scalar(eps, dtype_of(x))))
+    return ctx.reshape(mean, ctx.dims(1)), ctx.reshape(ctx.emit(rstd), ctx.dims(2))
 
 
 @aten("group_norm")
@@ -245,9 +275,12 @@ def native_group_norm(
     HxW: Any,
     group: int,
     eps: float,
-) -> tuple[Expr, None, None]:
+) -> tuple[Expr, Expr, Expr]:
     """N, C and HxW repeat what the shape of ``input`` says."""
-    return group_norm(ctx, input, group, weight, bias, eps), None, None
+    x = ctx.emit(input)
+    each = C * HxW // group
+    mean, rstd = _statistics(ctx, ctx.emit(R.reshape(x, (N, group, each))), [2], eps)
+    return group_norm(ctx, x, group, weight, bias, eps), mean, rstd
 
 
 @aten("instance_norm")
@@ -266,10 +299,7 @@ def instance_norm(
     if not use_input_stats:
         return _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
     if running_mean is not None:
-        raise Unsupported(
-            "instance norm in training: it updates running_mean and running_var",
-            "call model.eval() before the export",
-        )
+        raise Unsupported("instance norm in training: it updates running_mean and running_var")
     dtype, channels = dtype_of(input), dims_of(input)[1]
     return R.nn.instance_norm(
         input,
@@ -342,9 +372,9 @@ def attention(
     enable_gqa: bool = False,
 ) -> Expr:
     """(..., heads, length, depth), as R.nn.attention's (batch, length, heads, depth)."""
-    if dropout_p:
-        raise Unsupported(f"attention with dropout_p={dropout_p}", "call model.eval() first")
     dtype = dtype_of(query)
+    if dropout_p:
+        return _dropping(ctx, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if enable_gqa:
         key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
     q, k, v = (_heads_inside(ctx, x) for x in (query, key, value))
@@ -368,6 +398,37 @@ def attention(
             R.where(some, R.permute_dims(y, [0, 2, 1, 3]), scalar(0, dtype)), ctx.dims()
         )
     return ctx.reshape(R.permute_dims(y, [0, 2, 1, 3]), ctx.dims())
+
+
+def _dropping(
+    ctx: Context,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    mask: Expr | None,
+    p: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Expr:
+    """Attention with dropout of its weights, written out."""
+    if grouped:
+        key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
+    dtype = dtype_of(query)
+    depth = static(dims_of(query)[-1], "the depth of the heads")
+    factor = 1.0 / math.sqrt(depth) if scale is None else scale
+    n = ndim_of(key)
+    turned = R.permute_dims(key, [*range(n - 2), n - 1, n - 2])
+    score = ctx.emit(R.multiply(R.matmul(query, turned), scalar(factor, dtype)))
+    low = scalar(-math.inf, dtype)
+    if causal:
+        rows, columns = (static(d, "a length") for d in dims_of(score)[-2:])
+        score = R.where(Constant(np.tri(rows, columns, dtype=np.bool_)), score, low)
+    if mask is not None:
+        same = dtype_of(mask) == "bool"
+        score = R.where(mask, score, low) if same else R.add(score, ctx.cast(mask, dtype))
+    weights = ctx.emit(R.nn.softmax(score, -1))
+    return R.matmul(dropout(ctx, weights, p, True), value)
 
 
 def _merge(ctx: Context, x: Expr, ndim: int) -> Expr:

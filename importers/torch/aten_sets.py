@@ -146,6 +146,8 @@ def searchsorted(
     sorter: Expr | None = None,
 ) -> Expr:
     edges = sorted_sequence
+    if 0 in dims_of(edges) or 0 in ctx.dims():
+        return R.zeros(ctx.dims(), ctx.dtype())
     if sorter is not None:
         last = ndim_of(edges) - 1
         edges = R.gather_elements(edges, ctx.wrap(sorter, dims_of(edges)[last]), last)
@@ -163,8 +165,8 @@ def searchsorted(
     return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
 
 
-def _bounds(ctx: Context, x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
-    """Of a histogram: those of the data where both are equal, and never the same."""
+def _bounds(ctx: Context, x: Expr, low: float, high: float, apart: float) -> tuple[Expr, Expr]:
+    """Of a histogram: the data's where both are 0; ``apart`` from it where they are equal."""
     dtype = dtype_of(x)
     if low != high:
         return scalar(low, dtype), scalar(high, dtype)
@@ -175,7 +177,7 @@ def _bounds(ctx: Context, x: Expr, low: float, high: float) -> tuple[Expr, Expr]
     else:
         a, b = ctx.emit(R.min(x)), ctx.emit(R.max(x))
     same = R.equal(a, b)
-    one = scalar(1, dtype)
+    one = scalar(apart, dtype)
     return (
         ctx.emit(R.where(same, R.subtract(a, one), a)),
         ctx.emit(R.where(same, R.add(b, one), b)),
@@ -186,7 +188,7 @@ def _bounds(ctx: Context, x: Expr, low: float, high: float) -> tuple[Expr, Expr]
 def histc(ctx: Context, self: Expr, bins: int = 100, min: Any = 0, max: Any = 0) -> Expr:
     dtype = dtype_of(self)
     x = ctx.emit(R.reshape(self, (-1,)))
-    low, high = _bounds(ctx, x, min, max)
+    low, high = _bounds(ctx, x, min, max, 1)
     inside = ctx.emit(R.logical_and(R.greater_equal(x, low), R.less_equal(x, high)))
     # The places by the formula of torch, in the tensor's own dtype.
     width = R.subtract(high, low)
@@ -212,7 +214,7 @@ def histogram(
         edges = ctx.emit(bins)
     else:
         first, last = range or (0.0, 0.0)
-        low, high = _bounds(ctx, x, first, last)
+        low, high = _bounds(ctx, x, first, last, 0.5)
         line = np.arange(bins + 1) / bins
         part = Constant(line.astype(dtype))
         edges = R.add(low, R.multiply(R.subtract(high, low), part))

@@ -97,7 +97,6 @@ def identity(ctx: Context, self: Expr) -> Expr:
     "to.other",
     "_to_copy",
     "type_as",
-    "prims::convert_element_type",
 )
 def convert(
     ctx: Context, self: Expr, dtype: Any = None, copy: bool = False, other: Any = None

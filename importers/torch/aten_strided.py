@@ -155,7 +155,11 @@ def tensor_split_by_tensor(
 ) -> list[Expr]:
     if not isinstance(tensor_indices_or_sections, Constant):
         raise Unsupported("places to split at that are computed")
-    return _parts(ctx, self, axis_of(dim, ndim_of(self)))
+    axis = axis_of(dim, ndim_of(self))
+    value = tensor_indices_or_sections.data
+    if value.ndim == 0:
+        return _parts(ctx, self, axis)
+    return _cut(ctx, self, axis, None, value.tolist())
 
 
 def _cut(ctx: Context, x: Expr, axis: int, sections: Any, indices: Any) -> list[Expr]:

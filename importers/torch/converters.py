@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+
+from relax2xla.importers.torch.widening import widen
 
 FILES = (
     "aten_bag",
+    "aten_bits",
     "aten_complex",
     "aten_create",
     "aten_fft",
+    "aten_grid",
     "aten_image",
     "aten_index",
     "aten_linalg",
@@ -28,7 +33,9 @@ FILES = (
 )
 
 
+@functools.cache
 def load() -> None:
     """Fill the registry."""
     for name in FILES:
         importlib.import_module(f"relax2xla.importers.torch.{name}")
+    widen()

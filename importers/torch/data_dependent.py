@@ -105,7 +105,9 @@ def places(ctx: Context, mask: Expr, count: Any) -> Expr:
 def nonzero(ctx: Context, self: Expr) -> Expr:
     """One row of indices for each element that is not zero."""
     if ndim_of(self) == 0:
-        raise Unsupported("nonzero of a scalar", "use x.reshape(1).nonzero()")
+        count = ctx.dims()[0]
+        places(ctx, ctx.emit(R.reshape(self, (1,))), count)
+        return R.zeros((count, 0), "int64")
     return R.permute_dims(places(ctx, self, ctx.dims()[0]), [1, 0])
 
 
@@ -113,7 +115,7 @@ def nonzero(ctx: Context, self: Expr) -> Expr:
 def nonzero_numpy(ctx: Context, self: Expr) -> list[Expr]:
     """One vector of indices for each dimension."""
     if ndim_of(self) == 0:
-        raise Unsupported("nonzero of a scalar", "use x.reshape(1).nonzero()")
+        self = ctx.emit(R.reshape(self, (1,)))
     return _rows(ctx, places(ctx, self, ctx.dims(0)[0]))
 
 

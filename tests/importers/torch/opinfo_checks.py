@@ -22,6 +22,70 @@ def _kind(x: Any) -> str:
     return f"{x.dtype} {tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
 
 
+def _close(a: Any, b: Any, what: str, loose: float = 1e-3) -> str:
+    try:
+        torch.testing.assert_close(a, b, rtol=loose, atol=loose, equal_nan=True)
+    except AssertionError as e:
+        return f"{what}: {' '.join(str(e).split())[:300]}"
+    return ""
+
+
+def attention(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """Random where its weights are dropped."""
+    # multi_head_attention_forward takes the probability as its eleventh argument.
+    given = sample.args[9] if len(sample.args) > 9 else 0.0
+    random = sample.kwargs.get("dropout_p", given) and sample.kwargs.get("training", True)
+    return (same_kind if random else _equal)(sample, got, want)
+
+
+def _equal(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    return equal(got, want)
+
+
+def eigenvectors(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """The eigenvalues, and vectors that give the same matrix: their signs are open."""
+    whole = [v @ torch.diag_embed(w).to(v.dtype) @ v.mH for w, v in (got, want)]
+    return (
+        same_kind(sample, got, want)
+        or equal(got[:1], want[:1])
+        or _close(whole[0], whole[1], "V diag(w) V^H")
+    )
+
+
+def low_rank(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """Random projections: the singular values, and the same matrix."""
+    whole = [u @ torch.diag_embed(s).to(u.dtype) @ v.mH for u, s, v in (got, want)]
+    return (
+        same_kind(sample, got, want)
+        or _close(got[1], want[1], "the singular values")
+        or _close(whole[0], whole[1], "U diag(S) V^H")
+    )
+
+
+def picked(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
+    """Values, and places where they stand: which of equal values is open."""
+    wrong = same_kind(sample, got, want) or equal(got[:1], want[:1])
+    if wrong or len(got) < 2 or torch.equal(got[1], want[1]):
+        return wrong
+    x, at = sample.input, got[1]
+    if x.ndim == 0:
+        return "" if not at.any() else f"places {at}"
+    names = ("k", "dim", "keepdim") if len(sample.args) == 3 else ("dim", "keepdim")
+    given = {**dict(zip(names, sample.args, strict=False)), **sample.kwargs}
+    value = got[0]
+    for dim in [given["dim"]] if "dim" in given else range(-x.ndim, x.ndim):
+        thin = value.ndim < x.ndim
+        own, place = (t.unsqueeze(dim) if thin else t for t in (value, at))
+        sizes = [s for i, s in enumerate(x.shape) if i != dim % x.ndim]
+        if [s for i, s in enumerate(own.shape) if i != dim % x.ndim] != sizes:
+            continue
+        if not bool(((place >= 0) & (place < x.shape[dim])).all()):
+            continue
+        if not equal([x.gather(dim, place)], [own]):
+            return ""
+    return "the places do not hold the values"
+
+
 CHECKS: dict[str, Check] = dict.fromkeys(
     (
         "empty",
@@ -56,6 +120,16 @@ CHECKS: dict[str, Check] = dict.fromkeys(
     ),
     same_kind,
 )
+CHECKS.update(dict.fromkeys(("topk", "kthvalue", "mode", "sort", "msort"), picked))
+CHECKS.update(
+    dict.fromkeys(
+        ("median", "nanmedian", "max.reduction_with_dim", "min.reduction_with_dim"), picked
+    )
+)
+CHECKS.update({"linalg.eigh": eigenvectors})
+for _name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+    CHECKS[f"nn.functional.{_name}"] = attention
+CHECKS.update(dict.fromkeys(("svd_lowrank", "pca_lowrank"), low_rank))
 
 
 def verdict(name: str, sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:

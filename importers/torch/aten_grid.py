@@ -1,0 +1,111 @@
+"""Sampling volumes at places that are data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from relax2xla import op as R
+from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_math import half_to_even
+from relax2xla.importers.torch.context import Context, dims_of, dtype_of, scalar, static
+from relax2xla.importers.torch.registry import aten
+from relax2xla.ir import Expr
+
+BILINEAR, NEAREST = 0, 1
+ZEROS, BORDER, REFLECTION = 0, 1, 2
+
+
+def _unnormalised(x: Expr, size: int, align: bool) -> Expr:
+    """From [-1, 1] to places along an axis."""
+    dtype = dtype_of(x)
+    one = scalar(1, dtype)
+    if align:
+        return R.multiply(R.add(x, one), scalar((size - 1) / 2, dtype))
+    whole = R.subtract(R.multiply(R.add(x, one), scalar(size, dtype)), one)
+    return R.divide(whole, scalar(2, dtype))
+
+
+def _reflected(ctx: Context, x: Expr, size: int, align: bool) -> Expr:
+    """Mirrored at both ends as often as it takes."""
+    dtype = dtype_of(x)
+    low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
+    if span == 0:
+        return R.zeros_like(x)
+    off = ctx.emit(R.abs(R.subtract(x, scalar(low, dtype))))
+    turns = ctx.emit(R.floor(R.divide(off, scalar(span, dtype))))
+    rest = ctx.emit(R.subtract(off, R.multiply(turns, scalar(span, dtype))))
+    odd = R.not_equal(R.floor_mod(turns, scalar(2, dtype)), scalar(0, dtype))
+    back = R.subtract(scalar(span + low, dtype), rest)
+    return R.where(odd, back, R.add(rest, scalar(low, dtype)))
+
+
+@aten("grid_sampler_3d")
+def grid_sampler_3d(
+    ctx: Context,
+    input: Expr,
+    grid: Expr,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> Expr:
+    """The last axis of ``grid`` holds places along width, height and depth."""
+    x, places = ctx.emit(input), ctx.emit(grid)
+    dtype = dtype_of(x)
+    batch, channels, *volume = dims_of(x)
+    sizes = [static(d, "the size of a volume") for d in volume]
+    if 0 in sizes or interpolation_mode not in (BILINEAR, NEAREST):
+        raise Unsupported(f"grid_sampler_3d with the mode {interpolation_mode} on {sizes}")
+    shape = dims_of(places)[:-1]
+    at: list[Expr] = []
+    for axis, size in enumerate(sizes):
+        own = R.reshape(R.strided_slice(places, [4], [2 - axis], [3 - axis]), shape)
+        place = ctx.emit(_unnormalised(own, size, align_corners))
+        if padding_mode == REFLECTION:
+            place = ctx.emit(_reflected(ctx, place, size, align_corners))
+        if padding_mode != ZEROS:
+            place = R.minimum(R.maximum(place, scalar(0, dtype)), scalar(float(size - 1), dtype))
+        at.append(ctx.emit(place))
+    flat = ctx.emit(R.reshape(x, (batch, channels, math.prod(sizes))))
+    if interpolation_mode == NEAREST:
+        from_ = [ctx.emit(half_to_even(p)) for p in at]
+        return _read(ctx, flat, from_, sizes, None)
+    low = [ctx.emit(R.floor(p)) for p in at]
+    total: Expr | None = None
+    for corner in itertools.product((0, 1), repeat=3):
+        here: list[Expr] = []
+        weight: Expr | None = None
+        for p, base, high in zip(at, low, corner, strict=True):
+            here.append(ctx.emit(R.add(base, scalar(1, dtype)) if high else base))
+            above = R.subtract(p, base)
+            part = above if high else R.subtract(scalar(1, dtype), above)
+            weight = part if weight is None else R.multiply(weight, part)
+        found = _read(ctx, flat, here, sizes, weight)
+        total = found if total is None else R.add(total, found)
+    return flat if total is None else total
+
+
+def _read(ctx: Context, flat: Expr, at: list[Expr], sizes: list[int], weight: Expr | None) -> Expr:
+    """The elements at whole places, 0 outside, times a weight."""
+    dtype = dtype_of(flat)
+    batch, channels, _ = dims_of(flat)
+    inside: Expr | None = None
+    total: Expr | None = None
+    for place, size in zip(at, sizes, strict=True):
+        top = scalar(float(size - 1), dtype)
+        own = R.logical_and(R.greater_equal(place, scalar(0, dtype)), R.less_equal(place, top))
+        inside = own if inside is None else R.logical_and(inside, own)
+        kept = R.astype(R.minimum(R.maximum(place, scalar(0, dtype)), top), "int64")
+        total = kept if total is None else R.add(R.multiply(total, scalar(size, "int64")), kept)
+    if inside is None or total is None:
+        raise Unsupported("a volume without axes")
+    _, *out = dims_of(at[0])
+    many = 1
+    for d in out:
+        many = many * d
+    line = R.reshape(total, (batch, 1, many))
+    found = R.gather_elements(flat, R.broadcast_to(line, (batch, channels, many)), 2)
+    found = R.reshape(found, (batch, channels, *out))
+    mask = R.expand_dims(inside, [1])
+    found = R.where(mask, found, scalar(0, dtype))
+    return found if weight is None else R.multiply(found, R.expand_dims(weight, [1]))
