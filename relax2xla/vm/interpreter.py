@@ -6,7 +6,7 @@ import contextlib
 import linecache
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -288,7 +288,7 @@ _usual_limit = 0
 
 
 @contextlib.contextmanager
-def _deep() -> Iterator[None]:
+def _deep() -> Generator[None]:
     """Raise Python's recursion limit, which is one for all threads, while anything needs it."""
     global _deep_runs, _usual_limit
     with _deep_lock:

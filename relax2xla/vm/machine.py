@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from relax2xla.ir import (
-    StructInfo,
-    TensorStructInfo,
-)
+from relax2xla import tir
+from relax2xla.errors import CallError
+from relax2xla.ir import StructInfo, TensorStructInfo
+from relax2xla.ir.lattice import free_symbolic_vars, substitute
+from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
 from relax2xla.vm import xla
@@ -18,6 +23,7 @@ from relax2xla.vm.calls import METHODS, Calls, SavedFunction, checked_memory
 from relax2xla.vm.executable import VMExecutable
 from relax2xla.vm.instrument import Hook
 from relax2xla.vm.interpreter import Interpreter, VMFunction
+from relax2xla.vm.padding import Bucketed, seen
 from relax2xla.vm.placing import WeightStore, checked_params, weight_infos
 
 if TYPE_CHECKING:
@@ -66,6 +72,7 @@ class VirtualMachine(Calls):
         self._functions: dict[str, Any] = {}
         # The same functions for the machine's own calls, which nothing redirects.
         self._twins: dict[str, BoundFunction] = {}
+        self._buckets: dict[str, Bucketed] = {}
         self._store = rt_mod.store
         self._hook: Hook | None = None
         self._plain = Interpreter(rt_mod.code, self.device, self._region, self)
@@ -117,15 +124,15 @@ class VirtualMachine(Calls):
             if hook is not interpreter.hook:
                 interpreter = self._hooked(hook)
             return VMFunction(interpreter, index)
-        twin = self._twin(name)
-        return twin if hook is None else functools.partial(hook, twin, name)
+        call = self._buckets.get(name) or self._twin(name)
+        return call if hook is None else functools.partial(hook, call, name)
 
     def redirect(self, name: str, call: Callable[..., Any] | None) -> None:
         """Let direct calls of ``name`` go to ``call``; None: as the instrument says."""
         function = self.function(name)
         if call is None and name in self._inputs:
             return
-        if call is None and self._hook is not None:
+        if call is None and (self._hook is not None or name in self._buckets):
             call = self.runner(name)
         function.intercept(None if call is None else lambda args: call(*args))
 
@@ -187,19 +194,86 @@ class VirtualMachine(Calls):
 
         return bind(self, name, state, results)
 
-    def warm(self, name: str, *infos: StructInfo) -> None:
-        """Compile ``name`` for arguments of these struct infos (none: a static function's own).
+    def warm(
+        self,
+        name: str,
+        *shapes: StructInfo | Sequence[int],
+        background: bool = False,
+        **sizes: int | Sequence[int],
+    ) -> Future[None]:
+        """Compile ``name`` ahead of its calls.
+
+        shapes: one for each parameter, a struct info or (for a tensor) its dimensions.
+        sizes: instead, values of symbolic dimensions by name, one or several each; every
+            combination is compiled. Neither: what is static.
+        background: return at once and compile in a thread; ``result()`` of what is returned waits
+            for it and raises its errors. Calls of shapes that are compiled already go on.
 
         Of bytecode the regions of static shapes are compiled; the others are when they are called.
         """
-        function = self[name]
+        function = self.function(name)
+        done: Future[None] = Future()
         if isinstance(function, BoundFunction):
-            function.warm(infos)
-            return
-        for region in function.regions():
-            bound = self._compiled(region)
-            if bound.entry.is_static:
-                bound.warm()
+            twin = self._twin(name) if name in self.executable.entries else function
+            wanted = _call_shapes(twin, shapes, sizes)
+            jobs = [functools.partial(twin.warm, infos) for infos in wanted]
+        elif shapes or sizes:
+            raise CallError(
+                f"warm: {name} is bytecode over several XLA programs, whose shapes depend on what "
+                "runs before them; warm it without shapes, or call it once"
+            )
+        else:
+            regions = [self._region(r) for r in function.regions()]
+            jobs = [r.warm for r in regions if r.entry.is_static]
+
+        def work() -> None:
+            try:
+                for job in jobs:
+                    job()
+            except BaseException as e:
+                if not background:
+                    raise
+                done.set_exception(e)
+            else:
+                done.set_result(None)
+
+        if background:
+            threading.Thread(target=work, name=f"relax2xla warm {name}", daemon=True).start()
+        else:
+            work()
+        return done
+
+    def bucket(self, name: str, **sizes: Sequence[int]) -> None:
+        """Let several sizes of symbolic dimensions of ``name`` share one program.
+
+        sizes: by the dimension's name; a call takes the next size that is large enough, its
+            arguments are padded on the host and its results cut back. Larger sizes have programs of
+            their own. None at all: as it was.
+
+        CallError where padding could be seen in a result, with the reason. Results are equal up to
+        rounding, which may depend on the size of a program.
+        """
+        function = self.function(name)
+        if isinstance(function, VMFunction):
+            raise CallError(
+                f"bucket: {name} is bytecode over several XLA programs; what runs on the host "
+                "would see the padding"
+            )
+        made: dict[tir.Var, list[int]] = {}
+        for key, given in sizes.items():
+            dim = _dimension(function, key)
+            made[dim] = sorted(set(map(operator.index, given)))
+            if not made[dim] or made[dim][0] < 1:
+                raise ValueError(f"bucket: the sizes of {key} must be at least 1; got {given}")
+            reason = seen(function.entry.func, dim)
+            if reason is not None:
+                raise CallError(f"bucket: {name} cannot be padded along {key}: {reason}")
+        if name in self.executable.donated and made:
+            raise CallError(f"bucket: {name} has donated parameters, which padding would copy")
+        self._buckets.pop(name, None)
+        if made:
+            self._buckets[name] = Bucketed(self._twin(name), made)
+        self.redirect(name, None)
 
     def stateful(self, name: str, slots: tuple[Slot, ...]) -> BoundFunction:
         """``name`` with the memory of its state given up at each call; for ``bind_state``."""
@@ -250,6 +324,53 @@ class VirtualMachine(Calls):
     def params(self) -> dict[str, TensorStructInfo]:
         """The weights that ``set_params`` takes, by name."""
         return weight_infos(self.executable)
+
+
+def _dimension(function: BoundFunction, name: str) -> tir.Var:
+    """The symbolic dimension of that name."""
+    known = {v.name: v for p in function.params for v in free_symbolic_vars(p.struct_info)}
+    if name not in known:
+        raise CallError(
+            f"{function.name} has no symbolic dimension {name!r}; it has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return known[name]
+
+
+def _call_shapes(
+    function: BoundFunction,
+    shapes: Sequence[StructInfo | Sequence[int]],
+    sizes: Mapping[str, int | Sequence[int]],
+) -> list[list[StructInfo]]:
+    """Struct infos of the arguments of all calls to compile for."""
+    declared = [p.struct_info for p in function.params]
+    if not sizes:
+        if shapes and len(shapes) != len(declared):
+            names = ", ".join(p.name_hint for p in function.params)
+            raise CallError(
+                f"warm: {function.name} takes {len(declared)} arguments ({names}); got "
+                f"{len(shapes)} shapes"
+            )
+        made: list[StructInfo] = []
+        for info, given in zip(declared, shapes, strict=False):
+            if isinstance(given, StructInfo):
+                made.append(given)
+            elif isinstance(info, TensorStructInfo):
+                made.append(TensorStructInfo.make(tuple(map(operator.index, given)), info.dtype))
+            else:
+                raise CallError(f"warm: give a struct info for the parameter that is {show(info)}")
+        return [made or declared]
+    if shapes:
+        raise CallError("warm takes shapes or sizes by name, not both")
+    dims = [_dimension(function, key) for key in sizes]
+    lists = [[v] if isinstance(v, int) else list(v) for v in sizes.values()]
+    return [
+        [
+            substitute(i, dict(zip(dims, map(operator.index, combination), strict=True)))
+            for i in declared
+        ]
+        for combination in itertools.product(*lists)
+    ]
 
 
 def _devices(device: Device | str | Sequence[Device | str] | None) -> tuple[Device, ...]:

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -395,7 +395,7 @@ def test_recursion_deeper_than_python_allows() -> None:
 
 
 @contextlib.contextmanager
-def interrupted(seconds: float) -> Iterator[None]:
+def interrupted(seconds: float) -> Generator[None]:
     """KeyboardInterrupt after a while, as Ctrl-C gives it."""
 
     def interrupt(*args: Any) -> None:
