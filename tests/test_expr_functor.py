@@ -19,10 +19,15 @@ from relax2xla.ir import (
     Constant,
     DataflowBlock,
     DataflowVar,
+    DataTypeImm,
     Expr,
+    ExternFunc,
+    FuncStructInfo,
     Function,
+    GlobalVar,
     If,
     IRModule,
+    PrimValue,
     SeqExpr,
     ShapeExpr,
     Span,
@@ -342,3 +347,128 @@ def test_shared_parts_stay_in_their_scopes(seed: int) -> None:
     assert isinstance(unchanged, Function)
     check_well_formed(unchanged)
     assert value_of(unchanged, True, 0.3) == value_of(func, True, 0.3)
+
+
+SEEDS = [
+    "visit_expr",
+    "visit_binding",
+    "visit_binding_block",
+    "visit_var_def",
+    "visit_constant_",
+    "visit_tuple_",
+    "visit_var_",
+    "visit_dataflow_var_",
+    "visit_shape_expr_",
+    "visit_extern_func_",
+    "visit_global_var_",
+    "visit_function_",
+    "visit_call_",
+    "visit_seq_expr_",
+    "visit_if_",
+    "visit_op_",
+    "visit_tuple_getitem_",
+    "visit_prim_value_",
+    "visit_string_imm_",
+    "visit_data_type_imm_",
+    "visit_var_binding_",
+    "visit_match_cast_",
+    "visit_binding_block_",
+    "visit_dataflow_block_",
+    "visit_var_def_",
+    "visit_dataflow_var_def_",
+]
+
+
+def everything() -> Function:
+    """A function in which every kind of node, binding and block occurs."""
+    x, c = Var("x", INFO), Var("c", TensorStructInfo((), "bool"))
+    g = GlobalVar("g", FuncStructInfo([INFO], INFO))
+    bb = BlockBuilder()
+    with bb.function("main", [x, c], pure=False):
+        with bb.dataflow():
+            y = bb.emit_output(op.add(bb.emit(op.sin(x)), const(1.0)))
+        bb.emit(Call(g, [y]))
+        shape = bb.emit((ShapeExpr([n]), PrimValue(n), StringImm("s"), DataTypeImm("int8")))
+        bb.emit(Call(ExternFunc("f"), [bb.emit(shape[0])]))
+        bb.emit(If(c, y, x))
+        bb.match_cast(y, INFO)
+        bb.emit_func_output(y)
+    func = bb.get()["main"]
+    assert isinstance(func, Function)
+    return func
+
+
+@pytest.mark.parametrize("base", [PyExprVisitor, PyExprMutator])
+def test_every_method_of_the_documentation_is_reached(base: type) -> None:
+    """Each can be overridden by itself, and the rest of the walk goes on through ``super()``."""
+    for name in SEEDS:
+        seen: list[object] = []
+
+        def method(self: Any, node: Any, name: str = name, seen: list[object] = seen) -> Any:
+            seen.append(node)
+            return getattr(super(self.kind, self), name)(node)
+
+        kind = type("Kind", (base,), {name: method})
+        kind.kind = kind  # type: ignore[attr-defined]
+        (visitor if base is PyExprVisitor else mutator)(kind)
+        func = everything()
+        result = kind().visit_expr(func)
+        assert seen, name
+        assert result is (func if base is PyExprMutator else None), name
+
+
+def test_a_class_without_the_decorator_works_too() -> None:
+    """TVM fails on it with an AttributeError about ``_outer``; nothing here depends on it."""
+
+    class Count(PyExprVisitor):
+        calls = 0
+
+        def visit_call_(self, op: Call) -> None:
+            self.calls += 1
+            super().visit_call_(op)
+
+    count = Count()
+    count.visit_expr(everything())
+    assert count.calls == 4
+
+
+def test_recursive_local_functions_follow_their_variable() -> None:
+    """The variable of a local function changes with its type, inside the function too."""
+    x, y = Var("x", INFO), Var("y", INFO)
+    f = Var("f", FuncStructInfo([INFO], INFO))
+    inner = Function([y], op.exp(Call(f, [op.exp(y)])), INFO)
+    seq = SeqExpr([BindingBlock([VarBinding(f, inner)])], Call(f, [x]))
+    func = BlockBuilder().normalize(Function([x], seq))
+
+    @mutator
+    class Public(PyExprMutator):
+        def visit_function_(self, op: Function) -> Expr:
+            new = super().visit_function_(op)
+            if isinstance(new, Function) and op.params[0].name_hint == "y":
+                return Function(new.params, new.body, new.ret_struct_info, is_pure=False)
+            return new
+
+    made = Public().visit_expr(func)
+    assert isinstance(made, Function)
+    (binding, _) = made.body.blocks[0].bindings
+    own = binding.value
+    assert isinstance(own, Function)
+    calls = [b.value for b in own.body.blocks[0].bindings if isinstance(b.value, Call)]
+    assert binding.var in [c.op for c in calls]
+    assert binding.var.struct_info == FuncStructInfo([INFO], INFO, purity=False)
+
+
+def test_new_scopes_for_functions_and_branches() -> None:
+    """What an overridden method emits in a branch stays there."""
+
+    @mutator
+    class Emit(PyExprMutator):
+        def visit_call_(self, op: Call) -> Expr:
+            call = self.visit_expr_post_order(op)
+            return self.builder_.emit(call, "kept") if is_op(call, "relax.exp") else call
+
+    func = Emit().visit_expr(model()["main"])
+    assert isinstance(func, Function)
+    check_well_formed(func)
+    names = [b.var.name_hint for block in func.body.blocks for b in block.bindings]
+    assert names.count("kept") == 1  # the others are inside the local function and the branch

@@ -291,6 +291,21 @@ def infer_call(call: Call) -> StructInfo | None:
         return ObjectStructInfo()
     if not isinstance(info, FuncStructInfo):
         raise StructInfoError(f"{call.op!r} is called, but it is no function: {show(info)}")
+    if info.derive_func is not None:
+        return _derived(info.derive_func, call)
     args = [a.struct_info_ for a in call.args]
     known = [a for a in args if a is not None]
     return derive_call(info, known, repr(call.op)) if len(known) == len(args) else None
+
+
+def _derived(name: str, call: Call) -> StructInfo:
+    """What the registered function ``name`` says of ``call``; it gets the call and None."""
+    import importlib
+
+    rule = importlib.import_module("relax2xla.runtime.registry").get_global_func(name)
+    made: object = rule(call, None)
+    if not isinstance(made, StructInfo):
+        raise StructInfoError(
+            f"the derive_func {name!r} of {call.op!r} must give a StructInfo; it gave {made!r}"
+        )
+    return made

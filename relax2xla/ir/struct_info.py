@@ -223,7 +223,8 @@ Derive = Callable[[Any], StructInfo]
 class FuncStructInfo(StructInfo):
     """A function: parameters (None: opaque, any arguments), result, purity.
 
-    ``derive_func`` names a rule that computes the result's struct info from the call.
+    ``derive_func`` names a function, registered with ``register_func``, that computes the result's
+    struct info: it gets the Call, and None in the place of TVM's BlockBuilder.
     """
 
     __slots__ = ("derive_func", "params", "purity", "ret")

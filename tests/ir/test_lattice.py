@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import relax2xla
 from relax2xla import tir
-from relax2xla.errors import StructInfoError
+from relax2xla.errors import StructInfoError, TVMError
 from relax2xla.ir import (
+    Call,
+    ExternFunc,
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
     TupleStructInfo,
+    Var,
 )
 from relax2xla.ir import TensorStructInfo as T
 from relax2xla.ir.lattice import Mismatch, SymMap, erase, struct_info_lca, substitute, unify
@@ -155,3 +159,24 @@ def test_struct_infos_refuse_contradictions() -> None:
         PrimStructInfo()
     with pytest.raises(StructInfoError, match="leave the dtype out"):
         PrimStructInfo("int32", tir.Var("n"))
+
+
+def test_derive_func() -> None:
+    """The rule of an opaque function sees the call; what it gives is the result's struct info."""
+
+    @relax2xla.register_func("tests.first_of", override=True)
+    def first(call: Call, ctx: object) -> StructInfo:
+        return call.args[0].struct_info
+
+    info = FuncStructInfo.opaque_func(derive_func="tests.first_of")
+    assert not info.purity
+    x = Var("x", T((n, 2)))
+    assert Call(ExternFunc("f", info), [x]).struct_info == T((n, 2))
+    with pytest.raises(StructInfoError, match="ret or derive_func, not both"):
+        FuncStructInfo.opaque_func(ret=T((1,)), derive_func="tests.first_of")
+    missing = FuncStructInfo.opaque_func(derive_func="tests.missing")
+    with pytest.raises(TVMError, match=r"no packed function 'tests\.missing'"):
+        Call(ExternFunc("f", missing), [x])
+    relax2xla.register_func("tests.first_of", lambda call, ctx: 1, override=True)
+    with pytest.raises(StructInfoError, match="must give a StructInfo; it gave 1"):
+        Call(ExternFunc("f", info), [x])
