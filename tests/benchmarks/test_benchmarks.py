@@ -23,6 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("name", "rows"),
     [
         ("dispatch", ["1 argument, jax array", "200 weights", "| relax2xla |", "| jax.jit |"]),
+        ("language", ["| build |", "| parse |", "goal at 10,000"]),
         ("imports", ["| import numpy |", "| import relax2xla |", "`import relax2xla` loads none"]),
     ],
 )
