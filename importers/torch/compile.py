@@ -17,6 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
@@ -186,7 +187,8 @@ def _on_xla(
     work = GraphModule(graph, inner)
     plan = planned(work)
     program = dataclasses.replace(traced(work, plan.feeds), decompose=None)
-    importer, mod = import_program(program, Options(lenient=True))
+    with unset_fake_temporarily():  # the graph's constants are real
+        importer, mod = import_program(program, Options(lenient=True))
     if mod is None:
         return None, importer
     device = device_of([n.meta.get("val") for n in work.graph.nodes])

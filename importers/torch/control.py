@@ -68,7 +68,7 @@ def _cond(
             blocks = bb.end_scope()
         count = len(made)
         branches.append(SeqExpr(blocks, result))
-    chosen = bb.emit(If(pred, *branches))
+    chosen = bb.emit(If(pred, branches[0], branches[1]))
     return [bb.emit(chosen[i]) for i in range(count)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -97,9 +97,9 @@ def _with_weights(graph: GraphModule, inputs: Sequence[Any]) -> tuple[GraphModul
         taken.add(".".join([*path, name]))
         home: nn.Module = made
         for part in path:
-            if not isinstance(home._modules.get(part), nn.Module):
+            if part not in dict(home.named_children()):
                 home.add_module(part, nn.Module())
-            home = cast("nn.Module", home._modules[part])
+            home = home.get_submodule(part)
         if isinstance(value, nn.Parameter):
             home.register_parameter(name, value)
         else:

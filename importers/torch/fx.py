@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch._dynamo.exc import UserError
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -77,7 +78,7 @@ def from_fx(
     dynamic = tuple(symbols.shapes) if symbols.dims else None
     try:
         program = torch.export.export(graph, inputs, dynamic_shapes=dynamic)
-    except (torch._dynamo.exc.UserError, RuntimeError) as e:
+    except (UserError, RuntimeError) as e:
         if not symbols.dims:
             raise
         raise ValueError(

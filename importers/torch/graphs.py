@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ def is_random(op: Any) -> bool:
 
 
 @contextlib.contextmanager
-def plain_attention() -> Iterator[None]:
+def plain_attention() -> Generator[None]:
     """Attention as matmuls and softmax, which have gradients that XLA can compute."""
     with sdpa_kernel(SDPBackend.MATH):
         yield
@@ -120,6 +120,17 @@ def results_of(module: GraphModule) -> Sequence[Any]:
     return fields if isinstance(fields, tuple | list) else [fields]
 
 
+@contextlib.contextmanager
+def _real_constants(mode: Any) -> Generator[None]:
+    """Let tensors with values be operands among fake ones."""
+    before = mode.allow_non_fake_inputs
+    mode.allow_non_fake_inputs = True
+    try:
+        yield
+    finally:
+        mode.allow_non_fake_inputs = before
+
+
 class _Retrace(Interpreter):
     """Views of what a decomposition laid out in memory in another way become copies."""
 
@@ -136,6 +147,8 @@ def retraced(module: GraphModule, table: Table) -> GraphModule:
     mode = detect_fake_mode(known)
     with contextlib.ExitStack() as stack:
         if mode is not None:
+            # Constants of the graph are real tensors.
+            stack.enter_context(_real_constants(mode))
             stack.enter_context(mode)
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(preserve_node_meta())
@@ -143,7 +156,8 @@ def retraced(module: GraphModule, table: Table) -> GraphModule:
         made = make_fx(_Retrace(module).run, decomposition_table=table)(*values)
     made.graph.eliminate_dead_code()
     for node in made.graph.nodes:
-        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+        op: Any = node.target
+        if isinstance(op, OpOverload) and op._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
             raise RuntimeError(f"torch's decomposition writes in place: {node.target}")
     return made
 

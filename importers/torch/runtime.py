@@ -169,8 +169,8 @@ class Part:
         params = {f"p{i}": as_numpy(args[i]) for i in sorted(fixed)}
         pipeline = {} if self._pipeline is None else {"relax_pipeline": self._pipeline}
         executable = build(self.mod, self._device, params, **pipeline)
-        self._call = VirtualMachine(executable, self._device)["main"]
-        return self._call
+        call = self._call = VirtualMachine(executable, self._device)["main"]
+        return call
 
     def _array(self, at: int, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

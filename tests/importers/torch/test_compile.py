@@ -272,6 +272,15 @@ def test_python_around_the_graphs_and_numbers(parts: list[Part]) -> None:
     assert len(parts) < 16
 
 
+def test_constants_of_the_program() -> None:
+    table = torch.tensor([1.0, 2.0, 4.0])
+
+    def f(x: Any) -> Any:
+        return x * torch.tensor(3.0) + table + torch.tensor([1, 2, 3]), torch.full_like(x, 2.5)
+
+    check(f, torch.randn(2, 3))
+
+
 def test_control_flow_stays_in_the_graph() -> None:
     def f(x: Any) -> Any:
         return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
