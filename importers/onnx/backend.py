@@ -24,7 +24,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from relax2xla.errors import CallError, DeviceError, OpNotImplemented
+from relax2xla.errors import CallError, DeviceError, OpError, OpNotImplemented
 from relax2xla.importers.onnx.model import Importer, checked
 from relax2xla.importers.onnx.values import Array
 from relax2xla.runtime.device import Device, device
@@ -60,15 +60,20 @@ class Prepared(BackendRep):
         self.outputs = [o.name for o in graph.output]
         try:
             self._programs[()] = self._compiled(importer)
+        except (OpNotImplemented, OpError):
+            self._specialised()
+
+    def _specialised(self) -> bool:
+        """Make programs for the values of inputs from now on; False where none matters."""
+        importer = Importer(self._source)
+        importer.binding = False
+        try:
+            self._programs[()] = self._compiled(importer)
         except OpNotImplemented:
-            importer = Importer(self._source)
-            importer.binding = False
-            try:
-                self._programs[()] = self._compiled(importer)
-            except OpNotImplemented:
-                self._known = importer.needed_inputs()
-                if not self._known:
-                    raise
+            self._known = importer.needed_inputs()
+            if not self._known:
+                raise
+        return bool(self._known)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Results as numpy arrays, in a named tuple that also takes names as indices.
@@ -78,10 +83,20 @@ class Prepared(BackendRep):
         if kwargs:
             raise TypeError(f"run takes inputs only; got {', '.join(kwargs)}")
         given = self._by_name(inputs)
-        made = self._program(given)(*(given[n] for n in self.inputs if n not in self._known))
+        try:
+            made = self._called(given)
+        except CallError:
+            # A value that the one program for all values cannot take may have one of its own.
+            if self._known or not self._specialised():
+                raise
+            made = self._called(given)
         results = made if isinstance(made, tuple | list) else (made,)
         named = namedtupledict("Outputs", self.outputs)
         return named(*(np.asarray(r) for r in results))
+
+    def _called(self, given: Mapping[str, Any]) -> Any:
+        program = self._program(given)
+        return program(*(given[n] for n in self.inputs if n not in self._known))
 
     def _by_name(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):

@@ -27,9 +27,9 @@ from relax2xla.importers.onnx.functions import (
     where,
 )
 from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
-from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of
+from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of, pinned
 from relax2xla.importers.onnx.values import Host, NeedsValue
-from relax2xla.ir import Constant, Expr, Span, Tuple, TupleStructInfo, Var
+from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
 from relax2xla.tir import Dim
 
 Value = Expr | Host
@@ -200,7 +200,8 @@ class Interpreter:
         if converter is not None:
             try:
                 converter.check([v is not None for v in inputs], list(values))
-                return self.bound(node, self.apply(converter, node, frame, inputs, values, label))
+                made = self.apply(converter, node, frame, inputs, values, label)
+                return self.bound(node, made, self.binding and frame.binds)
             except Unsupported:
                 if not has_body(schema, values):
                     raise
@@ -302,8 +303,11 @@ class Interpreter:
         bind = bound_sizes if sizes else bound_integers
         return frame.integers(v, sizes, lambda: bind(self.builder, v, what))
 
-    def bound(self, node: NodeProto, result: Any) -> list[Value | None]:
-        """A converter's result, bound to variables, one for each output of the node."""
+    def bound(self, node: NodeProto, result: Any, reads: bool) -> list[Value | None]:
+        """A converter's result, bound to variables, one for each output of the node.
+
+        reads: whether sizes that are not known may be read off the values at run time
+        """
         if isinstance(result, Expr) and isinstance(result.struct_info_, TupleStructInfo):
             result = list(result if isinstance(result, Tuple) else self.builder.emit(result))
         results = list(result) if isinstance(result, tuple | list) else [result]
@@ -326,7 +330,11 @@ class Interpreter:
             elif isinstance(r, Host | Var):
                 made.append(r)
             else:
-                made.append(self.builder.emit(r))
+                var = self.builder.emit(r)
+                info = var.struct_info_
+                if reads and isinstance(info, TensorStructInfo) and not info.dims and info.ndim > 0:
+                    var = pinned(self.builder, var, [None] * info.ndim)
+                made.append(var)
         return made
 
     def mark(self) -> Callable[[], None]:

@@ -206,13 +206,13 @@ def center_crop_pad(ctx: Context, x: Expr, targets: Sequence[Dim], where: Sequen
     return ctx.pinned(R.nn.pad(cut, widths, "constant", 0.0), result)
 
 
-def scaled(ctx: Context, x: Expr, scales: Expr) -> list[Dim]:
-    """The shape of ``x`` times scales that are computed at run time.
+def scaled(ctx: Context, x: Expr, scales: Expr, where: Sequence[int]) -> list[Dim]:
+    """The sizes of the axes ``where`` times scales that are computed at run time.
 
     The machine refuses scales that do not give whole numbers (as negative dimensions), because
     the points of the result would depend on more than its size.
     """
-    dims = dims_of(x)
+    dims = [dims_of(x)[a] for a in where]
     if _count(scales, "scales") != len(dims):
         raise ValueError(f"{count_of(scales, 'scales')} scales for {len(dims)} axes")
     sizes = R.multiply(R.astype(ctx.vector(dims), "float64"), R.astype(scales, "float64"))

@@ -22,7 +22,15 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, onnx_op
-from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, scalar, static, statics
+from relax2xla.importers.onnx.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+    statics,
+)
 from relax2xla.ir import Constant, Expr
 from relax2xla.tir import Dim
 
@@ -292,7 +300,7 @@ def upsample_attribute(
 def upsample(ctx: Context, X: Expr, scales: Lazy, *, mode: str = "nearest") -> Expr:
     if isinstance(scales, Expr):
         style = Style("linear" if mode == "bilinear" else mode, *_OLD)
-        return _late(ctx, X, late.scaled(ctx, X, scales), style)
+        return _late(ctx, X, late.scaled(ctx, X, scales, range(ndim_of(X))), style)
     return _old(ctx, X, [float(s) for s in scales], mode)
 
 
@@ -328,11 +336,9 @@ def resize(
     )
     made: dict[int, Axis] = {}
     if isinstance(scales, Expr):
-        sizes = late.scaled(ctx, X, scales)
+        sizes = late.scaled(ctx, X, scales, where)
     if sizes is not None and any(isinstance(tir.as_dim(s), tir.PrimExpr) for s in sizes):
         choice(keep_aspect_ratio_policy, ("stretch",), "keep_aspect_ratio_policy")
-        if where != sorted(where):
-            raise Unsupported(f"sizes computed at run time for the axes {where}")
         full = list(dims_of(X))
         for a, s in zip(where, sizes, strict=True):
             full[a] = tir.as_dim(s)
