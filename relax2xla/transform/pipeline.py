@@ -62,9 +62,16 @@ PIPELINES: dict[str, Callable[..., Pass]] = {
     "default_build": default,
 }
 
+# Pipelines of TVM that have no counterpart here, and what serves instead.
+REFUSED: dict[str, str] = {
+    "static_shape_tuning": "it tunes TIR schedules, and XLA has its own; use 'default'",
+}
+
 
 def get_pipeline(name: str = "zero", **kwargs: Any) -> Pass:
     """The pipeline ``name``, configured by ``kwargs``; ValueError with the names there are."""
+    if name in REFUSED:
+        raise ValueError(f"the pipeline {name!r} is not here: {REFUSED[name]}")
     if name not in PIPELINES:
         raise ValueError(f"unknown pipeline {name!r}; known: {', '.join(PIPELINES)}")
     return PIPELINES[name](**kwargs)

@@ -41,7 +41,8 @@ def build(
         the last parameters; or by parameter name for the function ``main``. Their memory is shared:
         do not write to them afterwards.
     relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
-    tir_pipeline: accepted for programs written for TVM; there is no TIR stage.
+    tir_pipeline, system_lib: accepted for programs written for TVM and without effect; there is no
+        TIR stage, and nothing is linked into the process.
     exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
         demands one XLA program for each function, and names what prevents it.
     donate: names or places of parameters whose memory a call may take for results, for ``main`` or
@@ -53,6 +54,10 @@ def build(
     """
     if exec_mode not in ("bytecode", "compiled"):
         raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if not (tir_pipeline is None or isinstance(tir_pipeline, str) or callable(tir_pipeline)):
+        raise TypeError(
+            f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
+        )
     if not isinstance(mod, IRModule | Function):
         raise TypeError(
             f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "

@@ -66,6 +66,9 @@ _KERNEL = re.compile(rb"\n\x06kernel")
 _SORT = b"\n\x04sort"
 _OBJECT = b"\x7fELF"
 
+# Devices that arrays were moved to, each of which is said once.
+_moved_to: set[Any] = set()
+
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
 
@@ -137,10 +140,18 @@ def address(value: Any) -> int:
 
 
 def on_device(value: Any, device: Device | None) -> Any:
-    """A jax array on ``device``, moved if it is elsewhere."""
+    """A jax array on ``device``, moved if it is elsewhere; the first time a warning says so."""
     target = jax_device(device)
     if value.devices() == {target}:
         return value
+    if target not in _moved_to:
+        _moved_to.add(target)
+        log.warning(
+            "an argument lies on %s and is moved to %s, where the function runs, at each call; "
+            "place it there with jax.device_put. This is said once",
+            ", ".join(sorted(map(str, value.devices()))),
+            target,
+        )
     with jax.enable_x64(True):
         return jax.device_put(value, target)
 
