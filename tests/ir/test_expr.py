@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+import relax2xla
 from relax2xla import op, tir
+from relax2xla.analysis import check_well_formed
 from relax2xla.errors import StructInfoError, TVMError
 from relax2xla.ir import (
     Attrs,
+    Call,
     Constant,
+    FuncStructInfo,
     Function,
     GlobalVar,
+    If,
     IRModule,
+    ObjectStructInfo,
     PrimValue,
     ShapeExpr,
+    ShapeStructInfo,
     StringImm,
     TensorStructInfo,
     Tuple,
     TupleGetItem,
+    TupleStructInfo,
     Var,
     const,
     convert_to_expr,
+    extern,
     get_shape_of,
 )
+from relax2xla.ir.op import is_op
+from relax2xla.script import from_source
 
 INFO = TensorStructInfo((2, 3))
 
@@ -146,3 +158,125 @@ def test_modules() -> None:
     assert "p" not in mod
     assert mod.with_attr("a", 1).get_attr("a") == 1
     assert IRModule.from_expr(f.with_attr("global_symbol", "g"))["g"].params == (x,)
+
+
+def test_shapes_that_are_not_known() -> None:
+    """The shape as a variable if there is one, else a call that asks when the program runs."""
+    held = Var("s", ShapeStructInfo(ndim=2))
+    assert get_shape_of(Var("x", TensorStructInfo(held, "float32"))) is held
+    asked = get_shape_of(Var("x", TensorStructInfo(None, "float32", ndim=2)))
+    assert is_op(asked, "relax.shape_of")
+    assert asked.struct_info == ShapeStructInfo(ndim=2)
+
+
+def test_extern() -> None:
+    f = extern("f")
+    assert f.global_symbol == "f"
+    assert f.struct_info == FuncStructInfo.opaque_func(ret=ObjectStructInfo(), purity=False)
+    info = FuncStructInfo([INFO], INFO)
+    assert extern("f", info).struct_info is info
+    assert Call(extern("f", info), [Var("x", INFO)]).struct_info == INFO
+
+
+def test_functions_without_a_body() -> None:
+    x = Var("x", INFO)
+    f = Function.create_empty([x], INFO, is_pure=False, attrs={"a": 1})
+    assert f.struct_info == FuncStructInfo([INFO], INFO, purity=False)
+    assert f.ret_struct_info == INFO
+    assert f.attrs == {"a": 1}
+
+
+def test_same_as_is_structural_and_is_base_of_goes_one_way() -> None:
+    known, rank = TensorStructInfo((2, 3)), TensorStructInfo(ndim=2)
+    assert known.same_as(TensorStructInfo((2, 3)))
+    assert not known.same_as(rank)
+    assert rank.is_base_of(known)
+    assert not known.is_base_of(rank)
+    for info in (known, rank, FuncStructInfo([known], rank)):
+        assert ObjectStructInfo().is_base_of(info)
+        assert not info.is_base_of(ObjectStructInfo())
+
+
+def test_scalars_are_constants_of_rank_0() -> None:
+    for value in (True, 1, 2.5):
+        assert const(value).struct_info.ndim == 0  # type: ignore[attr-defined]
+
+
+def test_branches_have_what_both_have() -> None:
+    c, x = Var("c", TensorStructInfo((), "bool")), Var("x", INFO)
+    y = Var("y", TensorStructInfo((4, 3)))
+    assert If(c, x, x).struct_info == INFO
+    assert If(c, x, y).struct_info == TensorStructInfo(ndim=2)
+    assert If(c, Tuple([x, y]), Tuple([x, x])).struct_info == TupleStructInfo(
+        [INFO, TensorStructInfo(ndim=2)]
+    )
+    assert If(c, x, Tuple([x])).struct_info == ObjectStructInfo()
+
+
+PROGRAMS = """
+from relax2xla.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Module:
+    @R.function
+    def square(x: R.Object) -> R.Tensor(ndim=2, dtype="float32"):
+        n = T.int64()
+        y = R.match_cast(x, R.Tensor((n, n), "float32"))
+        return y
+    @R.function
+    def both(x: R.Tensor(ndim=1, dtype="float32"), y: R.Tensor(ndim=1, dtype="float32")) -> R.Shape:
+        n = T.int64()
+        a = R.match_cast(x, R.Tensor((n,), "float32"))
+        b = R.match_cast(y, R.Tensor((n + 1,), "float32"))
+        return R.shape([n, n + 1])
+    @R.function
+    def tuples(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        t = ((x, (x, x)), (R.sin(x),))
+        a = t[0]
+        b = a[1]
+        c = b[1]
+        d = t[1]
+        e = d[0]
+        f = R.add(c, e)
+        return f
+    @R.function
+    def closure(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        @R.function
+        def inner(y: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+            z = R.add(x, y)
+            return z
+        w = inner(R.sin(x))
+        return w
+    @R.function
+    def factorial(n: R.Tensor((), "int64")) -> R.Tensor((), "int64"):
+        cls = Module
+        cond = R.less(n, R.const(2, "int64"))
+        if cond:
+            r = R.const(1, "int64")
+        else:
+            m = R.subtract(n, R.const(1, "int64"))
+            f = cls.factorial(m)
+            r = R.multiply(n, f)
+        return r
+"""
+
+
+def test_casts_closures_recursion_and_tuples_run() -> None:
+    """A symbol is bound where it first occurs and asserted everywhere else."""
+    mod = from_source(PROGRAMS)
+    check_well_formed(mod)
+    vm = relax2xla.VirtualMachine(relax2xla.build(mod), relax2xla.cpu())
+    ones = np.ones
+    assert vm["square"](ones((3, 3), "float32")).shape == (3, 3)
+    assert tuple(vm["both"](ones(3, "float32"), ones(4, "float32"))) == (3, 4)
+    for name, args, reason in [
+        ("square", [ones((3, 4), "float32")], "4"),
+        ("square", [ones(3, "float32")], "ndim|rank|axes|dimensions"),
+        ("square", [ones((3, 3), "int8")], "int8"),
+        ("both", [ones(3, "float32"), ones(3, "float32")], r"n \+ 1|4"),
+    ]:
+        with pytest.raises(TVMError, match=reason):
+            vm[name](*args)
+    x = np.array([0.5, 1], "float32")
+    np.testing.assert_allclose(vm["tuples"](x), x + np.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(vm["closure"](x), x + np.sin(x), rtol=1e-6)
+    assert int(vm["factorial"](np.int64(20))) == math.factorial(20)
