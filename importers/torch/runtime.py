@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy.typing as npt
 import sympy
 import torch
 from torch.fx import GraphModule, Node
@@ -217,8 +218,8 @@ class Frozen:
     at: int
     pointer: int
     version: int
-    sample: torch.Tensor
-    before: torch.Tensor
+    sample: npt.NDArray[Any]
+    before: bytes
 
     @staticmethod
     def of(at: int, value: Any) -> Frozen | None:
@@ -227,16 +228,16 @@ class Frozen:
             return None
         if not value.is_contiguous() or value.is_conj() or value.is_neg():
             return None
-        flat = value.detach().view(-1)
-        sample = flat[:: max(1, flat.numel() // SAMPLES)]
-        return Frozen(at, value.data_ptr(), value._version, sample, sample.clone())
+        flat = as_numpy(value).reshape(-1)
+        sample = flat[:: max(1, flat.size // SAMPLES)]
+        return Frozen(at, value.data_ptr(), value._version, sample, sample.tobytes())
 
     def changed(self, args: Sequence[Any]) -> bool:
         """Whether torch has written to the weight since."""
         value = args[self.at]
         if value.data_ptr() != self.pointer or value._version != self.version:
             return True
-        return not torch.equal(self.sample, self.before)
+        return self.sample.tobytes() != self.before
 
 
 def planned(graph: GraphModule) -> Plan:
