@@ -17,8 +17,8 @@ from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
 from relax2xla.vm.donation import Donate, donated_params, places
 from relax2xla.vm.executable import Entry, State, VMExecutable
+from relax2xla.vm.hosts import Hosts, Reason
 from relax2xla.vm.lower import Lowered, lower
-from relax2xla.vm.regions import Hosts, Reason
 
 
 @no_collection()

@@ -40,8 +40,9 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.tir import Dim
 from relax2xla.vm import bytecode as bc
+from relax2xla.vm.hosts import Hosts, place
 from relax2xla.vm.plain import ARITHMETIC, FUNCTIONS, pattern_of, plain_attrs
-from relax2xla.vm.regions import DefineStep, Hosts, HostStep, RegionStep, place, split, symbols_in
+from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split, symbols_in
 
 
 @dataclass(slots=True)

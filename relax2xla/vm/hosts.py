@@ -1,0 +1,290 @@
+"""Which parts of a module XLA cannot hold, and why (design decision D4).
+
+:class:`Hosts` finds what has to run on the host, through all functions of a module;
+:mod:`relax2xla.vm.regions` divides functions by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from relax2xla.analysis.variables import all_global_vars, detect_recursion, free_vars, used_vars
+from relax2xla.errors import LegalizeError
+from relax2xla.ir import (
+    Binding,
+    Call,
+    Constant,
+    DataTypeImm,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Op,
+    PrimStructInfo,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    ShapeStructInfo,
+    Span,
+    StringImm,
+    StructInfo,
+    TensorStructInfo,
+    Var,
+)
+from relax2xla.ir.deep import nests
+from relax2xla.ir.lattice import dims_equal
+from relax2xla.ir.rewrite import (
+    bindings_of,
+    children,
+    deep_children,
+    post_order,
+    post_order_deep,
+)
+from relax2xla.ir.struct_info import show
+from relax2xla.op.intrinsic import LATER
+from relax2xla.transform.legalize import flatten_info, is_row
+from relax2xla.vm.host import HOST, host_op
+
+# Operators of function values and packed functions: what the machine does itself.
+CALLS = frozenset(
+    f"relax.{name}"
+    for name in (
+        "call_pure_packed",
+        "call_dps_packed",
+        "call_inplace_packed",
+        "call_py_func",
+        "call_builtin_with_ctx",
+        "make_closure",
+        "invoke_closure",
+        "invoke_pure_closure",
+    )
+)
+
+
+LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, ExternFunc)
+
+
+def is_flat(value: Expr) -> bool:
+    """Whether ``value`` is a call over leaves, of a known callee, as almost every binding's is."""
+    return (
+        isinstance(value, Call)
+        and isinstance(value.op, Op | ExternFunc | GlobalVar)
+        and all(isinstance(a, LEAVES) for a in value.args)
+    )
+
+
+def used(value: Expr) -> list[Var]:
+    """Variables that a value needs from outside."""
+    if is_flat(value) and isinstance(value, Call):
+        return list(dict.fromkeys(a for a in value.args if isinstance(a, Var)))
+    return free_vars(value)
+
+
+def sequences(root: Expr) -> Iterator[SeqExpr]:
+    """All sequences in ``root``, those of branches and functions included, outer ones first."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, SeqExpr):
+            yield node
+            stack += [b.value for b in bindings_of(node) if not is_flat(b.value)]
+            continue
+        stack += [c for c in deep_children(node) if not isinstance(c, LEAVES)]
+
+
+def place(span: Span | None) -> str:
+    """The source's name of a thing, or where it is, without the callers."""
+    while span is not None and span.kind in ("callsite", "fused") and span.children:
+        span = span.children[0]
+    if span is None:
+        return ""
+    return span.name or f"{span.file}:{span.line}:{span.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something runs on the host: what it is, and where the source says it."""
+
+    what: str
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what} (at {place(self.span)})" if self.span else self.what
+
+
+class Hosts:
+    """What of a module has to run on the host, and why."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.reasons: dict[GlobalVar, Reason | None] = {}
+        self._inside: dict[int, tuple[Expr, Reason | None]] = {}
+        functions = mod.relax_functions()
+        self._local = {
+            b.var: (b, node)
+            for f in functions.values()
+            for node in sequences(f)
+            for b in bindings_of(node)
+            if isinstance(b.value, Function)
+        }
+        self._callees = {g: all_global_vars(f) for g, f in functions.items()}
+        calls = any(self._callees.values())
+        recursive = {g for group in detect_recursion(mod) for g in group} if calls else set()
+        for g in functions:
+            self.reasons[g] = Reason(f"{g.name_hint} calls itself") if g in recursive else None
+        for g, f in functions.items():
+            if self.reasons[g] is None:
+                self.reasons[g] = self._own(f)
+        self._spread(functions)
+
+    def _spread(self, functions: Mapping[GlobalVar, Function]) -> None:
+        """Callers of functions that run on the host run there, too."""
+        callers: dict[GlobalVar, list[GlobalVar]] = {}
+        for g in functions:
+            for callee in self._callees[g]:
+                callers.setdefault(callee, []).append(g)
+        todo = [g for g, reason in self.reasons.items() if reason is not None]
+        while todo:
+            callee = todo.pop()
+            for g in callers.get(callee, ()):
+                if self.reasons[g] is None:
+                    self.reasons[g] = Reason(f"{callee.name_hint}: {self.reasons[callee]}")
+                    todo.append(g)
+        # What was found inside values before this was known is out of date.
+        self._inside.clear()
+
+    def _own(self, func: Function) -> Reason | None:
+        for p in func.params:
+            if not is_compiled(p.struct_info):
+                return Reason(f"the parameter {p.name_hint} is {show(p.struct_info)}", p.span)
+        reason = self.inside(func)
+        if reason is None and not is_compiled(func.body.body.struct_info):
+            return Reason(f"the result is {show(func.body.body.struct_info)}", func.span)
+        return reason
+
+    @nests
+    def inside(self, root: Expr) -> Reason | None:
+        """The first reason in a function, branch or sequence."""
+        known = self._inside.get(id(root))
+        if known is None:
+            # The key is kept alive with the result, so that its id stays its own.
+            known = self._inside[id(root)] = (root, self._find(root))
+        return known[1]
+
+    def _find(self, root: Expr) -> Reason | None:
+        for seq in sequences(root):
+            for b in bindings_of(seq):
+                if isinstance(b.value, Function):
+                    reason = self.closure(b.var)
+                else:
+                    reason = self.value(b.value, b)
+                if reason is not None:
+                    return reason
+        return None
+
+    def closure(self, var: Var) -> Reason | None:
+        """Why the local function ``var`` is a closure of the machine, None where it is inlined."""
+        if var not in self._local:
+            return Reason(f"a call of {var.name_hint}")
+        b, seq = self._local[var]
+        span = b.span or b.var.span
+        if b.var in used_vars(b.value):
+            return Reason(f"{b.var.name_hint} calls itself", span)
+        if any(b.var is v for v in _as_values(seq)):
+            return Reason(f"the function {b.var.name_hint} is used as a value", span)
+        return self.inside(b.value)
+
+    def value(self, value: Expr, b: Binding) -> Reason | None:
+        """Why the value that ``b`` binds cannot be part of an XLA program, if it cannot.
+
+        LegalizeError for an operator that can run nowhere.
+        """
+        for node in (value,) if is_flat(value) else post_order(value):
+            reason = self._node(node, node.span or b.span or b.var.span)
+            if reason is not None:
+                return reason
+        return None
+
+    def _node(self, node: Expr, span: Span | None) -> Reason | None:
+        if isinstance(node, If):
+            return self._if(node, span)
+        if not isinstance(node, Call):
+            return None
+        op = node.op
+        if isinstance(op, ExternFunc):
+            return Reason(f"the packed function {op.global_symbol}", span)
+        if isinstance(op, GlobalVar):
+            if not isinstance(self.mod.functions.get(op), Function):
+                raise LegalizeError(
+                    f"the program calls {op.name_hint}, which is no Relax function of the module"
+                    + (f" (at {span})" if span else "")
+                )
+            reason = self.reasons.get(op)
+            return None if reason is None else Reason(f"{op.name_hint}: {reason}", span)
+        if isinstance(op, Var):
+            return self.closure(op)
+        if not isinstance(op, Op):
+            return None
+        if op.name in CALLS:
+            callee = node.args[0] if node.args else None
+            named = ""
+            if isinstance(callee, ExternFunc | StringImm):
+                symbol = callee.value if isinstance(callee, StringImm) else callee.global_symbol
+                named = f" of {symbol!r}"
+            return Reason(f"{op.name}{named}", span)
+        if host_op(node) is not None:
+            return Reason(op.name, span)
+        if op.lowering is None and not is_row(op) and op.name not in HOST:
+            raise LegalizeError(
+                LATER.get(op.name)
+                or f"{op.name} has no lowering to StableHLO and no implementation on the host"
+                + (f" (at {span})" if span else "")
+            )
+        if any(isinstance(a, GlobalVar) for a in node.args):
+            return Reason("a function as a value", span)
+        return None
+
+    def _if(self, node: If, span: Span | None) -> Reason | None:
+        for branch in (node.true_branch, node.false_branch):
+            reason = self.inside(branch)
+            if reason is not None:
+                return reason
+        yes, no = node.true_branch.body.struct_info, node.false_branch.body.struct_info
+        if not same_arrays(yes, no):
+            return Reason(f"If: its branches give {show(yes)} and {show(no)}", span)
+        return None
+
+
+def _as_values(seq: SeqExpr) -> Iterator[Var]:
+    """Variables that ``seq`` uses otherwise than to call them, or as regions of rows."""
+    for node in post_order_deep(seq):
+        if isinstance(node, SeqExpr):
+            tops = [*(b.value for b in bindings_of(node)), node.body]
+            yield from (t for t in tops if isinstance(t, Var))
+        elif isinstance(node, Call):
+            if not is_row(node.op):
+                yield from (a for a in node.args if isinstance(a, Var))
+        else:
+            yield from (c for c in children(node) if isinstance(c, Var))
+
+
+def is_compiled(info: StructInfo) -> bool:
+    """Whether XLA programs can take and give values of ``info``: arrays, shapes, numbers."""
+    kinds = TensorStructInfo | ShapeStructInfo | PrimStructInfo
+    return all(isinstance(leaf, kinds) for leaf in flatten_info(info))
+
+
+def same_arrays(a: StructInfo, b: StructInfo) -> bool:
+    """Whether two values are provably arrays of the same shapes and dtypes."""
+    left, right = flatten_info(a), flatten_info(b)
+    return len(left) == len(right) and all(
+        isinstance(x, TensorStructInfo)
+        and isinstance(y, TensorStructInfo)
+        and bool(x.dtype)
+        and x.dtype == y.dtype
+        and dims_equal(x.dims, y.dims)
+        for x, y in zip(left, right, strict=True)
+    )
