@@ -688,13 +688,13 @@ TAYLOR_NORM = 1.09
 
 @aten("linalg_matrix_exp", "matrix_exp")
 def matrix_exp(ctx: Context, self: Expr) -> Expr:
-    """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s."""
-    a = ctx.emit(self)
-    dtype = dtype_of(a)
-    if 0 in dims_of(a):
-        return a
-    if dtype not in REAL:
-        raise Unsupported(f"the exponential of a {dtype} matrix")
+    """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s; in double precision."""
+    if dtype_of(self) not in REAL:
+        raise Unsupported(f"the exponential of a {dtype_of(self)} matrix")
+    if 0 in dims_of(self):
+        return self
+    dtype = "complex128" if lapack.is_complex(self) else "float64"
+    a = ctx.emit(ctx.cast(self, dtype))
     real = REAL[dtype]
     last = ndim_of(a) - 1
     norm = ctx.emit(R.max(R.sum(R.abs(a), [last - 1], True), [last], True))
@@ -717,4 +717,5 @@ def matrix_exp(ctx: Context, self: Expr) -> Expr:
         active = R.greater(left, scalar(0, real))
         return [R.where(active, product(y, y), y), R.subtract(left, scalar(1, real))]
 
-    return _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
+    made = _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
+    return ctx.cast(made, dtype_of(self))
