@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.onnx import reader
@@ -46,6 +46,8 @@ def value(proto: AttributeProto, directory: Path | None) -> Any:
         case kind.STRING:
             return text(proto.s)
         case kind.TENSOR:
+            if proto.t.data_type == TensorProto.STRING:
+                return reader.strings(proto.t)
             return reader.tensor(proto.t, directory)
         case kind.GRAPH:
             return proto.g

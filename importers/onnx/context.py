@@ -55,7 +55,7 @@ class Context:
     node lists whether it has a name (an unnamed one need not be computed), ``subgraph``: converts
     the body of a branch where the builder stands, ``loops``: what was learnt of the model's loops,
     ``mark``: gives what forgets the gaps found since, ``label``: the node's name,
-    ``binds``: whether values can be read on the host here.
+    ``binds``: whether values can be read on the host here, ``ranks``: of tensors of strings.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Context:
         mark: Callable[[], Callable[[], None]],
         label: str,
         binds: bool = True,
+        ranks: dict[Expr, int] | None = None,
     ) -> None:
         self.builder = builder
         self.op = op
@@ -79,6 +80,7 @@ class Context:
         self.mark = mark
         self.label = label
         self.binds = binds
+        self.ranks = {} if ranks is None else ranks
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""

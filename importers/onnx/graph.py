@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import FileFormatError, OpError, TVMError
@@ -28,7 +28,7 @@ from relax2xla.importers.onnx.functions import (
 )
 from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
 from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of, pinned
-from relax2xla.importers.onnx.values import Host, NeedsValue
+from relax2xla.importers.onnx.values import Host, NeedsValue, Text
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
 from relax2xla.tir import Dim
 
@@ -112,6 +112,8 @@ class Interpreter:
         self.directory = directory
         self.gaps = Gaps("ONNX model")
         self.binding = True
+        # The rank of tensors of strings, where it is known.
+        self.ranks: dict[Expr, int] = {}
         # Values at run time that converters had to know.
         self.needed: list[Expr] = []
         self.budget = Budget()
@@ -128,6 +130,9 @@ class Interpreter:
                 raise FileFormatError("Tensor's name is required.")
             if name in made:
                 raise FileFormatError(f"two initializers have the name {name!r}")
+            if t is not None and t.data_type == TensorProto.STRING:
+                made[name] = Text(reader.strings(t))
+                continue
             data = (
                 reader.tensor(t, self.directory)
                 if t is not None
@@ -283,6 +288,7 @@ class Interpreter:
             self.mark,
             label,
             self.binding and frame.binds,
+            self.ranks,
         )
         try:
             return converter.function(ctx, *args, **values)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import ModelProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
@@ -26,7 +26,7 @@ from relax2xla.importers.onnx.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.graph import Frame, Interpreter
 from relax2xla.importers.onnx.registry import load_entry_points
 from relax2xla.importers.onnx.values import Array, Host
-from relax2xla.ir import Expr, IRModule, Span, TensorStructInfo, Tuple, Var
+from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
 from relax2xla.tir import Dim
 
 # Files with converters: ops_NAME.py.
@@ -52,6 +52,7 @@ CONVERTERS = (
     "sample",
     "shape",
     "signal",
+    "strings",
     "text",
     "train",
 )
@@ -264,6 +265,12 @@ class Importer:
             self.interpreter.gaps.add("input", f"an input of {kind}", name)
             self.interpreter.gaps.raise_if_any()
         tensor = info.type.tensor_type
+        if tensor.elem_type == TensorProto.STRING:
+            var = Var(self.identifier(name), ObjectStructInfo(), Span(name=name))
+            if tensor.HasField("shape"):
+                self.interpreter.ranks[var] = len(tensor.shape.dim)
+            self.frame.write(name, var)
+            return var
         if name in self.dtypes:
             dtype = dtype_name(self.dtypes[name])
         else:

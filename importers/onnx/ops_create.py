@@ -18,12 +18,14 @@ from relax2xla.importers.onnx.registry import Ints, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
     Array,
     Host,
+    Text,
     axis_of,
     dims_of,
     dtype_of,
     integers,
     scalar,
     statics,
+    text_of,
 )
 from relax2xla.ir import Constant, Expr
 
@@ -40,7 +42,7 @@ def constant(
     value_ints: list[int] | None = None,
     value_string: str | None = None,
     value_strings: list[str] | None = None,
-) -> Array:
+) -> Array | Text:
     forms: list[tuple[Any, Any]] = [
         (value, None),
         (sparse_value, None),
@@ -50,8 +52,12 @@ def constant(
         (value_ints, np.int64),
     ]
     given = [np.asarray(v, dtype) for v, dtype in forms if v is not None]
-    if value_string is not None or value_strings is not None:
-        raise Unsupported("a constant of strings")
+    if value is not None and value.dtype == object:
+        return Text(value)
+    if value_string is not None and not given:
+        return text_of([value_string], ())
+    if value_strings is not None and not given:
+        return text_of(value_strings, (len(value_strings),))
     if len(given) != 1:
         raise ValueError(f"it must have exactly one value; it has {len(given)}")
     return given[0]

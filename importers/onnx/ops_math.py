@@ -24,7 +24,7 @@ from relax2xla.importers.onnx.values import (
     product,
     scalar,
 )
-from relax2xla.ir import Constant, Expr, TensorStructInfo
+from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
 
 # The largest finite float32.
 FLOAT_MAX = 3.4028234663852886e38
@@ -235,6 +235,11 @@ def divisor(b: Expr) -> Expr:
     return b
 
 
+def _equal(a: Expr, b: Expr) -> Expr:
+    texts = [isinstance(x.struct_info_, ObjectStructInfo) for x in (a, b)]
+    return R.text.equal(a, b) if all(texts) else R.equal(a, b)
+
+
 _BINARY: dict[str, Binary] = {
     "Add": lambda a, b: R.add(a, b),
     "Sub": lambda a, b: R.subtract(a, b),
@@ -244,7 +249,7 @@ _BINARY: dict[str, Binary] = {
     "And": lambda a, b: R.logical_and(a, b),
     "Or": lambda a, b: R.logical_or(a, b),
     "Xor": lambda a, b: R.logical_xor(a, b),
-    "Equal": lambda a, b: R.equal(a, b),
+    "Equal": _equal,
     "Greater": lambda a, b: R.greater(a, b),
     "Less": lambda a, b: R.less(a, b),
 }
@@ -426,8 +431,24 @@ def _hardmax(x: Expr, axis: int) -> Expr:
     return R.one_hot(R.argmax(x, axis=at), on, off, size, at)
 
 
+def _softmax(x: Expr, axis: int) -> Expr:
+    """In half precision each step is rounded, as in ONNX's reference.
+
+    The rounding is said as such, because XLA may leave out a conversion and the one back.
+    """
+    if dtype_of(x) != "float16":
+        return R.nn.softmax(x, axis)
+
+    def rounded(y: Expr) -> Expr:
+        return row("reduce_precision", y, exponent_bits=5, mantissa_bits=10)
+
+    wide = R.astype(x, "float32")
+    powers = rounded(R.exp(rounded(R.subtract(wide, R.max(wide, [axis], True)))))
+    return R.astype(R.divide(powers, rounded(R.sum(powers, [axis], True))), "float16")
+
+
 _SOFT: dict[str, Callable[[Expr, int], Expr]] = {
-    "Softmax": lambda x, axis: R.nn.softmax(x, axis),
+    "Softmax": _softmax,
     "LogSoftmax": lambda x, axis: R.nn.log_softmax(x, axis),
     "Hardmax": _hardmax,
 }

@@ -17,6 +17,7 @@ from relax2xla import op as R
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
+from relax2xla.importers.onnx.ops_strings import known_rank, made, rank_of
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import (
     Array,
@@ -171,8 +172,13 @@ def label_encoder_lists(
     values_int64s: list[int] | None = None,
     values_strings: list[str] | None = None,
 ) -> Expr:
-    if keys_strings is not None or values_strings is not None or default_string != "_Unused":
-        raise Unsupported("labels that are strings")
+    if keys_strings is not None or values_strings is not None:
+        numbers = keys_floats if keys_floats is not None else keys_int64s
+        kind = "int64" if values_int64s is not None else "float32"
+        found = values_int64s if values_int64s is not None else values_floats
+        fill = default_int64 if kind == "int64" else default_float
+        values = None if found is None else np.asarray(found, numpy_dtype(kind))
+        return _labels(ctx, X, keys_strings, numbers, values_strings, values, default_string, fill)
     keys = _one_of(keys_floats, keys_int64s, "keys")
     values = _one_of(values_floats, values_int64s, "values")
     kind = "int64" if values_int64s is not None else "float32"
@@ -212,8 +218,24 @@ def label_encoder(
             values_int64s=values_int64s,
             values_strings=values_strings,
         )
-    if keys_strings is not None or values_strings is not None:
-        raise Unsupported("labels that are strings")
+    texts = [
+        _strings(t, s) for t, s in ((keys_tensor, keys_strings), (values_tensor, values_strings))
+    ]
+    if texts[0] is not None or texts[1] is not None:
+        numbers = None if texts[0] is not None else keys_tensor
+        if numbers is None and texts[0] is None:
+            numbers = np.asarray(_one_of(keys_floats, keys_int64s, "keys"))
+        plain = values_tensor
+        if texts[1] is not None:
+            plain = None
+        elif plain is None:
+            plain = np.asarray(_one_of(values_floats, values_int64s, "values"))
+            plain = plain.astype(np.int64 if values_int64s is not None else np.float32)
+        fill = default_float if plain is None or plain.dtype.kind == "f" else default_int64
+        if default_tensor is not None:
+            fill = default_tensor.reshape(-1)[0]
+        word = str(fill) if default_tensor is not None and plain is None else default_string
+        return _labels(ctx, X, texts[0], numbers, texts[1], plain, word, fill)
     keys = keys_tensor if keys_tensor is not None else _one_of(keys_floats, keys_int64s, "keys")
     if values_tensor is None:
         kind = "int64" if values_int64s is not None else "float32"
@@ -225,6 +247,38 @@ def label_encoder(
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[0]
     return _encoded(ctx, X, np.asarray(keys), values, default)
+
+
+def _strings(tensor: Array | None, words: list[str] | None) -> list[str] | None:
+    """Strings that are an attribute, as a tensor or a list."""
+    if tensor is not None and tensor.dtype == object:
+        return [str(v) for v in tensor.reshape(-1).tolist()]
+    return words
+
+
+def _labels(
+    ctx: Context,
+    x: Expr,
+    words: list[str] | None,
+    keys: Any,
+    labels: list[str] | None,
+    values: Array | None,
+    default: str,
+    fill: Any,
+) -> Expr:
+    """A look-up where the keys, the values or both are strings."""
+    if words is not None and values is not None:
+        entries = [Constant(values.reshape(-1)), Constant(np.asarray(fill, values.dtype))]
+        if len(words) != values.size:
+            raise ValueError(f"{len(words)} keys and {values.size} values")
+        return known_rank(ctx, R.text.encode(x, *entries, tuple(words)), rank_of(ctx, x))
+    if labels is None or keys is None:
+        raise Unsupported("labels from strings to strings")
+    listed = np.asarray(keys).reshape(-1).astype(numpy_dtype(dtype_of(x)))
+    if len(labels) != listed.size:
+        raise ValueError(f"{listed.size} keys and {len(labels)} values")
+    made_ = R.text.decode(x, Constant(listed), tuple(labels), default)
+    return made(ctx, made_, ndim_of(x))
 
 
 def _one_of(a: Any, b: Any, what: str) -> Any:

@@ -143,6 +143,19 @@ def _view(raw: Any, info: DType, shape: tuple[int, ...], proto: TensorProto) -> 
     return stored.view(info.numpy).reshape(shape)
 
 
+def strings(proto: TensorProto) -> Array:
+    """The strings of a tensor, as an array of dtype object."""
+    what = f"the tensor {proto.name!r}" if proto.name else "an unnamed tensor"
+    shape, count = _shape(proto.dims, what)
+    if len(proto.string_data) != count:
+        raise FileFormatError(
+            f"{what} of shape {shape} needs {count} strings; it has {len(proto.string_data)}"
+        )
+    made = np.empty(count, object)
+    made[:] = [v.decode("utf-8", "surrogateescape") for v in proto.string_data]
+    return made.reshape(shape)
+
+
 # The typed field of each kind of values, and how many entries of it make one value.
 _FIELDS = (
     ("float_data", {"float32": 1, "complex64": 2}),

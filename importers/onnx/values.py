@@ -92,6 +92,34 @@ class Host:
         return vector if self.dtype == "int64" else R.astype(vector, self.dtype)
 
 
+class Text(Host):
+    """Strings that are known at import: an array of dtype object."""
+
+    def __init__(self, data: Array) -> None:
+        super().__init__(data, "string", fold=False)
+
+    @property
+    def symbolic(self) -> bool:
+        """No string is an integer."""
+        return False
+
+    @property
+    def expr(self) -> Expr:
+        """The strings as the value of an operator on the host."""
+        if self._expr is None:
+            flat = tuple(str(v) for v in self.data.reshape(-1).tolist())
+            self._expr = R.text.constant(flat, tuple(self.data.shape))
+        return self._expr
+
+
+def text_of(values: Iterable[str], shape: Iterable[int]) -> Text:
+    """Known strings in row-major order."""
+    items = list(values)
+    data = np.empty(len(items), object)
+    data[:] = items
+    return Text(data.reshape(tuple(shape)))
+
+
 def _vector(items: list[Dim]) -> Expr:
     """Integers as an int64 vector."""
     numbers = [v for v in items if isinstance(v, int)]

@@ -1,0 +1,80 @@
+"""``relax.text``: operators on tensors of strings. They run on the host.
+
+A tensor of strings is an object: XLA has no strings, so the virtual machine keeps it as a numpy
+array of dtype object and computes with it between compiled parts. Semantics: the string operators
+of ONNX (opset 20) and StringNormalizer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relax2xla.ir.expr import Expr
+from relax2xla.ir.op import op
+from relax2xla.ir.struct_info import (
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+CASES: Final = ("NONE", "LOWER", "UPPER")
+
+
+@op("relax.text.constant")
+def constant(values: tuple[str, ...], shape: tuple[int, ...]) -> StructInfo:
+    """A tensor of strings, written out in row-major order."""
+    return ObjectStructInfo()
+
+
+@op("relax.text.concat")
+def concat(x1: Expr, x2: Expr) -> StructInfo:
+    """The strings of two tensors behind each other, with numpy's broadcasting."""
+    return ObjectStructInfo()
+
+
+@op("relax.text.equal")
+def equal(x1: Expr, x2: Expr) -> StructInfo:
+    """Whether strings are equal, with numpy's broadcasting: bool."""
+    return TensorStructInfo(None, "bool")
+
+
+@op("relax.text.regex_full_match")
+def regex_full_match(x: Expr, pattern: str = "") -> StructInfo:
+    """Whether all of a string matches a regular expression of Python's ``re``: bool."""
+    return TensorStructInfo(None, "bool")
+
+
+@op("relax.text.normalize")
+def normalize(
+    x: Expr, case: str = "NONE", case_sensitive: int = 0, stopwords: tuple[str, ...] = ()
+) -> StructInfo:
+    """Strings without ``stopwords``, in lower or upper case (``CASES``).
+
+    x: (c,) or (1, c); result: (d,) or (1, d), with one empty string where none is left
+    """
+    return ObjectStructInfo()
+
+
+@op("relax.text.split")
+def split(x: Expr, delimiter: str = "", maxsplit: int = -1) -> StructInfo:
+    """The parts of each string, as Python's ``str.split``, filled up with empty strings.
+
+    An empty ``delimiter`` is white space; ``maxsplit`` -1: every part.
+
+    x: (*s); result: (*s, m) strings, and how many parts each string has, (*s), int64
+    """
+    return TupleStructInfo([ObjectStructInfo(), TensorStructInfo(None, "int64")])
+
+
+@op("relax.text.encode")
+def encode(x: Expr, values: Expr, default: Expr, keys: tuple[str, ...] = ()) -> StructInfo:
+    """The entry of ``values`` (n,) at a string's place in ``keys``, or ``default`` (())."""
+    info = values.struct_info
+    return TensorStructInfo(None, info.dtype if isinstance(info, TensorStructInfo) else "")
+
+
+@op("relax.text.decode")
+def decode(x: Expr, keys: Expr, values: tuple[str, ...] = (), default: str = "") -> StructInfo:
+    """The string of ``values`` at a number's place in ``keys`` (n,), or ``default``."""
+    return ObjectStructInfo()
