@@ -36,12 +36,12 @@ def number(value: float) -> Expr:
 
 def add(a: Expr, b: Expr | float) -> Expr:
     """``a + b`` in float64."""
-    return R.add(a, number(b) if isinstance(b, float) else b)
+    return R.add(a, b if isinstance(b, Expr) else number(b))
 
 
 def mul(a: Expr, b: Expr | float) -> Expr:
     """``a b`` in float64."""
-    return R.multiply(a, number(b) if isinstance(b, float) else b)
+    return R.multiply(a, b if isinstance(b, Expr) else number(b))
 
 
 def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
