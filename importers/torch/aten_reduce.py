@@ -111,13 +111,14 @@ def _variance(
 ) -> tuple[Expr, Expr]:
     """Variance and mean. ``correction`` is what is taken off the count (1: Bessel's)."""
     dtype = dtype_of(self)
-    if not is_float(dtype):
+    if not is_float(dtype) and not is_complex(self):
         raise Unsupported(f"the variance of a {dtype} tensor")
+    dtype = {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
     axes = axes_of(dim, ndim_of(self))
     x = ctx.emit(self)
     centre = ctx.emit(R.mean(x, axes, True))
     off = ctx.emit(R.subtract(x, centre))
-    squares = R.sum(R.multiply(off, off), axes, keepdim)
+    squares = R.sum(square_of_abs(ctx, off), axes, keepdim)
     spread = R.divide(squares, ctx.count(x, axes, correction, dtype))
     average = centre if keepdim else R.squeeze(centre, axes) if axes else centre
     return spread, average

@@ -21,6 +21,7 @@ WIDE = (
     "_native_batch_norm_legit",
     "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
     "_trilinear",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
