@@ -100,6 +100,9 @@ class BoundFunction:
         self._direct: tuple[list[tuple[Any, Any]], Callable[..., Any]] | None = None
         # The program of the last call with numpy arrays alone (vm.staging).
         self._staged: Callable[[Sequence[Any]], Any] | None = None
+        self._stages: dict[Key, Any] = {}
+        # Counts what made these wrong, for calls that were on their way then.
+        self._generation = 0
         # Programs that are kept, programs after which a warning is due, and what was compiled.
         self.limit, self.warn_after = CACHE_SIZE, WARN_AFTER
         self._history = _History()
@@ -151,6 +154,7 @@ class BoundFunction:
 
     def _slow(self, args: Sequence[Any]) -> Any:
         """A call that is not made of jax arrays only, or whose weights are not placed yet."""
+        generation = self._generation
         if self._intercept is not None:
             return self._intercept(args)
         if not self._jit or len(args) != len(self._wanted):
@@ -159,18 +163,42 @@ class BoundFunction:
             # JAX would narrow 64-bit numpy arrays without a word; other kinds it does not know.
             if type(a) is not xla.ARRAY and not (type(a) is np.ndarray and a.dtype == dtype):
                 return self._run(args)
-        if self._fast is None:
-            self._fast = self._make_fast()
         fast = self._fast
-        if self.reuse is None:
-            self._staged = staged(args, self.device, fast)
+        if fast is None:
+            fast = self._fast = self._make_fast()
+        stage = self._staged = self._stage(args, fast)
+        if self._generation != generation:
+            self._forget()
+        if stage is not None:
+            return stage(args)
         # Copies: the program runs on after this call returns, and JAX would read numpy's memory
         # then, which the caller may have written to.
         own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)
         return fast(*own)
 
+    def _stage(
+        self, args: Sequence[Any], call: Callable[..., Any]
+    ) -> Callable[[Sequence[Any]], Any] | None:
+        """``call`` for numpy arguments like these, where their memory can be shared."""
+        if self.reuse is not None or not all(type(a) is np.ndarray for a in args):
+            return None
+        key = tuple((a.shape, a.dtype) for a in args)
+        found = self._stages.get(key, OTHER)
+        if found is OTHER:
+            if len(self._stages) >= self.limit:
+                self._stages.clear()
+            found = self._stages[key] = staged(args, self.device, call)
+        return found
+
+    def _forget(self) -> None:
+        """Nothing that a call finds at once is right any more."""
+        self._generation += 1
+        self._fast = self._direct = self._staged = None
+        self._stages = {}
+
     def _run(self, args: Sequence[Any]) -> Any:
         """The road over PJRT."""
+        generation = self._generation
         leaves = args if self._only_tensors else self._leaves(args)
         if len(leaves) != len(self._flat):
             match(self.name, self.params, [ObjectStructInfo()] * len(args))
@@ -195,8 +223,9 @@ class BoundFunction:
         weights, run, pack = self.weights(), loaded.run, program.pack
         if self._only_tensors:
             self._direct = (key, lambda args: pack(run([*weights, *args])))
-            if self.reuse is None:
-                self._staged = staged(args, self.device, lambda *a: pack(run([*weights, *a])))
+            self._staged = self._stage(args, lambda *a: pack(run([*weights, *a])))
+            if self._generation != generation:
+                self._forget()
         return pack(run(weights + buffers))
 
     def _leaves(self, args: Sequence[Any]) -> list[Any]:
@@ -301,7 +330,7 @@ class BoundFunction:
             if len(self._cache) > self.limit:
                 self._cache.popitem(last=False)
                 # JAX's dispatch holds the programs of all shapes that it has seen.
-                self._fast = self._direct = self._staged = None
+                self._forget()
             return found
 
     def _say(self, infos: Sequence[StructInfo]) -> None:
@@ -340,12 +369,13 @@ class BoundFunction:
         """Send the calls of this object to ``call``, or (None) to the program again."""
         with self._lock:
             self._intercept = call
-            self._fast = self._direct = self._staged = None
+            self._forget()
 
     def twin(self) -> BoundFunction:
         """The same function, with the same programs, whose calls nothing intercepts."""
         made = copy.copy(self)
-        made._intercept = made._fast = made._direct = made._staged = None
+        made._intercept = None
+        made._forget()
         return made
 
     def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -396,7 +426,8 @@ class BoundFunction:
         """Take the weights from ``store`` from now on; calls that run already end as they began."""
         with self._lock:
             self._store = store
-            self._weights = self._fast = self._direct = self._staged = None
+            self._weights = None
+            self._forget()
 
     # -- the jitted road
 
