@@ -90,9 +90,9 @@ class Prepared(BackendRep):
             if self._known or not self._specialised():
                 raise
             made = self._called(given)
-        results = made if isinstance(made, tuple | list) else (made,)
+        results = made if len(self.outputs) > 1 else (made,)
         named = namedtupledict("Outputs", self.outputs)
-        return named(*(np.asarray(r) for r in results))
+        return named(*(_host(r) for r in results))
 
     def _called(self, given: Mapping[str, Any]) -> Any:
         program = self._program(given)
@@ -213,6 +213,13 @@ class Relax2XLABackend(Backend):
         except DeviceError:
             return False
         return True
+
+
+def _host(result: Any) -> Any:
+    """A result as numpy's array, a sequence as a list of such."""
+    if isinstance(result, tuple | list):
+        return [_host(r) for r in result]
+    return np.asarray(result)
 
 
 def _pairs(names: Sequence[str], inputs: Any) -> list[tuple[str, Any]]:

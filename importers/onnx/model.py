@@ -50,6 +50,7 @@ CONVERTERS = (
     "resize",
     "rnn",
     "sample",
+    "sequence",
     "shape",
     "signal",
     "strings",

@@ -17,7 +17,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name, is_integer
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.ir import Constant, Expr, ShapeExpr, Span, TensorStructInfo
+from relax2xla.ir import Constant, Expr, ShapeExpr, Span, TensorStructInfo, Tuple
 from relax2xla.tir import Dim
 
 Array = npt.NDArray[Any]
@@ -90,6 +90,13 @@ class Host:
         if self.data.ndim != 1:
             vector = R.reshape(vector, self.data.shape)
         return vector if self.dtype == "int64" else R.astype(vector, self.dtype)
+
+
+class Items(Host):
+    """A sequence: tensors whose number is known at import, as one tuple."""
+
+    def __init__(self, items: Iterable[Expr]) -> None:
+        super().__init__(np.empty(0), "sequence", expr=Tuple(list(items)), fold=False)
 
 
 class Text(Host):
