@@ -99,7 +99,8 @@ def write(results: Results) -> None:
     lines = [
         BEGIN,
         f"torch {torch.__version__.partition('+')[0]}, {len(opinfo.database())} entries, "
-        f"up to {opinfo.SAMPLES} samples a dtype; `python -m benchmarks opinfo` makes this table.",
+        f"up to {opinfo.SAMPLES} samples a dtype; {len(results)} of {len(opinfo.cases())} cases "
+        "(an entry in one dtype) were run. `python -m benchmarks opinfo` makes this table.",
         "",
         *table(results),
     ]

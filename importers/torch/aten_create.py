@@ -13,6 +13,7 @@ from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.context import Context, static
 from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.ir import Constant, Expr
 
 # Shape and dtype are those of torch's result. Memory that torch leaves undefined holds zeros here.
@@ -84,7 +85,7 @@ def linspace(ctx: Context, start: Any, end: Any, steps: Any, dtype: Any = None) 
     if any(isinstance(v, Expr | tir.PrimExpr) for v in (start, end)):
         raise Unsupported("linspace between values that are not constants")
     made = torch.linspace(start, end, static(steps, "steps of linspace"), dtype=ctx.out.dtype)
-    return Constant(made.numpy())
+    return Constant(as_numpy(made))
 
 
 @aten("eye", "eye.m")

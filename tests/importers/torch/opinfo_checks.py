@@ -70,10 +70,8 @@ def picked(sample: Any, got: Sequence[Any], want: Sequence[Any]) -> str:
     x, at = sample.input, got[1]
     if x.ndim == 0:
         return "" if not at.any() else f"places {at}"
-    names = ("k", "dim", "keepdim") if len(sample.args) == 3 else ("dim", "keepdim")
-    given = {**dict(zip(names, sample.args, strict=False)), **sample.kwargs}
     value = got[0]
-    for dim in [given["dim"]] if "dim" in given else range(-x.ndim, x.ndim):
+    for dim in range(x.ndim):
         thin = value.ndim < x.ndim
         own, place = (t.unsqueeze(dim) if thin else t for t in (value, at))
         sizes = [s for i, s in enumerate(x.shape) if i != dim % x.ndim]
