@@ -50,7 +50,7 @@ class BenchmarkResult:
         values = (self.mean, self.median, self.max, self.min, self.std)
         head = "".join(f" {n:^12}" for n in names)
         row = "".join(f" {v * 1e3:^12.4f}" for v in values)
-        return f"Execution time summary:\n{head.replace('  ', '  ')} (ms)\n{row}"
+        return f"Execution time summary (ms):\n{head.rstrip()}\n{row.rstrip()}"
 
 
 @dataclass(frozen=True, slots=True)
