@@ -141,7 +141,7 @@ def trilu(ctx: Context, input: Expr, k: Ints | None = None, *, upper: int = 1) -
 @onnx_op("OneHot", since=9)
 def one_hot(ctx: Context, indices: Expr, depth: Sizes, values: Expr, *, axis: int = -1) -> Expr:
     """Negative indices count from the end; what is out of range has no hot entry."""
-    count = tir.as_dim(int(depth[0]) if isinstance(depth[0], float) else depth[0])
+    count: Any = tir.as_dim(int(depth[0]) if isinstance(depth[0], float) else depth[0])
     index = R.astype(indices, "int64") if is_float(dtype_of(indices)) else indices
     index = ctx.wrap(index, count)
     pair = [_entry(values, i) for i in (0, 1)]

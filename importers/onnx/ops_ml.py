@@ -268,10 +268,11 @@ def _labels(
 ) -> Expr:
     """A look-up where the keys, the values or both are strings."""
     if words is not None and values is not None:
-        entries = [Constant(values.reshape(-1)), Constant(np.asarray(fill, values.dtype))]
+        entries = Constant(values.reshape(-1))
+        other = Constant(np.asarray(fill, values.dtype))
         if len(words) != values.size:
             raise ValueError(f"{len(words)} keys and {values.size} values")
-        return known_rank(ctx, R.text.encode(x, *entries, tuple(words)), rank_of(ctx, x))
+        return known_rank(ctx, R.text.encode(x, entries, other, tuple(words)), rank_of(ctx, x))
     if labels is None or keys is None:
         raise Unsupported("labels from strings to strings")
     listed = np.asarray(keys).reshape(-1).astype(numpy_dtype(dtype_of(x)))

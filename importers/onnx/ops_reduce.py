@@ -208,7 +208,8 @@ def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
     if not isinstance(k, int):
-        made = ctx.emit(R.topk(x, k, at, "both", bool(largest), "int64"))
+        late_k: Any = k
+        made = ctx.emit(R.topk(x, late_k, at, "both", bool(largest), "int64"))
         dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
         return [ctx.pinned(made[i], dims) for i in (0, 1)]
     if k < 1 or (isinstance(size, int) and k > size):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -239,6 +240,10 @@ def _by_sizes(
     }
 
 
+def _numbers(scales: Sequence[Any]) -> list[float]:
+    return [float(s) for s in scales]
+
+
 # Names of R.image.resize2d.
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 _SAME = {"half_pixel_symmetric": "half_pixel"}
@@ -301,7 +306,7 @@ def upsample(ctx: Context, X: Expr, scales: Lazy, *, mode: str = "nearest") -> E
     if isinstance(scales, Expr):
         style = Style("linear" if mode == "bilinear" else mode, *_OLD)
         return _late(ctx, X, late.scaled(ctx, X, scales, range(ndim_of(X))), style)
-    return _old(ctx, X, [float(s) for s in scales], mode)
+    return _old(ctx, X, _numbers(scales), mode)
 
 
 # -- Resize --------------------------------------------------------------------------------------
@@ -346,7 +351,7 @@ def resize(
     if sizes is not None and len(sizes):
         made = _by_sizes(X, sizes, where, keep_aspect_ratio_policy)
     elif scales is not None and not isinstance(scales, Expr) and len(scales):
-        made = _by_scales(X, [float(s) for s in scales], where)
+        made = _by_scales(X, _numbers(scales), where)
     else:
         raise ValueError("it has neither scales nor sizes")
     if coordinate_transformation_mode == "tf_crop_and_resize":

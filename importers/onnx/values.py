@@ -43,6 +43,7 @@ class Host:
     """
 
     __slots__ = ("_expr", "data", "dtype", "fold")
+    _expr: Expr | None
 
     def __init__(
         self, data: Array, dtype: str | None = None, expr: Expr | None = None, fold: bool = True
@@ -113,10 +114,11 @@ class Text(Host):
     @property
     def expr(self) -> Expr:
         """The strings as the value of an operator on the host."""
-        if self._expr is None:
+        found = self._expr
+        if found is None:
             flat = tuple(str(v) for v in self.data.reshape(-1).tolist())
-            self._expr = R.text.constant(flat, tuple(self.data.shape))
-        return self._expr
+            found = self._expr = R.text.constant(flat, tuple(self.data.shape))
+        return found
 
 
 def text_of(values: Iterable[str], shape: Iterable[int]) -> Text:
