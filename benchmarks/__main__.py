@@ -11,7 +11,7 @@ BENCHMARKS = {
     "stablehlo": "programs of openxla/stablehlo there and back, and what reading and writing cost",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "memory": "memory of a process that loads a saved BERT-base",
-    "opinfo": "torch's operator database through the PyTorch importer; writes docs/torch.md's table",
+    "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }

@@ -169,8 +169,8 @@ class BoundFunction:
         stage = self._staged = self._stage(args, fast)
         if self._generation != generation:
             self._forget()
-        if stage is not None:
-            return stage(args)
+        if stage is not None and (result := stage(args)) is not OTHER:
+            return result
         # Copies: the program runs on after this call returns, and JAX would read numpy's memory
         # then, which the caller may have written to.
         own = (xla.on_device(a, self.device) if type(a) is xla.ARRAY else a.copy() for a in args)

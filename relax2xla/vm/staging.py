@@ -60,7 +60,10 @@ def _one(
         if len(args) != 1:
             return OTHER
         value = args[0]
-        if type(value) is not numpy or value.dtype is not dtype or value.shape != shape:
+        if type(value) is not numpy or value.shape != shape:
+            return OTHER
+        # The identity is the faster test; numpy has several objects for one dtype.
+        if value.dtype is not dtype and value.dtype != dtype:
             return OTHER
         try:
             memory, array = pop()

@@ -59,6 +59,27 @@ def test_convert_keeps_the_results(
         np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_convert_keeps_symbolic_sizes(models: Models, cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "model.mlir"
+    done = cli("convert", models("relax"), "-o", out)
+    assert done.code == 0, done.err
+    assert "tensor<?x" in out.read_text()
+    before = run_saved(cli, models("relax"), tmp_path / "a.npz", "--shape", "n=3")
+    arg = next(line for line in out.read_text().split("\n") if "tensor<?x" in line)
+    assert "@main" in arg
+    size = ["--shape", f"{dimension(cli, out)}=3"]
+    after = run_saved(cli, out, tmp_path / "b.npz", *size)
+    for name, value in before.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-6)
+
+
+def dimension(cli: Cli, file: Path) -> str:
+    """The symbolic dimension of a program that has one."""
+    done = cli("inspect", file, "--json")
+    (name,) = json.loads(done.out)["symbolic_dimensions"]
+    return name
+
+
 def run_saved(cli: Cli, file: Path, out: Path, *options: str) -> dict[str, np.ndarray]:
     done = cli("run", file, "-o", out, *options)
     assert done.code == 0, done.err

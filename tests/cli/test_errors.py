@@ -216,14 +216,6 @@ def test_a_file_is_not_written_over_itself(models: Models, cli: Cli) -> None:
     assert models("mlir").read_bytes() == before
 
 
-def test_symbolic_shapes_cannot_be_written_as_stablehlo_yet(
-    models: Models, cli: Cli, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.mlir"
-    refused(cli, "convert", models("relax"), "-o", out, says="--shape n=4")
-    assert not out.exists()
-
-
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, SystemExit(130), OSError("disk full")])
 def test_a_failed_write_leaves_what_was_there(
     failure: BaseException | type[BaseException], tmp_path: Path
