@@ -112,7 +112,7 @@ def _moved(ctx: Context, mean: Any, std: Any) -> Expr:
     return R.add(R.multiply(x, ctx.tensor(std, dtype)), ctx.tensor(mean, dtype))
 
 
-@aten("normal_functional", "normal", "normal.Tensor_float", "normal.float_Tensor")
+@aten("normal_functional", "normal.Tensor_float", "normal.float_Tensor")
 def normal(
     ctx: Context, self: Any = None, mean: Any = 0.0, std: Any = 1.0, generator: Any = None
 ) -> Expr:
