@@ -17,7 +17,11 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name, is_integer
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.ir import Constant, Expr, ShapeExpr, Span, TensorStructInfo, Tuple
+from relax2xla.importers._tensors import dims_of as dims_of
+from relax2xla.importers._tensors import dtype_of as dtype_of
+from relax2xla.importers._tensors import info_of as info_of
+from relax2xla.importers._tensors import ndim_of as ndim_of
+from relax2xla.ir import Constant, Expr, ShapeExpr, Span, Tuple
 from relax2xla.tir import Dim
 
 Array = npt.NDArray[Any]
@@ -155,35 +159,6 @@ def tidy(data: Array, dtype: str) -> Host:
     flat = [tir.simplify(v) if isinstance(v, tir.PrimExpr) else int(v) for v in data.reshape(-1)]
     made = integers(flat, dtype)
     return Host(made.data.reshape(data.shape), dtype)
-
-
-def info_of(x: Expr) -> TensorStructInfo:
-    """Struct info of a tensor; a gap for any other value."""
-    info = x.struct_info
-    if not isinstance(info, TensorStructInfo):
-        raise Unsupported(f"expected a tensor, got {info}")
-    return info
-
-
-def dtype_of(x: Expr) -> str:
-    """dtype of a tensor."""
-    return info_of(x).dtype
-
-
-def ndim_of(x: Expr) -> int:
-    """Rank of a tensor; a gap where it is not known."""
-    ndim = info_of(x).ndim
-    if ndim < 0:
-        raise Unsupported("the rank of an operand is not known at import")
-    return ndim
-
-
-def dims_of(x: Expr) -> tuple[Dim, ...]:
-    """Shape of a tensor; a gap where it is not known."""
-    dims = info_of(x).dims
-    if dims is None:
-        raise Unsupported("the shape of an operand is not known at import")
-    return dims
 
 
 def static(value: Any, what: str) -> int:

@@ -41,7 +41,7 @@ def transposed(x: Expr) -> Expr:
     return R.permute_dims(x, [*range(n - 2), n - 1, n - 2])
 
 
-def adjoint(x: Expr) -> Expr:
+def adjoint_of(x: Expr) -> Expr:
     """Each matrix transposed and conjugated."""
     return transposed(conjugate(x))
 
@@ -193,7 +193,7 @@ def lu_solve(ctx: Context, lu: Expr, pivots: Expr, b: Expr, adjointed: bool = Fa
     shift = permutation_matrix(ctx, order, dtype_of(b))
     lu, b = ctx.emit(lu), ctx.emit(b)
     if adjointed:
-        other = ctx.emit(adjoint(lu))
+        other = ctx.emit(adjoint_of(lu))
         y = solve_triangular(ctx, other, b, upper=False)
         x = solve_triangular(ctx, other, ctx.emit(y), upper=True, unit=True)
         return product(shift, x)
@@ -264,12 +264,8 @@ def linalg_lu_solve(
     if left:
         return lu_solve(ctx, lu, places, b, adjoint)
     # X A = B is A^H X^H = B^H.
-    flipped = lu_solve(ctx, lu, places, _adjoint(b), not adjoint)
-    return _adjoint(ctx.emit(flipped))
-
-
-def _adjoint(x: Expr) -> Expr:
-    return adjoint(x)
+    flipped = lu_solve(ctx, lu, places, adjoint_of(b), not adjoint)
+    return adjoint_of(ctx.emit(flipped))
 
 
 @aten("_linalg_det")
@@ -330,12 +326,20 @@ def linalg_tensorsolve(
     return ctx.reshape(x, ctx.dims())
 
 
+class OfTwo(Context):
+    """A context whose result is said to have two fields, of which only the first is asked for."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx.builder, ctx.symbols)
+        self.out = (ctx.out, ctx.out)
+
+
 @aten("linalg_solve_ex", "linalg_solve")
 def linalg_solve(
     ctx: Context, A: Expr, B: Expr, left: bool = True, check_errors: bool = False
 ) -> Any:
     several = isinstance(ctx.out, list | tuple)
-    inner = ctx if several else _Fields(ctx)
+    inner = ctx if several else OfTwo(ctx)
     made = linalg_solve_ex(inner, A, B, left)
     return (made[0], made[3]) if several else made[0]
 
@@ -359,7 +363,7 @@ def linalg_solve_ex(
     if left:
         x = lu_solve(ctx, wide, places, b)
     else:
-        x = _adjoint(ctx.emit(lu_solve(ctx, wide, places, _adjoint(b), True)))
+        x = adjoint_of(ctx.emit(lu_solve(ctx, wide, places, adjoint_of(b), True)))
     x = ctx.emit(x)
     return ctx.reshape(x, ctx.dims(0)), lu, pivots, info
 
@@ -415,7 +419,7 @@ def cholesky(ctx: Context, self: Expr, upper: bool = False) -> Expr:
 @aten("cholesky_solve")
 def cholesky_solve(ctx: Context, self: Expr, input2: Expr, upper: bool = False) -> Expr:
     factor = ctx.emit(triangle(input2, upper))
-    other = ctx.emit(adjoint(factor))
+    other = ctx.emit(adjoint_of(factor))
     low, high = (other, factor) if upper else (factor, other)
     y = solve_triangular(ctx, low, self, upper=False)
     return solve_triangular(ctx, high, ctx.emit(y), upper=True)
@@ -471,7 +475,7 @@ def ormqr(
     size = static(dims_of(input3)[-2 if left else -1], "the size of Q")
     q = ctx.emit(householder_product(ctx, _widened(ctx, self, max(size, n)), input2))
     q = cut(q, size, size)
-    q = adjoint(q) if transpose else q
+    q = adjoint_of(q) if transpose else q
     return product(q, input3) if left else product(input3, q)
 
 
@@ -503,219 +507,3 @@ def linalg_qr(ctx: Context, A: Expr, mode: str = "reduced") -> tuple[Expr, Expr]
     base = _widened(ctx, factors, m) if square and n < m else cut(factors, None, k)
     base = cut(base, None, m) if square else base
     return householder_product(ctx, base, tau), upper
-
-
-# -- singular values -----------------------------------------------------------------------------
-def svd(ctx: Context, a: Expr, mode: str) -> tuple[Expr, Expr, Expr]:
-    """U, S, V^H by LAPACK's mode: "A" (square), "S" (reduced), "N" (only S)."""
-    batch, m, n, k = sides(a)
-    dtype, kind = dtype_of(a), letter(a)
-    full = mode != "S"
-    rows, columns = (m, n) if full else (k, k)
-    if k == 0 or 0 in batch:
-        u = identity(ctx, (*batch, m, rows), dtype)
-        vh = identity(ctx, (*batch, columns, n), dtype)
-        return u, R.zeros((*batch, k), REAL[dtype]), vh
-    shapes = [
-        ((*batch, m, n), dtype),
-        ((*batch, k), REAL[dtype]),
-        ((*batch, m, rows), dtype),
-        ((*batch, columns, n), dtype),
-        (batch, "int32"),
-    ]
-    _, s, u, vh, info = lapack.call(ctx, f"{kind}gesdd", [a], shapes, 2, mode=mode)
-    return failed(ctx, info, u, 2), failed(ctx, info, s, 1), failed(ctx, info, vh, 2)
-
-
-@aten("_linalg_svd")
-def linalg_svd(
-    ctx: Context,
-    A: Expr,
-    full_matrices: bool = False,
-    compute_uv: bool = True,
-    driver: str | None = None,
-) -> tuple[Expr, Expr, Expr]:
-    """``driver`` chooses a routine on GPUs only."""
-    a = ctx.emit(A)
-    if compute_uv:
-        return svd(ctx, a, "A" if full_matrices else "S")
-    _, s, _ = svd(ctx, a, "N")
-    return R.zeros(ctx.dims(0), dtype_of(a)), s, R.zeros(ctx.dims(2), dtype_of(a))
-
-
-@aten("linalg_lstsq")
-def linalg_lstsq(
-    ctx: Context, self: Expr, b: Expr, rcond: float | None = None, driver: str | None = None
-) -> tuple[Expr, Expr, Expr, Expr]:
-    """By singular values, whatever the driver: the solution of least length.
-
-    Where the rank decides whether there are residuals, torch's shape of them is taken: they are
-    given exactly where the export says so.
-    """
-    a, dtype = ctx.emit(self), dtype_of(self)
-    batch, m, n, _ = sides(a)
-    vectors = ndim_of(b) == ndim_of(self) - 1
-    rhs = ctx.emit(R.expand_dims(b, [-1]) if vectors else b)
-    u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
-    eps = float(np.finfo(REAL[dtype]).eps) * max(m, n) if rcond is None else rcond
-    peak = R.max(s, [ndim_of(s) - 1], True)
-    kept = ctx.emit(R.greater(s, R.multiply(peak, scalar(eps, REAL[dtype]))))
-    zero, one = scalar(0, REAL[dtype]), scalar(1, REAL[dtype])
-    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
-    scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
-    x = ctx.emit(product(adjoint(vh), R.multiply(scaled, product(adjoint(u), rhs))))
-    values = [ctx.reshape(x, ctx.dims(0))]
-    if 0 in ctx.dims(1):
-        values.append(R.zeros(ctx.dims(1), ctx.dtype(1)))
-    else:
-        off = ctx.emit(R.abs(R.subtract(product(a, x), rhs)))
-        values.append(ctx.reshape(R.sum(R.multiply(off, off), [ndim_of(x) - 2]), ctx.dims(1)))
-    if ctx.dims(2) == batch:
-        values.append(R.sum(R.astype(kept, "int64"), [ndim_of(s) - 1]))
-    else:
-        values.append(R.zeros(ctx.dims(2), "int64"))
-    values.append(s if ctx.dims(3) == dims_of(s) else R.zeros(ctx.dims(3), ctx.dtype(3)))
-    return values[0], values[1], values[2], values[3]
-
-
-@aten("linalg_pinv.atol_rtol_tensor")
-def linalg_pinv(
-    ctx: Context,
-    self: Expr,
-    atol: Any = None,
-    rtol: Any = None,
-    hermitian: bool = False,
-) -> Expr:
-    a = ctx.emit(self)
-    _, m, n, _ = sides(a)
-    dtype = dtype_of(a)
-    if 0 in dims_of(a):
-        return R.zeros(ctx.dims(), dtype)
-    real = REAL[dtype]
-    if hermitian:
-        values, v = _eigh(ctx, a, "L")
-        s, u, vh = ctx.emit(R.abs(values)), ctx.emit(v), ctx.emit(adjoint(v))
-        sign: Expr | None = R.sign(values)
-    else:
-        u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
-        sign = None
-    peak = R.max(s, [ndim_of(s) - 1], True)
-    least = None if atol is None else _column(ctx.cast(atol, real))
-    if rtol is not None:
-        share: Expr = _column(ctx.cast(rtol, real))
-    else:
-        eps = scalar(float(np.finfo(real).eps) * max(m, n), real)
-        share = eps
-        if least is not None:
-            share = R.where(R.greater(least, scalar(0, real)), scalar(0, real), eps)
-    bound = R.multiply(peak, share)
-    bound = bound if least is None else R.maximum(bound, least)
-    zero, one = scalar(0, real), scalar(1, real)
-    kept = ctx.emit(R.greater(s, bound))
-    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
-    if sign is not None:
-        inverse = R.multiply(inverse, sign)
-    scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
-    return product(adjoint(vh), R.multiply(scaled, adjoint(u)))
-
-
-def _column(x: Expr) -> Expr:
-    return R.expand_dims(x, [-1]) if ndim_of(x) else x
-
-
-# -- eigenvalues ---------------------------------------------------------------------------------
-@aten("_linalg_eigh")
-def linalg_eigh(
-    ctx: Context, A: Expr, UPLO: str = "L", compute_v: bool = True
-) -> tuple[Expr, Expr]:
-    a = ctx.emit(A)
-    batch, n, _, _ = sides(a)
-    dtype = dtype_of(a)
-    letter(a)
-    if n == 0 or 0 in batch:
-        return R.zeros(ctx.dims(0), REAL[dtype]), R.zeros(ctx.dims(1), dtype)
-    w, v = _eigh(ctx, a, UPLO, compute_v)
-    return w, v if compute_v else R.zeros(ctx.dims(1), dtype)
-
-
-def _eigh(ctx: Context, a: Expr, part: str, vectors: bool = True) -> tuple[Expr, Expr]:
-    """Eigenvalues and vectors of Hermitian matrices, of which one triangle is read."""
-    batch, n, _, _ = sides(a)
-    dtype = dtype_of(a)
-    routine = letter(a) + ("heevd" if lapack.is_complex(a) else "syevd")
-    shapes = [((*batch, n, n), dtype), ((*batch, n), REAL[dtype]), (batch, "int32")]
-    mode = "V" if vectors else "N"
-    v, w, info = lapack.call(ctx, routine, [a], shapes, 2, mode=mode, uplo=part.upper())
-    return ctx.emit(failed(ctx, info, w, 1)), ctx.emit(failed(ctx, info, v, 2))
-
-
-@aten("linalg_eig")
-def linalg_eig(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
-    a = ctx.emit(self)
-    batch, n, _, _ = sides(a)
-    dtype, kind = dtype_of(a), letter(a)
-    wide = dtype if lapack.is_complex(a) else {"s": "complex64", "d": "complex128"}[kind]
-    if n == 0 or 0 in batch:
-        return R.zeros(ctx.dims(0), wide), R.zeros(ctx.dims(1), wide)
-    parts = [((*batch, n), dtype)] * (1 if lapack.is_complex(a) else 2)
-    matrices = [((*batch, n, n), wide)] * 2
-    flags = {"compute_left": "N", "compute_right": "V"}
-    made = lapack.call(ctx, f"{kind}geev", [a], [*parts, *matrices, (batch, "int32")], 2, **flags)
-    values = made[0] if lapack.is_complex(a) else row("complex", made[0], made[1])
-    info = made[-1]
-    return failed(ctx, info, ctx.emit(values), 1), failed(ctx, info, made[-2], 2)
-
-
-@aten("linalg_eigvals", "_linalg_eigvals")
-def linalg_eigvals(ctx: Context, self: Expr) -> Expr:
-    whole = _Fields(ctx)
-    return linalg_eig(whole, self)[0]
-
-
-class _Fields(Context):
-    """A context whose result is said to have two fields, of which only the first is asked for."""
-
-    def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.builder, ctx.symbols)
-        self.out = (ctx.out, ctx.out)
-
-
-# -- functions of matrices -----------------------------------------------------------------------
-#: Beyond this norm (in float64) Taylor's polynomial of degree 18 is applied to a power-of-two part.
-TAYLOR_DEGREE = 18
-TAYLOR_NORM = 1.09
-
-
-@aten("linalg_matrix_exp", "matrix_exp")
-def matrix_exp(ctx: Context, self: Expr) -> Expr:
-    """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s; in double precision."""
-    if dtype_of(self) not in REAL:
-        raise Unsupported(f"the exponential of a {dtype_of(self)} matrix")
-    if 0 in dims_of(self):
-        return self
-    dtype = "complex128" if lapack.is_complex(self) else "float64"
-    a = ctx.emit(ctx.cast(self, dtype))
-    real = REAL[dtype]
-    last = ndim_of(a) - 1
-    norm = ctx.emit(R.max(R.sum(R.abs(a), [last - 1], True), [last], True))
-    ratio = R.maximum(R.divide(norm, scalar(TAYLOR_NORM, real)), scalar(1, real))
-    halvings = R.ceil(R.divide(R.log(ratio), scalar(math.log(2.0), real)))
-    halvings = ctx.emit(R.where(R.isfinite(halvings), halvings, scalar(0, real)))
-    scale = R.power(scalar(0.5, real), halvings)
-    x = ctx.emit(R.multiply(a, ctx.cast(scale, dtype)))
-    unit = ctx.emit(identity(ctx, dims_of(a), dtype))
-    total: Expr = unit
-    for k in range(TAYLOR_DEGREE, 0, -1):
-        step = R.multiply(product(x, total), scalar(1.0 / k, dtype))
-        total = ctx.emit(R.add(unit, step))
-
-    def more(values: Sequence[Expr]) -> Expr:
-        return R.greater(R.max(values[1]), scalar(0, real))
-
-    def square(values: Sequence[Expr]) -> Sequence[Expr]:
-        y, left = values
-        active = R.greater(left, scalar(0, real))
-        return [R.where(active, product(y, y), y), R.subtract(left, scalar(1, real))]
-
-    made = _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
-    return ctx.cast(made, dtype_of(self))

@@ -18,6 +18,7 @@ from relax2xla.dtypes import is_float, is_integer, limits
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.context import (
     Context,
+    as_bool,
     chlo,
     dtype_of,
     info_of,
@@ -84,7 +85,7 @@ ROUNDING: dict[str, Unary] = {
 }
 SAME_UNARY: dict[str, Unary] = {
     "bitwise_not": lambda x: R.bitwise_not(x),
-    "logical_not": lambda x: R.logical_not(_as_bool(x)),
+    "logical_not": lambda x: R.logical_not(as_bool(x)),
     "neg": lambda x: R.negative(x),
     "relu": lambda x: R.nn.relu(x),
     "sgn": lambda x: _sign(x),
@@ -113,11 +114,6 @@ def _sign(x: Expr) -> Expr:
     if not is_float(dtype):
         return R.sign(x)
     return R.where(R.isnan(x), scalar(0, dtype), R.sign(x))
-
-
-def _as_bool(x: Expr) -> Expr:
-    dtype = dtype_of(x)
-    return x if dtype == "bool" else R.not_equal(x, scalar(0, dtype))
 
 
 def _float_unary(apply: Unary) -> Function:
@@ -185,7 +181,7 @@ def _comparison(apply: Binary) -> Function:
 
 def _logical(apply: Binary) -> Function:
     def convert(ctx: Context, self: Any, other: Any) -> Expr:
-        return apply(_as_bool(self), _as_bool(other))
+        return apply(as_bool(self), as_bool(other))
 
     return convert
 
@@ -328,7 +324,7 @@ def power(ctx: Context, self: Any, exponent: Any) -> Expr:
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(ctx: Context, condition: Expr, self: Any, other: Any) -> Expr:
     a, b = ctx.promote(self, other, dtype=ctx.dtype())
-    return R.where(_as_bool(condition), a, b)
+    return R.where(as_bool(condition), a, b)
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")

@@ -13,6 +13,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_complex import is_complex, square_of_abs
 from relax2xla.importers.torch.context import (
     Context,
+    as_bool,
     axes_of,
     axis_of,
     dims_of,
@@ -25,11 +26,6 @@ from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
 
 Axes = Any
-
-
-def _as_bool(x: Expr) -> Expr:
-    dtype = dtype_of(x)
-    return x if dtype == "bool" else R.not_equal(x, scalar(0, dtype))
 
 
 # -- sums and the like ----------------------------------------------------------------------------
@@ -74,17 +70,17 @@ amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep),
 
 @aten("any", "any.dim", "any.dims")
 def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    return ctx.cast(amax(ctx, _as_bool(self), dim, keepdim), ctx.dtype())
+    return ctx.cast(amax(ctx, as_bool(self), dim, keepdim), ctx.dtype())
 
 
 @aten("all", "all.dim", "all.dims")
 def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    return ctx.cast(amin(ctx, _as_bool(self), dim, keepdim), ctx.dtype())
+    return ctx.cast(amin(ctx, as_bool(self), dim, keepdim), ctx.dtype())
 
 
 @aten("count_nonzero", "count_nonzero.dim_IntList")
 def count_nonzero(ctx: Context, self: Expr, dim: Axes = None) -> Expr:
-    return R.sum(R.astype(_as_bool(self), "int64"), axes_of(dim, ndim_of(self)))
+    return R.sum(R.astype(as_bool(self), "int64"), axes_of(dim, ndim_of(self)))
 
 
 @aten("aminmax")
@@ -202,7 +198,7 @@ def vector_norm(
     if order == -math.inf:
         return R.min(size, axes, keepdim)
     if order == 0:
-        return R.sum(R.astype(_as_bool(size), kind), axes, keepdim)
+        return R.sum(R.astype(as_bool(size), kind), axes, keepdim)
     if order == 1:
         return R.sum(size, axes, keepdim)
     total = R.sum(R.power(size, scalar(order, kind)), axes, keepdim)

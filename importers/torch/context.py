@@ -12,25 +12,16 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, is_float, is_integer
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers._tensors import dims_of as dims_of
+from relax2xla.importers._tensors import dtype_of as dtype_of
+from relax2xla.importers._tensors import info_of as info_of
+from relax2xla.importers._tensors import ndim_of as ndim_of
 from relax2xla.importers.torch.symbols import Symbols
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, const
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr, const
 
 Dim = tir.Dim
 Dims = tuple[Dim, ...]
 Number = bool | int | float | complex
-
-
-def info_of(x: Expr) -> TensorStructInfo:
-    """Struct info of a tensor; a gap for any other value."""
-    info = x.struct_info
-    if not isinstance(info, TensorStructInfo):
-        raise Unsupported(f"expected a tensor, got {info}")
-    return info
-
-
-def dtype_of(x: Expr) -> str:
-    """dtype of a tensor."""
-    return info_of(x).dtype
 
 
 def dtype_of_torch(dtype: torch.dtype) -> str:
@@ -39,19 +30,6 @@ def dtype_of_torch(dtype: torch.dtype) -> str:
         return dtype_name(dtype)
     except TypeError:
         raise Unsupported(f"the dtype {dtype} has no Relax counterpart") from None
-
-
-def ndim_of(x: Expr) -> int:
-    """Rank of a tensor."""
-    return info_of(x).ndim
-
-
-def dims_of(x: Expr) -> Dims:
-    """Shape of a tensor. The interpreter gives every value the shape that torch knows."""
-    dims = info_of(x).dims
-    if dims is None:
-        raise Unsupported("the shape of an operand is not known")
-    return dims
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -228,6 +206,12 @@ def scalar(value: Number, dtype: str) -> Constant:
     if isinstance(value, complex) and not dtype.startswith("complex"):
         raise Unsupported(f"the complex number {value} meets a tensor of {dtype}")
     return const(value, dtype)
+
+
+def as_bool(x: Expr) -> Expr:
+    """Where ``x`` is not zero."""
+    dtype = dtype_of(x)
+    return x if dtype == "bool" else R.not_equal(x, scalar(0, dtype))
 
 
 def want_float(x: Expr, what: str) -> None:

@@ -27,6 +27,7 @@ FILES = (
     "aten_sets",
     "aten_shape",
     "aten_special",
+    "aten_spectral",
     "aten_strided",
     "aten_window",
     "data_dependent",

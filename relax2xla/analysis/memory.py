@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from relax2xla.analysis.variables import used_vars
 from relax2xla.dtypes import dtype_info
-from relax2xla.ir.expr import Binding, Call, Function, SeqExpr, Var
+from relax2xla.ir.expr import Call, Function, Var
 from relax2xla.ir.module import IRModule
-from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.ir.rewrite import bindings_deep
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 
 
@@ -31,7 +29,7 @@ def _report(name: str, func: Function) -> str:
     ends: list[int] = []  # the last call that uses it
     holds: dict[Var, set[int]] = {}  # the results that a variable shows
     dynamic = 0
-    for b in _steps(func):
+    for b in bindings_deep(func):
         inside = {i for v in used_vars(b.value) for i in holds.get(v, ())}
         if not isinstance(b.value, Call):
             holds[b.var] = inside
@@ -70,13 +68,6 @@ def _peak(sizes: list[int], ends: list[int]) -> int:
         peak = max(peak, live)
         live -= freed[at]
     return peak
-
-
-def _steps(func: Function) -> Iterator[Binding]:
-    """All bindings; those of branches and local functions come before what holds them."""
-    for node in post_order_deep(func):
-        if isinstance(node, SeqExpr):
-            yield from bindings_of(node)
 
 
 def _tensors(info: StructInfo | None) -> list[TensorStructInfo]:

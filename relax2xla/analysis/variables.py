@@ -21,7 +21,13 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import bindings_of, children, deep_children, post_order, post_order_deep
+from relax2xla.ir.rewrite import (
+    bindings_deep,
+    bindings_of,
+    children,
+    deep_children,
+    post_order,
+)
 
 
 def _with_definitions(node: Expr) -> Sequence[Expr]:
@@ -126,23 +132,17 @@ def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:
     return {v: list(users) for v, users in chain.items()}
 
 
-def _all_bindings(func: Function) -> Iterator[Binding]:
-    for node in post_order_deep(func):
-        if isinstance(node, SeqExpr):
-            yield from bindings_of(node)
-
-
 def name_to_binding(func: Function) -> dict[str, list[Binding]]:
     """Bindings by the name of their variable; names need not be unique."""
     table: dict[str, list[Binding]] = {}
-    for b in _all_bindings(func):
+    for b in bindings_deep(func):
         table.setdefault(b.var.name_hint, []).append(b)
     return table
 
 
 def get_var2val(func: Function) -> dict[Var, Expr]:
     """The value of every variable that ``func`` binds."""
-    return {b.var: b.value for b in _all_bindings(func)}
+    return {b.var: b.value for b in bindings_deep(func)}
 
 
 def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | None = None) -> bool:

@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 
 from relax2xla.cli._programs import Outcome, check_program
 from relax2xla.errors import TVMError
+from relax2xla.stablehlo.guard import limit_memory
 
 # Seconds that a child may take to load XLA.
 START: Final = 120.0
@@ -163,7 +164,7 @@ def serve() -> None:
     os.dup2(2, 1)
     # Ctrl-C reaches the whole group of processes; the parent ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _limit(int(os.environ["RELAX2XLA_WORKER_MEMORY"]))
+    limit_memory(int(os.environ["RELAX2XLA_WORKER_MEMORY"]))
     importlib.import_module("relax2xla.vm.xla")  # so that no program's time holds it
     _answer(answers, {})
     for line in sys.stdin:
@@ -177,16 +178,3 @@ def serve() -> None:
 def _answer(stream: IO[str], data: dict[str, Any]) -> None:
     stream.write(json.dumps(data) + "\n")
     stream.flush()
-
-
-def _limit(memory: int) -> None:
-    if sys.platform == "win32":
-        return
-    import resource
-
-    # The data segment: address space is reserved generously, and costs nothing.
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        memory = min(memory, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

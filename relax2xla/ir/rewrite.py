@@ -132,6 +132,13 @@ def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
         yield from block.bindings
 
 
+def bindings_deep(root: Expr) -> Iterator[Binding]:
+    """All bindings in ``root``; those of branches and functions come before what holds them."""
+    for node in post_order_deep(root):
+        if isinstance(node, SeqExpr):
+            yield from bindings_of(node)
+
+
 class Rewriter:
     """Rebuild functions under a substitution and an optional rule.
 

@@ -12,7 +12,7 @@ from typing import Final
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
-from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._rules import fold, norm_axis, tensor, want_tensor
 
 REDUCTIONS: Final = ("sum", "prod", "min", "max", "avg")
@@ -69,7 +69,16 @@ def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> StructInfo
     x: (*s), any dtype; the size of the axis is a multiple of ``num_workers``
     result: (*s) with the axis divided by ``num_workers``, dtype of ``x``
     """
-    info = want_tensor(x, "x")
+    return part_of_worker(want_tensor(x, "x"), num_workers, axis)
+
+
+@scatter_from_worker0.legalize
+def _(x: Expr, num_workers: int, axis: int = 0) -> Expr:
+    return _alone(x, num_workers, "scatter_from_worker0")
+
+
+def part_of_worker(info: TensorStructInfo, num_workers: int, axis: int) -> TensorStructInfo:
+    """Struct info of one of the equal parts of a tensor along ``axis``, one for each worker."""
     _positive(num_workers)
     if info.ndim == -1:
         return info
@@ -81,11 +90,6 @@ def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> StructInfo
         raise OpError(f"axis {axis} of {show(info)} is no multiple of {num_workers} workers")
     part = fold(size // num_workers)
     return tensor((*info.dims[:at], part, *info.dims[at + 1 :]), info.dtype, like=info)
-
-
-@scatter_from_worker0.legalize
-def _(x: Expr, num_workers: int, axis: int = 0) -> Expr:
-    return _alone(x, num_workers, "scatter_from_worker0")
 
 
 def _positive(num_workers: int) -> None:

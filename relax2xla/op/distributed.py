@@ -15,7 +15,8 @@ from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.op import Kind, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import hlo, info_of
-from relax2xla.op._rules import fold, norm_axis, tensor, want_tensor
+from relax2xla.op._rules import want_tensor
+from relax2xla.op.ccl import part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
 
 
@@ -142,19 +143,7 @@ def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> S
     input: (*s), any dtype; the size of ``axis`` is a multiple of ``num_workers``
     result: (*s) with the axis divided by ``num_workers``, dtype of ``input``
     """
-    info = want_tensor(input, "input")
-    if num_workers < 1:
-        raise OpError(f"`num_workers` must be positive; got {num_workers}")
-    if info.ndim == -1:
-        return info
-    at = norm_axis(axis, info.ndim)
-    if info.dims is None:
-        return info
-    size = info.dims[at]
-    if isinstance(size, int) and size % num_workers:
-        raise OpError(f"axis {axis} of {show(info)} is no multiple of {num_workers} workers")
-    part = fold(size // num_workers)
-    return tensor((*info.dims[:at], part, *info.dims[at + 1 :]), info.dtype, like=info)
+    return part_of_worker(want_tensor(input, "input"), num_workers, axis)
 
 
 @redistribute_replica_to_shard.legalize

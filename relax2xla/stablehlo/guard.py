@@ -156,18 +156,20 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write(answers, _READY)
     while (data := _read(sys.stdin.buffer)) is not None:
-        _limit(max(_LEAST, _TIMES * len(data)))
+        limit_memory(max(_LEAST, _TIMES * len(data)))
         try:
             _write(answers, _CLEAN + checked_bytecode(data))
         except StableHLOParseError as e:
             _write(answers, _ERROR + str(e).encode())
 
 
-def _limit(memory: int) -> None:
+def limit_memory(memory: int) -> None:
+    """Keep this process below ``memory`` bytes of data, and from writing core files."""
     if sys.platform == "win32":
         return
     import resource
 
+    # The data segment: address space is reserved generously, and costs nothing.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         memory = min(memory, hard)
