@@ -63,8 +63,10 @@ def test_one_operand() -> None:
         table[f"{f.__name__} of int64"] = (f, INTS)
     for f in (torch.bitwise_not, torch.logical_not, torch.abs):
         table[f"{f.__name__} of bool"] = (f, B) if f is not torch.abs else (f, INTS.int())
-    for f in (*ROUNDINGS, *TESTS, torch.exp, torch.tanh, torch.logical_not, F.gelu, F.softplus):
+    for f in (*ROUNDINGS, *TESTS, torch.exp, torch.tanh, torch.logical_not, F.softplus):
         table[f"{f.__name__} at the edges"] = (f, ODD)
+    # Eager torch's gelu of an infinity is another one on AVX2 and on AVX-512.
+    table["gelu at the edges"] = (F.gelu, ODD[~ODD.isinf()])
     for f in TESTS:
         table[f"{f.__name__} of int64"] = (f, INTS)
     table["round to decimals"] = (lambda x: (x.round(decimals=2), x.round(decimals=-1)), X * 30)
