@@ -16,6 +16,7 @@ from relax2xla.op import image as image
 from relax2xla.op import inspect as inspect
 from relax2xla.op import memory as memory
 from relax2xla.op import nn as nn
+from relax2xla.op import sequence as sequence
 from relax2xla.op import text as text
 from relax2xla.op import vision as vision
 from relax2xla.op import vm as vm

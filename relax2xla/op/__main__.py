@@ -29,6 +29,8 @@ ROOMS = (
     "inspect",
     "memory",
     "nn",
+    "sequence",
+    "text",
     "vision",
     "vm",
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# These register their operators, for building as for running.
+from relax2xla.vm import host_sequence as host_sequence
+from relax2xla.vm import host_text as host_text
 from relax2xla.vm.build import build as build
 from relax2xla.vm.build import compile as compile
 from relax2xla.vm.executable import VMExecutable as VMExecutable

@@ -17,7 +17,6 @@ from relax2xla.errors import CallError, RunError
 from relax2xla.runtime.convert import is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.registry import get_global_func
-from relax2xla.vm import host_text as host_text  # registers its operators
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.builtins import FUNCTIONS, INLINE

@@ -1,0 +1,110 @@
+"""``relax.sequence``: lists of tensors whose length is known when the program runs, and optionals.
+
+A sequence is an object: the virtual machine keeps it as a tuple of arrays and works on it between
+compiled parts. An optional value that is not there is None (``R.null_value()``). Callers of a
+function may give lists. Semantics: the sequence and optional operators of ONNX (opsets 11 to 18).
+"""
+
+from __future__ import annotations
+
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Expr
+from relax2xla.ir.op import op
+from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
+from relax2xla.op._rules import INTEGER, want_tensor
+
+
+def _element(dtype: str, ndim: int) -> StructInfo:
+    """A tensor of unknown shape; without a dtype an object, such as a tensor of strings."""
+    return TensorStructInfo(None, dtype, ndim=ndim) if dtype else ObjectStructInfo()
+
+
+def _want_position(position: Expr) -> None:
+    info = want_tensor(position, "position", INTEGER)
+    if info.dims is not None and any(isinstance(d, int) and d != 1 for d in info.dims):
+        raise OpError(f"`position` must have one element; got the shape {info.dims}")
+
+
+@op("relax.sequence.construct")
+def construct(*tensors: Expr) -> StructInfo:
+    """The sequence of ``tensors``."""
+    return ObjectStructInfo()
+
+
+@op("relax.sequence.at")
+def at(sequence: Expr, position: Expr, dtype: str = "", ndim: int = -1) -> StructInfo:
+    """One tensor of a sequence.
+
+    position: an integer, negative from the end; an error out of range
+    result: a tensor of ``dtype`` and rank ``ndim`` (-1: any), which the machine checks; without a
+    ``dtype`` a tensor of strings
+    """
+    _want_position(position)
+    return _element(dtype, ndim)
+
+
+@op("relax.sequence.insert")
+def insert(sequence: Expr, tensor: Expr, position: Expr) -> StructInfo:
+    """A sequence with ``tensor`` before the place ``position``, from -length to length."""
+    _want_position(position)
+    return ObjectStructInfo()
+
+
+@op("relax.sequence.erase")
+def erase(sequence: Expr, position: Expr) -> StructInfo:
+    """A sequence without the tensor at ``position``, from -length to length - 1."""
+    _want_position(position)
+    return ObjectStructInfo()
+
+
+@op("relax.sequence.length")
+def length(sequence: Expr) -> StructInfo:
+    """How many tensors a sequence has: (), int64."""
+    return TensorStructInfo((), "int64")
+
+
+@op("relax.sequence.concat")
+def concat(
+    sequence: Expr, axis: int = 0, new_axis: int = 0, dtype: str = "", ndim: int = -1
+) -> StructInfo:
+    """The tensors of a sequence joined along ``axis``, which is a new one with ``new_axis`` 1.
+
+    result: as of :func:`at`
+    """
+    return _element(dtype, ndim)
+
+
+@op("relax.sequence.stack")
+def stack(sequence: Expr, shape: tuple[int, ...] = (), dtype: str = "float32") -> StructInfo:
+    """The tensors of a sequence joined along a new first axis.
+
+    shape: of the tensors where there is none, so that the result then is (0, *shape)
+    result: rank len(shape) + 1, ``dtype``
+    """
+    return TensorStructInfo(None, dtype, ndim=len(shape) + 1)
+
+
+@op("relax.sequence.split")
+def split(x: Expr, lengths: Expr, axis: int = 0, keepdims: int = 1) -> StructInfo:
+    """A tensor cut along ``axis`` into the parts of a sequence.
+
+    lengths: (k,), that of each part; or (), of all but the last, which may be shorter
+    keepdims: 0 takes the axis away (of parts of length 1)
+    """
+    want_tensor(lengths, "lengths", INTEGER)
+    return ObjectStructInfo()
+
+
+@op("relax.sequence.has_element")
+def has_element(optional: Expr) -> StructInfo:
+    """Whether an optional value is there: (), bool."""
+    return TensorStructInfo((), "bool")
+
+
+@op("relax.sequence.get")
+def get(optional: Expr, dtype: str = "", ndim: int = -1) -> StructInfo:
+    """The value that an optional holds; an error where it is not there.
+
+    result: as of :func:`at`, and an object for a sequence
+    """
+    return _element(dtype, ndim)
