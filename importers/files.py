@@ -8,16 +8,16 @@ that what stands at a path is complete whatever happens.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import logging
 import os
-import re
 import secrets
 import stat
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
@@ -35,8 +35,6 @@ Form = Literal["relax", "mlir", "mlirbc", "stablehlo"]
 
 MLIR_BYTECODE: Final = b"ML\xefR"
 ZIP: Final = b"PK\x03\x04"
-# A protobuf message cannot be larger; ONNX keeps the weights of larger models in other files.
-PROTOBUF_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +105,22 @@ def load(
     that do not fit.
     """
     path = Path(path)
-    head = check_file(path)
-    kind = format_of(path)
-    _check_content(path, kind, head)
+    kind = checked_format(path)
     if kind.name == "pt2" and not trust:
         raise FileFormatError(
             f"{path}: reading a .pt2 file can run code that is in it. If you trust where it comes "
             "from, say so: trust=True, or --trust on the command line"
         )
     check_package(kind)
-    try:
+    with reading(path):
         return _LOADERS[kind.name](path, shapes or {})
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Generator[None]:
+    """What reading a file raises names it, and damage is a FileFormatError."""
+    try:
+        yield
     except TVMError as e:
         if str(path) not in str(e):
             e.add_note(f"(in {path})")
@@ -126,14 +129,22 @@ def load(
         raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from e
     except (RecursionError, MemoryError) as e:
         raise FileFormatError(
-            f"{path}: the {kind.title} is nested too deeply or too large to be read "
+            f"{path}: the {format_of(path).title} is nested too deeply or too large to be read "
             f"({type(e).__name__})"
         ) from e
     except Exception as e:  # whatever a reader of another project raises on damaged content
         raise FileFormatError(
-            f"{path} cannot be read as {kind.title}: {type(e).__name__}: {_first_line(e)}. Is it "
-            "complete, and is that what it holds?"
+            f"{path} cannot be read as {format_of(path).title}: {type(e).__name__}: "
+            f"{_first_line(e)}. Is it complete, and is that what it holds?"
         ) from e
+
+
+def checked_format(path: Path) -> Format:
+    """The format of a file that can be read and begins as one of that format does."""
+    head = check_file(path)
+    kind = format_of(path)
+    _check_content(path, kind, head)
+    return kind
 
 
 def check_package(kind: Format) -> None:
@@ -229,52 +240,9 @@ def _check_content(path: Path, kind: Format, head: bytes) -> None:
 
 # -- reading ---------------------------------------------------------------------------------------
 def _load_onnx(path: Path, shapes: Shapes) -> IRModule:
-    from relax2xla.importers.onnx import from_onnx
+    from relax2xla.importers.onnx import file
 
-    if path.stat().st_size > PROTOBUF_LIMIT:
-        raise FileFormatError(
-            f"{path} is larger than 2 GiB, which no ONNX file can be; store its weights as "
-            "external data: onnx.save(model, path, save_as_external_data=True)"
-        )
-    return from_onnx(path, shape_dict=_onnx_shapes(path, shapes) if shapes else None)
-
-
-def _onnx_shapes(path: Path, shapes: Shapes) -> dict[str, list[int | str]]:
-    """Shapes by the model's own input names; sizes given by a dimension's name are filled in."""
-    from relax2xla.importers.onnx.reader import read
-
-    graph = read(path).proto.graph
-    weights = {t.name for t in graph.initializer}
-    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in weights}
-    # Parameters have names that are identifiers; either name is right here.
-    names = {re.sub(r"\W", "_", name, flags=re.ASCII): name for name in inputs}
-    made: dict[str, list[int | str]] = {}
-    used: set[str] = set()
-    known: list[str] = []
-    for name, tensor in inputs.items():
-        dims: list[int | str] = []
-        for at, d in enumerate(tensor.shape.dim):
-            label = d.dim_param or f"{name}_{at}"
-            size = d.dim_value if d.HasField("dim_value") else shapes.get(label, label)
-            if not d.HasField("dim_value"):
-                known.append(label)
-                used.add(label)
-            dims.append(size if isinstance(size, int) else label)
-        if any(k in shapes for k in known):
-            made[name] = dims
-    for key, value in shapes.items():
-        if isinstance(value, int):
-            if key not in used:
-                raise TVMError(
-                    f"there is no symbolic dimension {key!r}; there are "
-                    f"{', '.join(dict.fromkeys(known)) or 'none: every dimension is known'}"
-                )
-            continue
-        name = key if key in inputs else names.get(key)
-        if name is None:
-            raise TVMError(f"there is no input {key!r}; there are {', '.join(inputs)}")
-        made[name] = list(value)
-    return made
+    return file.load(path, shapes)
 
 
 def _load_pt2(path: Path, shapes: Shapes) -> IRModule:

@@ -106,6 +106,13 @@ class Gap:
     nodes: tuple[str, ...] = ()
     hint: str = ""
 
+    def as_text(self) -> str:
+        """For people: one line, and one more for the hint."""
+        where = ", ".join(self.nodes[:4]) + (", ..." if len(self.nodes) > 4 else "")
+        line = f"  {self.op} x{max(1, len(self.nodes))}: {self.reason}"
+        line += f" (at {where})" if where else ""
+        return f"{line}\n    hint: {self.hint}" if self.hint else line
+
 
 class OpNotImplemented(TVMError, NotImplementedError):
     """A model uses operators or attributes that have no converter.
@@ -116,13 +123,7 @@ class OpNotImplemented(TVMError, NotImplementedError):
 
     def __init__(self, msg: str, gaps: Iterable[Gap] = ()) -> None:
         self.gaps = tuple(gaps)
-        lines = [msg]
-        for gap in self.gaps:
-            where = ", ".join(gap.nodes[:4]) + (", ..." if len(gap.nodes) > 4 else "")
-            line = f"  {gap.op} x{max(1, len(gap.nodes))}: {gap.reason}"
-            lines.append(line + (f" (at {where})" if where else ""))
-            if gap.hint:
-                lines.append(f"    hint: {gap.hint}")
+        lines = [msg, *(gap.as_text() for gap in self.gaps)]
         super().__init__("\n".join(lines))
 
     def report(self) -> list[dict[str, object]]:

@@ -148,5 +148,31 @@ def _check(
     if not reason:
         known = schema is not None or domain not in ("", "ai.onnx.ml")
         reason = "no converter" if known else f"not an operator of ONNX opset {opset}"
-    gaps.add(name, f"{reason} (opset {opset})", where(node))
+    gaps.add(
+        name, f"{reason} (opset {opset})", where(node), _workaround(node, domain, opset, schema)
+    )
     return None
+
+
+def _workaround(node: NodeProto, domain: str, opset: int, schema: Any) -> str:
+    """What the user can do about a node that is a gap."""
+    own = "register a converter of your own: register_converter, or --plugin on the command line"
+    if domain not in ("", "ai.onnx.ml"):
+        return f"{own}; or give the model a function of this name"
+    if schema is None:
+        since = _since(node.op_type, domain)
+        if since > opset:
+            return (
+                f"it is of opset {since} and newer: onnx.version_converter.convert_version(model, "
+                f"{since})"
+            )
+        return own
+    more = {a.name for a in node.attribute} - set(schema.attributes)
+    if more:
+        return f"its schema has no attribute {', '.join(sorted(more))}: take it out of the node"
+    return own
+
+
+def _since(op: str, domain: str) -> int:
+    """The opset that the newest schema of an operator is of; 0 where there is none."""
+    return int(onnx.defs.get_schema(op, domain).since_version) if onnx.defs.has(op, domain) else 0

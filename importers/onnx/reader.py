@@ -25,6 +25,8 @@ from relax2xla.importers._gaps import Unsupported
 
 Array = npt.NDArray[Any]
 MIN_IR_VERSION = 3
+# A protobuf message cannot be larger; ONNX keeps the weights of larger models in other files.
+PROTOBUF_LIMIT = 2**31 - 1
 # A dense copy of a sparse tensor takes memory that the file does not show.
 SPARSE_LIMIT = 1 << 30
 # More is a length that no machine's memory holds; numpy would overflow on the way.
@@ -40,12 +42,18 @@ class Source:
         self.name = name
 
 
-def read(model: ModelProto | bytes | str | os.PathLike[str]) -> Source:
-    """The model of a message, of a file or of a file's contents.
+# What a model may be given as.
+Model = ModelProto | bytes | str | os.PathLike[str] | Source
+
+
+def read(model: Model) -> Source:
+    """The model of a message, of a file or of a file's contents; a source is one already.
 
     Raises ``FileFormatError`` for what is no ONNX model and ``FileNotFoundError`` for a path where
     nothing is.
     """
+    if isinstance(model, Source):
+        return model
     if isinstance(model, ModelProto):
         return Source(_checked(model, "the model"), None, "the model")
     if isinstance(model, bytes | bytearray | memoryview):
@@ -55,10 +63,14 @@ def read(model: ModelProto | bytes | str | os.PathLike[str]) -> Source:
             f"from_onnx takes a ModelProto, a path or bytes; got {type(model).__name__}"
         )
     path = Path(model)
-    try:
-        contents = path.read_bytes()
-    except IsADirectoryError:
-        raise FileFormatError(f"{path} is a directory; expected an ONNX file") from None
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a directory; expected an ONNX file")
+    if path.stat().st_size > PROTOBUF_LIMIT:
+        raise FileFormatError(
+            f"{path} is larger than 2 GiB, which no ONNX file can be; store its weights as "
+            "external data: onnx.save(model, path, save_as_external_data=True)"
+        )
+    contents = path.read_bytes()
     return Source(_parsed(contents, str(path)), path.parent, str(path))
 
 

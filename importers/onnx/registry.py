@@ -26,13 +26,15 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla.errors import OpError, TVMError
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx.context import Missing
 from relax2xla.ir import Expr
 from relax2xla.tir import Dim
 
@@ -133,7 +135,7 @@ def register_converter(
 
         @register_converter("Clamp01", domain="com.example")
         def clamp01(ctx: Context, X: Expr, *, scale: float = 1.0) -> Expr:
-            return R.clip(R.multiply(X, R.const(scale)), 0, 1)
+            return R.clip(R.multiply(X, const(scale, "float32")), 0, 1)
 
     The function is written as the package's own are (see the module): parameters are the operator's
     inputs and, keyword-only, its attributes; an input or attribute that it lacks is a gap. It gives
@@ -144,11 +146,29 @@ def register_converter(
     def register(function: Function) -> Function:
         key = (_domain(domain), op)
         forms = [c for c in CUSTOM.get(key, ()) if c.since != since]
-        forms.append(_converter(op, key[0], since, function))
+        made = _converter(op, key[0], since, function)
+        forms.append(replace(made, function=_guarded(function)))
         CUSTOM[key] = sorted(forms, key=lambda c: c.since)
         return function
 
     return register
+
+
+def _guarded(function: Function) -> Function:
+    """What a user's function raises is no damage of the model, and names the function."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (TVMError, Unsupported, Missing):
+            raise
+        except Exception as e:
+            raise OpError(
+                f"the registered converter {function.__qualname__} fails: {type(e).__name__}: {e}"
+            ) from e
+
+    return call
 
 
 def unregister_converter(op: str, *, domain: str = "") -> None:
@@ -179,7 +199,13 @@ def load_plugin(module: str | os.PathLike[str]) -> None:
 def load_entry_points() -> None:
     """Import what installed packages name in the group :data:`ENTRY_POINTS`, once."""
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        point.load()
+        try:
+            point.load()
+        except Exception as e:  # whatever code of another package raises
+            raise TVMError(
+                f"the entry point {point.name} of the group {ENTRY_POINTS} ({point.value}) cannot "
+                f"be loaded: {type(e).__name__}: {e}. Mend or uninstall the package"
+            ) from e
 
 
 def custom(domain: str, op: str, opset: int) -> Converter | None:

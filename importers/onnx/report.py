@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -45,15 +44,11 @@ class Support:
         lines += [f"  {name}: {count}" for name, count in self.operators.items()]
         if self.complete:
             return "\n".join([*lines, "every operator and attribute is supported"])
-        lines.append("not supported:")
-        for g in self.gaps:
-            lines.append(f"  {g.op} x{len(g.nodes)}: {g.reason} (at {', '.join(g.nodes[:5])})")
-            if g.hint:
-                lines.append(f"    hint: {g.hint}")
+        lines += ["not supported:", *(g.as_text() for g in self.gaps)]
         return "\n".join(lines)
 
 
-def support(model: ModelProto | bytes | str | os.PathLike[str]) -> Support:
+def support(model: reader.Model) -> Support:
     """What ``model`` (a message, a path or bytes) needs, and what of it is missing.
 
     Raises ``FileFormatError`` for what is no ONNX model.

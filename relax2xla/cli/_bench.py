@@ -20,7 +20,7 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reference import on_device, source_reference, unoptimised
+from relax2xla.cli._reference import on_device, references, unoptimised
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of
 
@@ -59,7 +59,7 @@ def run_bench(
         "relax2xla": lambda: jax.block_until_ready(main(*args))
     }
     with status("preparing the others"):
-        reference = source_reference(file, mod, flat, device, threads)
+        reference, _ = next(references(file, mod, flat, device, threads))
         variants[reference.name] = reference.run
         if format_of(file).name in ("onnx", "pt2"):
             plain = unoptimised(mod, flat, device)

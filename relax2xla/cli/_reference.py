@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,58 +23,48 @@ class Reference:
     run: Callable[[], list[Any]]
 
 
-def source_reference(
-    file: Path, mod: IRModule, flat: Sequence[Any], device: Device, threads: int | None = None
-) -> Reference:
-    """The reference of ``verify``: see its help."""
+def references(
+    file: Path,
+    mod: IRModule,
+    flat: Sequence[Any],
+    device: Device,
+    threads: int | None = None,
+    taps: Sequence[str] = (),
+) -> Generator[tuple[Reference, list[Any]]]:
+    """The references of ``verify`` (see its help) that can run the model, with their results.
+
+    ``taps``: values inside of an ONNX graph that are results too, after its outputs
+    """
     kind = format_of(file).name
-    if kind == "onnx":
-        return onnx_reference(file, flat, threads)
+    if kind != "onnx":
+        made = _reference(kind, file, mod, flat, device, threads)
+        yield made, made.run()
+        return
+    from relax2xla.cli._onnx import runtimes
+
+    refused: list[str] = []
+    ways = runtimes(file, flat, threads, taps)
+    for name, make in ways.items():
+        try:
+            made = make()
+            results = made.run()
+        except Exception as e:  # errors of other projects, without a common base class
+            refused.append(f"{name} cannot run this model: {' '.join(str(e).split())[:200]}")
+            note(refused[-1])
+            continue
+        yield made, results
+    if len(refused) == len(ways):
+        raise TVMError(f"{file}: there is nothing to compare with. {'; '.join(refused)}")
+
+
+def _reference(
+    kind: str, file: Path, mod: IRModule, flat: Sequence[Any], device: Device, threads: int | None
+) -> Reference:
     if kind == "pt2":
         return torch_reference(file, flat, threads)
     if kind == "relax":
         return unoptimised(mod, flat, device)
     return jit_reference(file, mod, flat, device)
-
-
-def installed(package: str) -> bool:
-    """Whether ``package`` can be imported."""
-    return importlib.util.find_spec(package) is not None
-
-
-def onnx_reference(file: Path, flat: Sequence[Any], threads: int | None = None) -> Reference:
-    """ONNX Runtime; onnx.reference where it is not installed or cannot run the model."""
-    if not installed("onnxruntime"):
-        return _onnx_evaluator(file, flat)
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if threads is not None:
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
-    try:
-        session = onnxruntime.InferenceSession(
-            str(file), options, providers=["CPUExecutionProvider"]
-        )
-        feeds = dict(zip([i.name for i in session.get_inputs()], flat, strict=True))
-        session.run(None, feeds)
-    except Exception as e:  # its errors have no public base class
-        reason = " ".join(str(e).split())[:200]
-        note(f"ONNX Runtime cannot run this model, so onnx.reference does: {reason}")
-        return _onnx_evaluator(file, flat)
-    return Reference("ONNX Runtime", lambda: list(session.run(None, feeds)))
-
-
-def _onnx_evaluator(file: Path, flat: Sequence[Any]) -> Reference:
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    model = onnx.load(file)
-    weights = {t.name for t in model.graph.initializer}
-    names = [i.name for i in model.graph.input if i.name not in weights]
-    evaluator = ReferenceEvaluator(model)
-    feeds = dict(zip(names, flat, strict=True))
-    return Reference("onnx.reference", lambda: list(evaluator.run(None, feeds)))
 
 
 def torch_reference(file: Path, flat: Sequence[Any], threads: int | None = None) -> Reference:

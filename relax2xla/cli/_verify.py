@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +16,18 @@ from relax2xla.cli._console import out, status, table
 from relax2xla.cli._model import (
     Array,
     entry_name,
+    flat_results,
     load_model,
     make_inputs,
     nest,
-    outputs_of,
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reference import source_reference
+from relax2xla.cli._reference import references
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import format_of
+from relax2xla.ir import IRModule
+from relax2xla.runtime.device import Device
 
 # Relative and absolute tolerance by dtype; what is not here must be equal.
 TOLERANCES: Final[dict[str, tuple[float, float]]] = {
@@ -32,68 +40,231 @@ TOLERANCES: Final[dict[str, tuple[float, float]]] = {
 }
 
 
-def run_verify(
-    file: Path,
-    inputs: Sequence[str],
-    seed: int,
-    rtol: float | None,
-    atol: float | None,
-    device_name: str,
-    trust: bool,
-    shape: Sequence[str],
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of ``verify``; ``rtol`` and ``atol`` None: by dtype."""
+
+    inputs: Sequence[str]
+    seed: int
+    rtol: float | None
+    atol: float | None
+    device: str
+    taps: bool
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one result compares: ``largest`` absolute and ``relative`` error, and the tolerance.
+
+    ``expected``: what the dtype and shape should have been, where they are other ones.
+    """
+
+    name: str
+    dtype: str
+    shape: str
+    fits: bool
+    largest: float = 0.0
+    relative: float = 0.0
+    rtol: float = 0.0
+    atol: float = 0.0
+    expected: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """For the table."""
+        head = (self.name, self.dtype, self.shape)
+        if self.expected:
+            return (*head, "", "", "", f"expected {self.expected}")
+        errors = (f"{self.largest:.2e}", f"{self.relative:.2e}")
+        tolerance = f"{self.atol:g} + {self.rtol:g}|x|"
+        return (*head, *errors, tolerance, "ok" if self.fits else "MISMATCH")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity."""
+        data = {n: getattr(self, n) for n in self.__slots__}
+        return {
+            k: str(v) if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in data.items()
+        }
+
+
+def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> int:
     """Compare and print one row an output; gives the exit status, 0 or 1."""
-    device = parse_device(device_name)
+    device = parse_device(asked.device)
     shapes = parse_shapes(shape)
+    if asked.taps and format_of(file).name != "onnx":
+        raise TVMError("--taps is for .onnx models: other formats do not keep their values' names")
     mod = load_model(file, trust, shapes)
-    from relax2xla.runtime.convert import to_host
+    flat, ours = results(mod, device, asked, shapes)
+    tapped = Taps(file, shapes, flat, device, asked) if asked.taps else None
+    reports: list[dict[str, Any]] = []
+    with status("running the reference"):
+        names = () if tapped is None else tapped.names
+        for reference, theirs in references(file, mod, flat, device, taps=names):
+            given = theirs if tapped is None else theirs[: -len(names) or None]
+            rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
+            found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
+            if tapped is not None:
+                found["taps"] = tapped.compare(theirs, asked)
+            reports.append(found)
+    fits = [
+        all(r.fits for r in f["outputs"]) and not f.get("taps", {}).get("departing")
+        for f in reports
+    ]
+    if asked.json:
+        shown = [{**f, "agrees": ok} for f, ok in zip(reports, fits, strict=True)]
+        data = {"file": str(file), "agrees": all(fits), "references": shown}
+        out(json.dumps(data, indent=2, default=Row.as_dict))
+    else:
+        for f, ok in zip(reports, fits, strict=True):
+            _print(f, ok)
+    return 0 if all(fits) else 1
+
+
+def results(
+    mod: IRModule, device: Device, asked: Asked, shapes: Mapping[str, Any], flat: Any = None
+) -> tuple[list[Any], Any]:
+    """The inputs of ``mod``, made unless given, and what it gives for them."""
     from relax2xla.vm.build import build
     from relax2xla.vm.machine import VirtualMachine
 
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         main = machine[entry_name(list(machine.executable))]
-        flat = make_inputs(main.params, inputs, seed, shapes)
-        ours = outputs_of(main(*nest(main.params, flat)))
-    with status("running the reference"):
-        reference = source_reference(file, mod, flat, device)
-        theirs = [to_host(v) for v in reference.run()]
-    if len(ours) != len(theirs):
-        out(f"mismatch: {len(ours)} results, {len(theirs)} from {reference.name}")
-        return 1
-    rows, fits = compare(ours, theirs, rtol, atol)
-    table(("output", "dtype", "shape", "max abs", "max rel", "tolerance", "result"), rows)
-    out(f"\n{'agrees with' if fits else 'DIFFERS from'} {reference.name}")
-    return 0 if fits else 1
+        flat = flat or make_inputs(main.params, asked.inputs, asked.seed, shapes)
+    with status("running"):
+        return flat, main(*nest(main.params, flat))
+
+
+class Taps:
+    """What the nodes of an ONNX graph compute, of a program that gives all of it.
+
+    ``names``: the values besides the graph's outputs
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        shapes: Mapping[str, Any],
+        flat: Sequence[Any],
+        device: Device,
+        asked: Asked,
+    ) -> None:
+        from relax2xla.importers.onnx import file as onnx_file
+        from relax2xla.importers.onnx import reader
+
+        graph = reader.read(file).proto.graph
+        outputs = [o.name for o in graph.output]
+        self.makers = onnx_file.makers(graph)
+        self.names = [n for n in self.makers if n not in outputs]
+        self.order = [*outputs, *self.names]
+        with status("compiling all values"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were shown when the model itself was read
+            mod = onnx_file.load(file, shapes, self.names)
+            made = results(mod, device, asked, shapes, flat)[1]
+        self.values = list(made) if len(self.order) > 1 else [made]
+
+    def compare(self, theirs: Sequence[Any], asked: Asked) -> dict[str, Any]:
+        """How many values were compared and depart, and the first node that makes such a one."""
+        rows: dict[str, Row] = {}
+        skipped: list[str] = []
+        for name, a, b in zip(self.order, self.values, theirs, strict=True):
+            mine, yours = flat_results(a), flat_results(b)
+            if any(v is None for v in (*mine, *yours)) or len(mine) != len(yours):
+                skipped.append(name)
+                continue
+            parts = compare(mine, yours, asked.rtol, asked.atol, name)
+            worst = min(parts, key=lambda r: (r.fits, -r.relative), default=None)
+            if worst is not None:
+                rows[name] = worst
+        departing = [n for n in self.makers if n in rows and not rows[n].fits]
+        found: dict[str, Any] = {
+            "compared": len(rows),
+            "departing": len(departing),
+            "skipped": skipped,
+        }
+        if departing:
+            node, row = self.makers[departing[0]], rows[departing[0]]
+            taken = [rows[i].relative for i in node.input if i in rows]
+            found["first"] = {
+                "node": node.name,
+                "op": node.op_type,
+                "output": row,
+                "largest relative error of its inputs": max(taken, default=0.0),
+            }
+        return found
+
+
+def _print(found: Mapping[str, Any], fits: bool) -> None:
+    rows: list[Row] = found["outputs"]
+    columns = ("output", "dtype", "shape", "max abs", "max rel", "tolerance", "result")
+    table(columns, [r.cells() for r in rows])
+    taps = found.get("taps")
+    if taps is not None:
+        _print_taps(taps)
+    out(f"{'agrees with' if fits else 'DIFFERS from'} {found['reference']}\n")
+
+
+def _print_taps(taps: Mapping[str, Any]) -> None:
+    left = f", {len(taps['skipped'])} could not be" if taps["skipped"] else ""
+    out(f"{taps['compared']} values compared{left}; {taps['departing']} depart")
+    if "first" in taps:
+        first = taps["first"]
+        row: Row = first["output"]
+        error = row.expected and f"expected {row.expected}"
+        error = error or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
+        out(
+            f"first departure: node {first['node']!r} ({first['op']}), output {row.name!r}, "
+            f"{row.dtype} {row.shape}: {error}"
+        )
+        out(
+            f"  its inputs are off by at most {first['largest relative error of its inputs']:.2e} "
+            "(relative)"
+        )
 
 
 def compare(
-    ours: Sequence[Array], theirs: Sequence[Array], rtol: float | None, atol: float | None
-) -> tuple[list[tuple[str, ...]], bool]:
-    """One row an output, and whether all fit."""
-    rows: list[tuple[str, ...]] = []
-    fits = True
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+    ours: Sequence[Any],
+    theirs: Sequence[Any],
+    rtol: float | None,
+    atol: float | None,
+    name: str = "output",
+) -> list[Row]:
+    """One row a result; results of one name have numbers."""
+    from relax2xla.runtime.convert import to_host
+
+    if len(ours) != len(theirs):
+        expected = f"{len(theirs)} results"
+        return [Row(name, "", f"{len(ours)} results", False, expected=expected)]
+    rows: list[Row] = []
+    for i, (mine, yours) in enumerate(zip(ours, theirs, strict=True)):
+        a, b = to_host(mine), to_host(yours)
+        label = f"{name}_{i}" if name == "output" or len(ours) > 1 else name
         rel, ab = TOLERANCES.get(a.dtype.name, (0.0, 0.0))
         rel, ab = (rel if rtol is None else rtol), (ab if atol is None else atol)
-        shape = "x".join(map(str, a.shape)) or "scalar"
-        head = (f"output_{i}", a.dtype.name, shape)
-        if a.shape != b.shape or a.dtype != b.dtype:
-            fits = False
-            rows.append((*head, "", "", "", f"expected {b.dtype.name} of shape {b.shape}"))
+        head = (label, _dtype(a), "x".join(map(str, a.shape)) or "scalar")
+        if a.shape != b.shape or _dtype(a) != _dtype(b):
+            rows.append(Row(*head, False, expected=f"{_dtype(b)} of shape {b.shape}"))
             continue
         largest, relative, good = difference(a, b, rel, ab)
-        fits &= good
-        errors = (f"{largest:.2e}", f"{relative:.2e}", f"{ab:g} + {rel:g}|x|")
-        rows.append((*head, *errors, "ok" if good else "MISMATCH"))
-    return rows, fits
+        rows.append(Row(*head, good, largest, relative, rel, ab))
+    return rows
+
+
+def _dtype(a: Array) -> str:
+    """The dtype's name; strings have several in numpy."""
+    return "string" if a.dtype.kind in "OSUT" else a.dtype.name
 
 
 def difference(ours: Array, theirs: Array, rtol: float, atol: float) -> tuple[float, float, bool]:
     """Largest absolute and relative difference, and whether every element is within tolerance.
 
-    Infinities and NaN must stand at the same places.
+    Infinities and NaN must stand at the same places. Strings are equal or not.
     """
+    if _dtype(ours) == "string":
+        same = [_text(x) == _text(y) for x, y in zip(ours.flat, theirs.flat, strict=True)]
+        error = 0.0 if all(same) else math.inf
+        return error, error, all(same)
     wide: Any = np.complex128 if ours.dtype.kind == "c" else np.float64
     a, b = ours.astype(wide), theirs.astype(wide)
     equal = (ours == theirs) | (np.isnan(a) & np.isnan(b))
@@ -104,3 +275,7 @@ def difference(ours: Array, theirs: Array, rtol: float, atol: float) -> tuple[fl
         relative = np.where(equal, 0.0, gap / np.abs(b))
         good = equal | (np.isfinite(gap) & (gap <= atol + rtol * np.abs(b)))
     return float(gap.max(initial=0.0)), float(relative.max(initial=0.0)), bool(good.all())
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

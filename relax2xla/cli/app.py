@@ -54,6 +54,26 @@ SHAPE = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _load_plugins(names: list[str] | None) -> list[str] | None:
+    from relax2xla.cli._plugins import load_plugins
+
+    load_plugins(names)
+    return names
+
+
+PLUGIN = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        callback=_load_plugins,
+        help="A module, or a .py file, that registers converters for ONNX operators; its code "
+        "runs. May be given several times.",
+        show_default=False,
+    ),
+]
 INPUTS = Annotated[
     list[str] | None,
     typer.Option(
@@ -115,17 +135,35 @@ def inspect(
     file: FILE,
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Print the Relax text as well.")] = False,
+    support: Annotated[
+        bool,
+        typer.Option(
+            "--support",
+            help="Of an .onnx model: its opsets and operators, and those that cannot be converted, "
+            "with their nodes and what to do. Nothing is converted.",
+        ),
+    ] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Show a model's signature, operators, weights, and what runs where.
 
+    With --support the exit status is 0 where every operator and attribute is supported, 1 where
+    something is missing, and 2 where the file cannot be read.
+
     \b
     relax2xla inspect model.onnx
+    relax2xla inspect model.onnx --support
+    relax2xla inspect model.onnx --support --plugin my_converters.py --json
     relax2xla inspect program.pt2 --trust
     relax2xla inspect model.onnx --shape batch=4 --text
     relax2xla inspect model.mlir --json | jq .operators
     """
+    if support:
+        from relax2xla.cli._support import run_support
+
+        raise typer.Exit(run_support(file, json))
     from relax2xla.cli._inspect import run_inspect
 
     run_inspect(file, json, text, trust, shape or [])
@@ -159,6 +197,7 @@ def convert(
     ] = None,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Convert a model to Relax text, StableHLO text, bytecode or a portable artefact.
 
@@ -220,6 +259,7 @@ def run(
     ] = None,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Compile a model with XLA and run it once.
 
@@ -270,6 +310,7 @@ def compile_(
     device: DEVICE = "cpu",
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Save a model as one file with its weights and compiled code (.r2x).
 
@@ -295,23 +336,36 @@ def verify(
     rtol: RTOL = None,
     atol: ATOL = None,
     device: DEVICE = "cpu",
+    taps: Annotated[
+        bool,
+        typer.Option(
+            "--taps",
+            help="Of an .onnx model: compare what each node of its graph computes too, and name "
+            "the first one whose result departs.",
+        ),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Compare the results with those of the framework that the model comes from.
 
-    The reference is ONNX Runtime (or onnx.reference) for .onnx and torch for .pt2. StableHLO is
-    compiled by XLA as the file has it, Relax text without any optimisation. The exit status is 1
-    where an output is off by more than ATOL + RTOL times the expected value.
+    The reference is torch for .pt2; for .onnx there are two, onnx.reference and, where it is
+    installed, ONNX Runtime. StableHLO is compiled by XLA as the file has it, Relax text without any
+    optimisation. The exit status is 1 where an output (with --taps: any value) is off by more than
+    ATOL + RTOL times the expected value.
 
     \b
     relax2xla verify model.onnx
+    relax2xla verify model.onnx --taps
     relax2xla verify program.pt2 --trust --rtol 1e-4
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
-    from relax2xla.cli._verify import run_verify
+    from relax2xla.cli._verify import Asked, run_verify
 
-    raise typer.Exit(run_verify(file, inputs or [], seed, rtol, atol, device, trust, shape or []))
+    asked = Asked(inputs or [], seed, rtol, atol, device, taps, json)
+    raise typer.Exit(run_verify(file, asked, trust, shape or []))
 
 
 @app.command()
@@ -328,6 +382,7 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Measure the latency beside the frameworks that can run the same file.
 
@@ -421,6 +476,7 @@ def diff(
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Show the first place where two programs are not the same.
 
@@ -477,6 +533,7 @@ def opt(
     ] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Run passes on a model, as mlir-opt does.
 

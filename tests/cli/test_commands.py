@@ -182,12 +182,12 @@ def test_verify(kind: str, models: Models, cli: Cli) -> None:
 def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     from relax2xla.cli import _verify
 
-    def wrong(*args: object) -> object:
-        found = source_reference(*args)
-        return type(found)(found.name, lambda: [np.asarray(v) + 1 for v in found.run()])
+    def wrong(*args: object, **options: object) -> object:
+        for reference, found in references(*args, **options):
+            yield reference, [np.asarray(v) + 1 for v in found]
 
-    source_reference = _verify.source_reference
-    monkeypatch.setattr(_verify, "source_reference", wrong)
+    references = _verify.references
+    monkeypatch.setattr(_verify, "references", wrong)
     done = cli("verify", models("mlir"))
     assert done.code == 1
     assert "MISMATCH" in done.out
@@ -212,7 +212,7 @@ def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.M
 def test_compare(ours: np.ndarray, theirs: np.ndarray, fits: bool) -> None:
     from relax2xla.cli._verify import compare
 
-    assert compare([ours], [theirs], None, None)[1] is fits
+    assert compare([ours], [theirs], None, None)[0].fits is fits
 
 
 @KINDS

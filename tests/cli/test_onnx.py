@@ -1,0 +1,274 @@
+"""What the command line does with ONNX models alone: support, plug-ins, taps, symbolic sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Cli
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from relax2xla import op as R  # noqa: E402
+from relax2xla.frontend.onnx import unregister_converter  # noqa: E402
+from relax2xla.importers.onnx import registry  # noqa: E402
+from relax2xla.ir import const  # noqa: E402
+
+PLUGIN = """
+from relax2xla import op as R
+from relax2xla.frontend.onnx import register_converter
+from relax2xla.ir import const
+
+@register_converter("Scale", domain="com.example")
+def scale(ctx, X, *, factor=1.0):
+    return R.multiply(X, const(factor, "float32"))
+"""
+
+
+def save(folder: Path, nodes: list[Any], dims: list[Any], domain: str = "") -> Path:
+    """A model of ``nodes`` from ``x`` to ``y``, float32."""
+    weights = [numpy_helper.from_array(np.array([1, 0], np.int64), "swap")]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", 21), *[helper.make_opsetid(domain, 1)] * bool(domain)]
+    path = folder / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def custom(tmp_path: Path) -> Generator[tuple[Path, Path]]:
+    """A model with an operator of an own domain, and a plug-in that converts it."""
+    nodes = [
+        helper.make_node("Scale", ["x"], ["h"], domain="com.example", factor=3.0, name="triple"),
+        helper.make_node("Neg", ["h"], ["y"]),
+    ]
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN)
+    yield save(tmp_path, nodes, [2, 2], "com.example"), plugin
+    if ("com.example", "Scale") in registry.CUSTOM:
+        unregister_converter("Scale", domain="com.example")
+
+
+# -- inspect --support -----------------------------------------------------------------------------
+def test_support_of_a_model_that_lacks_nothing(tmp_path: Path, cli: Cli) -> None:
+    file = save(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], ["n", 2])
+    done = cli("inspect", file, "--support")
+    assert done.code == 0, done.err
+    assert "every operator and attribute is supported" in done.out
+
+
+def test_support_names_each_gap_without_converting(tmp_path: Path, cli: Cli) -> None:
+    nodes = [
+        helper.make_node("Mystery", ["x"], ["a"], domain="com.example", name="m1"),
+        helper.make_node("Mystery", ["a"], ["b"], domain="com.example", name="m2"),
+        helper.make_node("Relu", ["b"], ["c"], name="r", slope=2.0),
+        helper.make_node("Nothing", ["c"], ["y"], name="n"),
+    ]
+    file = save(tmp_path, nodes, [2], "com.example")
+    done = cli("inspect", file, "--support")
+    assert done.code == 1
+    assert "com.example.Mystery x2: no converter (opset 1) (at m1, m2)" in done.out
+    assert "hint: register a converter of your own" in done.out
+    done = cli("inspect", file, "--support", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["complete"] is False
+    assert found["opsets"] == {"": 21, "com.example": 1}
+    assert [(g["op"], g["nodes"]) for g in found["gaps"]] == [
+        ("com.example.Mystery", ["m1", "m2"]),
+        ("Relu", ["r"]),
+        ("Nothing", ["n"]),
+    ]
+    assert found["gaps"][1]["hint"] == "its schema has no attribute slope: take it out of the node"
+
+
+def test_support_says_which_opset_has_an_operator(tmp_path: Path, cli: Cli) -> None:
+    file = save(tmp_path, [helper.make_node("RMSNormalization", ["x", "x"], ["y"])], [2])
+    done = cli("inspect", file, "--support")
+    assert done.code == 1
+    assert "convert_version(model, 23)" in done.out
+
+
+@pytest.mark.parametrize("contents", [b"", b"\x08\x09", b"no model at all"])
+def test_support_of_what_is_no_model(contents: bytes, tmp_path: Path, cli: Cli) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(contents)
+    done = cli("inspect", file, "--support")
+    assert (done.code, done.out) == (2, "")
+    assert str(file) in done.err
+    file = tmp_path / "m.relax"
+    file.write_text("x")
+    assert "--support is for .onnx models" in cli("inspect", file, "--support").err
+
+
+# -- --plugin --------------------------------------------------------------------------------------
+def test_a_plugin_converts_operators_of_an_own_domain(
+    custom: tuple[Path, Path], cli: Cli, tmp_path: Path
+) -> None:
+    file, plugin = custom
+    done = cli("inspect", file, "--support")
+    assert done.code == 1, done.out
+    x, out = tmp_path / "x.npy", tmp_path / "out.npy"
+    np.save(x, np.array([[1, 2], [3, 4]], np.float32))
+    done = cli("run", file, "--plugin", plugin, "-i", x, "-o", out)
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(out), np.array([[-3, -6], [-9, -12]]))
+    assert cli("inspect", file, "--support", "--plugin", plugin).code == 0
+    for words in (["convert", file, "-o", tmp_path / "m.mlir"], ["inspect", file]):
+        done = cli(*words, "--plugin", plugin)
+        assert done.code == 0, done.err
+    assert "stablehlo.multiply" in (tmp_path / "m.mlir").read_text()
+
+
+def test_there_is_nothing_to_compare_an_own_operator_with(
+    custom: tuple[Path, Path], cli: Cli
+) -> None:
+    file, plugin = custom
+    done = cli("verify", file, "--plugin", plugin)
+    assert done.code == 2
+    assert "there is nothing to compare with" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_plugins_that_cannot_be_loaded(custom: tuple[Path, Path], cli: Cli) -> None:
+    file, plugin = custom
+    for name in (plugin.with_name("missing.py"), "no_such_module_of_mine"):
+        done = cli("inspect", file, "--plugin", name)
+        assert done.code == 2
+        assert f"the plug-in {name} cannot be loaded" in done.err
+    plugin.write_text("1 / 0")
+    done = cli("inspect", file, "--plugin", plugin)
+    assert done.code == 2
+    assert f"the plug-in {plugin} fails: ZeroDivisionError" in done.err
+    plugin.write_text(PLUGIN.replace("R.multiply", "R.no_such_operator"))
+    done = cli("inspect", file, "--plugin", plugin)
+    assert done.code == 2
+    assert "'triple' (Scale) cannot be converted: the registered converter scale fails" in done.err
+
+
+def test_installed_packages_register_by_their_entry_points(
+    custom: tuple[Path, Path], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    file, plugin = custom
+    monkeypatch.syspath_prepend(plugin.parent)
+    points = [EntryPoint("mine", "mine", "relax2xla.onnx_converters")]
+    monkeypatch.setattr(
+        registry.importlib.metadata,
+        "entry_points",
+        lambda group: points if group == "relax2xla.onnx_converters" else [],
+    )
+    registry.load_entry_points.cache_clear()
+    assert cli("inspect", file, "--support").code == 0
+    points[:] = [EntryPoint("bad", "no_such_module_of_mine", "relax2xla.onnx_converters")]
+    registry.load_entry_points.cache_clear()
+    done = cli("inspect", file, "--support")
+    assert done.code == 2
+    assert "the entry point bad" in done.err
+    monkeypatch.undo()
+    registry.load_entry_points.cache_clear()
+
+
+# -- verify ----------------------------------------------------------------------------------------
+CHAIN = [
+    helper.make_node("Exp", ["x"], ["a"], name="first"),
+    helper.make_node("Softmax", ["a"], ["b"], name="second"),
+    helper.make_node("Split", ["b"], ["c", "d"], num_outputs=2, axis=0, name="third"),
+    helper.make_node("Add", ["c", "d"], ["y"], name="last"),
+]
+
+
+def test_verify_compares_with_both_references(tmp_path: Path, cli: Cli) -> None:
+    file = save(tmp_path, CHAIN, ["n", 3])
+    done = cli("verify", file, "--shape", "n=4", "--taps")
+    assert done.code == 0, done.out + done.err
+    for name in ("ONNX Runtime", "onnx.reference"):
+        assert f"agrees with {name}" in done.out
+    assert "5 values compared; 0 depart" in done.out
+
+
+def test_taps_name_the_first_node_that_departs(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = [c for c in registry.CONVERTERS["", "Softmax"] if c.since == 13]
+    assert forms
+
+    def wrong(ctx: Any, input: Any, *, axis: int = -1) -> Any:
+        return R.add(forms[0].function(ctx, input, axis=axis), const(0.25, "float32"))
+
+    registry.register_converter("Softmax", since=13)(wrong)
+    try:
+        file = save(tmp_path, CHAIN, ["n", 3])
+        x = tmp_path / "x.npz"
+        np.savez(x, x=np.ones((2, 3), np.float32))
+        done = cli("verify", file, "--inputs", x, "--taps", "--json")
+        text = cli("verify", file, "--inputs", x, "--taps").out
+    finally:
+        unregister_converter("Softmax")
+    assert done.code == 1
+    data = json.loads(done.out)
+    assert data["agrees"] is False
+    for found in data["references"]:
+        assert not found["outputs"][0]["fits"]
+        taps = found["taps"]
+        assert (taps["compared"], taps["departing"]) == (5, 4)
+        first = taps["first"]
+        assert (first["node"], first["op"], first["output"]["name"]) == ("second", "Softmax", "b")
+        assert first["output"]["largest"] == pytest.approx(0.25)
+        assert first["largest relative error of its inputs"] < 1e-5
+    assert "first departure: node 'second' (Softmax), output 'b', float32 2x3: max abs" in text
+
+
+def test_taps_are_for_onnx(models: Any, cli: Cli) -> None:
+    done = cli("verify", models("mlir"), "--taps")
+    assert done.code == 2
+    assert "--taps is for .onnx models" in done.err
+
+
+def test_taps_take_sequences_and_strings(tmp_path: Path, cli: Cli) -> None:
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=1),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    done = cli("verify", save(tmp_path, nodes, [2, 3]), "--taps")
+    assert done.code == 0, done.out + done.err
+    assert "2 values compared" in done.out
+
+
+# -- convert ---------------------------------------------------------------------------------------
+def test_convert_keeps_shapes_that_the_model_computes(tmp_path: Path, cli: Cli) -> None:
+    """Reshape to (d, n) by Shape and Gather, of a model whose batch size is not known."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "swap"], ["swapped"]),
+        helper.make_node("Reshape", ["x", "swapped"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["y"], axis=-1),
+    ]
+    file = save(tmp_path, nodes, ["n", 3])
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    results = []
+    for shape in ([], ["--shape", "n=5"]):
+        out, saved = tmp_path / "m.mlir", tmp_path / "y.npy"
+        done = cli("convert", file, "-o", out, *shape)
+        assert done.code == 0, done.err
+        assert ("tensor<?x3xf32>" in out.read_text()) is not bool(shape)
+        done = cli("run", out, "-i", tmp_path / "x.npy", "-o", saved)
+        assert done.code == 0, done.err
+        results.append(np.load(saved))
+    e = np.exp(x.reshape(3, 5))
+    for y in results:
+        np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5)
