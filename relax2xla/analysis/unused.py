@@ -42,7 +42,11 @@ def _clean(seq: SeqExpr, live: set[Var]) -> SeqExpr:
             if b.var not in live and not _must_stay(b):
                 continue
             value = _inside(b.value, live)
-            live.update(used_vars(value))
+            # What scopes use, cleaning them has added.
+            if isinstance(value, If):
+                live.update(used_vars(value.cond))
+            elif not isinstance(value, Function):
+                live.update(used_vars(value))
             kept.append(b if value is b.value else VarBinding(b.var, value, b.span))
         kept.reverse()
         if _same(kept, block.bindings):

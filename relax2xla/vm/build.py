@@ -12,6 +12,7 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
+from relax2xla.transform.lower_distributed import LowerDistIR
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
@@ -70,7 +71,7 @@ def build(
     if params:
         mod = _bind(mod, params)
     bound = mod
-    mod = TailRecursionToLoops()(mod)
+    mod = TailRecursionToLoops()(LowerDistIR()(mod))
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
             raise TypeError(
@@ -92,10 +93,12 @@ def build(
         if exec_mode == "compiled":
             _refuse({g.name_hint: hosts.reasons[g] for g in public if hosts.reasons[g]})
         normal = BlockBuilder().normalize
-        mod = mod.replace(
-            {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
-        )
-        made = lower(mod, Hosts(mod))
+        cut = {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
+        if any(cut[g] is not f for g, f in mod.items()):
+            mod = mod.replace(cut)
+            made = lower(mod, Hosts(mod))
+        else:
+            made = lower(mod, hosts)
     split = next((n for n in donated if n not in whole), None)
     if split is not None:
         reason = hosts.reasons[mod.get_global_var(split)]

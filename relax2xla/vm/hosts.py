@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from relax2xla.analysis.variables import all_global_vars, detect_recursion, free_vars, used_vars
+from relax2xla.analysis.variables import all_global_vars, detect_recursion
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
     Binding,
     Call,
-    Constant,
-    DataTypeImm,
     Expr,
     ExternFunc,
     Function,
@@ -24,9 +22,7 @@ from relax2xla.ir import (
     IRModule,
     Op,
     PrimStructInfo,
-    PrimValue,
     SeqExpr,
-    ShapeExpr,
     ShapeStructInfo,
     Span,
     StringImm,
@@ -47,6 +43,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op.intrinsic import LATER
 from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
+from relax2xla.vm.needs import LEAVES, Needs, is_flat
 
 # Operators of function values and packed functions: what the machine does itself.
 CALLS = frozenset(
@@ -62,25 +59,6 @@ CALLS = frozenset(
         "invoke_pure_closure",
     )
 )
-
-
-LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, ExternFunc)
-
-
-def is_flat(value: Expr) -> bool:
-    """Whether ``value`` is a call over leaves, of a known callee, as almost every binding's is."""
-    return (
-        isinstance(value, Call)
-        and isinstance(value.op, Op | ExternFunc | GlobalVar)
-        and all(isinstance(a, LEAVES) for a in value.args)
-    )
-
-
-def used(value: Expr) -> list[Var]:
-    """Variables that a value needs from outside."""
-    if is_flat(value) and isinstance(value, Call):
-        return list(dict.fromkeys(a for a in value.args if isinstance(a, Var)))
-    return free_vars(value)
 
 
 def sequences(root: Expr) -> Iterator[SeqExpr]:
@@ -121,15 +99,19 @@ class Hosts:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
         self.reasons: dict[GlobalVar, Reason | None] = {}
+        self.needs = Needs()
         self._inside: dict[int, tuple[Expr, Reason | None]] = {}
         functions = mod.relax_functions()
         self._local = {
-            b.var: (b, node)
+            b.var: b
             for f in functions.values()
             for node in sequences(f)
             for b in bindings_of(node)
             if isinstance(b.value, Function)
         }
+        # Local functions that are values; most modules have none.
+        every = functions.values() if self._local else ()
+        self._values = {v for f in every for v in _as_values(f)}
         self._callees = {g: all_global_vars(f) for g, f in functions.items()}
         calls = any(self._callees.values())
         recursive = {g for group in detect_recursion(mod) for g in group} if calls else set()
@@ -175,25 +157,26 @@ class Hosts:
         return known[1]
 
     def _find(self, root: Expr) -> Reason | None:
-        for seq in sequences(root):
-            for b in bindings_of(seq):
-                if isinstance(b.value, Function):
-                    reason = self.closure(b.var)
-                else:
-                    reason = self.value(b.value, b)
-                if reason is not None:
-                    return reason
+        seq = root.body if isinstance(root, Function) else root
+        assert isinstance(seq, SeqExpr)
+        for b in bindings_of(seq):
+            if isinstance(b.value, Function):
+                reason = self.closure(b.var)
+            else:
+                reason = self.value(b.value, b)
+            if reason is not None:
+                return reason
         return None
 
     def closure(self, var: Var) -> Reason | None:
         """Why the local function ``var`` is a closure of the machine, None where it is inlined."""
         if var not in self._local:
             return Reason(f"a call of {var.name_hint}")
-        b, seq = self._local[var]
+        b = self._local[var]
         span = b.span or b.var.span
-        if b.var in used_vars(b.value):
+        if b.var in self.needs.of(b.value).variables:
             return Reason(f"{b.var.name_hint} calls itself", span)
-        if any(b.var is v for v in _as_values(seq)):
+        if b.var in self._values:
             return Reason(f"the function {b.var.name_hint} is used as a value", span)
         return self.inside(b.value)
 
@@ -211,6 +194,8 @@ class Hosts:
     def _node(self, node: Expr, span: Span | None) -> Reason | None:
         if isinstance(node, If):
             return self._if(node, span)
+        if isinstance(node, Function | SeqExpr):
+            return self.inside(node)
         if not isinstance(node, Call):
             return None
         op = node.op
@@ -258,9 +243,9 @@ class Hosts:
         return None
 
 
-def _as_values(seq: SeqExpr) -> Iterator[Var]:
-    """Variables that ``seq`` uses otherwise than to call them, or as regions of rows."""
-    for node in post_order_deep(seq):
+def _as_values(root: Expr) -> Iterator[Var]:
+    """Variables that ``root`` uses otherwise than to call them, or as regions of rows."""
+    for node in post_order_deep(root):
         if isinstance(node, SeqExpr):
             tops = [*(b.value for b in bindings_of(node)), node.body]
             yield from (t for t in tops if isinstance(t, Var))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.analysis.variables import free_vars
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
@@ -36,13 +35,14 @@ from relax2xla.ir import (
     TupleStructInfo,
     Var,
 )
+from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.tir import Dim
 from relax2xla.vm import bytecode as bc
 from relax2xla.vm.hosts import Hosts, place
 from relax2xla.vm.plain import ARITHMETIC, FUNCTIONS, pattern_of, plain_attrs
-from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split, symbols_in
+from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split
 
 
 @dataclass(slots=True)
@@ -324,6 +324,7 @@ class _Lowerer:
 
     # -- sequences
 
+    @nests
     def _seq(self, seq: SeqExpr, dst: bc.Reg | None, tail: bool = False) -> None:
         """A sequence; its result goes into ``dst`` or, in tail position, back to the caller."""
         outer = set(self.dims)
@@ -434,18 +435,13 @@ class _Lowerer:
 
     def _closure(self, var: Var, func: Function) -> None:
         """A local function: a function of the table whose last parameters are what it captures."""
-        captured: dict[Var, None] = {}
-        todo = [v for v in free_vars(func) if v is not var]
-        while todo:
-            v = todo.pop()
-            if v in self.macros:
-                todo += free_vars(self.macros[v].value)
-            else:
-                captured[v] = None
+        facts = self.module.hosts.needs.inlined(func, self.macros)
+        captured = [v for v in facts.variables if v is not var]
         lifted = func.replace(params=[*func.params, *captured], attrs={})
         known = {v for p in lifted.params for v in definable_vars(p.struct_info)}
         needed = [
-            *symbols_in(func),
+            *facts.symbols,
+            *facts.casts,
             *(s for v in captured for s in free_symbolic_vars(v.struct_info_)),
         ]
         symbols = tuple(s for s in dict.fromkeys(needed) if s in self.dims and s not in known)

@@ -8,11 +8,10 @@ possible remain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from relax2xla import tir
-from relax2xla.analysis.variables import free_vars, used_vars
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
     Binding,
@@ -33,16 +32,14 @@ from relax2xla.ir import (
     TupleGetItem,
     Var,
 )
-from relax2xla.ir.base import Attrs
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.ir.rewrite import (
     Rewriter,
     bindings_of,
-    post_order_deep,
 )
 from relax2xla.ir.struct_info import show
 from relax2xla.vm.host import HOST
-from relax2xla.vm.hosts import Hosts, Reason, is_compiled, is_flat, used
+from relax2xla.vm.hosts import Hosts, Reason, is_compiled
 
 
 # ---- steps
@@ -89,7 +86,8 @@ class _Item:
     variables: tuple[Var, ...]
     symbols: tuple[tir.Var, ...]
     defines: tuple[tir.Var, ...]
-    reason: Reason | None = None
+    reason: Reason | None
+    effect: bool
     host: bool = False
     flexible: bool = False
     stage: int = 0
@@ -117,7 +115,7 @@ class _Split:
         self.items: list[_Item] = []
         self.of_var: dict[Var, _Item] = {}
         self.of_symbol: dict[tir.Var, _Item] = {}
-        self.result = set(used_vars(seq.body))
+        self.result = set(hosts.needs.of(seq.body).variables)
 
     # -- what every binding is and needs
 
@@ -141,14 +139,20 @@ class _Split:
                 if not _is_trivial(b.value):
                     _try_lowering(b.value)
                     reason = Reason(f"a value that is {show(b.var.struct_info)}", b.span)
-        variables, symbols = self._needs(b.value)
+        facts = self.hosts.needs.inlined(b.value, self.macros)
+        variables = facts.variables
+        symbols = dict.fromkeys(facts.symbols)
+        # What a cast inside checks has to be known there.
+        symbols.update((s, None) for s in facts.casts if s in self.known or s in self.of_symbol)
+        for v in variables:
+            symbols.update(dict.fromkeys(free_symbolic_vars(v.struct_info_)))
         defines: tuple[tir.Var, ...] = ()
         if isinstance(b, MatchCast):
             free = free_symbolic_vars(b.struct_info)
             new = [v for v in definable_vars(b.struct_info) if v not in self.of_symbol]
             defines = tuple(v for v in new if v not in self.known)
             symbols.update((v, None) for v in free if v not in defines)
-        item = _Item(b, tuple(variables), tuple(symbols), defines, reason)
+        item = _Item(b, variables, tuple(symbols), defines, reason, facts.effect)
         at_hand = all(
             v not in self.of_var or self._free(self.of_var[v]) for v in variables
         ) and all(s not in self.of_symbol or self._free(self.of_symbol[s]) for s in symbols)
@@ -176,22 +180,6 @@ class _Split:
         """Whether the value is, or can be, on the host without running a region."""
         return item.host or item.flexible
 
-    def _needs(self, value: Expr) -> tuple[dict[Var, None], dict[tir.Var, None]]:
-        """Variables and symbolic variables that a value needs, those of local functions too."""
-        variables: dict[Var, None] = {}
-        symbols: dict[tir.Var, None] = dict.fromkeys(symbols_in(value))
-        todo: list[Var] = used(value)
-        while todo:
-            v = todo.pop()
-            macro = self.macros.get(v)
-            if macro is None:
-                variables[v] = None
-                symbols.update(dict.fromkeys(free_symbolic_vars(v.struct_info_)))
-            else:
-                todo += [u for u in free_vars(macro.value) if u not in variables]
-                symbols.update(dict.fromkeys(symbols_in(macro.value)))
-        return variables, symbols
-
     def _settle(self) -> None:
         """What is cheap on either side goes where its users are."""
         for item in reversed(self.items):
@@ -212,7 +200,7 @@ class _Split:
             )
             if item.host and item.reason is not None:
                 item.stage = max(item.stage, effects)
-                if _has_effect(item.binding.value):
+                if item.effect:
                     effects = item.stage
         last = max((i.stage for i in self.items if not i.host), default=0)
         for item in reversed(self.items):
@@ -291,7 +279,7 @@ class _Split:
                     ordered.append(at)
                     continue
                 todo.append((at, True))
-                for v in used(at.value) if self.macros else ():
+                for v in self.hosts.needs.of(at.value).variables if self.macros else ():
                     if v in self.macros and v not in placed:
                         placed.add(v)
                         todo.append((self.macros[v], False))
@@ -352,59 +340,3 @@ def _is_light(value: Expr) -> bool:
         known = HOST.get(value.op.name) if isinstance(value.op, Op) else None
         return known is not None and known.light
     return isinstance(value, Tuple | ShapeExpr | PrimValue | Constant)
-
-
-def _has_effect(value: Expr) -> bool:
-    """Whether a host step keeps its place among the others with effects."""
-    for node in post_order_deep(value):
-        if isinstance(node, Call):
-            if isinstance(node.op, Op):
-                known = HOST.get(node.op.name)
-                if (known is not None and known.effect) or not node.op.is_pure_call(node):
-                    return True
-            elif not isinstance(node.op, Function) and not _promised_pure(node.op):
-                return True
-    return False
-
-
-def _promised_pure(callee: Expr) -> bool:
-    info = callee.struct_info_
-    return bool(getattr(info, "purity", False))
-
-
-def symbols_in(root: Expr) -> list[tir.Var]:
-    """Symbolic variables that evaluating ``root`` needs, except those it defines itself."""
-    found: dict[tir.Var, None] = {}
-    own: set[tir.Var] = set()
-
-    def note(value: object) -> None:
-        if isinstance(value, tir.PrimExpr):
-            found.update(dict.fromkeys(tir.free_vars(value)))
-        elif isinstance(value, StructInfo):
-            found.update(dict.fromkeys(free_symbolic_vars(value)))
-        elif isinstance(value, tuple):
-            for v in value:
-                note(v)
-        elif isinstance(value, Attrs):
-            for v in value.values():
-                note(v)
-
-    nodes: Iterable[Expr] = post_order_deep(root)
-    if isinstance(root, Call) and is_flat(root):
-        nodes = (*root.args, root)
-    for node in nodes:
-        if isinstance(node, ShapeExpr):
-            note(node.values)
-        elif isinstance(node, PrimValue):
-            note(node.value)
-        elif isinstance(node, Call):
-            note(node.sinfo_args)
-            note(node.attrs)
-        elif isinstance(node, Function):
-            own.update(v for p in node.params for v in definable_vars(p.struct_info))
-        elif isinstance(node, SeqExpr):
-            for b in bindings_of(node):
-                if isinstance(b, MatchCast):
-                    note(b.struct_info)
-                    own.update(definable_vars(b.struct_info))
-    return [v for v in found if v not in own]
