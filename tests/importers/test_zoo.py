@@ -1,0 +1,31 @@
+"""Networks of many architectures, exported with variable dimensions, against eager torch.
+
+Each is tried on one route, by its place in the alphabet; RELAX2XLA_ALL_NETWORKS=1 tries all of them
+on all routes, static ones too (``python -m benchmarks networks`` makes a table of that).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+
+from .zoo import NETWORKS
+from .zoo.routes import ROUTES, NotExported, check
+
+SAMPLED = ("onnx-dynamo", "onnx-torchscript", "export")
+ALL = [(name, route, dynamic) for name in NETWORKS for route in ROUTES for dynamic in (False, True)]
+SAMPLE = [(name, SAMPLED[at % len(SAMPLED)], True) for at, name in enumerate(NETWORKS)]
+CASES = ALL if os.environ.get("RELAX2XLA_ALL_NETWORKS") else SAMPLE
+
+
+@pytest.mark.parametrize(("name", "route", "dynamic"), CASES)
+def test_network_agrees_with_torch(name: str, route: str, dynamic: bool) -> None:
+    try:
+        check(NETWORKS[name], route, dynamic)
+    except NotExported as e:
+        pytest.skip(f"torch does not export it: {e}")
