@@ -173,7 +173,7 @@ class Taps:
             if any(v is None for v in (*mine, *yours)) or len(mine) != len(yours):
                 skipped.append(name)
                 continue
-            parts = compare(mine, yours, asked.rtol, asked.atol, name)
+            parts = compare(mine, yours, asked.rtol, asked.atol, name, scaled=True)
             worst = min(parts, key=lambda r: (r.fits, -r.relative), default=None)
             if worst is not None:
                 rows[name] = worst
@@ -229,8 +229,13 @@ def compare(
     rtol: float | None,
     atol: float | None,
     name: str = "output",
+    scaled: bool = False,
 ) -> list[Row]:
-    """One row a result; results of one name have numbers."""
+    """One row a result; results of one name have numbers.
+
+    scaled: let ``atol``, unless it is given, grow with the largest number expected, because sums
+            of large terms that cancel are off by as much
+    """
     from relax2xla.runtime.convert import to_host
 
     if len(ours) != len(theirs):
@@ -246,9 +251,22 @@ def compare(
         if a.shape != b.shape or _dtype(a) != _dtype(b):
             rows.append(Row(*head, False, expected=f"{_dtype(b)} of shape {b.shape}"))
             continue
+        if scaled and atol is None and ab:
+            ab *= max(1.0, _largest(b))
         largest, relative, good = difference(a, b, rel, ab)
         rows.append(Row(*head, good, largest, relative, rel, ab))
     return rows
+
+
+def _largest(a: Array) -> float:
+    """The largest finite magnitude."""
+    size = np.abs(_wide(a))
+    return float(size[np.isfinite(size)].max(initial=0.0))
+
+
+def _wide(a: Array) -> Array:
+    wide: Any = np.complex128 if a.dtype.kind == "c" else np.float64
+    return a.astype(wide)
 
 
 def _dtype(a: Array) -> str:
@@ -265,8 +283,7 @@ def difference(ours: Array, theirs: Array, rtol: float, atol: float) -> tuple[fl
         same = [_text(x) == _text(y) for x, y in zip(ours.flat, theirs.flat, strict=True)]
         error = 0.0 if all(same) else math.inf
         return error, error, all(same)
-    wide: Any = np.complex128 if ours.dtype.kind == "c" else np.float64
-    a, b = ours.astype(wide), theirs.astype(wide)
+    a, b = _wide(ours), _wide(theirs)
     equal = (ours == theirs) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Large integers that differ may be equal as floats.

@@ -215,6 +215,17 @@ def test_compare(ours: np.ndarray, theirs: np.ndarray, fits: bool) -> None:
     assert compare([ours], [theirs], None, None)[0].fits is fits
 
 
+def test_a_tolerance_that_grows_with_the_largest_number() -> None:
+    from relax2xla.cli._verify import compare
+
+    expected = np.float32([1000, 0.001, np.inf])
+    off = expected + np.float32([0, 0.05, 0])
+    assert not compare([off], [expected], None, None)[0].fits
+    assert compare([off], [expected], None, None, scaled=True)[0].fits
+    assert not compare([off * np.float32(1.01)], [expected], None, None, scaled=True)[0].fits
+    assert not compare([off], [expected], None, 1e-4, scaled=True)[0].fits
+
+
 @KINDS
 def test_bench(kind: str, models: Models, cli: Cli) -> None:
     done = cli("bench", models(kind), "--rounds", 2, "--json", *OPTIONS[kind])
