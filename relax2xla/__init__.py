@@ -25,6 +25,7 @@ from relax2xla.ir import Constant as Constant
 from relax2xla.ir import DataflowBlock as DataflowBlock
 from relax2xla.ir import DataflowVar as DataflowVar
 from relax2xla.ir import DataTypeImm as DataTypeImm
+from relax2xla.ir import DTensorStructInfo as DTensorStructInfo
 from relax2xla.ir import Expr as Expr
 from relax2xla.ir import ExternFunc as ExternFunc
 from relax2xla.ir import FuncStructInfo as FuncStructInfo

@@ -21,6 +21,7 @@ from relax2xla.ir.expr import (
 from relax2xla.ir.lattice import struct_info_lca as struct_info_lca
 from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
 from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -74,6 +75,8 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[tir.Dim]:
         info = stack.pop()
         if isinstance(info, TupleStructInfo):
             stack.extend(reversed(info.fields))
+        elif isinstance(info, DTensorStructInfo):
+            stack.append(info.tensor_sinfo)
         elif isinstance(info, TensorStructInfo | ShapeStructInfo):
             dims = info.dims if isinstance(info, TensorStructInfo) else info.values
             found.update(dict.fromkeys(dims or ()))
@@ -166,6 +169,9 @@ def _static(sinfo: StructInfo) -> StructInfo:
             return TensorStructInfo(None, sinfo.dtype, ndim=sinfo.ndim)
         case ShapeStructInfo():
             return ShapeStructInfo(ndim=sinfo.ndim)
+        case DTensorStructInfo():
+            tensor = sinfo.tensor_sinfo
+            return sinfo.of_tensor(TensorStructInfo(None, tensor.dtype, ndim=tensor.ndim))
         case PrimStructInfo():
             return PrimStructInfo(sinfo.dtype)
         case TupleStructInfo():

@@ -43,6 +43,7 @@ from relax2xla.ir.module import IRModule as IRModule
 from relax2xla.ir.op import Op as Op
 from relax2xla.ir.serial import load_json as load_json
 from relax2xla.ir.serial import save_json as save_json
+from relax2xla.ir.struct_info import DTensorStructInfo as DTensorStructInfo
 from relax2xla.ir.struct_info import FuncStructInfo as FuncStructInfo
 from relax2xla.ir.struct_info import ObjectStructInfo as ObjectStructInfo
 from relax2xla.ir.struct_info import PrimStructInfo as PrimStructInfo

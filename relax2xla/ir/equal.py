@@ -23,6 +23,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
 from relax2xla.ir.rewrite import children
 from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -195,6 +196,10 @@ class _Comparer:
                     self.value(a.shape, b.shape)
                 else:
                     self.dims(x, y, define)
+            case DTensorStructInfo(), DTensorStructInfo():
+                self.value(a.device_mesh, b.device_mesh)
+                self.value(a.placement, b.placement)
+                self.info(a.tensor_sinfo, b.tensor_sinfo, define)
             case ShapeStructInfo(), ShapeStructInfo():
                 if a.ndim != b.ndim:
                     raise _Different(a, b, "different ranks")

@@ -23,6 +23,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
 from relax2xla.ir.rewrite import children, post_order
 from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -88,6 +89,8 @@ class _Hasher:
                 parts += [self.prim(d, define) for d in info.dims or ()]
                 if info.dims is None and info.shape is not None:
                     parts.append(self.value(info.shape))
+            case DTensorStructInfo():
+                parts += [info.device_mesh, info.placement, self.info(info.tensor_sinfo, define)]
             case ShapeStructInfo():
                 parts += [info.ndim, *(self.prim(d, define) for d in info.values or ())]
             case PrimStructInfo():

@@ -11,6 +11,7 @@ from relax2xla.ir.expr import Call
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import (
     Dims,
+    DTensorStructInfo,
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
@@ -47,6 +48,10 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
             if base.shape is not None:
                 return base.shape is derived.shape
             return base.ndim in (-1, derived.ndim)
+        case DTensorStructInfo(), DTensorStructInfo():
+            return _placed_alike(base, derived) and is_base_of(
+                base.tensor_sinfo, derived.tensor_sinfo
+            )
         case ShapeStructInfo(), ShapeStructInfo():
             if base.values is not None:
                 return dims_equal(base.values, derived.values)
@@ -75,6 +80,10 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
             return False
 
 
+def _placed_alike(a: DTensorStructInfo, b: DTensorStructInfo) -> bool:
+    return a.device_mesh == b.device_mesh and a.placement == b.placement
+
+
 def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
     """The most specific struct info that describes the values of both."""
     if is_base_of(a, b):
@@ -88,6 +97,12 @@ def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
             if a.dims is not None and dims_equal(a.dims, b.dims):
                 return TensorStructInfo(a.dims, dtype, device)
             return TensorStructInfo(None, dtype, device, a.ndim if a.ndim == b.ndim else -1)
+        case DTensorStructInfo(), DTensorStructInfo() if _placed_alike(a, b):
+            both = struct_info_lca(a.tensor_sinfo, b.tensor_sinfo)
+            cut = [d for d in a.placement.axes if d is not None]
+            if isinstance(both, TensorStructInfo) and (both.ndim != -1 or not cut):
+                return a.of_tensor(both)
+            return ObjectStructInfo()
         case ShapeStructInfo(), ShapeStructInfo():
             return ShapeStructInfo(ndim=a.ndim if a.ndim == b.ndim else -1)
         case PrimStructInfo(), PrimStructInfo() if a.dtype == b.dtype:
@@ -121,6 +136,10 @@ def map_dims(info: StructInfo, fn: Callable[[Dim], Dim | None]) -> StructInfo:
             if new is None:
                 return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
             return info if new == info.dims else TensorStructInfo(new, info.dtype, info.vdevice)
+        case DTensorStructInfo():
+            tensor = map_dims(info.tensor_sinfo, fn)
+            assert isinstance(tensor, TensorStructInfo)
+            return info if tensor is info.tensor_sinfo else info.of_tensor(tensor)
         case ShapeStructInfo() if info.values is not None:
             new = dims(info.values)
             return ShapeStructInfo(ndim=info.ndim) if new is None else ShapeStructInfo(new)
@@ -209,6 +228,8 @@ def unify(param: StructInfo, value: StructInfo, env: SymMap) -> None:
                 raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")
             if param.dims is not None and value.dims is not None:
                 unify_dims(param.dims, value.dims, env)
+        case DTensorStructInfo(), DTensorStructInfo() if _placed_alike(param, value):
+            unify(param.tensor_sinfo, value.tensor_sinfo, env)
         case ShapeStructInfo(), ShapeStructInfo():
             if param.ndim != -1 and value.ndim != -1 and param.ndim != value.ndim:
                 raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")

@@ -43,9 +43,11 @@ from relax2xla.ir.expr import (
     ShapeExpr,
     StringImm,
     Tuple,
+    Var,
 )
 from relax2xla.ir.make import const
 from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -229,7 +231,8 @@ class Op(Expr, Generic[P]):
 
     ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
     ``lowering``: the legalisation, same signature, or None; ``sugar``: rewrites what users write
-    (see :meth:`shorthand`); ``pure``: no side effects.
+    (see :meth:`shorthand`); ``pure``: no side effects; ``distributed``: the struct-info rule is for
+    distributed tensors, too (else ``relax2xla.op.sharding`` has one, or they are refused).
     """
 
     registry: typing.ClassVar[dict[str, Op[...]]] = {}
@@ -243,6 +246,7 @@ class Op(Expr, Generic[P]):
         doc: str,
         pure: bool = True,
         follows: Mapping[str, str] | None = None,
+        distributed: bool = False,
     ) -> None:
         self.name = name
         self.infer = infer
@@ -252,6 +256,7 @@ class Op(Expr, Generic[P]):
         self.lowering: Callable[P, Expr] | None = None
         self.sugar: Callable[P, Mapping[str, Any]] | None = None
         self.pure = pure
+        self.distributed = distributed
         self.follows = dict(follows or {})
         self.__doc__ = doc
         self.span = None
@@ -293,10 +298,12 @@ class Op(Expr, Generic[P]):
         except TypeError as e:
             raise TypeError(f"{self.name}{self.signature}: {e}") from None
         bound.apply_defaults()
-        if self.sugar is not None:
+        shorter: Callable[..., Mapping[str, Any]] | None = self.sugar
+        if shorter is not None:
             self._want_values(bound.arguments)
             try:
-                bound.arguments.update(self.sugar(*bound.args, **bound.kwargs))
+                whole = [_whole(a) for a in bound.args]
+                bound.arguments.update(shorter(*whole, **bound.kwargs))
             except TVMError:
                 raise
             except (TypeError, AttributeError, ValueError) as e:
@@ -420,6 +427,8 @@ class Op(Expr, Generic[P]):
         if self.infer is None:
             return TupleStructInfo(())
         try:
+            if not self.distributed and any(map(_is_distributed, call.args)):
+                return importlib.import_module("relax2xla.op.sharding").infer(self, call)
             rule: Callable[..., StructInfo] = self.infer
             args, kwargs = self.bind(call)
             if call.attrs and any(map(_is_symbolic, call.attrs.values())):
@@ -487,6 +496,17 @@ class Op(Expr, Generic[P]):
         return self
 
 
+def _is_distributed(operand: Expr) -> bool:
+    return type(operand.struct_info_) is DTensorStructInfo
+
+
+def _whole(value: Any) -> Any:
+    """A distributed operand as a variable of the whole tensor; all else as it is."""
+    if isinstance(value, Expr) and isinstance(value.struct_info_, DTensorStructInfo):
+        return Var("operand", value.struct_info_.tensor_sinfo)
+    return value
+
+
 def _is_symbolic(value: Any) -> bool:
     """Whether an attribute holds a symbolic integer, also inside a tuple."""
     if isinstance(value, tuple):
@@ -535,11 +555,13 @@ def op(
     pure: bool = True,
     doc: str | None = None,
     follows: Mapping[str, str] | None = None,
+    distributed: bool = False,
 ) -> Callable[[Callable[P, StructInfo]], Op[P]]:
     """Make an operator of a struct-info rule (see the module's docstring).
 
     ``pure=False``: calls have side effects. ``doc`` replaces the rule's docstring (families).
     ``follows={"out_layout": "layout"}``: an attribute left out takes the value of another.
+    ``distributed``: the rule is for distributed tensors, too.
     """
 
     def wrap(rule: Callable[P, StructInfo]) -> Op[P]:
@@ -547,7 +569,7 @@ def op(
         hints = typing.get_type_hints(rule, include_extras=True)
         params = [_param(n, p, hints[n]) for n, p in signature.parameters.items()]
         text = inspect.cleandoc(doc or rule.__doc__ or "")
-        return register(Op(name, rule, params, signature, text, pure, follows))
+        return register(Op(name, rule, params, signature, text, pure, follows, distributed))
 
     return wrap
 

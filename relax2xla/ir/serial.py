@@ -150,13 +150,22 @@ def _attrs(*pairs: Any) -> Attrs:
     return made
 
 
+def _mesh(shape: Any, ids: tuple[int, ...], is_range: bool) -> DeviceMesh:
+    if not is_range:
+        return DeviceMesh(shape, ids)
+    if ids != tuple(range(ids[0], ids[0] + len(ids)) if ids else ()):
+        raise ValueError(f"the devices {ids} are no range")
+    return DeviceMesh(shape, range(ids[0], ids[0] + len(ids)) if ids else range(0))
+
+
 def _float(bits: str) -> float:
     return struct.unpack(">d", bytes.fromhex(bits))[0]
 
 
 def _constant(data: np.ndarray[Any, Any], info: Any, span: Span | None) -> e.Constant:
-    dims = s.dims_of(info)
-    if not isinstance(info, s.TensorStructInfo) or dims not in (None, data.shape):
+    tensor = info.tensor_sinfo if isinstance(info, s.DTensorStructInfo) else info
+    dims = s.dims_of(tensor)
+    if not isinstance(tensor, s.TensorStructInfo) or dims not in (None, data.shape):
         raise ValueError(f"a constant of shape {data.shape} cannot be {info}")
     return e.Constant(data, info, span)
 
@@ -259,6 +268,13 @@ KINDS: dict[str, _Kind] = {
         _tensor,
         _take_tensor,
     ),
+    "DTensorStructInfo": _built(
+        s.DTensorStructInfo,
+        tensor_sinfo=(s.TensorStructInfo,),
+        device_mesh=(DeviceMesh,),
+        placement=(Placement,),
+        span=OPT_SPAN,
+    ),
     "TupleStructInfo": _built(s.TupleStructInfo, fields=_Many((s.StructInfo,)), span=OPT_SPAN),
     "FuncStructInfo": _Kind(
         s.FuncStructInfo,
@@ -298,7 +314,12 @@ KINDS: dict[str, _Kind] = {
     "float": _Kind(float, {"bits": (str,)}, _float, lambda x: (struct.pack(">d", x).hex(),)),
     "complex": _built(complex, real=(float,), imag=(float,)),
     "bytes": _Kind(bytes, {"hex": (str,)}, bytes.fromhex, lambda x: (x.hex(),)),
-    "DeviceMesh": _built(DeviceMesh, shape=_Many((int,)), device_ids=_Many((int,))),
+    "DeviceMesh": _Kind(
+        DeviceMesh,
+        {"shape": _Many((int,)), "device_ids": _Many((int,)), "is_range": (bool,)},
+        _mesh,
+        lambda mesh: (mesh.shape, mesh.device_ids, mesh.device_range is not None),
+    ),
     "Placement": _built(Placement, axes=_Many((int, NoneType))),
     "scalar": _Kind(np.generic, {"array": (np.ndarray,)}, _scalar, lambda x: (np.asarray(x),)),
     "Op": _Kind(Op, {"name": (str,)}, Op.get, lambda op: (op.name,)),

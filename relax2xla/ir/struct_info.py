@@ -13,6 +13,7 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError
 from relax2xla.ir.base import Node, Span, VDevice
+from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.tir import Dim
 
 if TYPE_CHECKING:
@@ -203,6 +204,47 @@ class TensorStructInfo(StructInfo):
         return (shape, self.dtype, self.ndim, self.vdevice)
 
 
+class DTensorStructInfo(StructInfo):
+    """A tensor that is spread over the devices of a mesh: ``tensor_sinfo`` is that of the whole.
+
+    ``placement``: what each axis of the mesh does with the tensor; a Placement or its text.
+    """
+
+    __slots__ = ("device_mesh", "placement", "tensor_sinfo")
+    tensor_sinfo: TensorStructInfo
+    device_mesh: DeviceMesh
+    placement: Placement
+
+    def __init__(
+        self,
+        tensor_sinfo: TensorStructInfo,
+        device_mesh: DeviceMesh,
+        placement: Placement | str,
+        span: Span | None = None,
+    ) -> None:
+        if isinstance(placement, str):
+            placement = Placement.from_text(placement)
+        if len(placement.axes) != len(device_mesh.shape):
+            raise StructInfoError(
+                f"a placement says what each of the {len(device_mesh.shape)} axes of the mesh "
+                f"does; got {str(placement)!r}"
+            )
+        wrong = [a for a in placement.axes if a is not None and a >= tensor_sinfo.ndim != -1]
+        if wrong:
+            raise StructInfoError(
+                f"the placement {str(placement)!r} cuts axis {wrong[0]} of {show(tensor_sinfo)}"
+            )
+        self.tensor_sinfo, self.device_mesh = tensor_sinfo, device_mesh
+        self.placement, self.span = placement, span
+
+    def of_tensor(self, tensor_sinfo: TensorStructInfo) -> DTensorStructInfo:
+        """Another tensor, spread in the same way."""
+        return DTensorStructInfo(tensor_sinfo, self.device_mesh, self.placement)
+
+    def key(self) -> tuple[Any, ...]:
+        return (self.tensor_sinfo, self.device_mesh, self.placement)
+
+
 class TupleStructInfo(StructInfo):
     """A tuple, from the struct infos of its fields."""
 
@@ -293,6 +335,10 @@ def show(info: StructInfo | None) -> str:
         if info.dtype:
             parts.append(f'dtype="{info.dtype}"')
         return f"Tensor({', '.join(parts)})"
+    if isinstance(info, DTensorStructInfo):
+        inside = show(info.tensor_sinfo).removeprefix("Tensor(")[:-1]
+        placed = f"mesh of {info.device_mesh.shape}, {str(info.placement)!r})"
+        return f"DTensor({inside}, {placed}" if inside else f"DTensor({placed}"
     if isinstance(info, TupleStructInfo):
         return f"Tuple({', '.join(map(show, info.fields))})"
     if isinstance(info, ShapeStructInfo):

@@ -13,9 +13,9 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.op import Kind, ShapeLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import hlo, info_of
-from relax2xla.op._rules import want_tensor
+from relax2xla.op._rules import norm_axis, want_tensor
 from relax2xla.op.ccl import part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
 
@@ -40,8 +40,14 @@ Mesh = Annotated[Any, Kind(False, _as_mesh)]
 Placed = Annotated[Any, Kind(False, _as_placement)]
 
 
-def _checked(input: Expr, mesh: DeviceMesh, placement: str) -> StructInfo:
-    info = want_tensor(input, "input")
+def _whole(input: Expr) -> TensorStructInfo:
+    """The struct info of a tensor, whether it is distributed or not."""
+    info = input.struct_info_
+    return info.tensor_sinfo if isinstance(info, DTensorStructInfo) else want_tensor(input, "input")
+
+
+def _checked(input: Expr, mesh: DeviceMesh, placement: str) -> TensorStructInfo:
+    info = _whole(input)
     axes = Placement.from_text(placement).axes
     if len(axes) != len(mesh.shape):
         raise OpError(
@@ -105,7 +111,7 @@ def _permuted(mesh: DeviceMesh, order: list[int]) -> list[int]:
     return [mesh.device_ids[p] for p in positions]
 
 
-@op("relax.distributed.annotate_sharding")
+@op("relax.distributed.annotate_sharding", distributed=True)
 def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
     """States how ``input`` is to be spread; its value is not changed.
 
@@ -113,7 +119,9 @@ def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Stru
     entry for each axis of the mesh: ``"S[0], R"``
     result: ``input``
     """
-    return _checked(input, device_mesh, placement)
+    if not isinstance(input.struct_info_, DTensorStructInfo):
+        _checked(input, device_mesh, placement)
+    return input.struct_info
 
 
 @annotate_sharding.legalize
@@ -121,14 +129,17 @@ def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
     return _placed(input, device_mesh, placement)
 
 
-@op("relax.distributed.redistribute")
+@op("relax.distributed.redistribute", distributed=True)
 def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
     """``input`` spread in another way; its value is not changed.
 
     input: (*s), any dtype; device_mesh, placement: as of :func:`annotate_sharding`
-    result: ``input``
+    result: ``input``; a distributed tensor has the mesh and placement stated here
     """
-    return _checked(input, device_mesh, placement)
+    info = _checked(input, device_mesh, placement)
+    if isinstance(input.struct_info_, DTensorStructInfo):
+        return DTensorStructInfo(info, device_mesh, placement)
+    return info
 
 
 @redistribute.legalize
@@ -136,13 +147,24 @@ def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
     return _placed(input, device_mesh, placement)
 
 
-@op("relax.distributed.redistribute_replica_to_shard")
+@op("relax.distributed.redistribute_replica_to_shard", distributed=True)
 def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> StructInfo:
     """The part of ``input``, of which every worker has a copy, that this worker keeps.
 
     input: (*s), any dtype; the size of ``axis`` is a multiple of ``num_workers``
-    result: (*s) with the axis divided by ``num_workers``, dtype of ``input``
+    result: (*s) with the axis divided by ``num_workers``, dtype of ``input``; a distributed tensor,
+    copied over a mesh of one axis, is afterwards cut along ``axis``
     """
+    info = input.struct_info_
+    if isinstance(info, DTensorStructInfo):
+        if info.placement.axes != (None,):
+            raise OpError(
+                "`input` must be copied over a mesh of one axis; its placement is "
+                f'"{info.placement}"'
+            )
+        part_of_worker(info.tensor_sinfo, num_workers, axis)
+        cut = Placement((norm_axis(axis, info.tensor_sinfo.ndim),))
+        return DTensorStructInfo(info.tensor_sinfo, info.device_mesh, cut)
     return part_of_worker(want_tensor(input, "input"), num_workers, axis)
 
 

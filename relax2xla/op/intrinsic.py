@@ -24,6 +24,7 @@ from relax2xla.ir.expr import (
 from relax2xla.ir.lattice import dims_equal, is_base_of
 from relax2xla.ir.op import IntsLike, Kind, Op, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     StructInfo,
@@ -164,7 +165,8 @@ def _one(out: Infos, name: str) -> list[StructInfo]:
 def _tensors_only(out: Infos, name: str) -> list[StructInfo]:
     infos = _one(out, name)
     fields = infos[0].fields if isinstance(infos[0], TupleStructInfo) else infos
-    for i in fields:
+    for field in fields:
+        i = field.tensor_sinfo if isinstance(field, DTensorStructInfo) else field
         if not isinstance(i, TensorStructInfo) or (i.dims is None and i.shape is None):
             raise OpError(f"{name}: results must be tensors of known shape; got {show(i)}")
     return infos

@@ -53,6 +53,8 @@ class AnnotationPrinter(ABC):
                 if info.value is None:
                     return f"{self.relax('Prim')}({quote(info.dtype)})"
                 return f"{self.relax('Prim')}(value={self.prim(info.value)})"
+            case ir.DTensorStructInfo():
+                return self.dtensor(info)
             case ir.TupleStructInfo():
                 if not info.fields:
                     return self.relax("Tuple")
@@ -68,8 +70,7 @@ class AnnotationPrinter(ABC):
         """``R.Tensor((n, 4), dtype="float32")``; nothing known is ``R.Tensor``."""
         args: list[str] = []
         if info.dims is not None:
-            comma = "," if len(info.dims) == 1 else ""
-            args.append(f"({self.dims(info.dims)}{comma})")
+            args.append(self.dims_tuple(info.dims))
         elif info.shape is not None:
             args.append(self.expr(info.shape))
         if info.dtype:
@@ -80,6 +81,46 @@ class AnnotationPrinter(ABC):
             args.append(f"vdevice={quote(self.device(info.vdevice))}")
         name = self.relax("Tensor")
         return f"{name}({', '.join(args)})" if args else name
+
+    def dtensor(self, info: ir.DTensorStructInfo) -> str:
+        """``R.DTensor((n, 4), "float32", "mesh[0]", "S[0]")``; by keyword after what is unknown."""
+        tensor = info.tensor_sinfo
+        shape = tensor.dims
+        parts = [
+            ("shape", None if shape is None else self.dims_tuple(shape)),
+            ("dtype", quote(tensor.dtype) if tensor.dtype else None),
+            ("device_mesh", self.mesh(info.device_mesh)),
+            ("placement", quote(str(info.placement))),
+            ("ndim", str(tensor.ndim) if shape is None and tensor.ndim != -1 else None),
+        ]
+        args: list[str] = []
+        positional = True
+        for name, text in parts:
+            positional = positional and text is not None
+            if text is not None:
+                args.append(text if positional else f"{name}={text}")
+        return f"{self.relax('DTensor')}({', '.join(args)})"
+
+    def mesh(self, mesh: ir.DeviceMesh) -> str:
+        """``"mesh[0]"`` among the module's global infos; one of no module in full."""
+        infos = {} if self.module is None else self.module.global_infos
+        for name, known in infos.items():
+            if isinstance(known, tuple | list) and mesh in known:
+                return quote(f"{name}[{list(known).index(mesh)}]")
+        return self.whole_mesh(mesh, "relax")
+
+    def whole_mesh(self, mesh: ir.DeviceMesh, room: str) -> str:
+        """A mesh in full; ``room``: the namespace whose ``Range`` is written."""
+        ids = f"[{', '.join(map(str, mesh.device_ids))}]"
+        if mesh.device_range is not None:
+            ids = f"{self.prefix(room)}.Range({mesh.device_range.start}, {mesh.device_range.stop})"
+        comma = "," if len(mesh.shape) == 1 else ""
+        shape = f"({', '.join(map(str, mesh.shape))}{comma})"
+        return f"{self.relax('device_mesh')}({shape}, {ids})"
+
+    def dims_tuple(self, dims: tuple[tir.Dim, ...]) -> str:
+        """``(n, 4)``."""
+        return f"({self.dims(dims)}{',' if len(dims) == 1 else ''})"
 
     def device(self, device: VDevice) -> str:
         """``kind:index:scope``, the index among the module's devices of that kind if it has any."""

@@ -18,15 +18,22 @@ from relax2xla.script.arithmetic import arithmetic
 
 Resolve = Callable[[str], tir.Var]
 Device = Callable[[str], VDevice]
+Mesh = Callable[[str], ir.DeviceMesh]
 
 
 class Context:
-    """How an annotation looks things up: symbolic variables and devices by name."""
+    """How an annotation looks things up: symbolic variables, devices and meshes by name."""
 
-    def __init__(self, resolve: Resolve | None = None, device: Device | None = None) -> None:
+    def __init__(
+        self,
+        resolve: Resolve | None = None,
+        device: Device | None = None,
+        mesh: Mesh | None = None,
+    ) -> None:
         self._own: dict[str, tir.Var] = {}
         self.resolve = resolve or (lambda name: self._own.setdefault(name, tir.Var(name)))
         self.device = device or parse_device
+        self.mesh = mesh or no_mesh
 
     def dim(self, value: Any) -> tir.Dim:
         """A dimension: an int, a symbolic integer, or the text of one."""
@@ -93,6 +100,11 @@ def parse_device(text: str) -> VDevice:
     return VDevice(kind, int(rest[0]) if rest else 0, rest[1] if len(rest) == 2 else "global")
 
 
+def no_mesh(text: str) -> ir.DeviceMesh:
+    """Where there is no module to look in."""
+    raise ValueError(f"there is no module whose global infos could have the mesh {text!r}")
+
+
 def _tensor(
     cx: Context,
     shape: Any = None,
@@ -112,6 +124,29 @@ def _tensor(
     if shape is not None and not isinstance(shape, ir.Expr):
         raise TypeError(f"R.Tensor: the shape must be a tuple; got {type(shape).__name__}")
     return ir.TensorStructInfo(shape, dtype_name(dtype) if dtype else None, vdevice, ndim)
+
+
+def _dtensor(
+    cx: Context,
+    shape: Any = None,
+    dtype: Any = None,
+    device_mesh: Any = None,
+    placement: Any = "",
+    *,
+    ndim: int = -1,
+) -> ir.StructInfo:
+    if isinstance(device_mesh, str):
+        device_mesh = cx.mesh(device_mesh)
+    elif device_mesh is None:
+        device_mesh = ir.DeviceMesh((), range(1))
+    if not isinstance(device_mesh, ir.DeviceMesh):
+        raise TypeError(
+            "R.DTensor: the mesh must be an R.device_mesh, or the name of one of the module's "
+            f'such as "mesh[0]"; got {type(device_mesh).__name__}'
+        )
+    tensor = _tensor(cx, shape, dtype, None, ndim)
+    assert isinstance(tensor, ir.TensorStructInfo)
+    return ir.DTensorStructInfo(tensor, device_mesh, placement)
 
 
 def _shape(cx: Context, values: Any = None, ndim: int = -1) -> ir.StructInfo:
@@ -156,6 +191,7 @@ ANNOTATIONS: dict[str, Annotation] = {
     a.name: a
     for a in (
         Annotation("Tensor", ir.TensorStructInfo(None, None), _tensor),
+        Annotation("DTensor", None, _dtensor),
         Annotation("Shape", ir.ShapeStructInfo(), _shape),
         Annotation("Prim", None, _prim),
         Annotation("Tuple", ir.TupleStructInfo(()), _tuple),

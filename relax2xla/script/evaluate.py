@@ -108,7 +108,8 @@ class Evaluator:
         self.outside = outside
         self.scope = Scope(None)
         self.metadata: dict[str, list[Any]] | None = None
-        self.devices: tuple[ir.VDevice, ...] = ()
+        # What the module holds beside functions: lists of devices and of meshes by name.
+        self.infos: Mapping[str, Any] = {}
         self.gvars: dict[str, ir.GlobalVar] = {}
 
     # -- annotations -----------------------------------------------------------------------------
@@ -131,8 +132,21 @@ class Evaluator:
         from relax2xla.script.annotations import parse_device
 
         made = parse_device(text)
-        alike = [d for d in self.devices if d.target == made.target]
+        known = self.infos.get("vdevice", ())
+        alike = [d for d in known if isinstance(d, ir.VDevice) and d.target == made.target]
         return alike[made.vdevice_id] if made.vdevice_id < len(alike) else made
+
+    def mesh(self, text: str) -> ir.DeviceMesh:
+        """``name[index]`` among the module's global infos."""
+        name, _, index = text.removesuffix("]").partition("[")
+        known = self.infos.get(name, ())
+        at = int(index) if index.isdecimal() else len(known)
+        if at >= len(known) or not isinstance(known[at], ir.DeviceMesh):
+            raise ValueError(
+                f"the module's global infos have no mesh {text!r}; write "
+                'I.module_global_infos({"mesh": [R.device_mesh((2,), [0, 1])]}) and "mesh[0]"'
+            )
+        return known[at]
 
     # -- expressions -----------------------------------------------------------------------------
     def value(self, node: ast.expr) -> Any:
@@ -297,7 +311,7 @@ class Evaluator:
             case Op():
                 return self._operator(func, args, kwargs)
             case Annotation():
-                return func.make(Context(self.resolve, self.device), *args, **kwargs)
+                return func.make(Context(self.resolve, self.device, self.mesh), *args, **kwargs)
             case ir.Expr():
                 infos = kwargs.pop("sinfo_args", ())
                 return relax_names.call_value(func, args, kwargs, infos, None)
@@ -335,6 +349,10 @@ class Evaluator:
             kwargs["dst_vdevice"] = self.device(kwargs["dst_vdevice"])
         elif len(args) > 1 and isinstance(args[1], str) and op.params[1].name == "dst_vdevice":
             args[1] = self.device(args[1])
+        if isinstance(kwargs.get("device_mesh"), str):
+            kwargs["device_mesh"] = self.mesh(kwargs["device_mesh"])
+        elif len(args) > 1 and isinstance(args[1], str) and op.params[1].name == "device_mesh":
+            args[1] = self.mesh(args[1])
         infos = kwargs.get("sinfo_args")
         if infos is not None:
             infos = infos if isinstance(infos, tuple | list) else (infos,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from relax2xla import tir
 from relax2xla.ir import GlobalVar, VDevice
 from relax2xla.script.markers import Decorator, Marker, Namespace
 from relax2xla.script.metadata import decode
@@ -29,8 +30,9 @@ ir: Final = Namespace(
         "module_attrs": Marker("I.module_attrs"),
         "module_global_infos": Marker("I.module_global_infos"),
         "GlobalVar": GlobalVar,
+        "Range": tir.Range,
         "vdevice": vdevice,
         "metadata": decode,
     },
 )
-CALLABLE: Final = [vdevice, decode]
+CALLABLE: Final = [vdevice, decode, tir.Range]

@@ -122,7 +122,7 @@ class Parser(FunctionParser):
         if not isinstance(value, dict):
             self.source.fail(call.args[0], f"{marker.name} takes a dictionary")
         target.update(value)
-        self.devices = tuple(d for d in infos.get("vdevice", ()) if isinstance(d, ir.VDevice))
+        self.infos = infos
 
     def _global(self, name: str) -> ir.GlobalVar:
         """The function that ``cls.name`` means."""

@@ -8,27 +8,28 @@ expression (which A-normal form never has) is written before the statement that 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from relax2xla import ir, tir
-from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.script.annotation_text import AnnotationPrinter
-from relax2xla.script.literals import number, quote, scalar_text
-from relax2xla.script.metadata import ARRAY, CONSTANT, encode
+from relax2xla.script.attribute_text import AttributePrinter
+from relax2xla.script.literals import quote, scalar_text
+from relax2xla.script.metadata import CONSTANT, encode
 from relax2xla.script.names import Names
 
 # Calls that state their result as ``out_sinfo`` and whose callee may be a packed function's name.
 OUT_SINFO = frozenset(
-    f"relax.{n}" for n in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed")
-)
+    f"relax.{n}"
+    for n in (
+        "call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed",
+        "distributed.call_tir_local_view",
+    )
+)  # fmt: skip
 # Those of them that state it well enough for TVM to leave the annotation out.
 UNANNOTATED = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 # Operators whose first operand, a packed function, is written as its name alone.
@@ -98,7 +99,7 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     return "\n".join(f"{i:>{width}} {line}" for i, line in enumerate(lines, 1))
 
 
-class _Printer(AnnotationPrinter):
+class _Printer(AttributePrinter):
     """State of one text."""
 
     OPTIONS = frozenset(
@@ -463,6 +464,10 @@ class _Printer(AnnotationPrinter):
         attrs = dict(node.attrs)
         if isinstance(op, ir.Op):
             start: list[Piece] = [self.operator(op)]
+            if op.name == "relax.call_tir" and any(
+                isinstance(i, ir.DTensorStructInfo) for i in node.sinfo_args
+            ):
+                start = [self.relax("dist.call_tir")]
             if op.name in CALLEE_FIRST and node.args and isinstance(node.args[0], ir.ExternFunc):
                 args[0] = [quote(node.args[0].global_symbol)]
             seen_attr = False
@@ -538,79 +543,15 @@ class _Printer(AnnotationPrinter):
     def constant(self, node: ir.Constant) -> str:
         """``R.const(1.0, "float32")``, or a reference to the metadata section."""
         info = node.struct_info_
-        if isinstance(info, ir.TensorStructInfo) and info.vdevice is None:
+        if isinstance(info, ir.DTensorStructInfo):
+            text = scalar_text(node.data, info.tensor_sinfo.dtype)
+            if text is not None:
+                return f"{self.relax('dist.const')}({text}, {self.info(info)})"
+        elif isinstance(info, ir.TensorStructInfo) and info.vdevice is None:
             text = scalar_text(node.data, info.dtype)
             if text is not None:
                 return f"{self.relax('const')}({text}, {quote(info.dtype)})"
         return self.in_table(CONSTANT, node)
-
-    def in_table(self, key: str, item: Any) -> str:
-        """A reference to ``item`` in the metadata; the same object has one entry."""
-        known = self.table_index.get(id(item))
-        if known is None:
-            table = self.tables.setdefault(key, [])
-            known = self.table_index[id(item)] = f'metadata["{key}"][{len(table)}]'
-            table.append(item)
-        return known
-
-    # -- attributes ------------------------------------------------------------------------------
-    def value(self, value: Any) -> str:
-        """A value of an attribute."""
-        if isinstance(value, np.generic):
-            value = value.item()
-        match value:
-            case None | bool():
-                return str(value)
-            case int():
-                return str(int(value))
-            case float():
-                return number(value)
-            case str():
-                return quote(value)
-            case tuple() | list():
-                return f"[{', '.join(map(self.value, value))}]"
-            case Mapping():
-                return f"{{{', '.join(f'{quote(k)}: {self.value(v)}' for k, v in value.items())}}}"
-            case ir.StructInfo():
-                return self.info(value)
-            case tir.PrimExpr():
-                return self.prim(value)
-            case ir.Expr():
-                return self.expr(value)
-            case np.ndarray():
-                return self.in_table(ARRAY, value)
-            case tir.IndexMap():
-                return self.index_map(value)
-            case ir.DeviceMesh():
-                ids = ", ".join(map(str, value.device_ids))
-                return f"{self.relax('device_mesh')}({value.shape}, [{ids}])"
-            case VDevice():
-                place = f"{value.vdevice_id}, {quote(value.memory_scope)}"
-                return f"{self.prefix('ir')}.vdevice({quote(value.target)}, {place})"
-            case _:
-                raise TypeError(
-                    f"an attribute of type {type(value).__name__} has no text: {value!r}"
-                )
-
-    def float32(self, value: Any) -> str:
-        """Numbers as ``T.float32(0.5)``, those that it would not round."""
-        if isinstance(value, tuple | list):
-            return f"[{', '.join(map(self.float32, value))}]"
-        if isinstance(value, float) and float(np.float32(value)) == value:
-            return self.prim(tir.FloatImm("float32", value))
-        return self.value(value)
-
-    def index_map(self, moved: tir.IndexMap) -> str:
-        """An index map as a lambda."""
-        names = ", ".join(v.name for v in moved.initial_indices)
-        final = ", ".join(map(str, moved.final_indices))
-        comma = "," if len(moved.final_indices) == 1 else ""
-        return f"{self.prefix('tir')}.index_map(lambda {names}: ({final}{comma}))"
-
-    def sorted_dict(self, attrs: Mapping[str, Any]) -> str:
-        """A dictionary literal, keys in TVM's order."""
-        items = (f"{quote(k)}: {self.value(v)}" for k, v in sorted(attrs.items()))
-        return f"{{{', '.join(items)}}}"
 
 
 def _priority(gvar: ir.GlobalVar, func: Any) -> int:

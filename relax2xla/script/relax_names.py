@@ -51,8 +51,15 @@ def attention(query: Any, key: Any, value: Any, bias: Any = None, **attrs: Any) 
     return Op.get("relax.nn.attention_bias")(query, key, value, bias, **attrs)
 
 
-# Names of R below a namespace that are functions around operators.
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"relax.nn.attention": attention}
+def distributed_const(value: Any, struct_info: Any) -> ir.Constant:
+    """``R.dist.const``: a constant of which a DTensor annotation says how it is spread."""
+    info = as_struct_info(struct_info)
+    if not isinstance(info, ir.DTensorStructInfo):
+        raise TypeError(f"R.dist.const takes an R.DTensor; got {info}")
+    made = const(value, info.tensor_sinfo.dtype or None)
+    if not info.tensor_sinfo.is_base_of(made.struct_info):
+        raise TypeError(f"a constant of {made.struct_info} is no {info}")
+    return ir.Constant(made.data, info)
 
 
 def _operator(name: str) -> Any:
@@ -126,13 +133,11 @@ def _callee_first(name: str) -> Callable[..., ir.Call]:
     return call
 
 
-def _destination_passing(name: str) -> Callable[..., ir.Call]:
+def _destination_passing(name: str, home: str = "intrinsic") -> Callable[..., ir.Call]:
     """``R.call_tir`` and its like: the result is stated as ``out_sinfo``, by annotations."""
 
     def call(*args: Any, **kwargs: Any) -> ir.Call:
-        from relax2xla.op import intrinsic
-
-        return getattr(intrinsic, name)(
+        return getattr(importlib.import_module(f"relax2xla.op.{home}"), name)(
             *map(_struct_infos, args), **{k: _struct_infos(v) for k, v in kwargs.items()}
         )
 
@@ -189,6 +194,15 @@ def _tuple(*fields: Any) -> ir.Tuple:
     return ir.Tuple([as_value(f) for f in fields])
 
 
+# Names of R below a namespace that are functions around operators.
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "relax.nn.attention": attention,
+    "relax.distributed.const": distributed_const,
+    "relax.distributed.call_tir": _destination_passing("call_tir"),
+    "relax.distributed.call_tir_local_view": _destination_passing(
+        "call_tir_local_view", "distributed"
+    ),
+}
 _TABLE: Final[dict[str, Any]] = {
     **ANNOTATIONS,
     "function": Decorator("R.function", _function),

@@ -18,6 +18,7 @@ from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.inline import InlineSymbolicFunctions as InlineSymbolicFunctions
 from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
+from relax2xla.transform.lower_distributed import LowerDistIR as LowerDistIR
 from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline
 from relax2xla.transform.raise_stablehlo import RaiseStableHLO as RaiseStableHLO

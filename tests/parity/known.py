@@ -51,6 +51,11 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "only TVM refuses",
+        r"distributed/reshape_6$",
+        "a size of -1 is worked out for distributed tensors, too",
+    ),
+    (
+        "only TVM refuses",
         r"op_\w+/hint_on_device\.1$|module/to_vdevice$",
         "TVM 0.25 takes a Device here, 0.20 a VDevice",
     ),
@@ -127,6 +132,11 @@ TABLE: tuple[tuple[str, str, str], ...] = (
         "other text",
         r"op_ranked/index_tensor\.[12]$|op_unknown/shape_to_tensor\.1$",
         "the rank of the result is known here; TVM leaves it out, or writes a count of -1",
+    ),
+    (
+        "other text",
+        r"distributed/symbolic_reshape$",
+        "(n, m) reshaped to (8, 2) is cut along no axis, since nothing tells that m is 2",
     ),
     (
         "other text",

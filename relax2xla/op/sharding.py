@@ -1,0 +1,237 @@
+"""Distributed tensors through operators: which axes of the operands go on in the result.
+
+An operator computes on the whole tensors; its result is cut along the mesh as the operands' axes
+are that go on in it, and copied where none does. Operators without an entry take no distributed
+tensors. Source: TVM's ``dist.FInferStructInfo``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from relax2xla import tir
+from relax2xla.errors import OpError
+from relax2xla.ir.expr import Call, Var
+from relax2xla.ir.mesh import Placement
+from relax2xla.ir.op import Op, call_attrs
+from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    show,
+)
+
+Tensors = Sequence[TensorStructInfo]
+# Of each operand: axis to axis of the result.
+Flow = Callable[[Call, Tensors, TensorStructInfo], list[dict[int, int]]]
+
+
+def _broadcast(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    """Aligned at the last axis; what is repeated does not go on."""
+    flows: list[dict[int, int]] = []
+    for x in operands:
+        shift = out.ndim - x.ndim
+        repeated = {
+            i
+            for i, d in enumerate(x.dims or ())
+            if d == 1 and out.dims is not None and out.dims[i + shift] != 1
+        }
+        flows.append({i: i + shift for i in range(x.ndim) if i not in repeated})
+    return flows
+
+
+def _none(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    return [{} for _ in operands]
+
+
+def _without_axis(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    x = operands[0]
+    axis = call_attrs(call)["axis"] % x.ndim
+    return [{i: i for i in range(x.ndim) if i != axis}]
+
+
+def _reduced(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    x, attrs = operands[0], call_attrs(call)
+    axes = range(x.ndim) if attrs["axis"] is None else [a % x.ndim for a in attrs["axis"]]
+    kept = [i for i in range(x.ndim) if i not in axes]
+    return [{i: i if attrs["keepdims"] else at for at, i in enumerate(kept)}]
+
+
+def _permuted(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    x, axes = operands[0], call_attrs(call)["axes"]
+    order = reversed(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
+    return [{i: at for at, i in enumerate(order)}]
+
+
+def _matmul(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    """(*batch, m, k) and (*batch, k, n); a vector has no axis m, or n.
+
+    Of the batch, axes that one operand lacks do not go on.
+    """
+    a, b = operands
+    batch = out.ndim - (a.ndim > 1) - (b.ndim > 1)
+    shared = range(batch - max(min(a.ndim, b.ndim) - 2, 0), batch)
+    flows: list[dict[int, int]] = []
+    for x in operands:
+        shift = batch - (x.ndim - 2)
+        repeated = {i for i in shared if x.dims is not None and x.dims[i - shift] == 1}
+        flows.append({i - shift: i for i in shared if i not in repeated})
+    if a.ndim > 1:
+        flows[0][a.ndim - 2] = batch
+    if b.ndim > 1:
+        flows[1][b.ndim - 1] = out.ndim - 1
+    return flows
+
+
+def _reshaped(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    """From the last axis on: axes at which the products of the sizes behind them are equal."""
+    old, new = operands[0].dims, out.dims
+    flow: dict[int, int] = {}
+    i, j = len(old or ()), len(new or ())
+    sizes: tuple[tir.Dim, tir.Dim] = (1, 1)
+    analyzer = tir.Analyzer()
+    while old is not None and new is not None and i > 0 and j > 0:
+        before, after = sizes
+        if analyzer.can_prove(after > before):
+            i -= 1
+            sizes = (tir.as_dim(before * old[i]), after)
+        else:
+            j -= 1
+            sizes = (before, tir.as_dim(after * new[j]))
+        if tir.can_prove_equal(*sizes):
+            flow[i] = j
+    return [flow]
+
+
+_ELEMENTWISE = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "builtin.stop_lift_params",
+    "ceil",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "erf",
+    "exp",
+    "floor",
+    "floor_divide",
+    "floor_mod",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "left_shift",
+    "less",
+    "less_equal",
+    "log",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "negative",
+    "nn.gelu",
+    "nn.gelu_tanh",
+    "nn.relu",
+    "nn.silu",
+    "not_equal",
+    "power",
+    "right_shift",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "subtract",
+    "tan",
+    "tanh",
+]
+FLOWS: Final[dict[str, Flow]] = {
+    **{f"relax.{name}": _broadcast for name in _ELEMENTWISE},
+    **{f"relax.{n}": _reduced for n in ("sum", "mean", "prod", "max", "min", "std", "variance")},
+    "relax.ccl.allreduce": _none,
+    "relax.nn.softmax": _without_axis,
+    "relax.permute_dims": _permuted,
+    "relax.matmul": _matmul,
+    "relax.reshape": _reshaped,
+}
+
+
+def infer(op: Op[...], call: Call) -> StructInfo:
+    """Struct info of ``call``, which has a distributed operand.
+
+    Raises OpError where the operator has no rule, where a tensor that is not distributed meets one
+    that is, and where the operands are cut in ways that contradict each other.
+    """
+    flow = FLOWS.get(op.name)
+    if flow is None:
+        raise OpError(
+            f"{op.name} takes no distributed tensors; compute it before R.dist.annotate_sharding, "
+            "or on tensors that are not distributed"
+        )
+    placed: list[DTensorStructInfo] = []
+    args: list[Any] = []
+    for i, a in enumerate(call.args):
+        info = a.struct_info_
+        if isinstance(info, DTensorStructInfo):
+            placed.append(info)
+            args.append(Var(f"arg{i}", info.tensor_sinfo))
+        elif isinstance(info, TensorStructInfo):
+            raise OpError(
+                f"{op.name}: the operand {i} is {show(info)}, others are distributed; give it a "
+                "DTensor annotation, or R.dist.const"
+            )
+        else:
+            args.append(a)
+    mesh = placed[0].device_mesh
+    if any(p.device_mesh != mesh for p in placed):
+        raise OpError(f"{op.name}: the operands are on different meshes; use R.dist.redistribute")
+    plain = Call(op, args, call.attrs)
+    out = plain.struct_info_
+    assert isinstance(out, TensorStructInfo)
+    operands = [p.tensor_sinfo for p in placed]
+    known = out.ndim != -1 and all(x.ndim != -1 for x in operands)
+    flows = flow(plain, operands, out) if known else _none(plain, operands, out)
+    return DTensorStructInfo(out, mesh, _merged(op, placed, flows))
+
+
+def _merged(
+    op: Op[...], placed: Sequence[DTensorStructInfo], flows: Sequence[dict[int, int]]
+) -> Placement:
+    """The placement that the operands' ones make of the result.
+
+    An axis of the mesh that would cut two axes cuts the last of them.
+    """
+    cuts: dict[int, set[int]] = {}
+    for info, flow in zip(placed, flows, strict=True):
+        own: dict[int, set[int]] = {}
+        for at, axis in enumerate(info.placement.axes):
+            if axis in flow:
+                own.setdefault(flow[axis], set()).add(at)
+        for axis, ats in own.items():
+            if cuts.setdefault(axis, ats) != ats:
+                raise OpError(f"{op.name}: the operands cut axis {axis} of the result differently")
+    axes: list[int | None] = [None] * len(placed[0].placement.axes)
+    for axis in sorted(cuts):
+        for at in cuts[axis]:
+            axes[at] = axis
+    return Placement(tuple(axes))
