@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from onnx import GraphProto
@@ -26,7 +26,16 @@ from relax2xla.importers.onnx.values import (
 from relax2xla.ir import Constant, Expr, Op, ShapeExpr
 from relax2xla.tir import Dim
 
-Subgraph = Callable[[GraphProto, Sequence[Expr]], list[Expr]]
+if TYPE_CHECKING:
+    from relax2xla.importers.onnx.hosted import Kind
+
+
+class Subgraph(Protocol):
+    """Converts a graph for inputs where the builder stands; ``host``: the machine runs it."""
+
+    def __call__(
+        self, graph: GraphProto, inputs: Sequence[Expr], /, *, host: bool = False
+    ) -> list[Expr]: ...
 
 
 class Missing(Exception):
@@ -55,7 +64,8 @@ class Context:
     node lists whether it has a name (an unnamed one need not be computed), ``subgraph``: converts
     the body of a branch where the builder stands, ``loops``: what was learnt of the model's loops,
     ``mark``: gives what forgets the gaps found since, ``label``: the node's name,
-    ``binds``: whether values can be read on the host here, ``ranks``: of tensors of strings.
+    ``binds``: whether values that are read on the host here may say shapes, ``host``: whether
+    anything can run on the host here, ``kinds``: what objects of the machine hold.
     """
 
     def __init__(
@@ -69,7 +79,8 @@ class Context:
         mark: Callable[[], Callable[[], None]],
         label: str,
         binds: bool = True,
-        ranks: dict[Expr, int] | None = None,
+        host: bool = True,
+        kinds: dict[Expr, Kind] | None = None,
     ) -> None:
         self.builder = builder
         self.op = op
@@ -80,7 +91,8 @@ class Context:
         self.mark = mark
         self.label = label
         self.binds = binds
-        self.ranks = {} if ranks is None else ranks
+        self.host = host
+        self.kinds: dict[Expr, Kind] = {} if kinds is None else kinds
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from relax2xla.importers.onnx.functions import (
     schema_of,
     where,
 )
+from relax2xla.importers.onnx.hosted import Kind
 from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
 from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of, pinned
 from relax2xla.importers.onnx.values import Host, NeedsValue, Text
@@ -106,14 +106,16 @@ class Interpreter:
     ``binding``: whether integers that are computed at run time are bound to symbolic ones.
     """
 
-    def __init__(self, builder: BlockBuilder, functions: Functions, directory: Path | None) -> None:
+    def __init__(
+        self, builder: BlockBuilder, functions: Functions, directory: reader.Folder | None
+    ) -> None:
         self.builder = builder
         self.functions = functions
         self.directory = directory
         self.gaps = Gaps("ONNX model")
         self.binding = True
-        # The rank of tensors of strings, where it is known.
-        self.ranks: dict[Expr, int] = {}
+        # What objects of the machine hold: sequences, optionals, strings.
+        self.kinds: dict[Expr, Kind] = {}
         # Values at run time that converters had to know.
         self.needed: list[Expr] = []
         self.budget = Budget()
@@ -283,12 +285,13 @@ class Interpreter:
             node.op_type,
             opset,
             wanted,
-            lambda g, xs: self.subgraph(g, frame, xs),
+            lambda g, xs, host=False: self.subgraph(g, frame, xs, host),
             self.loops,
             self.mark,
             label,
             self.binding and frame.binds,
-            self.ranks,
+            frame.binds,
+            self.kinds,
         )
         try:
             return converter.function(ctx, *args, **values)
@@ -389,13 +392,17 @@ class Interpreter:
             for name, wanted in zip(function.output, node.output, strict=False)
         ]
 
-    def subgraph(self, graph: GraphProto, frame: Frame, inputs: Sequence[Expr]) -> list[Expr]:
-        """Convert the body of a branch: it sees the values around it (``get_output_expr``)."""
+    def subgraph(
+        self, graph: GraphProto, frame: Frame, inputs: Sequence[Expr], host: bool = False
+    ) -> list[Expr]:
+        """Convert the body of a branch: it sees the values around it (``get_output_expr``).
+
+        host: with inputs too, it is no operation of XLA, in which nothing can be read on the host
+        """
         inner = Frame(frame.opsets, frame, frame.scope, frame.prefix)
-        # A loop becomes an operation of XLA, in which nothing can be read on the host.
-        inner.binds = frame.binds and not inputs
-        for name, host in self.initializers(graph).items():
-            inner.write(name, host)
+        inner.binds = frame.binds and (host or not inputs)
+        for name, weight in self.initializers(graph).items():
+            inner.write(name, weight)
         names = [i.name for i in graph.input if i.name not in inner.values]
         if len(names) != len(inputs):
             raise FileFormatError(

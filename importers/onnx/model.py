@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import keyword
-import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.graph import Frame, Interpreter
+from relax2xla.importers.onnx.hosted import Kind
 from relax2xla.importers.onnx.registry import load_entry_points
 from relax2xla.importers.onnx.values import Array, Host
 from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
@@ -60,11 +60,12 @@ CONVERTERS = (
 # An integer initializer of at most so many values may say a shape: it is folded even where
 # parameters stay inputs.
 SHAPE_LIKE = 64
-WITH_BRANCHES = frozenset({"If"})
+# A branch, and the local function of a loop that the machine runs, are in no dataflow block.
+WITH_BRANCHES = frozenset({"If", "Loop", "SequenceMap"})
 
 
 def from_onnx(
-    model: ModelProto | bytes | str | os.PathLike[str],
+    model: reader.Model,
     shape_dict: Mapping[str, Sequence[Any]] | None = None,
     dtype_dict: str | Mapping[str, str] | None = "float32",
     opset: int | None = None,
@@ -99,7 +100,7 @@ def from_onnx(
     return importer.run()
 
 
-def checked(model: ModelProto | bytes | str | os.PathLike[str]) -> reader.Source:
+def checked(model: reader.Model) -> reader.Source:
     """The model, read; what onnx's checker says against it is a warning."""
     load_converters()
     source = reader.read(model)
@@ -209,7 +210,6 @@ class Importer:
     def body(self) -> Expr:
         """Convert the nodes; gives the function's result."""
         if self.operators & WITH_BRANCHES:
-            # A branch cannot stand in a dataflow block.
             return self.builder.emit(self.converted())
         with self.builder.dataflow():
             return self.builder.emit_output(self.converted())
@@ -261,26 +261,27 @@ class Importer:
         name = info.name
         if not name:
             raise FileFormatError("an input of the graph has no name")
-        if info.type.WhichOneof("value") != "tensor_type":
-            kind = info.type.WhichOneof("value") or "no type"
-            self.interpreter.gaps.add("input", f"an input of {kind}", name)
-            self.interpreter.gaps.raise_if_any()
         tensor = info.type.tensor_type
-        if tensor.elem_type == TensorProto.STRING:
-            var = Var(self.identifier(name), ObjectStructInfo(), Span(name=name))
-            if tensor.HasField("shape"):
-                self.interpreter.ranks[var] = len(tensor.shape.dim)
-            self.frame.write(name, var)
-            return var
-        if name in self.dtypes:
-            dtype = dtype_name(self.dtypes[name])
-        else:
-            try:
-                dtype = reader.dtype_of_code(tensor.elem_type, f"the input {name!r}").name
-            except Unsupported as e:
-                self.interpreter.gaps.add("input", e.reason, name)
-                self.interpreter.gaps.raise_if_any()
-                raise
+        what = f"the input {name!r}"
+        try:
+            if info.type.WhichOneof("value") is None:
+                raise Unsupported("an input of no type")
+            if (
+                info.type.WhichOneof("value") != "tensor_type"
+                or tensor.elem_type == TensorProto.STRING
+            ):
+                var = Var(self.identifier(name), ObjectStructInfo(), Span(name=name))
+                self.interpreter.kinds[var] = Kind.of(info.type, what)
+                self.frame.write(name, var)
+                return var
+            if name in self.dtypes:
+                dtype = dtype_name(self.dtypes[name])
+            else:
+                dtype = reader.dtype_of_code(tensor.elem_type, what).name
+        except Unsupported as e:
+            self.interpreter.gaps.add("input", e.reason, name)
+            self.interpreter.gaps.raise_if_any()
+            raise
         var = Var(self.identifier(name), self.input_info(name, tensor, dtype), Span(name=name))
         self.frame.write(name, var)
         return var

@@ -2,11 +2,12 @@
 """ai.onnx: branches and loops.
 
 A loop is ``stablehlo.while`` over values of fixed shape. Where the body changes a shape and the
-number of iterations is known, it is written out.
+number of iterations is known, it is written out; any other loop is run by the machine.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,18 @@ from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers._loops import NotInvariant, Stack
 from relax2xla.importers.onnx.context import Context, Missing, fold_dim, known, known_number
+from relax2xla.importers.onnx.hosted import Kind, as_value, host_loop, kind_of, stacked
 from relax2xla.importers.onnx.registry import as_int, onnx_op
 from relax2xla.importers.onnx.values import NeedsValue, axis_of, dims_of, dtype_of, scalar
-from relax2xla.ir import Constant, Expr, If, SeqExpr, Tuple
+from relax2xla.ir import (
+    Constant,
+    Expr,
+    If,
+    ObjectStructInfo,
+    SeqExpr,
+    TensorStructInfo,
+    Tuple,
+)
 from relax2xla.tir import Dim
 
 # Iterations of all loops of a model that may be written out.
@@ -44,19 +54,45 @@ def if_(
             f"its branches have {len(first)} and {len(second)} outputs; it has {count}"
         )
     for a, b in zip(first, second, strict=True):
-        if not _loops.same(a.struct_info, b.struct_info):
+        if not (_loops.same(a.struct_info, b.struct_info) or _is_either(ctx, a, b)):
             raise NeedsValue(
                 cond, f"the branches differ ({a.struct_info}, {b.struct_info}) and the condition"
             )
     made = ctx.emit(If(flag, branches[0], branches[1]))
-    return [made] if count == 1 else [made[i] for i in range(count)]
+    results = [made] if count == 1 else [ctx.emit(made[i]) for i in range(count)]
+    return [_joined(ctx, x, a, b) for x, a, b in zip(results, first, second, strict=True)]
+
+
+def _is_either(ctx: Context, a: Expr, b: Expr) -> bool:
+    """Whether the machine can choose between two values of different types."""
+    left, right = a.struct_info, b.struct_info
+    if isinstance(left, ObjectStructInfo) or isinstance(right, ObjectStructInfo):
+        return ctx.host
+    return (
+        ctx.binds
+        and isinstance(left, TensorStructInfo)
+        and isinstance(right, TensorStructInfo)
+        and left.dtype == right.dtype
+        and left.ndim == right.ndim > 0
+    )
+
+
+def _joined(ctx: Context, x: Expr, a: Expr, b: Expr) -> Expr:
+    """The value of a branch, with what is known of those of both."""
+    info = x.struct_info
+    if isinstance(info, ObjectStructInfo):
+        ctx.kinds[x] = kind_of(ctx, a).joined(kind_of(ctx, b))
+    elif not _loops.same(a.struct_info, b.struct_info):
+        sides = zip(dims_of(a), dims_of(b), strict=True)
+        return ctx.pinned(x, [p if isinstance(p, int) and p == q else None for p, q in sides])
+    return x
 
 
 def _branch(ctx: Context, graph: GraphProto) -> SeqExpr:
     builder = ctx.builder
     builder.begin_scope()
     try:
-        outputs = [ctx.emit(x) for x in ctx.subgraph(graph, [])]
+        outputs = [as_value(ctx, x) for x in ctx.subgraph(graph, [])]
         body = outputs[0] if len(outputs) == 1 else Tuple(outputs)
     finally:
         blocks = builder.end_scope()
@@ -66,6 +102,10 @@ def _branch(ctx: Context, graph: GraphProto) -> SeqExpr:
 # -- Loop ----------------------------------------------------------------------------------------
 class _Conditional(Exception):
     """Whether a loop goes on is computed in its body."""
+
+
+class _TooLong(Exception):
+    """More iterations than may be written out."""
 
 
 @onnx_op("Loop")
@@ -83,18 +123,21 @@ def loop(
         raise ValueError(f"its body has {len(body.output)} outputs for {len(starts)} values")
     going = True if cond is None else known_number(cond)
     count = None if M is None else known_number(M)
-    if rows and M is not None and count is None:
-        count = as_int(ctx.value(M, "the trip count of a loop whose results grow"), "M")
-    if rows and cond is not None and going is None:
-        going = bool(ctx.value(cond, "the condition of a loop whose results grow").all())
+    if rows and not ctx.binds:
+        if M is not None and count is None:
+            count = as_int(ctx.value(M, "the trip count of a loop whose results grow"), "M")
+        if cond is not None and going is None:
+            going = bool(ctx.value(cond, "the condition of a loop whose results grow").all())
     if going is not None and not going:
         count, going = 0, True
     ways: list[tuple[str, Callable[[], list[Expr]]]] = []
     if going and count is not None:
         ways.append(("scan", lambda: _counted(ctx, max(int(count), 0), starts, body, rows)))
         ways.append(("unroll", lambda: _unrolled(ctx, max(int(count), 0), starts, body)))
-    if not rows:
+    if not rows and all(isinstance(x.struct_info, TensorStructInfo) for x in starts):
         ways.append(("while", lambda: _open_ended(ctx, M, cond, starts, body)))
+    if ctx.binds:
+        ways.append(("host", lambda: _hosted(ctx, M, cond, starts, body, rows)))
     reason: Exception | None = None
     for name, way in ways:
         if (id(body), name) in ctx.loops.failed:
@@ -102,7 +145,7 @@ def loop(
         undo = ctx.mark()
         try:
             return way()
-        except (NotInvariant, _Conditional) as e:
+        except (NotInvariant, _Conditional, _TooLong) as e:
             ctx.loops.failed[id(body), name] = body
             reason = e
         except Missing:
@@ -136,7 +179,7 @@ def _unrolled(ctx: Context, count: int, starts: list[Expr], body: GraphProto) ->
     for at in range(count):
         ctx.loops.unrolled += 1
         if ctx.loops.unrolled > UNROLL_LIMIT:
-            raise Unsupported(
+            raise _TooLong(
                 f"loops that change a shape have more than {UNROLL_LIMIT} iterations together"
             )
         outputs = ctx.subgraph(body, [scalar(at, "int64"), scalar(True, "bool"), *values])
@@ -172,6 +215,32 @@ def _open_ended(
 
     inits = [scalar(0, "int64"), flag, *starts]
     return _loops.while_loop(ctx.builder, go_on, step, inits)[2:]
+
+
+def _hosted(
+    ctx: Context,
+    M: Expr | None,
+    cond: Expr | None,
+    starts: list[Expr],
+    body: GraphProto,
+    rows: int,
+) -> list[Expr]:
+    """By the machine, iteration by iteration: anything may change but dtypes and ranks."""
+    limit = None if M is None else ctx.emit(R.reshape(M, ()))
+    flag = scalar(True, "bool") if cond is None else R.reshape(cond, ())
+    infos = [i.type for i in body.input[2:]]
+    if len(infos) != len(starts):
+        raise ValueError(f"its body has {len(body.input)} inputs for {len(starts)} values")
+    declared = [Kind.of(t, "Loop") for t in infos]
+
+    def step(
+        at: Expr, going: Expr, values: Sequence[Expr]
+    ) -> tuple[Expr, Sequence[Expr], Sequence[Expr]]:
+        new, *made = ctx.subgraph(body, [at, going, *values], host=True)
+        return new, made[: len(starts)], made[len(starts) :]
+
+    done = host_loop(ctx, limit, ctx.emit(flag), starts, declared, rows, step)
+    return [*done.last, *map(functools.partial(stacked, ctx), done.rows, done.infos)]
 
 
 # -- Scan ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
+from relax2xla.importers.onnx.hosted import TEXT, Kind, held
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.ir import Call, Expr, ObjectStructInfo
 
@@ -27,15 +28,13 @@ def rank_of(ctx: Context, x: Expr) -> int | None:
     """The rank of a tensor of strings, None where it is not known."""
     if isinstance(x, Call) and "shape" in x.attrs:
         return len(x.attrs["shape"])
-    return ctx.ranks.get(x)
+    found = ctx.kinds.get(x)
+    return None if found is None or found.ndim == -1 else found.ndim
 
 
 def made(ctx: Context, x: Expr, rank: int | None) -> Expr:
     """A tensor of strings, bound, with its rank."""
-    var = ctx.emit(x)
-    if rank is not None:
-        ctx.ranks[var] = rank
-    return var
+    return held(ctx, x, Kind(dtype=TEXT, ndim=-1 if rank is None else rank))
 
 
 def known_rank(ctx: Context, x: Expr, rank: int | None) -> Expr:

@@ -161,7 +161,7 @@ def test_loop_that_grows_is_written_out() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_loop_whose_rows_depend_on_its_condition_is_refused() -> None:
+def test_loop_whose_rows_depend_on_its_condition() -> None:
     body = body_of(
         [
             node("Add", ["v", "v"], ["n"]),
@@ -176,8 +176,32 @@ def test_loop_whose_rows_depend_on_its_condition_is_refused() -> None:
         ["y", "rows"],
         weights={"start": np.array(True)},
     )
-    with pytest.raises(OpNotImplemented, match=r"Loop x1: a loop whose results grow.*the_loop"):
-        from_onnx(model)
+    x = np.ones(3, np.float32)
+    for limit in (-1, 20):
+        agree(model, [x, np.array(limit, np.float32)])
+
+
+def test_loop_whose_values_and_rows_grow_by_a_computed_number_of_iterations() -> None:
+    """Values that change their size, beside rows that are sums, of which there may be none."""
+    body = body_of(
+        [
+            node("Concat", ["v", "x"], ["n"], axis=0),
+            node("ReduceSum", ["n"], ["s"], keepdims=1),
+            node("Identity", ["go"], ["on"]),
+        ],
+        [ON, tensor("n", ("k",)), tensor("s", (1,))],
+    )
+    body.input[2].CopyFrom(tensor("v", ("m",)))
+    model = model_of(
+        [
+            node("Loop", ["count", "", "x"], ["last", "rows"], body=body),
+            node("Mul", ["last", "last"], ["y"]),
+        ],
+        [value("x", f(3)), value("count", np.array(0, np.int64))],
+        ["y", "rows"],
+    )
+    for count in (0, 1, 4):
+        agree(model, [f(3), np.array(count, np.int64)])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -268,13 +292,27 @@ def test_if_in_a_loop_and_alone(inside: bool) -> None:
         agree(model, [f(3), f(3)])
 
 
-def test_if_with_branches_of_different_shapes_must_know_its_condition() -> None:
+def test_if_with_branches_of_different_shapes() -> None:
     choose = node(
         "If",
         ["c"],
         ["y"],
         then_branch=branch("a", [node("Concat", ["x", "x"], ["p"], axis=0)], "p"),
         else_branch=branch("b", [node("Neg", ["x"], ["q"])], "q"),
+    )
+    model = model_of([choose], [value("x", f(3)), value("c", np.array(True), ())])
+    for c in (True, False):
+        agree(model, [f(3), np.array(c)])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_if_with_branches_of_different_dtypes_must_know_its_condition() -> None:
+    choose = node(
+        "If",
+        ["c"],
+        ["y"],
+        then_branch=branch("a", [node("Neg", ["x"], ["p"])], "p"),
+        else_branch=branch("b", [node("Shape", ["x"], ["q"])], "q"),
     )
     model = model_of([choose], [value("x", f(3)), value("c", np.array(True), ())])
     with pytest.raises(OpNotImplemented, match="the branches differ"):
