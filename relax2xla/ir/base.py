@@ -1,7 +1,8 @@
-"""The small value types that the IR is made of: Span, Attrs, VDevice."""
+"""The small value types that the IR is made of (Span, Attrs, VDevice), and the way to its text."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -127,3 +128,13 @@ class VDevice:
     target: str = "cpu"
     vdevice_id: int = 0
     memory_scope: str = "global"
+
+
+def script_of(node: Any, options: dict[str, Any]) -> str:
+    """TVMScript text of a function or module."""
+    return importlib.import_module("relax2xla.script.printer").script(node, **options)
+
+
+def show_of(node: Any, options: dict[str, Any]) -> None:
+    """Print a function or module as TVMScript."""
+    importlib.import_module("relax2xla.script.display").show(node, **options)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError, TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Span
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Span, script_of, show_of
 from relax2xla.ir.struct_info import (
     Dims,
     FuncStructInfo,
@@ -562,20 +562,6 @@ class Function(Expr):
     ) -> None:
         """Print the function as TVMScript, highlighted on a terminal."""
         show_of(self, {"style": style, "black_format": black_format, **options})
-
-
-def script_of(node: Any, options: dict[str, Any]) -> str:
-    """TVMScript text of a function or module."""
-    import importlib
-
-    return importlib.import_module("relax2xla.script.printer").script(node, **options)
-
-
-def show_of(node: Any, options: dict[str, Any]) -> None:
-    """Print a function or module as TVMScript."""
-    import importlib
-
-    importlib.import_module("relax2xla.script.display").show(node, **options)
 
 
 def convert_to_expr(value: Any) -> Expr:

@@ -6,8 +6,8 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
 from relax2xla.errors import TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node
-from relax2xla.ir.expr import Expr, Function, GlobalVar, script_of, show_of
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, script_of, show_of
+from relax2xla.ir.expr import Expr, Function, GlobalVar
 from relax2xla.tir import PrimFunc
 
 BaseFunc = Any  # Function | PrimFunc | ExternFunc

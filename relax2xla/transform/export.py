@@ -31,6 +31,7 @@ from relax2xla.op._lower import convert, relax, reshape, scalar
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
 from relax2xla.transform.legalize import is_row, legalize_module
+from relax2xla.transform.lower_distributed import LowerDistIR
 from relax2xla.transform.sizes import Sources
 
 
@@ -58,6 +59,7 @@ def to_stablehlo(
 
 def lowered(mod: IRModule) -> IRModule:
     """``mod`` made of rows over tensors alone; see :func:`to_stablehlo`."""
+    mod = LowerDistIR()(mod)
     sources: dict[GlobalVar, Sources] = {}
     made: dict[GlobalVar, Any] = {}
     for gvar, func in mod.items():

@@ -133,6 +133,11 @@ def test_one_device_is_its_tensor() -> None:
     out, total = machine["main"](x, w)
     np.testing.assert_array_equal(out, (x @ w + 1) ** 2)
     np.testing.assert_array_equal(total, [28.0])
+    func = from_source(
+        '@R.function\ndef main(x: R.DTensor((2, 2), "float32", R.device_mesh((1,), [0]), "R")):\n'
+        "    return R.matmul(x, x)\n"
+    )
+    assert "stablehlo.dot_general" in relax.to_stablehlo(relax.IRModule.from_expr(func))
 
 
 def test_more_devices_are_refused() -> None:
