@@ -86,8 +86,8 @@ def export_dims(network: Network, route: str) -> tuple[dict[int, Any], ...]:
 
     def dim(text: str) -> Any:
         factor, name = re.fullmatch(r"(?:(\d+)\*)?(\w+)", text).groups()
-        smallest = min(network.sizes[name])
-        one = made.setdefault(name, torch.export.Dim(name, min=smallest, max=256))
+        sizes = network.sizes[name]
+        one = made.setdefault(name, torch.export.Dim(name, min=min(sizes), max=2 * max(sizes)))
         return one if factor is None else int(factor) * one
 
     return tuple(

@@ -389,7 +389,7 @@ class CLIP(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.patch, self.first = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.randn(16))
-        self.words, self.places = nn.Embedding(WORDS, 16), nn.Parameter(torch.randn(16, 16))
+        self.words, self.places = nn.Embedding(WORDS, 16), nn.Parameter(torch.randn(32, 16))
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
         self.see = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.read = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
