@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, NodeProto, TensorProto
@@ -35,7 +34,7 @@ def resolved(node: NodeProto, scope: Attributes) -> dict[str, AttributeProto]:
     return found
 
 
-def value(proto: AttributeProto, directory: Path | None) -> Any:
+def value(proto: AttributeProto, directory: reader.Folder | None) -> Any:
     """The value: int, float, str, numpy array, GraphProto, or a list of them."""
     kind = AttributeProto
     match proto.type:

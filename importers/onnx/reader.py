@@ -7,7 +7,9 @@ reached without links, memory-mapped, with offset and length checked against the
 from __future__ import annotations
 
 import math
+import mmap
 import os
+import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -22,6 +24,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto, numpy_helper
 from relax2xla.dtypes import BY_ONNX, DType
 from relax2xla.errors import FileFormatError
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx import wire
 
 Array = npt.NDArray[Any]
 MIN_IR_VERSION = 3
@@ -33,10 +36,42 @@ SPARSE_LIMIT = 1 << 30
 SIZE_LIMIT = 1 << 48
 
 
-class Source:
-    """A model and the directory that its external data lies in (None: it has none)."""
+class Folder:
+    """Where bytes of tensors lie besides the message: in ``path`` (None: nowhere), and in the
+    model's own ``contents``, from which large initializers were cut out.
+    """
 
-    def __init__(self, proto: ModelProto, directory: Path | None, name: str) -> None:
+    def __init__(self, path: Path | None, contents: memoryview | None = None) -> None:
+        self.path = path
+        self.contents = contents
+        # What no file can name: the location of what was cut out.
+        self.inside = secrets.token_hex(16)
+
+    def own(self, proto: TensorProto) -> memoryview | Array | None:
+        """The bytes of a tensor that was cut out of the model.
+
+        Those of a file are copied: models are written again under the same name, which must not
+        change what was read.
+        """
+        found = {e.key: e.value for e in proto.external_data}
+        if self.contents is None or found.get("location") != self.inside:
+            return None
+        start, size = int(found["offset"]), int(found["length"])
+        raw = self.contents[start : start + size]
+        if not isinstance(self.contents.obj, mmap.mmap):
+            return raw
+        made = np.frombuffer(raw, np.uint8).copy()
+        if hasattr(mmap, "MADV_DONTNEED"):
+            # The pages of the file need not stay in memory beside the copy.
+            page = start // mmap.PAGESIZE * mmap.PAGESIZE
+            self.contents.obj.madvise(mmap.MADV_DONTNEED, page, start + size - page)
+        return made
+
+
+class Source:
+    """A model, and where bytes of its tensors lie besides the message."""
+
+    def __init__(self, proto: ModelProto, directory: Folder | None, name: str) -> None:
         self.proto = proto
         self.directory = directory
         self.name = name
@@ -57,7 +92,7 @@ def read(model: Model) -> Source:
     if isinstance(model, ModelProto):
         return Source(_checked(model, "the model"), None, "the model")
     if isinstance(model, bytes | bytearray | memoryview):
-        return Source(_parsed(bytes(model), "the model"), None, "the model")
+        return _source(memoryview(bytes(model)), None, "the model")
     if not isinstance(model, str | os.PathLike):
         raise TypeError(
             f"from_onnx takes a ModelProto, a path or bytes; got {type(model).__name__}"
@@ -70,8 +105,24 @@ def read(model: Model) -> Source:
             f"{path} is larger than 2 GiB, which no ONNX file can be; store its weights as "
             "external data: onnx.save(model, path, save_as_external_data=True)"
         )
-    contents = path.read_bytes()
-    return Source(_parsed(contents, str(path)), path.parent, str(path))
+    return _source(_mapped(path), path.parent, str(path))
+
+
+def _mapped(path: Path) -> memoryview:
+    """A file's bytes, read when they are needed; those of a small one at once."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < wire.LARGE:
+            return memoryview(file.read())
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _source(contents: memoryview, path: Path | None, name: str) -> Source:
+    folder = Folder(path, contents)
+    small = wire.cut(contents, folder.inside)
+    if small is None:
+        return Source(_parsed(bytes(contents), name), path and Folder(path), name)
+    return Source(_parsed(small, name), folder, name)
 
 
 def _parsed(contents: bytes, name: str) -> ModelProto:
@@ -109,7 +160,7 @@ def dtype_of_code(code: int, what: str) -> DType:
     raise FileFormatError(f"{what} has the unknown data type {code}")
 
 
-def tensor(proto: TensorProto, directory: Path | None = None) -> Array:
+def tensor(proto: TensorProto, directory: Folder | None = None) -> Array:
     """A tensor's values, as views of its bytes where the encoding allows.
 
     Raises ``FileFormatError`` where the bytes do not fit dtype and shape.
@@ -119,18 +170,19 @@ def tensor(proto: TensorProto, directory: Path | None = None) -> Array:
     shape, count = _shape(proto.dims, what)
     if proto.HasField("segment"):
         raise FileFormatError(f"{what} is stored in segments, which ONNX never defined")
-    if proto.data_location == TensorProto.EXTERNAL:
-        return _external(proto, info, shape, count, directory, what)
-    if not proto.HasField("raw_data"):
+    want = (count * info.bits + 7) // 8 if _packed(info) else count * info.nbytes
+    raw: Any = None if directory is None else directory.own(proto)
+    if raw is None and proto.data_location == TensorProto.EXTERNAL:
+        folder = None if directory is None else directory.path
+        return _view(_external(proto, want, folder, what), info, shape)
+    if raw is None and not proto.HasField("raw_data"):
         return _typed(proto, info, shape, count, what)
-    raw = proto.raw_data
-    packed = _packed(info)
-    want = (count * info.bits + 7) // 8 if packed else count * info.nbytes
+    raw = proto.raw_data if raw is None else raw
     if len(raw) != want:
         raise FileFormatError(
             f"{what} of shape {shape} and {info.name} needs {want} bytes; it has {len(raw)}"
         )
-    return _view(raw, info, shape, proto)
+    return _view(raw, info, shape)
 
 
 def _packed(info: DType) -> bool:
@@ -146,13 +198,23 @@ def _shape(dims: Sequence[int], what: str) -> tuple[tuple[int, ...], int]:
     return shape, count
 
 
-def _view(raw: Any, info: DType, shape: tuple[int, ...], proto: TensorProto) -> Array:
+def _view(raw: Any, info: DType, shape: tuple[int, ...]) -> Array:
+    """Bytes as an array: a view, or a copy where values share bytes or the bytes are unaligned."""
+    data = np.frombuffer(raw, np.uint8)
     if info.kind == "bool":
-        return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)
+        return (data != 0).reshape(shape)
     if _packed(info):
-        return np.asarray(numpy_helper.to_array(proto)).astype(info.numpy).reshape(shape)
-    stored = np.frombuffer(raw, np.dtype(f"V{info.nbytes}"))
-    return stored.view(info.numpy).reshape(shape)
+        return _unpacked(data, info, math.prod(shape)).reshape(shape)
+    if data.ctypes.data % info.nbytes:
+        data = data.copy()
+    return data.view(info.numpy).reshape(shape)
+
+
+def _unpacked(data: Array, info: DType, count: int) -> Array:
+    """Values of less than a byte each, the first one in the lowest bits."""
+    shifts = np.arange(0, 8, info.bits, dtype=np.uint8)
+    values = (data[:, None] >> shifts) & np.uint8((1 << info.bits) - 1)
+    return values.reshape(-1)[:count].view(info.numpy)
 
 
 def strings(proto: TensorProto) -> Array:
@@ -183,41 +245,33 @@ def _typed(proto: TensorProto, info: DType, shape: tuple[int, ...], count: int, 
         if info.name in kinds:
             field, each = name, kinds[info.name]
     entries = len(getattr(proto, field))
-    # Exporters store values of less than a byte packed; some store one value an entry.
-    wanted = {-(-count * info.bits // 8), -(-count * info.bits // 32)} if _packed(info) else set()
-    if entries not in (wanted or {count * each}):
+    # An entry holds a byte of values that share one.
+    wanted = -(-count * info.bits // 8) if _packed(info) else count * each
+    if entries != wanted:
         raise FileFormatError(
-            f"{what} of shape {shape} and {info.name} needs {count * each} values in {field}; it "
-            f"has {entries}"
+            f"{what} of shape {shape} and {info.name} needs {wanted} values in {field}; it has "
+            f"{entries}"
         )
+    if _packed(info):
+        return _view(np.array(proto.int32_data, np.int32).astype(np.uint8), info, shape)
     return np.asarray(numpy_helper.to_array(proto)).astype(info.numpy, copy=False).reshape(shape)
 
 
 # -- external data -------------------------------------------------------------------------------
-def _external(
-    proto: TensorProto,
-    info: DType,
-    shape: tuple[int, ...],
-    count: int,
-    directory: Path | None,
-    what: str,
-) -> Array:
+def _external(proto: TensorProto, nbytes: int, directory: Path | None, what: str) -> Array:
+    """The ``nbytes`` of a tensor in another file, mapped."""
     entries = {e.key: e.value for e in proto.external_data}
     if directory is None:
         raise FileFormatError(
             f"{what} is stored in another file; pass the model's path, or load the data first with "
             "onnx.load_external_data_for_model"
         )
-    if _packed(info):
-        raise Unsupported(f"external data of {info.name}")
     path = _inside(directory, entries.get("location", ""), what)
-    nbytes = count * info.nbytes
     offset = _number(entries.get("offset", "0"), "offset", what)
     length = _number(entries.get("length", str(nbytes)), "length", what)
     if length != nbytes:
         raise FileFormatError(
-            f"{what} of shape {shape} and {info.name} needs {nbytes} bytes; its external data has "
-            f"the length {length}"
+            f"{what} needs {nbytes} bytes; its external data has the length {length}"
         )
     descriptor = _opened(path, what)
     with os.fdopen(descriptor, "rb") as file:
@@ -229,12 +283,9 @@ def _external(
                 f"{what} lies at bytes {offset} to {offset + length} of {path.name}, which has "
                 f"only {status.st_size}"
             )
-        if count == 0:
-            return np.empty(shape, info.numpy)
-        mapped = np.memmap(file, np.uint8, "r", offset, (nbytes,))
-    if info.kind == "bool":
-        return (mapped != 0).reshape(shape)
-    return np.asarray(mapped).view(info.numpy).reshape(shape)
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        return np.asarray(np.memmap(file, np.uint8, "r", offset, (nbytes,)))
 
 
 def _number(text: str, key: str, what: str) -> int:
@@ -282,7 +333,7 @@ def _opened(path: Path, what: str) -> int:
         ) from e
 
 
-def sparse(proto: SparseTensorProto, directory: Path | None = None) -> Array:
+def sparse(proto: SparseTensorProto, directory: Folder | None = None) -> Array:
     """A sparse tensor as a dense array."""
     what = f"the sparse tensor {proto.values.name!r}"
     shape, count = _shape(proto.dims, what)
