@@ -31,10 +31,19 @@ if TYPE_CHECKING:
 
 
 class Subgraph(Protocol):
-    """Converts a graph for inputs where the builder stands; ``host``: the machine runs it."""
+    """Converts a graph for inputs where the builder stands.
+
+    ``host``: the machine runs it, ``key``: what random numbers in it are made from.
+    """
 
     def __call__(
-        self, graph: GraphProto, inputs: Sequence[Expr], /, *, host: bool = False
+        self,
+        graph: GraphProto,
+        inputs: Sequence[Expr],
+        /,
+        *,
+        host: bool = False,
+        key: Expr | None = None,
     ) -> list[Expr]: ...
 
 
@@ -65,7 +74,8 @@ class Context:
     the body of a branch where the builder stands, ``loops``: what was learnt of the model's loops,
     ``mark``: gives what forgets the gaps found since, ``label``: the node's name,
     ``binds``: whether values that are read on the host here may say shapes, ``host``: whether
-    anything can run on the host here, ``kinds``: what objects of the machine hold.
+    anything can run on the host here, ``kinds``: what objects of the machine hold, ``key``: in a
+    loop of XLA, what random numbers are made from in each iteration.
     """
 
     def __init__(
@@ -81,6 +91,7 @@ class Context:
         binds: bool = True,
         host: bool = True,
         kinds: dict[Expr, Kind] | None = None,
+        key: Expr | None = None,
     ) -> None:
         self.builder = builder
         self.op = op
@@ -93,6 +104,7 @@ class Context:
         self.binds = binds
         self.host = host
         self.kinds: dict[Expr, Kind] = {} if kinds is None else kinds
+        self.key = key
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""

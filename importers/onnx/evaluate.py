@@ -28,8 +28,8 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import post_order_deep
 
-# A loop may never end, which must not happen at import.
-_ENDLESS = frozenset({Op.get("relax.stablehlo.while_")})
+# A loop may never end, which must not happen at import; random numbers are drawn at each run.
+_NEVER = frozenset({Op.get("relax.stablehlo.while_"), Op.get("relax.random_key")})
 _DIVISIONS = frozenset(
     Op.get(f"relax.{name}") for name in ("divide", "floor_divide", "mod", "floor_mod")
 )
@@ -85,7 +85,7 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
         inside: set[Var] = set()
         free: list[Var] = []
         for node in post_order_deep(value):
-            if isinstance(node, Call) and (node.op in _ENDLESS or _may_divide_by_zero(node)):
+            if isinstance(node, Call) and (node.op in _NEVER or _may_divide_by_zero(node)):
                 return None
             if isinstance(node, Function):
                 inside.update(node.params)

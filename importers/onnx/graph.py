@@ -61,6 +61,8 @@ class Frame:
         # Whether values at run time can be bound here, and those that have been.
         self.binds = outer is None or outer.binds
         self.bound: dict[tuple[Expr, bool], list[Dim]] = {}
+        # What random numbers are made from in a loop of XLA.
+        self.key: Expr | None = None
 
     def integers(self, x: Expr, sizes: bool, bind: Callable[[], list[Dim]]) -> list[Dim]:
         """The symbolic integers of ``x``, bound where the builder stands unless they are known."""
@@ -285,13 +287,14 @@ class Interpreter:
             node.op_type,
             opset,
             wanted,
-            lambda g, xs, host=False: self.subgraph(g, frame, xs, host),
+            lambda g, xs, host=False, key=None: self.subgraph(g, frame, xs, host, key),
             self.loops,
             self.mark,
             label,
             self.binding and frame.binds,
             frame.binds,
             self.kinds,
+            frame.key,
         )
         try:
             return converter.function(ctx, *args, **values)
@@ -371,7 +374,7 @@ class Interpreter:
         defaults = {a.name: a for a in function.attribute_proto}
         opsets = {**frame.opsets, **opsets_of(function.opset_import)}
         inner = Frame(opsets, scope={**defaults, **given}, prefix=f"{label}/")
-        inner.binds, inner.bound = frame.binds, frame.bound
+        inner.binds, inner.bound, inner.key = frame.binds, frame.bound, frame.key
         if len(inputs) > len(function.input):
             raise FileFormatError(
                 f"{label!r} calls {function.name} with {len(inputs)} inputs; it has "
@@ -393,7 +396,12 @@ class Interpreter:
         ]
 
     def subgraph(
-        self, graph: GraphProto, frame: Frame, inputs: Sequence[Expr], host: bool = False
+        self,
+        graph: GraphProto,
+        frame: Frame,
+        inputs: Sequence[Expr],
+        host: bool = False,
+        key: Expr | None = None,
     ) -> list[Expr]:
         """Convert the body of a branch: it sees the values around it (``get_output_expr``).
 
@@ -401,6 +409,7 @@ class Interpreter:
         """
         inner = Frame(frame.opsets, frame, frame.scope, frame.prefix)
         inner.binds = frame.binds and (host or not inputs)
+        inner.key = key or frame.key
         for name, weight in self.initializers(graph).items():
             inner.write(name, weight)
         names = [i.name for i in graph.input if i.name not in inner.values]

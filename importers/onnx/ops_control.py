@@ -19,6 +19,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers._loops import NotInvariant, Stack
 from relax2xla.importers.onnx.context import Context, Missing, fold_dim, known, known_number
 from relax2xla.importers.onnx.hosted import Kind, as_value, host_loop, kind_of, stacked
+from relax2xla.importers.onnx.ops_random import loop_key
 from relax2xla.importers.onnx.registry import as_int, onnx_op
 from relax2xla.importers.onnx.values import NeedsValue, axis_of, dims_of, dtype_of, scalar
 from relax2xla.ir import (
@@ -164,8 +165,10 @@ def loop(
 def _counted(
     ctx: Context, count: int, starts: list[Expr], body: GraphProto, rows: int
 ) -> list[Expr]:
+    keys = loop_key(ctx, body)
+
     def step(at: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
-        going, *made = ctx.subgraph(body, [at, scalar(True, "bool"), *values])
+        going, *made = ctx.subgraph(body, [at, scalar(True, "bool"), *values], key=keys(at))
         if not known_number(going) and count > 1:
             raise _Conditional("it may end early")
         return made[: len(starts)], made[len(starts) :]
@@ -203,6 +206,7 @@ def _open_ended(
     """Without rows: the trip count and the condition may be computed."""
     limit = None if M is None else ctx.emit(R.reshape(M, ()))
     flag = scalar(True, "bool") if cond is None else R.reshape(cond, ())
+    keys = loop_key(ctx, body)
 
     def go_on(values: Sequence[Expr]) -> Expr:
         at, going, *_ = values
@@ -210,7 +214,7 @@ def _open_ended(
 
     def step(values: Sequence[Expr]) -> list[Expr]:
         at, going, *rest = values
-        new, *made = ctx.subgraph(body, [at, going, *rest])
+        new, *made = ctx.subgraph(body, [at, going, *rest], key=keys(at))
         return [R.add(at, scalar(1, "int64")), R.reshape(new, ()), *made]
 
     inits = [scalar(0, "int64"), flag, *starts]
@@ -264,6 +268,7 @@ def scan(
     at = [axis_of(a, len(dims_of(x))) for a, x in zip(axes, inputs, strict=True)]
     length = _length(inputs, at)
     stacks = [Stack(a, bool(t)) for a, t in zip(out_axes, out_turns, strict=True)]
+    keys = loop_key(ctx, body)
 
     def step(i: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         last = R.subtract(_loops.number(length), scalar(1, "int64"))
@@ -272,7 +277,7 @@ def scan(
             _loops.element(x, back if t else i, a)
             for x, a, t in zip(inputs, at, turns, strict=True)
         ]
-        made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)])
+        made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)], key=keys(i))
         return made[: len(states)], made[len(states) :]
 
     return _scanned(ctx, length, step, states, stacks)
@@ -293,6 +298,7 @@ def scan_batch(
     rows = len(body.output) - len(states)
     length = _length(inputs, [1] * len(inputs))
     batch = dims_of(inputs[0])[0]
+    keys = loop_key(ctx, body)
 
     def entry(b: Expr, _: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         own = [ctx.emit(_loops.element(x, b, 0)) for x in inputs]
@@ -308,7 +314,8 @@ def scan_batch(
             )
             back = ctx.emit(back)
             seen = [_loops.element(x, back if t else i, 0) for x, t in zip(own, turns, strict=True)]
-            made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)])
+            place = R.add(R.multiply(b, _loops.number(length)), i)
+            made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)], key=keys(place))
             new, out = made[: len(states)], made[len(states) :]
             if within is None:
                 return new, out

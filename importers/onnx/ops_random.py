@@ -1,18 +1,20 @@
 # ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
 """ai.onnx: random numbers.
 
-A program of XLA has no hidden state: a node gives the same numbers at each run. Its seed is the
-attribute, else one made from the node's name, so that nodes differ. Small tensors of static shape
-are drawn at import by numpy's ``RandomState(seed)``, as in the reference of ONNX; others by XLA.
+Without a seed they are others at each run and in each iteration of a loop: XLA makes them from a
+key that the host draws (``R.random_key``) and the number of the iteration. With one they are the
+same each time; small tensors of static shape are then what numpy's ``RandomState(seed)`` draws, as
+in the reference of ONNX.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from onnx import GraphProto
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
@@ -21,17 +23,68 @@ from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import dims_of, dtype_of, scalar
-from relax2xla.ir import Constant, Expr, Op, TensorStructInfo
+from relax2xla.ir import Constant, Expr, Op, TensorStructInfo, TupleGetItem
 from relax2xla.tir import Dim
 
 # Values that are drawn at import.
 DRAWN_LIMIT = 1 << 16
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 
 
-def _seed(ctx: Context, seed: float | None) -> int:
-    if seed is not None and math.isfinite(seed):
-        return int(seed) & 0xFFFFFFFF
-    return zlib.crc32(ctx.label.encode())
+def _number(seed: float | None) -> int | None:
+    """The seed that a node has, None where it has none."""
+    return None if seed is None or not math.isfinite(seed) else int(seed) & 0xFFFFFFFF
+
+
+def new_key(ctx: Context) -> Expr:
+    """A key (1,), uint64, for this node and run; in a loop of XLA for the iteration, too."""
+    name = ctx.builder.get_unique_name("draw")
+    if ctx.key is not None:
+        return folded(ctx, ctx.key, Constant(np.array(zlib.crc32(name.encode()), np.uint64)))
+    if not ctx.host:
+        raise Unsupported("random numbers without a seed in a loop of XLA")
+    return ctx.emit(R.random_key(name))
+
+
+def folded(ctx: Context, key: Expr, number: Expr) -> Expr:
+    """The key for ``number``, a scalar: what the generator of ``key`` draws at this place."""
+    at = R.reshape(ctx.cast(number, "uint64"), (1,))
+    return ctx.emit(_drawn(R.concat([key, at]), (1,), "uint64"))
+
+
+def loop_key(ctx: Context, *bodies: GraphProto) -> Callable[[Expr], Expr | None]:
+    """Keys by the number of the iteration, for the bodies of a loop of XLA.
+
+    The key of the loop is drawn where the builder stands, if there are random numbers in it.
+    """
+    if not (ctx.host or ctx.key) or not any(_draws(g) for g in bodies):
+        return lambda at: None
+    key = new_key(ctx)
+    return lambda at: folded(ctx, key, at)
+
+
+def _draws(graph: GraphProto) -> bool:
+    """Whether there may be random numbers; the model's own functions count as having some."""
+    stack = [graph]
+    while stack:
+        for node in stack.pop().node:
+            own = node.domain not in DOMAINS
+            if own or (node.op_type in RANDOM and node.domain in DOMAINS[:2]):
+                return True
+            for a in node.attribute:
+                stack += [a.g] if a.HasField("g") else list(a.graphs)
+    return False
 
 
 def _static(dims: Sequence[Dim]) -> tuple[int, ...] | None:
@@ -41,31 +94,33 @@ def _static(dims: Sequence[Dim]) -> tuple[int, ...] | None:
 
 def uniform(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:
     """Numbers in [0, 1)."""
-    number, known = _seed(ctx, seed), _static(dims)
-    if known is not None:
+    number, known = _number(seed), _static(dims)
+    if number is not None and known is not None:
         return Constant(np.asarray(np.random.RandomState(number).random_sample(known), dtype))
-    return _bits_as_fraction(ctx, dims, number, dtype)
+    return _fractions(ctx, dims, number, dtype)
 
 
-def _bits_as_fraction(ctx: Context, dims: Sequence[Dim], seed: int, dtype: str) -> Expr:
-    state = Constant(np.array([seed, 0x9E3779B97F4A7C15], np.uint64))
-    drawn = Op.get("relax.stablehlo.rng_bit_generator")(
-        state,
-        rng_algorithm="THREE_FRY",
-        sinfo_args=(TensorStructInfo((2,), "uint64"), TensorStructInfo(tuple(dims), "uint32")),
-    )
-    bits = ctx.emit(drawn)[1]
+def _drawn(state: Expr, dims: Sequence[Dim], dtype: str) -> Expr:
+    infos = (TensorStructInfo((2,), "uint64"), TensorStructInfo(tuple(dims), dtype))
+    bits = Op.get("relax.stablehlo.rng_bit_generator")
+    return TupleGetItem(bits(state, rng_algorithm="THREE_FRY", sinfo_args=infos), 1)
+
+
+def _fractions(ctx: Context, dims: Sequence[Dim], seed: int | None, dtype: str) -> Expr:
+    key = new_key(ctx) if seed is None else Constant(np.array([seed], np.uint64))
+    state = ctx.emit(R.concat([key, Constant(np.zeros(1, np.uint64))]))
+    bits = _drawn(state, dims, "uint32")
     # 24 bits, which float32 holds exactly.
     part = R.astype(R.right_shift(bits, scalar(8, "uint32")), "float32")
     return ctx.cast(R.multiply(part, scalar(2.0**-24, "float32")), dtype)
 
 
 def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:
-    number, known = _seed(ctx, seed), _static(dims)
-    if known is not None:
+    number, known = _number(seed), _static(dims)
+    if number is not None and known is not None:
         return Constant(np.asarray(np.random.RandomState(number).standard_normal(known), dtype))
     # Halfway between the fractions, so that 0 is none of them.
-    u = R.add(_bits_as_fraction(ctx, dims, number, "float32"), scalar(2.0**-25, "float32"))
+    u = R.add(_fractions(ctx, dims, number, "float32"), scalar(2.0**-25, "float32"))
     signed = R.subtract(R.multiply(u, scalar(2, "float32")), scalar(1, "float32"))
     made = Op.get("relax.chlo.erf_inv")(signed)
     return ctx.cast(R.multiply(made, scalar(math.sqrt(2), "float32")), dtype)

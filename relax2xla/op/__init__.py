@@ -115,6 +115,7 @@ from relax2xla.op.manipulate import tile as tile
 from relax2xla.op.quantize import dequantize as dequantize
 from relax2xla.op.quantize import quantize as quantize
 from relax2xla.op.random import multinomial_from_uniform as multinomial_from_uniform
+from relax2xla.op.random import random_key as random_key
 from relax2xla.op.scatter import index_put as index_put
 from relax2xla.op.scatter import scatter_elements as scatter_elements
 from relax2xla.op.scatter import scatter_nd as scatter_nd

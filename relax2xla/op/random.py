@@ -5,7 +5,7 @@ from __future__ import annotations
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
-from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (
     broadcast_in_dim,
     compare,
@@ -53,3 +53,16 @@ def _(prob: Expr, uniform_sample: Expr, sample_indices: Expr, dtype: DTypeLike =
     passed = reduce(convert(reached, "int32"), "add", [1], keepdims=True)
     last = hlo("minimum", passed, full_like(passed, categories - 1))
     return convert(last, dtype or "int64")
+
+
+@op("relax.random_key")
+def random_key(name: str = "") -> StructInfo:
+    """A number that is another one at each run, for random bits to be made from on the device.
+
+    The host draws it from numpy's global generator, so that ``numpy.random.seed`` makes the runs
+    of a program repeatable.
+
+    name: tells the keys of a program apart: calls with the same name may become one
+    result: (1,), uint64
+    """
+    return TensorStructInfo((1,), "uint64")

@@ -176,6 +176,12 @@ def tensor_to_shape(expr: Array) -> tuple[int, ...]:
     return dims
 
 
+@host("relax.random_key")
+def random_key(name: str = "") -> Array:
+    """Of numpy's global generator, whose state says whether runs repeat each other."""
+    return np.random.randint(0, 1 << 63, 1, np.uint64)
+
+
 # ---- properties of arrays: no values are read
 @host("relax.shape_of", light=True, arrays=False)
 def shape_of(expr: Any) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ pytest.importorskip("onnxruntime")
 
 from relax2xla.errors import FileFormatError, OpError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from tests.importers.onnx.support import agree, model_of, one, ours, theirs
+from relax2xla.vm.build import build
+from relax2xla.vm.machine import VirtualMachine
+from tests.importers.onnx.support import agree, model_of, one, ours, theirs, value
 
 RNG = np.random.default_rng(0)
 
@@ -116,13 +119,16 @@ def test_circular_writes_into_a_cache() -> None:
 
 
 # -- random numbers ------------------------------------------------------------------------------
-def drawn(op: str, inputs: list[Any], **form: Any) -> Any:
+def drawn_by(op: str, inputs: list[Any], **form: Any) -> Any:
     model, rest = one(op, inputs, **form)
     return ours(model, rest)[0]
 
 
-@pytest.mark.parametrize("shape", [[100, 100], [300, 400]])  # drawn at import, drawn by XLA
-def test_random_numbers_have_their_distribution(shape: list[int]) -> None:
+# Drawn by XLA from a key of the host, by numpy at import, and by XLA from a seed.
+@pytest.mark.parametrize("seed", [{}, {"seed": 5.0}, {"seed": 6.0}], ids=["none", "small", "large"])
+def test_random_numbers_have_their_distribution(seed: dict[str, float]) -> None:
+    shape = [300, 400] if seed.get("seed") == 6 else [100, 100]
+    drawn = functools.partial(drawn_by, **seed)
     normal = drawn("RandomNormal", [], shape=shape, mean=2.0, scale=3.0)
     assert normal.shape == tuple(shape)
     np.testing.assert_allclose([normal.mean(), normal.std()], [2, 3], rtol=0.03)
@@ -136,7 +142,64 @@ def test_random_numbers_have_their_distribution(shape: list[int]) -> None:
     np.testing.assert_allclose(hits.mean(), 0.3, atol=0.02)
 
 
+def program(model: Any) -> Any:
+    return VirtualMachine(build(from_onnx(model), "cpu"), "cpu")["main"]
+
+
+def test_numbers_without_a_seed_differ_at_each_run_and_in_each_iteration() -> None:
+    nodes = [
+        helper.make_node("RandomUniform", [], ["r"], shape=[4000]),
+        helper.make_node("Identity", ["on"], ["on2"]),
+        helper.make_node("Identity", ["v"], ["v2"]),
+    ]
+    bool_, float_ = onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ()),
+            helper.make_tensor_value_info("on", bool_, ()),
+            helper.make_tensor_value_info("v", float_, ()),
+        ],
+        [
+            helper.make_tensor_value_info("on2", bool_, ()),
+            helper.make_tensor_value_info("v2", float_, ()),
+            helper.make_tensor_value_info("r", float_, [4000]),
+        ],
+    )
+    loop = helper.make_node("Loop", ["count", "", "x"], ["last", "rows"], body=body)
+    plain = helper.make_node("RandomUniform", [], ["y"], shape=[4000])
+    inputs = [value("x", np.array(0, np.float32))]
+    known = {"count": np.array(2, np.int64)}
+    static = program(model_of([loop, plain], inputs, ["rows", "y"], weights=known))
+    inputs.append(value("count", np.array(2, np.int64)))
+    dynamic = program(model_of([loop, plain], inputs, ["rows", "y"]))
+    x, two = np.array(0, np.float32), np.array(2, np.int64)
+    seen: list[Any] = []
+    for _ in range(2):
+        for rows, y in (static(x), dynamic(x, two)):
+            seen += [*np.asarray(rows), np.asarray(y)]
+    assert len({v.tobytes() for v in seen}) == len(seen) == 12
+    related = np.corrcoef(np.stack(seen)) - np.eye(12)
+    assert np.abs(related).max() < 0.1
+    np.testing.assert_allclose([v.mean() for v in seen], 0.5, atol=0.03)
+
+
+def test_the_state_of_numpy_makes_runs_repeatable() -> None:
+    run = program(one("RandomNormal", [], shape=[8])[0])
+    state = np.random.get_state()
+    try:
+        made: list[Any] = []
+        for seed in (1, 1, 2):
+            np.random.seed(seed)
+            made.append(np.asarray(run()).tolist())
+    finally:
+        np.random.set_state(state)
+    assert made[0] == made[1] != made[2]
+
+
 def test_seeds() -> None:
+    drawn = drawn_by
     first, again = (drawn("RandomNormal", [], shape=[8], seed=3.0) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != drawn("RandomNormal", [], shape=[8], seed=4.0)).any()
@@ -147,7 +210,7 @@ def test_seeds() -> None:
 
 def test_multinomial_draws_classes_by_their_chance() -> None:
     logits = np.log(np.array([[0.1, 0.6, 0.3]], np.float32))
-    got = drawn("Multinomial", [logits], sample_size=5000)
+    got = drawn_by("Multinomial", [logits], sample_size=5000)
     assert got.dtype == np.int32
     np.testing.assert_allclose(np.bincount(got[0], minlength=3) / 5000, [0.1, 0.6, 0.3], atol=0.03)
 
