@@ -33,6 +33,7 @@ from relax2xla.tir import Dim
 CONVERTERS = (
     "control",
     "create",
+    "image",
     "index",
     "linalg",
     "math",

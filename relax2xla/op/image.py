@@ -1,4 +1,4 @@
-"""``relax.image``: resize2d and resize3d; grid_sample and affine_grid are in image_grid.py.
+"""``relax.image``: resize2d, resize3d and decode; grid_sample and affine_grid are in image_grid.py.
 
 Resizing works one axis after the other: output i of an axis is a weighted sum of a few inputs, the
 taps, whose positions and weights are known before the program runs. Semantics: TVM's TOPI, which
@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.dtypes import is_float, numpy_dtype
+from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr, PrimValue
+from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import DTypeLike, Kind, ShapeLike, op
-from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
+from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op._lower import (
     broadcast_in_dim,
     convert,
@@ -26,6 +26,7 @@ from relax2xla.op._lower import (
     full_like,
     hlo,
     index_constant,
+    known,
     relax,
     reshape,
     select,
@@ -35,11 +36,10 @@ from relax2xla.op._lower import (
     sum_dtype,
 )
 from relax2xla.op._rules import REAL, literal_dims, tensor, want_shape, want_tensor
+from relax2xla.op._traced import Numbers, Traced, clip, count_up, size_of, tensor_of, where
 from relax2xla.op.image_grid import affine_grid as affine_grid
 from relax2xla.op.image_grid import grid_sample as grid_sample
 from relax2xla.op.nn._spatial import arrange, data_axes
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 METHODS: Final = ("nearest_neighbor", "linear", "cubic")
 MODES: Final = (
@@ -52,7 +52,7 @@ MODES: Final = (
 )
 # How the nearest input is found; EPSILON as in TOPI, against rounding errors of coordinates.
 EPSILON: Final = 1e-5
-ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
+ROUNDINGS: Final[dict[str, Callable[[Numbers], Numbers]]] = {
     "round": np.rint,
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -162,84 +162,93 @@ class _Resize:
             x = convert(x, sum_dtype(dtype) if is_float(dtype) else "float32")
         shape = shape_of(data)
         points = {a: self.points(i, shape[a], space[i]) for i, a in enumerate(axes)}
-        for axis in sorted(axes, key=lambda a: len(points[a]) / max(shape[a], 1)):
+        growth = {
+            a: o / max(shape[a], 1) for a, o in zip(axes, space, strict=True) if known(o, shape[a])
+        }
+        for axis in sorted(axes, key=lambda a: growth.get(a, 1.0)):
             x = self.along(x, axis, points[axis])
         if self.mode == "tf_crop_and_resize":
             for axis, at in points.items():
-                inside = (at >= 0) & (at <= shape[axis] - 1)
-                if not inside.all():
-                    seen = broadcast_in_dim(Constant(inside), shape_of(x), [axis])
+                inside = (at >= 0) & (at <= size_of(shape[axis] - 1))
+                if isinstance(inside, Traced) or not inside.all():
+                    seen = broadcast_in_dim(tensor_of(inside, "bool"), shape_of(x), [axis])
                     x = select(seen, x, full_like(x, self.extrapolation))
         return convert(x, self.out_dtype or dtype)
 
-    def points(self, i: int, size: int, out: int) -> Array:
+    def points(self, i: int, size: int, out: int) -> Numbers:
         """Of spatial axis ``i``: where in the input each output lies."""
-        x = np.arange(out, dtype=np.float64)
-        scale = size / out if out else 1.0
+        x, whole, count = count_up((out,)), size_of(size), size_of(out)
+        scale = whole / np.maximum(count, 1)
+        gaps = np.maximum(count - 1, 1)
         match self.mode:
             case "half_pixel":
                 return (x + 0.5) * scale - 0.5
             case "pytorch_half_pixel":
-                return (x + 0.5) * scale - 0.5 if out > 1 else x * 0
+                return where(count > 1, (x + 0.5) * scale - 0.5, x * 0)
             case "align_corners":
-                return x * ((size - 1) / (out - 1)) if out > 1 else x * 0
+                return where(count > 1, x * ((whole - 1) / gaps), x * 0)
             case "asymmetric":
                 return x * scale
             case "tf_half_pixel_for_nn":
                 return (x + 0.5) * scale
             case _:
                 start, end = self.roi[i], self.roi[self.ndim + i]
-                if out == 1:
-                    return x * 0 + 0.5 * (start + end) * (size - 1)
-                return start * (size - 1) + x * ((end - start) * (size - 1) / (out - 1))
+                middle = x * 0 + 0.5 * (start + end) * (whole - 1)
+                spaced = start * (whole - 1) + x * ((end - start) * (whole - 1) / gaps)
+                return where(count <= 1, middle, spaced)
 
-    def along(self, x: Expr, axis: int, points: Array) -> Expr:
+    def along(self, x: Expr, axis: int, points: Numbers) -> Expr:
         """``x`` resized along one axis."""
         size = shape_of(x)[axis]
-        if len(points) == size and np.array_equal(points, np.arange(size)):
+        if known(size) and not isinstance(points, Traced) and np.array_equal(points, range(size)):
             return x
+        last = size_of(size - 1)
+
+        def taken(at: Numbers) -> Expr:
+            return _take(x, clip(at, 0, last).astype("int64"), axis)
+
         if self.method == "nearest_neighbor":
             default = "round" if self.mode == "align_corners" else "floor"
-            nearest = ROUNDINGS[self.rounding or default](points).astype(np.int64)
-            return _take(x, np.clip(nearest, 0, size - 1), axis)
+            return taken(ROUNDINGS[self.rounding or default](points))
         first = np.floor(points)
         t = points - first
         if self.method == "linear":
-            at, weights = first[:, None] + (0, 1), np.stack([1 - t, t], axis=1)
+            taps, weights = [first, first + 1], [1 - t, t]
         else:
-            at, weights = first[:, None] + (-1, 0, 1, 2), _cubic(t, self.alpha)
+            taps, weights = [first + i for i in (-1, 0, 1, 2)], _cubic(t, self.alpha)
             if self.exclude:
-                weights = np.where((at < 0) | (at >= size), 0.0, weights)
-                weights /= weights.sum(axis=1, keepdims=True)
-        index = np.clip(at, 0, size - 1).astype(np.int64)
-        total: Expr | None = None
-        for tap in range(index.shape[1]):
-            weight = Constant(weights[:, tap].astype(numpy_dtype(dtype_of(x))))
-            part = _take(x, index[:, tap], axis)
-            part = hlo("multiply", part, broadcast_in_dim(weight, shape_of(part), [axis]))
-            total = part if total is None else hlo("add", total, part)
-        assert total is not None
-        return total
+                outside = [(at < 0) | (at > last) for at in taps]
+                weights = [where(o, 0.0, w) for o, w in zip(outside, weights, strict=True)]
+                total = sum(weights[1:], weights[0])
+                weights = [w / total for w in weights]
+        result: Expr | None = None
+        for at, weight in zip(taps, weights, strict=True):
+            part = taken(at)
+            wide = broadcast_in_dim(tensor_of(weight, dtype_of(x)), shape_of(part), [axis])
+            part = hlo("multiply", part, wide)
+            result = part if result is None else hlo("add", result, part)
+        assert result is not None
+        return result
 
 
-def _cubic(t: Array, a: float) -> Array:
+def _cubic(t: Numbers, a: float) -> list[Numbers]:
     """Weights of the four taps around a point that lies ``t`` behind the second."""
     square, cube = t * t, t * t * t
-    return np.stack(
-        [
-            a * (cube - 2 * square + t),
-            (a + 2) * cube - (3 + a) * square + 1,
-            -(a + 2) * cube + (3 + 2 * a) * square - a * t,
-            -a * cube + a * square,
-        ],
-        axis=1,
-    )
+    return [
+        a * (cube - 2 * square + t),
+        (a + 2) * cube - (3 + a) * square + 1,
+        -(a + 2) * cube + (3 + 2 * a) * square - a * t,
+        -a * cube + a * square,
+    ]
 
 
-def _take(x: Expr, index: Array, axis: int) -> Expr:
+def _take(x: Expr, index: Numbers, axis: int) -> Expr:
     """``x[index]`` along an axis; a slice, a repetition, or else a gather."""
     shape = list(shape_of(x))
-    size, count = shape[axis], len(index)
+    size = shape[axis]
+    if isinstance(index, Traced) or not known(size):
+        return relax("take", x, tensor_of(index, "int32"), axis=axis)
+    count = len(index)
     step = int(index[1] - index[0]) if count > 1 else 1
     if step > 0 and np.array_equal(index, index[0] + step * np.arange(count)):
         return slice_axis(x, axis, int(index[0]), int(index[-1]) + 1, step)
@@ -249,6 +258,19 @@ def _take(x: Expr, index: Array, axis: int) -> Expr:
         shape[axis] = count
         return reshape(broadcast_in_dim(x, wide, others), shape)
     return relax("take", x, index_constant(index), axis=axis)
+
+
+@op("relax.image.decode")
+def decode(encoded: Expr, pixel_format: str = "RGB") -> StructInfo:
+    """The pixels of an encoded image: BMP, JPEG, JPEG 2000, TIFF, PNG, WebP, PNM.
+
+    The host decodes it with Pillow, which has to be installed. Source: ImageDecoder of ONNX.
+
+    encoded: (n,), uint8, the bytes of the file; pixel_format: "RGB", "BGR" or "Grayscale"
+    result: (height, width, 3, or 1 for "Grayscale"), uint8
+    """
+    want_tensor(encoded, "encoded", ("uint8",), ndim=1)
+    return TensorStructInfo(None, "uint8", ndim=3)
 
 
 @op("relax.image.resize2d", doc=_DOC.format(axes="HW"))
