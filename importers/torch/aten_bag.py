@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla.dtypes import is_integer
 from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Constant, Expr
@@ -139,6 +140,8 @@ def addbmm(
 ) -> Expr:
     total = R.sum(R.matmul(batch1, batch2), [0])
     dtype = dtype_of(total)
+    if is_integer(dtype):
+        alpha, beta = int(alpha), int(beta)  # torch cuts the fractions off here, and only here
     if alpha != 1:
         total = R.multiply(total, scalar(alpha, dtype))
     # With beta 0 torch does not read `self`, whose NaN must not spread.

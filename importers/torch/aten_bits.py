@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,17 @@ from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.context import Context, chlo, dims_of, dtype_of, row, scalar
+from relax2xla.importers.torch.context import (
+    Context,
+    axes_of,
+    chlo,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    row,
+    scalar,
+    static,
+)
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Constant, Expr, TensorStructInfo
 
@@ -119,6 +130,36 @@ def lcm(ctx: Context, self: Expr, other: Expr) -> Expr:
     safe = R.where(R.equal(common, zero), scalar(1, dtype), common)
     whole = R.abs(R.multiply(R.floor_divide(a, safe), b))
     return R.where(R.equal(common, zero), zero, whole)
+
+
+@aten("hash_tensor")
+def hash_tensor(
+    ctx: Context, self: Expr, dim: Any = None, keepdim: bool = False, mode: int = 0
+) -> Expr:
+    """Exclusive or of the bits: of integers as 64-bit ones, of other numbers as float64."""
+    if mode != 0:
+        raise Unsupported(f"hash_tensor with mode={mode}")
+    x = ctx.emit(ctx.cast(self, "float64") if is_float(dtype_of(self)) else self)
+    whole = TensorStructInfo(dims_of(x), "uint64")
+    wide = dtype_of(x) == "float64"
+    bits = row("bitcast_convert", x, sinfo_args=whole) if wide else ctx.cast(x, "uint64")
+    axes = axes_of(dim, ndim_of(x))
+    kept = [a for a in range(ndim_of(x)) if a not in axes]
+    outer = [static(dims_of(x)[a], "a dimension") for a in kept]
+    count = math.prod(static(dims_of(x)[a], "a dimension") for a in axes)
+    if count == 0 or 0 in outer:
+        return R.zeros(ctx.dims(), "uint64")
+    y = R.reshape(R.permute_dims(bits, [*kept, *axes]), (*outer, count))
+    last = len(outer)
+    while count > 1:
+        # One half meets the other; of an odd number the last one is left over.
+        y, half = ctx.emit(y), count // 2
+        parts = [R.strided_slice(y, [last], [i * half], [(i + 1) * half]) for i in range(2)]
+        folded = R.bitwise_xor(*parts)
+        if count % 2:
+            folded = R.concat([folded, R.strided_slice(y, [last], [count - 1], [count])], last)
+        y, count = folded, half + count % 2
+    return ctx.reshape(y, ctx.dims())
 
 
 @aten("prims::convert_element_type")

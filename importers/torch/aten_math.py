@@ -49,7 +49,7 @@ FLOAT_UNARY: dict[str, Unary] = {
     "atanh": lambda x: R.atanh(x),
     "cos": lambda x: R.cos(x),
     "cosh": lambda x: R.cosh(x),
-    "digamma": lambda x: chlo("digamma", x),
+    "digamma": lambda x: digamma(x),
     "erf": lambda x: R.erf(x),
     "erfc": lambda x: chlo("erfc", x),
     "erfinv": lambda x: chlo("erf_inv", x),
@@ -100,6 +100,13 @@ SAME_UNARY: dict[str, Unary] = {
 def square(ctx: Context, self: Expr) -> Expr:
     x = ctx.emit(ctx.cast(self, ctx.dtype()))
     return R.multiply(x, x)
+
+
+def digamma(x: Expr) -> Expr:
+    """At negative integers NaN; at 0 infinite, with a sign that is the opposite of the zero's."""
+    dtype = dtype_of(x)
+    pole = R.divide(scalar(-1, dtype), x)
+    return R.where(R.equal(x, scalar(0, dtype)), pole, chlo("digamma", x))
 
 
 def _sinc(x: Expr) -> Expr:

@@ -199,6 +199,17 @@ def histc(ctx: Context, self: Expr, bins: int = 100, min: Any = 0, max: Any = 0)
     return R.sum(R.astype(R.logical_and(hits, inside), ctx.dtype()), [1])
 
 
+def _edges(ctx: Context, x: Expr, bins: int, range: Sequence[float] | None) -> Expr:
+    """Of ``bins`` bins of equal width over the range, or over that of the vector ``x``."""
+    first, last = range or (0.0, 0.0)
+    low, high = _bounds(ctx, x, first, last, 0.5)
+    line = np.arange(bins + 1) / bins
+    part = Constant(line.astype(dtype_of(x)))
+    edges = R.add(low, R.multiply(R.subtract(high, low), part))
+    edges = R.where(Constant(line == 1), high, edges)
+    return ctx.emit(R.broadcast_to(edges, (bins + 1,)))
+
+
 @aten("histogram.bin_ct", "histogram.bins_tensor")
 def histogram(
     ctx: Context,
@@ -210,16 +221,7 @@ def histogram(
 ) -> tuple[Expr, Expr]:
     dtype = dtype_of(self)
     x = ctx.emit(R.reshape(self, (-1,)))
-    if isinstance(bins, Expr):
-        edges = ctx.emit(bins)
-    else:
-        first, last = range or (0.0, 0.0)
-        low, high = _bounds(ctx, x, first, last, 0.5)
-        line = np.arange(bins + 1) / bins
-        part = Constant(line.astype(dtype))
-        edges = R.add(low, R.multiply(R.subtract(high, low), part))
-        edges = R.where(Constant(line == 1), high, edges)
-        edges = ctx.emit(R.broadcast_to(edges, (bins + 1,)))
+    edges = ctx.emit(bins) if isinstance(bins, Expr) else _edges(ctx, x, bins, range)
     count = static(dims_of(edges)[0], "the number of edges") - 1
     left = R.expand_dims(R.strided_slice(edges, [0], [0], [count]), [1])
     right = R.expand_dims(R.strided_slice(edges, [0], [1], [count + 1]), [1])
@@ -236,6 +238,54 @@ def histogram(
         widths = R.reshape(R.subtract(right, left), (count,))
         total = ctx.emit(total)
         total = R.divide(total, R.multiply(R.sum(total), widths))
+    return total, edges
+
+
+@aten("histogramdd", "histogramdd.int_bins", "histogramdd.TensorList_bins")
+def histogramdd(
+    ctx: Context,
+    self: Expr,
+    bins: Any,
+    range: Sequence[float] | None = None,
+    weight: Expr | None = None,
+    density: bool = False,
+) -> tuple[Expr, list[Expr]]:
+    """Each point, a row of ``self``, counts in the cell where it lies."""
+    dtype = dtype_of(self)
+    points = R.reshape(self, (-1, dims_of(self)[-1]))
+    points = ctx.emit(points)
+    count, rank = (static(d, "a dimension") for d in dims_of(points))
+    wanted = [bins] * rank if isinstance(bins, int) else bins
+    edges: list[Expr] = []
+    inside: Expr = R.full((count,), scalar(True, "bool"), "bool")
+    cell: Expr = R.zeros((count,), "int64")
+    for i, own in enumerate(wanted):
+        x = R.reshape(R.strided_slice(points, [1], [i], [i + 1]), (count,))
+        x = ctx.emit(x)
+        bounds = None if range is None else range[2 * i : 2 * i + 2]
+        line = ctx.emit(own) if isinstance(own, Expr) else _edges(ctx, x, own, bounds)
+        edges.append(line)
+        size = static(dims_of(line)[0], "the number of edges") - 1
+        passed = R.greater_equal(R.expand_dims(x, [1]), line)
+        at = R.subtract(R.sum(R.astype(passed, "int64"), [1]), scalar(1, "int64"))
+        last = R.strided_slice(line, [0], [size], [size + 1])
+        inside = R.logical_and(inside, R.greater_equal(at, scalar(0, "int64")))
+        inside = ctx.emit(R.logical_and(inside, R.less_equal(x, last)))
+        # The last bin holds its right edge.
+        at = R.clip(at, 0, size - 1)
+        cell = ctx.emit(R.add(R.multiply(cell, scalar(size, "int64")), at))
+    own_weight = scalar(1, dtype) if weight is None else R.reshape(weight, (count,))
+    counted = R.where(inside, own_weight, scalar(0, dtype))
+    cells = math.prod(static(d, "a dimension") for d in ctx.dims(0))
+    total = R.scatter_elements(R.zeros((cells,), dtype), cell, counted, 0, "add")
+    total = ctx.emit(R.reshape(total, ctx.dims(0)))
+    if density:
+        total = R.divide(total, R.sum(total))
+        for i, line in enumerate(edges):
+            size = static(dims_of(line)[0], "the number of edges") - 1
+            after = R.strided_slice(line, [0], [1], [size + 1])
+            width = R.subtract(after, R.strided_slice(line, [0], [0], [size]))
+            total = R.divide(total, R.reshape(width, [-1, *[1] * (rank - 1 - i)]))
     return total, edges
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers import _loops
+from relax2xla.importers.torch.aten_math import digamma
 from relax2xla.importers.torch.context import Context, chlo, dims_of, row, scalar
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Constant, Expr
@@ -338,7 +339,7 @@ for _name, _apply in UNARY.items():
 def polygamma(ctx: Context, n: int, self: Expr) -> Expr:
     x = ctx.emit(ctx.cast(self, DOUBLE))
     if n == 0:
-        return ctx.cast(chlo("digamma", x), ctx.dtype())
+        return ctx.cast(digamma(x), ctx.dtype())
     # (-1)^(n+1) n! zeta(n + 1, x), as torch computes it.
     sign = 1.0 if n % 2 else -1.0
     order = ctx.emit(R.broadcast_to(number(float(n + 1)), dims_of(x)))

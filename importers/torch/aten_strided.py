@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.dtypes import Array
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.context import (
@@ -24,10 +25,11 @@ from relax2xla.importers.torch.context import (
     dims_of,
     dtype_of,
     ndim_of,
+    scalar,
     static,
 )
 from relax2xla.importers.torch.registry import aten
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
 
 def sizes_of(x: Expr) -> tuple[int, ...]:
@@ -153,13 +155,30 @@ def tensor_split(
 def tensor_split_by_tensor(
     ctx: Context, self: Expr, tensor_indices_or_sections: Expr, dim: int = 0
 ) -> list[Expr]:
-    if not isinstance(tensor_indices_or_sections, Constant):
-        raise Unsupported("places to split at that are computed")
+    """The sizes of parts at computed places are known when the data are there."""
     axis = axis_of(dim, ndim_of(self))
-    value = tensor_indices_or_sections.data
-    if value.ndim == 0:
-        return _parts(ctx, self, axis)
-    return _cut(ctx, self, axis, None, value.tolist())
+    if isinstance(tensor_indices_or_sections, Constant):
+        value = tensor_indices_or_sections.data
+        return _cut(ctx, self, axis, None, value.tolist() if value.ndim else None)
+    if ndim_of(tensor_indices_or_sections) == 0:
+        raise Unsupported("a number of parts that is computed", "give the number of parts as int")
+    size = static(dims_of(self)[axis], "the dimension that is split")
+    x, zero = ctx.emit(self), scalar(0, "int64")
+    at = ctx.wrap(ctx.cast(tensor_indices_or_sections, "int64"), size)
+    at = R.clip(at, 0, size)
+    bounds = ctx.emit(
+        R.concat([R.zeros((1,), "int64"), at, R.full((1,), scalar(size, "int64"), "int64")], 0)
+    )
+    made: list[Expr] = []
+    for i in range(len(ctx.out)):
+        start = R.strided_slice(bounds, [0], [i], [i + 1])
+        count = R.subtract(R.strided_slice(bounds, [0], [i + 1], [i + 2]), start)
+        pair = ctx.emit(R.concat([start, R.maximum(count, zero)], 0))
+        first, length = tir.Var(f"start_{i}", "int64"), ctx.dims(i)[axis]
+        shape = ctx.emit(R.tensor_to_shape(pair))
+        ctx.builder.match_cast(shape, ShapeStructInfo((first, length)))
+        made.append(R.strided_slice(x, [axis], [first], [first + length], assume_inbound=True))
+    return made
 
 
 def _cut(ctx: Context, x: Expr, axis: int, sections: Any, indices: Any) -> list[Expr]:

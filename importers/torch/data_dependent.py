@@ -32,9 +32,18 @@ def item(ctx: Context, x: Expr, expected: Any) -> Any:
         raise Unsupported(f"a number of type {type(expected).__name__} read from a tensor")
     expr: Any = expected.node.expr
     (symbol,) = expr.free_symbols
-    vector = ctx.reshape(ctx.cast(x, "int64"), (1,))
-    shape = ctx.emit(R.tensor_to_shape(ctx.emit(vector)))
-    ctx.builder.match_cast(shape, ShapeStructInfo((ctx.symbols.convert(symbol),)))
+    vector = ctx.emit(ctx.reshape(ctx.cast(x, "int64"), (1,)))
+    if expected.node.shape_env.bound_sympy(symbol).lower >= 0:
+        shape = ctx.emit(R.tensor_to_shape(vector))
+        ctx.builder.match_cast(shape, ShapeStructInfo((ctx.symbols.convert(symbol),)))
+        return ctx.symbols.value(expected)
+    # Shapes hold no negative numbers: this is the difference of two that are not.
+    zero = ctx.tensor(0, "int64")
+    sides = [R.maximum(v, zero) for v in (vector, R.negative(vector))]
+    shape = ctx.emit(R.tensor_to_shape(ctx.emit(R.concat(sides, 0))))
+    above, below = (tir.Var(f"{symbol}_{side}", "int64") for side in ("above", "below"))
+    ctx.builder.match_cast(shape, ShapeStructInfo((above, below)))
+    ctx.symbols.define(symbol, above - below)
     return ctx.symbols.value(expected)
 
 

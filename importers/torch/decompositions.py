@@ -279,6 +279,66 @@ def _native_multi_head_attention(
     return made, torch.empty(0, dtype=query.dtype, device=query.device)
 
 
+# -- losses --------------------------------------------------------------------------------------
+def _linear_cross_entropy(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+    allow_retain_graph: bool,
+    to_input: bool,
+    to_weight: bool,
+    to_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All rows at once: chunks only save memory. The loss, and the gradients that are asked for."""
+    if label_smoothing != 0:
+        raise NotImplementedError("linear_cross_entropy in chunks with label_smoothing")
+    bias = None if linear_bias is None else linear_bias.to(acc_dtype)
+    wide, matrix = x.to(acc_dtype), linear_weight.to(acc_dtype)
+    logs = torch.log_softmax(torch.nn.functional.linear(wide, matrix, bias), 1)
+    seen = target != ignore_index
+    at = torch.where(seen, target, 0)
+    share = seen.to(acc_dtype) if weight is None else torch.where(seen, weight.to(acc_dtype)[at], 0)
+    if reduction == "mean":
+        share = share / share.sum()
+    loss = -(share * logs.gather(1, at.unsqueeze(1)).squeeze(1)).sum()
+    hit = at.unsqueeze(1) == torch.arange(logs.shape[1], device=x.device)
+    slope = share.unsqueeze(1) * (logs.exp() - hit.to(acc_dtype))
+    return (
+        loss.to(x.dtype),
+        (slope @ matrix).to(x.dtype) if to_input else x.new_empty(0, 0),
+        (slope.T @ wide).to(x.dtype) if to_weight else x.new_empty(0, 0),
+        slope.sum(0).to(x.dtype) if to_bias else x.new_empty(0),
+    )
+
+
+def _linear_cross_entropy_of_rows(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+) -> Tensor:
+    wide = (None if v is None else v.to(acc_dtype) for v in (x, linear_weight, linear_bias))
+    scale = None if weight is None else weight.to(acc_dtype)
+    logits = torch.nn.functional.linear(*wide)  # pyright: ignore[reportArgumentType]
+    made = torch.nn.functional.cross_entropy(
+        logits, target, scale, ignore_index=ignore_index, reduction="none"
+    )
+    return made.to(x.dtype)
+
+
 OWN: Table = {
     ATEN.convolution_backward.default: _convolution_backward,
     ATEN.max_pool2d_with_indices.default: _max_pool2d_with_indices,
@@ -288,6 +348,15 @@ OWN: Table = {
     ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,
     ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
     ATEN._native_multi_head_attention.default: _native_multi_head_attention,
+}
+
+
+#: Of operators that torch registers when they are first used, by their names.
+LATE: dict[str, Callable[..., Any]] = {
+    "torch_nn._linear_cross_entropy_batch_chunked.default": _linear_cross_entropy,
+    "torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default": (
+        _linear_cross_entropy_of_rows
+    ),
 }
 
 
@@ -302,6 +371,8 @@ def decompositions(ops: set[Any]) -> Table:
     for op in ops:
         if op in OWN:
             found[op] = OWN[op]
+        elif str(op) in LATE:
+            found[op] = LATE[str(op)]
         elif op in core:
             found[op] = core[op]
         elif op in decomposition_table:

@@ -30,6 +30,11 @@ def _truncdiv(a: Any, b: Any) -> Any:
     return tir.truncdiv(a, b)
 
 
+def _otherwise(rest: Any, pair: tuple[Any, Any]) -> Any:
+    value, condition = pair
+    return tir.if_then_else(condition, value, rest)
+
+
 # sympy class name to a function of converted arguments; sizes are never negative, so the
 # remainders of C and of Python agree on them.
 RULES: dict[str, Callable[..., Any]] = {
@@ -54,6 +59,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "StrictGreaterThan": lambda a, b: tir.GT.make(a, b),
     "GreaterThan": lambda a, b: tir.GE.make(a, b),
     "Where": tir.if_then_else,
+    "ExprCondPair": lambda value, condition: (value, condition),
+    "Piecewise": lambda *pairs: reduce(_otherwise, reversed(pairs[:-1]), pairs[-1][0]),
 }
 
 
@@ -74,6 +81,10 @@ class Symbols:
         if str(expr) not in self.variables and name.isidentifier() and name not in taken:
             own = self._own.get(name)
             self.variables[str(expr)] = tir.Var(name, "int64") if own is None else own
+
+    def define(self, expr: Any, value: tir.PrimExpr) -> None:
+        """Let a symbol stand for an expression in others."""
+        self._memo[expr] = value
 
     def convert(self, expr: Any) -> Any:
         """A sympy expression as an int, a bool or a symbolic expression in normal form."""
