@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from relax2xla.op._lower import (
     dtype_of,
     full_like,
     iota,
+    known,
     reduce,
     reshape,
     select,
@@ -31,6 +33,8 @@ from relax2xla.op._rules import same_dim
 from relax2xla.tir import Dim
 
 Labels = tuple[str, ...]
+# What a symbolic size counts where the order of contractions is chosen.
+TYPICAL: Final = 64
 
 
 # ---- subscripts
@@ -115,8 +119,10 @@ def contract_all(
     sizes: dict[str, int] = {}
     for value, labels in zip(values, inputs, strict=True):
         for label, size in zip(labels, shape_of(value), strict=True):
-            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
-    todo = [_own(v, x, sizes) for v, x in zip(values, inputs, strict=True)]
+            old = sizes.get(label, 1)
+            better = not known(old) and known(size) and size != 1
+            sizes[label] = size if old == 1 or better else old
+    todo = [_own(v, x) for v, x in zip(values, inputs, strict=True)]
     for step in _order([labels for _, labels in todo], output, sizes):
         chosen = [todo[i] for i in step]
         todo = [t for i, t in enumerate(todo) if i not in step]
@@ -133,10 +139,10 @@ def contract_all(
     return broadcast_in_dim(value, [sizes[x] for x in output], [output.index(x) for x in kept])
 
 
-def _own(value: Expr, labels: Labels, sizes: dict[str, int]) -> tuple[Expr, Labels]:
+def _own(value: Expr, labels: Labels) -> tuple[Expr, Labels]:
     """An operand without its broadcast axes (size 1), and with diagonals taken."""
     shape = shape_of(value)
-    keep = [i for i, x in enumerate(labels) if shape[i] == sizes[x] != 1]
+    keep = [i for i in range(len(labels)) if shape[i] != 1]
     value, labels = reshape(value, [shape[i] for i in keep]), tuple(labels[i] for i in keep)
     while twice := next((x for x in labels if labels.count(x) > 1), None):
         first = labels.index(twice)
@@ -155,7 +161,7 @@ def _order(inputs: Sequence[Labels], output: Labels, sizes: dict[str, int]) -> l
     numbers = {label: i for i, label in enumerate(sizes)}
     arguments: list[object] = []
     for labels in inputs:
-        shape = tuple(sizes[x] for x in labels)
+        shape = tuple(sizes[x] if known(sizes[x]) else TYPICAL for x in labels)
         arguments += [np.broadcast_to(np.float32(0), shape), [numbers[x] for x in labels]]
     kept = {x for labels in inputs for x in labels}
     path, _ = np.einsum_path(

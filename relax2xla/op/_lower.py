@@ -346,12 +346,21 @@ def _folded(d: int) -> int:
     return cast(int, fold(d))
 
 
+def larger(a: int, b: int) -> int:
+    """The larger of two sizes."""
+    return max(a, b) if known(a, b) else _folded(cast(int, tir.max(a, b)))
+
+
+def smaller(a: int, b: int) -> int:
+    """The smaller of two sizes."""
+    return min(a, b) if known(a, b) else _folded(cast(int, tir.min(a, b)))
+
+
 def _padded(size: Any, low: Any, high: Any, inner: Any) -> Any:
     """A dimension after padding; of none there is nothing between its elements."""
     if inner == 0:
         return size + low + high
-    gaps = max(size - 1, 0) if known(size) else tir.max(size - 1, 0)
-    return size + low + high + gaps * inner
+    return size + low + high + larger(size - 1, 0) * inner
 
 
 def dot_general(

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Call, Constant, Expr
+from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (
@@ -24,6 +23,7 @@ from relax2xla.op._lower import (
     full_like,
     hlo,
     iota,
+    larger,
     pad,
     reduce,
     relax,
@@ -37,6 +37,7 @@ from relax2xla.op._lower import (
     transpose,
 )
 from relax2xla.op._rules import FLOAT, norm_axis, want_tensor
+from relax2xla.op._traced import tensor_of
 from relax2xla.op.binary import as_operand
 from relax2xla.op.index import wide_index
 from relax2xla.op.nn._spatial import Ints2, Padding2, arrange
@@ -240,8 +241,8 @@ def _(
     windows = _Windows(pool, shape)
     grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
     for axis, count in zip(pool.axes[2:], pool.held(shape, count_include_pad), strict=True):
-        divisor = Constant(count.astype(numpy_dtype(wide)))
-        grad = hlo("divide", grad, broadcast_in_dim(divisor, shape_of(grad), [axis]))
+        divisor = broadcast_in_dim(tensor_of(count, wide), shape_of(grad), [axis])
+        grad = hlo("divide", grad, divisor)
     total: Expr = full(windows.size, 0, wide)
     for tap in windows.taps:
         total = hlo("add", total, windows.put(grad, tap))
@@ -260,7 +261,7 @@ class _Windows:
             reach = (count[i] - 1) * pool.strides[i] + 1
             need = reach + pool.dilation[i] * (pool.pool_size[i] - 1)
             self.low[axis] = pads[i][0]
-            self.high[axis] = max(pads[i][1], need - shape[axis] - pads[i][0])
+            self.high[axis] = larger(pads[i][1], need - shape[axis] - pads[i][0])
             self.step[axis], self.span[axis] = pool.strides[i], reach
         self.size = [d + a + b for d, a, b in zip(shape, self.low, self.high, strict=True)]
         self.taps: list[list[int]] = []
@@ -310,7 +311,7 @@ def _(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Exp
     wide = sum_dtype(dtype)
     at = 0 if axis is None else norm_axis(axis, len(shape))
     where = wide_index(as_operand(indices))
-    lowest, highest = (scalar(v, dtype_of(where)) for v in (0, max(shape[at] - 1, 0)))
+    lowest, highest = (scalar(v, dtype_of(where)) for v in (0, larger(shape[at] - 1, 0)))
     where = hlo("clamp", lowest, where, highest)
     rank = len(shape_of(where))
     windows = [i for i in range(len(shape) - 1 + rank) if not at <= i < at + rank]

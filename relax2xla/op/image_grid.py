@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr, ShapeExpr
+from relax2xla.ir.expr import Expr, ShapeExpr
 from relax2xla.ir.op import ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (
@@ -38,6 +37,7 @@ from relax2xla.op._lower import (
     transpose,
 )
 from relax2xla.op._rules import FLOAT, REAL, literal_dims, same_dim, tensor, want_shape, want_tensor
+from relax2xla.op._traced import Traced, clip, count_up, size_of, spread_to
 from relax2xla.op.nn._spatial import arrange, data_axes
 
 METHODS: Final = ("nearest", "bilinear", "bicubic")
@@ -87,12 +87,14 @@ def _(data: Expr, size: ShapeLike, align_corners: bool = True) -> Expr:
     wide = sum_dtype(dtype)
     axes: list[Any] = []
     for extent in space:
-        edge = 1.0 if align_corners else 1.0 - 1.0 / extent if extent else 0.0
-        line = np.linspace(-edge, edge, extent)
-        axes.append(np.zeros(1) if extent == 1 else line)
-    grid = np.stack([g.reshape(-1) for g in np.meshgrid(*axes, indexing="ij")][::-1])
-    base = np.concatenate([grid, np.ones((1, grid.shape[1]))]).astype(numpy_dtype(wide))
-    points = dot_general(convert(data, wide), Constant(base), ([2], [0]))
+        count = size_of(extent)
+        edge = 1.0 if align_corners else 1.0 - 1.0 / np.maximum(count, 1)
+        steps = count_up((extent,)) * 2 - (count - 1)  # From one end to the other.
+        axes.append(steps * (edge / np.maximum(count - 1, 1)))
+    lines = [spread_to(x, wide, (d,)) for x, d in zip(axes, space, strict=True)]
+    grid = [broadcast_in_dim(x, (1, *space), [1 + i]) for i, x in enumerate(lines)]
+    base = concatenate([*grid[::-1], full((1, *space), 1, wide)], 0)
+    points = dot_general(convert(data, wide), base, ([2], [0]))
     return convert(reshape(points, (shape_of(data)[0], n, *space)), dtype)
 
 
@@ -201,16 +203,15 @@ class _Sampler:
 
     def _pixels(self, point: Expr, size: int) -> Expr:
         """A coordinate from [-1, 1] to pixels."""
-        if self.align:
-            return self._affine(point, (size - 1) / 2, (size - 1) / 2)
-        return self._affine(point, size / 2, (size - 1) / 2)
+        count = size_of(size, self.dtype)
+        span = count - 1 if self.align else count
+        return self._wide(Traced(point) * (span * 0.5) + (count - 1) * 0.5)
 
-    def _affine(self, x: Expr, factor: float, offset: float) -> Expr:
-        scaled = hlo("multiply", x, full_like(x, factor))
-        return hlo("add", scaled, full_like(x, offset))
+    def _wide(self, x: Traced) -> Expr:
+        return spread_to(x, self.dtype, self.out)
 
-    def _clamp(self, x: Expr, low: float, high: float) -> Expr:
-        return hlo("minimum", hlo("maximum", x, full_like(x, low)), full_like(x, high))
+    def _clamp(self, x: Expr, size: int) -> Expr:
+        return self._wide(clip(Traced(x), 0, size_of(size, self.dtype) - 1))
 
     def _inside(self, x: Expr, size: int) -> Expr:
         """A coordinate brought into the image, as ``padding`` says."""
@@ -218,22 +219,25 @@ class _Sampler:
             return x
         if self.padding == "reflection":
             x = self._reflect(x, size)
-        return self._clamp(x, 0, size - 1)
+        return self._clamp(x, size)
 
     def _reflect(self, x: Expr, size: int) -> Expr:
         """A coordinate mirrored at the edges until it is inside."""
-        low, span = (0.0, float(size - 1)) if self.align else (-0.5, float(size))
-        if span == 0:
+        count = size_of(size, self.dtype)
+        low, span = (0.0, count - 1) if self.align else (-0.5, count)
+        if not isinstance(span, Traced) and span == 0:
             return full_like(x, 0)
-        away = hlo("abs", hlo("subtract", x, full_like(x, low)))
-        width = full_like(x, span)
+        away = hlo("abs", self._wide(Traced(x) - low))
+        width = spread_to(span, self.dtype, self.out)
         times = hlo("floor", hlo("divide", away, width))
         extra = hlo("remainder", away, width)
         half = hlo("multiply", times, full_like(x, 0.5))
         even = compare(hlo("floor", half), half, "EQ")
-        there = hlo("add", extra, full_like(x, low))
-        back = hlo("subtract", full_like(x, span + low), extra)
-        return select(even, there, back)
+        there, back = Traced(extra) + low, (span + low) - Traced(extra)
+        inside = select(even, self._wide(there), self._wide(back))
+        if not isinstance(span, Traced):
+            return inside
+        return select(compare(width, full_like(x, 0), "GT"), inside, full_like(x, 0))
 
     def _pixel(self, where: Sequence[Expr]) -> Expr:
         """Pixels at whole coordinates (n, *out), 0 outside the image: (n, *out, c)."""
@@ -242,7 +246,7 @@ class _Sampler:
         known: Expr | None = None
         columns: list[Expr] = [reshape(iota(self.out, 0, "int32"), (*self.out, 1))]
         for at, size in zip(where, self.space, strict=True):
-            held = self._clamp(at, 0, size - 1)
+            held = self._clamp(at, size)
             same = compare(at, held, "EQ")
             known = same if known is None else hlo("and", known, same)
             columns.append(reshape(convert(held, "int32"), (*self.out, 1)))

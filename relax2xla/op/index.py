@@ -202,7 +202,7 @@ def scalar_nan(x: Expr) -> Expr:
 
 
 # ---- strided slices
-def _canonical(index: Dim, size: Dim, backwards: bool) -> Dim:
+def canonical(index: Dim, size: Dim, backwards: bool) -> Dim:
     """A slice position within the axis, negative ones counted from the end."""
     if isinstance(index, int) and isinstance(size, int):
         index += size if index < 0 else 0
@@ -235,7 +235,7 @@ def slice_length(begin: Dim, end: Dim, stride: int, size: Dim, inbound: bool) ->
                 tir.min(size, -begin) if begin < 0 else tir.max(size - begin, 0) if begin else size
             )
             return fold((left + (step - 1)) // step)
-        begin, end = (_canonical(v, size, stride < 0) for v in (begin, end))
+        begin, end = (canonical(v, size, stride < 0) for v in (begin, end))
     span = end - begin if stride > 0 else begin - end
     length = fold((span + (step - 1)) // step)
     return max(length, 0) if isinstance(length, int) else length
@@ -330,7 +330,7 @@ def _symbolic_slice(x: Expr, slices: Sequence[tuple[int, Any, Any, Any]], inboun
             raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
         size = shape[axis]
         out[axis] = slice_length(begin, end, stride, size, inbound)
-        a, b = (_canonical(v, size, stride < 0) for v in (begin, end))
+        a, b = (canonical(v, size, stride < 0) for v in (begin, end))
         if stride < 0:
             backwards.append(axis)
             a, b = size - 1 - a, size - 1 - b

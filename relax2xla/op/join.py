@@ -42,6 +42,7 @@ from relax2xla.op._rules import (
     want_fields,
     want_tensor,
 )
+from relax2xla.op.index import canonical
 from relax2xla.tir import Dim
 
 
@@ -145,22 +146,33 @@ def _cuts(indices_or_sections: Any, size: Dim) -> list[tuple[Dim, Dim]] | None:
         if isinstance(size, int) and isinstance(step, int):
             starts = [min(i * step, size) for i in range(count + 1)]
             return [(a, b - a) for a, b in pairwise(starts)]
-        last = fold(size - step * (count - 1))
-        lengths = [step] * (count - 1) + [last]
-        return [(fold(step * i), n) for i, n in enumerate(lengths)]
-    marks: list[Dim] = [tir.as_dim(i) for i in indices_or_sections]
-    parts: list[tuple[Dim, Dim]] = []
+        if same_dim(step * count, size):
+            return [(fold(step * i), step) for i in range(count)]
+        parts = [(0, step)]
+        for i in range(1, count):
+            length: Any = size - step * i  # What is left.
+            length = length if i == count - 1 else tir.min(step, length)
+            length = length if i == 1 else tir.max(length, 0)
+            parts.append((fold(tir.min(step * i, size)), fold(length)))
+        return parts
+    marks: list[Dim] = [_mark(tir.as_dim(i), size) for i in indices_or_sections]
+    parts = []
     for start, end in zip([0, *marks], [*marks, size], strict=True):
         if isinstance(start, int) and isinstance(end, int) and isinstance(size, int):
-            a = min(max(start + size if start < 0 else start, 0), size)
-            b = min(max(end + size if end < 0 else end, 0), size)
+            a, b = (min(max(v, 0), size) for v in (start, end))
             parts.append((a, max(b - a, 0)))
-        elif end is size:
-            parts.append((start, fold(tir.max(size - start, 0))))
+            continue
+        if end is size:
+            length = tir.max(size - start, 0)
         else:
-            length = fold(tir.max(tir.min(end, size) - tir.min(start, size), 0))
-            parts.append((start, length))
+            length = tir.max(tir.min(end, size) - tir.min(start, size), 0)
+        parts.append((fold(tir.min(start, size)), fold(length)))
     return parts
+
+
+def _mark(mark: Dim, size: Dim) -> Dim:
+    """A position, counted from the end if it is negative (or may be, where it is symbolic)."""
+    return mark if isinstance(mark, int) and mark >= 0 else canonical(mark, size, False)
 
 
 @op("relax.split")
@@ -168,7 +180,7 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
     """``x`` cut into parts along an axis.
 
     A number is how many parts: each of ``ceil(size / n)``, the last ones shorter. A list holds the
-    positions before which ``x`` is cut, as in ``numpy.split``.
+    positions before which ``x`` is cut, as in ``numpy.split``: negative ones count from the end.
 
     x: (*s), any dtype
     result: a tuple of tensors of dtype of ``x``; ``x`` itself (no tuple) for one section

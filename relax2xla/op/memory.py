@@ -19,9 +19,18 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._lower import dtype_of, elements, hlo, reshape, shape_of, slice_axis, tensor_info
+from relax2xla.op._lower import (
+    dtype_of,
+    elements,
+    hlo,
+    known,
+    reshape,
+    shape_of,
+    slice_axis,
+    tensor_info,
+)
 from relax2xla.op._prims import dim_of, integer
-from relax2xla.op._rules import product, want_shape, want_tensor
+from relax2xla.op._rules import fold, product, want_shape, want_tensor
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 
 
@@ -175,11 +184,15 @@ def _(
     offset = 0 if _absent(relative_byte_offset) else integer(relative_byte_offset, "offset")
     target = shape_of(result)
     count = elements(target)
-    if ("bool" in (old.kind, new.kind) and old.name != new.name) or offset % old.nbytes:
-        raise LegalizeError("a view that splits elements is not supported")
     nbytes = count * new.nbytes
-    if nbytes % old.nbytes:
-        raise LegalizeError("a view that splits elements is not supported")
+    rests = [fold(n % old.nbytes) for n in (offset, nbytes)]
+    if ("bool" in (old.kind, new.kind) and old.name != new.name) or rests != [0, 0]:
+        raise LegalizeError("relax.memory.view: a view that splits elements is not supported")
+    if old.nbytes != new.nbytes and not known(count):
+        raise LegalizeError(
+            f"relax.memory.view: elements of another size ({old.name} as {new.name}) are counted "
+            f"in numbers only; the view has the shape {show(result.struct_info)}"
+        )
     flat = reshape(data, (elements(shape_of(data)),))
     start = offset // old.nbytes
     flat = slice_axis(flat, 0, start, start + nbytes // old.nbytes)

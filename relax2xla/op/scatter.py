@@ -16,6 +16,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op._lower import (
+    broadcast_in_dim,
     broadcast_to,
     compare,
     concatenate,
@@ -24,6 +25,7 @@ from relax2xla.op._lower import (
     full_like,
     hlo,
     iota,
+    known,
     pad,
     region,
     relax,
@@ -37,8 +39,10 @@ from relax2xla.op._lower import (
 )
 from relax2xla.op._prims import dim_of, integer
 from relax2xla.op._rules import INTEGER, common_dtype, norm_axis, same_dim, want_tensor
+from relax2xla.op._traced import clip, count_up, size_of, spread_to
 from relax2xla.op.binary import broadcasted
 from relax2xla.op.index import (
+    canonical,
     from_end,
     index_infos,
     index_vectors,
@@ -255,7 +259,10 @@ def _(
 ) -> Expr:
     shape = shape_of(input_tensor)
     at = norm_axis(axis, len(shape))
-    bounds = slice(integer(start, "start"), integer(end, "end"), integer(step, "step"))
+    first, last, by = integer(start, "start"), integer(end, "end"), integer(step, "step")
+    if not known(shape[at], first, last, by):
+        return _written(input_tensor, src, first, last, by, at)
+    bounds = slice(first, last, by)
     where = range(*bounds.indices(shape[at]))
     if len(where) == 0:
         return input_tensor
@@ -271,6 +278,23 @@ def _(
     low[at], high[at], inner[at] = where.start, shape[at] - stop, where.step - 1
     spread = pad(src, low, high, scalar(0, dtype_of(src)), inner)
     return select(_mask(shape, at, where), spread, input_tensor)
+
+
+def _written(x: Expr, src: Expr, first: int, last: int, step: int, axis: int) -> Expr:
+    """:func:`slice_scatter` where a bound or the size is symbolic."""
+    shape = shape_of(x)
+    size, dtype = shape[axis], "int64"
+    begin, end = (size_of(canonical(v, size, False), dtype) for v in (first, last))  # pyright: ignore[reportArgumentType]
+    by = size_of(step, dtype)
+    place = count_up((size,), 0, dtype) - begin
+    row = clip(place // by, 0, size_of(shape_of(src)[axis], dtype))
+    inside = (place >= 0) & (place < end - begin) & (place <= row * by)
+    # One more, so that there is something to take where nothing is written.
+    more = [int(i == axis) for i in range(len(shape))]
+    wide = pad(src, [0] * len(shape), more, scalar(0, dtype_of(src)))
+    new = relax("take", wide, spread_to(row, dtype, (size,)), axis=axis)
+    mask = broadcast_in_dim(spread_to(inside, "bool", (size,)), shape, [axis])
+    return select(mask, new, x)
 
 
 def _mask(shape: Sequence[int], axis: int, where: range) -> Expr:

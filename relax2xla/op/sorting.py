@@ -27,6 +27,7 @@ from relax2xla.op._lower import (
     hlo,
     identity_of,
     iota,
+    known,
     outputs,
     reduce,
     region,
@@ -179,8 +180,8 @@ def _(
 ) -> Expr:
     shape = shape_of(data)
     at = norm_axis(axis, len(shape))
-    count = shape[at] if k < 1 else min(k, shape[at])
-    if dtype_of(data) == "float32" and 0 < count < shape[at]:
+    count = shape[at] if k < 1 else min(k, shape[at]) if known(shape[at]) else k
+    if dtype_of(data) == "float32" and known(count) and 0 < count != shape[at]:
         values, where = _partial_sort(data, count, at, largest, dtype or "int32")
     elif ret_type == "values":
         return slice_axis(sort_values(data, at, largest), at, 0, count)

@@ -15,16 +15,16 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import AxesLike, DTypeLike, Op, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.op._loops import while_loop
 from relax2xla.op._lower import (
     compare,
-    concatenate,
     convert,
     dtype_of,
     elements,
-    full,
     full_like,
     hlo,
     identity_of,
+    known,
     pad,
     reduce,
     reshape,
@@ -34,6 +34,7 @@ from relax2xla.op._lower import (
     shape_of,
     slice_axis,
     spread,
+    tensor_info,
     transpose,
 )
 from relax2xla.op._rules import (
@@ -225,10 +226,11 @@ def scan(x: Expr, row: str, axis: int, exclusive: bool) -> Expr:
         return x
     init = scalar(identity_of(row, dtype), dtype)
     if exclusive:
-        edge = [1 if i == axis else d for i, d in enumerate(shape)]
-        head = full(edge, identity_of(row, dtype), dtype)
-        x = concatenate([head, slice_axis(x, axis, 0, size - 1)], axis)
-    if isinstance(size, int) and size > BLOCK:
+        moved = [int(i == axis) for i in range(len(shape))]
+        x = pad(x, moved, [-i for i in moved], init)
+    if not known(size):
+        return _scan_doubling(x, row, axis)
+    if size > BLOCK:
         return _scan_blocks(x, row, axis)
     window = tuple(size if i == axis else 1 for i in range(len(shape)))
     padding = tuple((size - 1 if i == axis else 0, 0) for i in range(len(shape)))
@@ -249,7 +251,6 @@ def _scan_blocks(x: Expr, row: str, axis: int) -> Expr:
     """
     shape, dtype = shape_of(x), dtype_of(x)
     size, before, after = shape[axis], shape[:axis], shape[axis + 1 :]
-    assert isinstance(size, int)
     blocks = -(-size // BLOCK)
     high = [blocks * BLOCK - size if i == axis else 0 for i in range(len(shape))]
     neutral = scalar(identity_of(row, dtype), dtype)
@@ -259,6 +260,27 @@ def _scan_blocks(x: Expr, row: str, axis: int) -> Expr:
     offsets = scan(totals, row, axis, True)
     x = hlo(row, x, spread(offsets, shape_of(x), [axis + 1]))
     return slice_axis(reshape(x, (*before, blocks * BLOCK, *after)), axis, 0, size)
+
+
+def _scan_doubling(x: Expr, row: str, axis: int) -> Expr:
+    """:func:`scan` of an axis of symbolic size: each step adds what lies 1, 2, 4, ... before."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    size = shape[axis]
+    none = [0] * len(shape)
+    before = [size if i == axis else 0 for i in range(len(shape))]
+
+    def step(y: Expr, distance: Expr, count: Expr) -> list[Expr]:
+        wide = pad(y, before, none, scalar(identity_of(row, dtype), dtype))
+        zero = full_like(distance, 0)
+        starts: list[Expr] = [zero] * len(shape)
+        starts[axis] = hlo("subtract", count, distance)
+        moved = hlo(
+            "dynamic_slice", wide, *starts, slice_sizes=shape, out=tensor_info(shape, dtype)
+        )
+        return [hlo(row, moved, y), hlo("multiply", distance, full_like(distance, 2)), count]
+
+    start = [x, scalar(1, "int64"), scalar(size, "int64")]
+    return while_loop(start, lambda y, distance, count: compare(distance, count, "LT"), step)[0]
 
 
 def _scanned(x: Expr, axis: int | None, dtype: str | None) -> StructInfo:

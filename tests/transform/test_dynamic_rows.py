@@ -5,7 +5,7 @@ Every operator with a lowering is in dynamic_samples.py, or below with the reaso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,15 @@ from relax2xla.script import relax as R
 from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
-from tests.transform.dynamic_samples import SAMPLES, Operand
+from tests.transform.dynamic_samples import SAMPLES, Operand, Sample
+from tests.transform.dynamic_variants import VARIANTS
 
+Sizes = dict[Any, Any]
+SIZES: tuple[Sizes, ...] = (
+    {"n": 5, "m": 7, "k": 3, "h": 6, "w": 9},
+    {"n": 3, "m": 10, "k": 4, "h": 5, "w": 4},
+)
 DTYPES = {"bool", "int8", "int32", "int64"}
-# What samples say here needs numbers.
-STATIC = {
-    "memory.view": "whether bytes divide into elements is checked",
-}
 # Operators without a sample.
 LEFT_OUT = {
     "distributed": "annotations of programs that run on several devices",
@@ -45,20 +47,20 @@ LEFT_OUT = {
 }
 
 
-def operand(given: Operand, n: Any) -> TensorStructInfo:
+def operand(given: Operand, sizes: Sizes) -> TensorStructInfo:
     dtype = given[-1] if given and given[-1] in DTYPES else "float32"
     dims = given[:-1] if given and given[-1] in DTYPES else given
-    return TensorStructInfo([n if d == "n" else d for d in dims], dtype)
+    return TensorStructInfo([sizes.get(d, d) for d in dims], dtype)
 
 
-def module(names: Sequence[str], n: Any) -> rx.IRModule:
-    """The calls of several operators in one function."""
+def module(names: Sequence[str], sizes: Sizes, samples: Mapping[str, Sample]) -> rx.IRModule:
+    """The calls of several operators in one function; ``sizes``: of "n" and other symbols."""
     builder = rx.BlockBuilder()
     params: list[Var] = []
     results: list[rx.Expr] = []
     for name in names:
-        operands, make = SAMPLES[name]
-        own = [Var(f"p{len(params) + i}", operand(o, n)) for i, o in enumerate(operands)]
+        operands, make = samples[name]
+        own = [Var(f"p{len(params) + i}", operand(o, sizes)) for i, o in enumerate(operands)]
         params += own
         results.append(make(*own))
     with builder.function("main", params):
@@ -116,27 +118,34 @@ def test_every_operator_is_listed() -> None:
     assert SAMPLES.keys() <= lowered
 
 
-@pytest.mark.parametrize("name", sorted(SAMPLES))
+EVERY = {**SAMPLES, **VARIANTS}
+SYMBOLS: Sizes = {name: tir.Var(name) for name in "nmkhw"}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_operators_verify(name: str) -> None:
-    mod = module([name], tir.Var("n"))
-    if name in STATIC:
-        with pytest.raises(LegalizeError, match="bind_symbolic_vars"):
-            rx.to_stablehlo(mod)
-        return
-    legal = LegalizeOps()(mod)
+    legal = LegalizeOps()(module([name], SYMBOLS, EVERY))
     check_well_formed(legal)
     assert "?" in str(rx.to_stablehlo(legal))
 
 
-WORKING = sorted(SAMPLES.keys() - STATIC.keys() - {"builtin.alloc_tensor"})
-GROUPS = [WORKING[i : i + 30] for i in range(0, len(WORKING), 30)]
+def groups(samples: Mapping[str, Sample]) -> list[list[str]]:
+    names = sorted(samples.keys() - {"builtin.alloc_tensor"})
+    return [names[i : i + 30] for i in range(0, len(names), 30)]
 
 
-@pytest.mark.parametrize("names", GROUPS, ids=[g[0] for g in GROUPS])
+@pytest.mark.parametrize("names", groups(EVERY), ids=lambda names: names[0])
 def test_operators_compute(names: Sequence[str]) -> None:
-    run = reread(module(names, tir.Var("n")))
-    static = module(names, 5)
-    same(run(*arrays(static)), evaluate(static, arrays(static)))
+    run = reread(module(names, SYMBOLS, EVERY))
+    for sizes in SIZES if set(names) <= VARIANTS.keys() else SIZES[:1]:
+        static = module(names, sizes, EVERY)
+        same(run(*arrays(static)), evaluate(static, arrays(static)))
+
+
+def test_a_view_of_other_elements_needs_numbers() -> None:
+    sample: Sample = ((("n", 4),), lambda x: op.memory.view(x, (x.struct_info.dims[0], 16), "int8"))
+    with pytest.raises(LegalizeError, match=r"memory\.view: elements of another size"):
+        LegalizeOps()(module(["view"], SYMBOLS, {"view": sample}))
 
 
 # ---- whole functions
@@ -216,9 +225,9 @@ def test_dimensions_that_broadcast_when_it_runs() -> None:
 def test_legal_modules_are_well_formed_and_run() -> None:
     check_well_formed(LegalizeOps()(Calls))
     names = ["mean", "nn.softmax", "strided_slice", "concat"]
-    vm = rx.VirtualMachine(rx.build(LegalizeOps()(module(names, tir.Var("n"))), "cpu"))
+    vm = rx.VirtualMachine(rx.build(LegalizeOps()(module(names, SYMBOLS, SAMPLES)), "cpu"))
     for n in (2, 5):
-        static = module(names, n)
+        static = module(names, {"n": n}, SAMPLES)
         same(to_numpy(vm["main"](*arrays(static))), evaluate(static, arrays(static)))
 
 

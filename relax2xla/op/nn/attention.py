@@ -132,9 +132,13 @@ def _attend(
     wide = sum_dtype(dtype)
     scores = dot_general(query, key, ([3], [3]), ((0, 2), (0, 2)), wide)  # batch, heads, q, k
     shape = shape_of(scores)
-    factor = 1.0 / math.sqrt(shape_of(query)[3]) if scale is None else scale
-    if factor != 1.0:
-        scores = hlo("multiply", scores, full_like(scores, factor))
+    depth = shape_of(query)[3]
+    if scale is None and not known(depth):
+        scores = hlo("divide", scores, hlo("sqrt", full_like(scores, depth)))
+    else:
+        factor = 1.0 / math.sqrt(depth) if scale is None else scale
+        if factor != 1.0:
+            scores = hlo("multiply", scores, full_like(scores, factor))
     if bias is not None:
         scores = hlo("add", scores, broadcast_to(convert(bias, wide), shape))
     if seen is not None:

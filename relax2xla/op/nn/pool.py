@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce as reduce_pairs
+from typing import cast
 
 import numpy as np
 
-from relax2xla.dtypes import dtype_info, is_float, numpy_dtype
+from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op._lower import (
@@ -25,13 +26,26 @@ from relax2xla.op._lower import (
     full,
     hlo,
     identity_of,
+    known,
+    larger,
+    pad,
     reduce,
     scalar,
     scalar_region,
     shape_of,
+    tensor_info,
     transpose,
 )
 from relax2xla.op._rules import REAL, tensor, want_tensor, window_dim
+from relax2xla.op._traced import (
+    Numbers,
+    Traced,
+    clip,
+    count_up,
+    size_of,
+    spread_to,
+    tensor_of,
+)
 from relax2xla.op.nn._spatial import (
     SPATIAL,
     Ints1,
@@ -150,9 +164,9 @@ class Pool:
             count = window_dim(
                 size, self.pool_size[i], stride, low, high, self.dilation[i], self.ceil_mode
             )
-            assert isinstance(count, int)
+            count = cast(int, count)  # Over symbolic dimensions it is an expression.
             if self.ceil_mode:
-                high = max(0, (count - 1) * stride + span - size - low)
+                high = larger(0, (count - 1) * stride + span - size - low)
             out.append(count)
             pads.append((low, high))
         return out, pads
@@ -168,21 +182,28 @@ class Pool:
         if name == "add" and all(c == 1 for c in count) and self._covers(shape_of(data)):
             return reduce(data, name, axes[2:], keepdims=True)
         dtype = dtype_of(data)
-        columns = zip(axes[2:], self.pool_size, self.strides, self.dilation, pads, strict=True)
-        for axis, window, stride, dilation, pad in sorted(columns):
-            if window == stride == 1 and pad == (0, 0):
+        ends = zip(pads, count, strict=True)
+        columns = zip(axes[2:], self.pool_size, self.strides, self.dilation, ends, strict=True)
+        neutral = scalar(identity_of(name, dtype), dtype)
+        for axis, window, stride, dilation, (pads_, out) in sorted(columns, key=lambda c: c[0]):
+            if window == stride == 1 and pads_ == (0, 0):
                 continue
             ones = (1,) * len(axes)
+            shape = shape_of(data)
+            if not known(*pads_):  # Windows that are slid have no form for such padding.
+                around = [replaced((0,) * len(axes), axis, p) for p in pads_]
+                data, pads_ = pad(data, *around, neutral), (0, 0)
             data = hlo(
                 "reduce_window",
                 data,
-                scalar(identity_of(name, dtype), dtype),
+                neutral,
                 scalar_region(name, dtype),
                 window_dimensions=replaced(ones, axis, window),
                 window_strides=replaced(ones, axis, stride),
                 base_dilations=ones,
                 window_dilations=replaced(ones, axis, dilation),
-                padding=replaced(((0, 0),) * len(axes), axis, pad),
+                padding=replaced(((0, 0),) * len(axes), axis, pads_),
+                out=tensor_info(replaced(shape, axis, out), dtype),
             )
         return data
 
@@ -209,29 +230,34 @@ class Pool:
         dtype = dtype_of(data)
         total = self.slide(convert(data, wide_dtype(dtype)), "add")
         held = self.held(shape_of(data), count_include_pad)
-        shape = shape_of(total)
-        if all(np.all(h == h[0]) for h in held):
-            divisor: Expr = full(shape, int(np.prod([h[0] for h in held])), dtype_of(total))
+        shape, wide = shape_of(total), dtype_of(total)
+        space = self.axes[2:]
+        if any(isinstance(h, Traced) for h in held):
+            vectors = [tensor_of(h, wide) for h in held]
+            grids = [broadcast_in_dim(v, shape, [a]) for v, a in zip(vectors, space, strict=True)]
+            divisor = reduce_pairs(lambda a, b: hlo("multiply", a, b), grids)
+        elif all(np.all(h == h[0]) for h in held):
+            divisor = full(shape, int(np.prod([h[0] for h in held])), wide)
         else:
-            grid = held[0]
-            for h in held[1:]:
-                grid = np.multiply.outer(grid, h)
-            space = self.axes[2:]
+            grid = reduce_pairs(np.multiply.outer, held)
             # The grid's axes are in the order D, H, W; those of the layout may be in another.
             order = sorted(range(self.ndim), key=lambda i: space[i])
-            grid = np.ascontiguousarray(grid.transpose(order)).astype(numpy_dtype(dtype_of(total)))
-            divisor = broadcast_in_dim(Constant(grid), shape, sorted(space))
+            divisor = broadcast_in_dim(tensor_of(grid.transpose(order), wide), shape, sorted(space))
         return self.arranged(convert(hlo("divide", total, divisor), dtype))
 
-    def held(self, shape: Sequence[int], count_include_pad: bool) -> list[Any]:
-        """Of each spatial axis: how many values each window averages."""
-        held: list[Any] = []
+    def held(self, shape: Sequence[int], count_include_pad: bool) -> list[Numbers]:
+        """Of each spatial axis: how many values each window averages, one at least."""
+        held: list[Numbers] = []
         for i, (axis, count) in enumerate(zip(self.axes[2:], self.counts(shape)[0], strict=True)):
-            low, high = self.pads[i]
-            starts = np.arange(count) * self.strides[i] - low
-            at = starts[:, None] + np.arange(self.pool_size[i]) * self.dilation[i]
+            (low, high), step, most = self.pads[i], self.dilation[i], self.pool_size[i]
             first, last = (-low, shape[axis] + high) if count_include_pad else (0, shape[axis])
-            held.append(np.maximum(((at >= first) & (at < last)).sum(axis=1), 1))
+            start = count_up((count,), dtype="int64") * self.strides[i] - low
+            # Taps are at start, start + step, ...: those below a bound, as a number.
+            below = [
+                clip((size_of(bound + step - 1, "int64") - start) // step, 0, most)
+                for bound in (first, last)
+            ]
+            held.append(np.maximum(below[1] - below[0], 1))
         return held
 
 
@@ -260,7 +286,10 @@ def _adaptive(
     axes = data_axes(layout, ndim, "layout")
     sizes = [shape_of(data)[a] for a in axes[2:]]
     out = tuple(sizes) if output_size is None else output_size
-    equal = tuple(s // o if s % o == 0 else 1 for s, o in zip(sizes, out, strict=True))
+    # Of symbolic sizes it is not known whether windows are equal.
+    equal = tuple(
+        s // o if known(s, o) and s % o == 0 else 1 for s, o in zip(sizes, out, strict=True)
+    )
     pool = Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
     dtype = dtype_of(data)
     x = convert(data, wide_dtype(dtype))
@@ -269,21 +298,23 @@ def _adaptive(
         x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
     order = list(range(ndim + 2))  # order[i]: which axis of `data` is axis i of `x`
     for axis, size, parts in zip(axes[2:], sizes, out, strict=True):
-        if size % parts == 0:
+        if parts == size or (known(size, parts) and size % parts == 0):
             continue
         at = order.index(axis)
-        matrix = Constant(_averaging(size, parts).astype(numpy_dtype(dtype_of(x))))
+        matrix = spread_to(_averaging(size, parts), dtype_of(x), (parts, size))
         x = dot_general(x, matrix, ([at], [1]))
         order.append(order.pop(at))
     x = transpose(x, [order.index(a) for a in range(ndim + 2)])
     return pool.arranged(convert(x, dtype))
 
 
-def _averaging(size: int, parts: int) -> Any:
+def _averaging(size: int, parts: int) -> Numbers:
     """The matrix (parts, size) that averages each part of an axis."""
-    index, at = np.arange(parts)[:, None], np.arange(size)
-    inside = (at >= index * size // parts) & (at < -(-(index + 1) * size // parts))
-    return inside / inside.sum(axis=1, keepdims=True)
+    index, at = (count_up((parts, size), axis, "int64") for axis in (0, 1))
+    whole, count = size_of(size, "int64"), size_of(parts, "int64")
+    first, behind = index * whole // count, ((index + 1) * whole + (count - 1)) // count
+    inside = (at >= first) & (at < behind)
+    return inside.astype("float64") / (behind - first).astype("float64")
 
 
 @op("relax.nn.max_pool1d", doc=_doc(1, True), follows={"out_layout": "layout"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from relax2xla import tir
@@ -14,6 +13,7 @@ from relax2xla.op import _lower as low
 from relax2xla.op._lower import (
     concatenate,
     dtype_of,
+    elements,
     full_like,
     hlo,
     reshape,
@@ -190,14 +190,7 @@ def batch_flatten(data: Expr) -> StructInfo:
 @batch_flatten.legalize
 def _batch_flatten(data: Expr) -> Expr:
     first, *rest = shape_of(data)
-    return reshape(data, [first, int(_count(rest))])
-
-
-def _count(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
+    return reshape(data, [first, elements(rest)])
 
 
 @op("relax.nn.dropout")
