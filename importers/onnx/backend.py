@@ -216,10 +216,10 @@ class Relax2XLABackend(Backend):
 
 
 def _host(result: Any) -> Any:
-    """A result as numpy's array, a sequence as a list of such, None for what is not there."""
+    """A result as numpy's array, a sequence as a list of such, maps and None as they are."""
     if isinstance(result, tuple | list):
         return [_host(r) for r in result]
-    return None if result is None else np.asarray(result)
+    return result if result is None or isinstance(result, dict) else np.asarray(result)
 
 
 def _pairs(names: Sequence[str], inputs: Any) -> list[tuple[str, Any]]:

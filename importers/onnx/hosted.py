@@ -38,14 +38,16 @@ from relax2xla.ir import (
 from relax2xla.tir import Dim
 
 TEXT = "string"
+# Before the dtype of its values, for a map.
+MAP = "map of "
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What an object holds: a tensor, or a sequence of such; ``optional``: or nothing.
 
-    ``dtype``: of the tensors, ``TEXT`` for strings, "" where it is not known; ``ndim``: their
-    rank, -1 where it is not known.
+    ``dtype``: of the tensors, ``TEXT`` for strings, ``MAP`` for maps, "" where it is not known;
+    ``ndim``: their rank, -1 where it is not known.
     """
 
     sequence: bool = False
@@ -55,7 +57,7 @@ class Kind:
 
     @staticmethod
     def of(proto: TypeProto, what: str) -> Kind:
-        """The kind of a declared type. ``Unsupported`` for maps and nested sequences."""
+        """The kind of a declared type. ``Unsupported`` for nested sequences."""
         sequence = optional = False
         inner = proto
         if inner.WhichOneof("value") == "optional_type":
@@ -65,6 +67,9 @@ class Kind:
         form = inner.WhichOneof("value")
         if form is None:
             return Kind(sequence, optional)
+        if form == "map_type":
+            values = Kind.of(inner.map_type.value_type, what)
+            return Kind(sequence, optional, MAP + values.dtype)
         if form != "tensor_type":
             raise Unsupported(f"{what}: {form} in a sequence or optional")
         tensor = inner.tensor_type
@@ -152,7 +157,7 @@ def tensor_from(ctx: Context, x: Expr, kind: Kind) -> Expr:
 
 def typed(kind: Kind, what: str) -> tuple[str, int]:
     """``dtype`` and ``ndim`` as the operators take them."""
-    if not kind.dtype:
+    if not kind.dtype or kind.dtype.startswith(MAP):
         raise Unsupported(f"{what} whose tensors have no declared dtype")
     return "" if kind.dtype == TEXT else kind.dtype, kind.ndim
 

@@ -41,6 +41,7 @@ CONVERTERS = (
     "microsoft_attention",
     "microsoft_quant",
     "ml",
+    "ml_maps",
     "ml_svm",
     "ml_trees",
     "nn",

@@ -273,8 +273,17 @@ def _labels(
         if len(words) != values.size:
             raise ValueError(f"{len(words)} keys and {values.size} values")
         return known_rank(ctx, R.text.encode(x, entries, other, tuple(words)), rank_of(ctx, x))
-    if labels is None or keys is None:
-        raise Unsupported("labels from strings to strings")
+    if labels is None:
+        raise ValueError("it must have one list of values; it has none")
+    if words is not None:
+        # By the place among the keys.
+        places = Constant(np.arange(len(words), dtype=np.int64))
+        if len(words) != len(labels):
+            raise ValueError(f"{len(words)} keys and {len(labels)} values")
+        at = ctx.emit(R.text.encode(x, places, Constant(np.array(-1, np.int64)), tuple(words)))
+        return made(ctx, R.text.decode(at, places, tuple(labels), default), rank_of(ctx, x))
+    if keys is None:
+        raise ValueError("it must have one list of keys; it has none")
     listed = np.asarray(keys).reshape(-1).astype(numpy_dtype(dtype_of(x)))
     if len(labels) != listed.size:
         raise ValueError(f"{listed.size} keys and {len(labels)} values")

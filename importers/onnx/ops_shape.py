@@ -148,16 +148,30 @@ def tile(ctx: Context, input: Expr, repeats: Sizes) -> Expr:
 # -- joining and cutting -------------------------------------------------------------------------
 @onnx_op("Concat")
 def concat_default(ctx: Context, *inputs: Expr, axis: int = 1) -> Expr:
-    return _concat(inputs, axis)
+    return _concat(ctx, inputs, axis)
 
 
 @onnx_op("Concat", since=4)
 def concat(ctx: Context, *inputs: Expr, axis: int) -> Expr:
-    return _concat(inputs, axis)
+    return _concat(ctx, inputs, axis)
 
 
-def _concat(inputs: Sequence[Expr], axis: int) -> Expr:
-    return inputs[0] if len(inputs) == 1 else R.concat(list(inputs), axis)
+def _concat(ctx: Context, inputs: Sequence[Expr], axis: int) -> Expr:
+    if len(inputs) == 1:
+        return inputs[0]
+    made = ctx.emit(R.concat(list(inputs), axis))
+    sizes = [info_of(x).dims for x in inputs]
+    if info_of(made).dims or not all(sizes):
+        return made
+    # Off the axis sizes agree, or the machine says that they do not: the best known ones serve.
+    at = axis_of(axis, ndim_of(made))
+    across = zip(*map(dims_of, inputs), strict=True)
+    dims = [next((d for d in of if isinstance(d, int)), of[0]) for of in across]
+    total: Any = 0
+    for x in inputs:
+        total = total + dims_of(x)[at]
+    dims[at] = fold_dim(total)
+    return ctx.pinned(made, dims)
 
 
 def _parts(ctx: Context, x: Expr, axis: int, lengths: Sequence[Dim]) -> Any:
@@ -185,6 +199,19 @@ def _parts(ctx: Context, x: Expr, axis: int, lengths: Sequence[Dim]) -> Any:
 
 
 @onnx_op("Split")
+def split_either(
+    ctx: Context,
+    input: Expr,
+    lengths: Sizes | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+) -> Any:
+    """By an attribute or, in opset 1, by an input; the latter counts."""
+    return split_input(ctx, input, split if lengths is None else lengths, axis=axis)
+
+
+@onnx_op("Split", since=2)
 def split_lengths(
     ctx: Context, input: Expr, *, axis: int = 0, split: list[int] | None = None
 ) -> Any:

@@ -14,6 +14,7 @@ from relax2xla.op import distributed as distributed
 from relax2xla.op import grad as grad
 from relax2xla.op import image as image
 from relax2xla.op import inspect as inspect
+from relax2xla.op import maps as maps
 from relax2xla.op import memory as memory
 from relax2xla.op import nn as nn
 from relax2xla.op import sequence as sequence

@@ -27,6 +27,7 @@ ROOMS = (
     "grad",
     "image",
     "inspect",
+    "maps",
     "memory",
     "nn",
     "sequence",

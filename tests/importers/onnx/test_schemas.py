@@ -1,0 +1,68 @@
+"""Every operator of ONNX, in every version that onnx knows, against the table of converters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+
+from relax2xla.importers.onnx import registry
+from relax2xla.importers.onnx.model import load_converters
+
+# What there is no converter for, and why.
+MISSING = {
+    ("ai.onnx.preview.training", "Gradient", 1): "a derivative of a part of the model",
+}
+# Attributes that a schema calls optional, without which the operator says nothing.
+NEEDED = {
+    "Reshape": {"shape"},
+    "LpPool": {"kernel_shape"},
+    "SVMClassifier": {"coefficients", "rho"},
+    "SVMRegressor": {"coefficients", "rho"},
+}
+
+
+def schemas() -> list[Any]:
+    found = onnx.defs.get_all_schemas_with_history()
+    return sorted(
+        (s for s in found if not s.deprecated), key=lambda s: (s.domain, s.name, s.since_version)
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _converters() -> None:
+    load_converters()
+
+
+def has_body(schema: Any) -> bool:
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def test_every_version_of_every_operator_has_a_converter_or_a_body() -> None:
+    missing = {
+        (s.domain, s.name, s.since_version)
+        for s in schemas()
+        if registry.find(s.domain, s.name, s.since_version) is None and not has_body(s)
+    }
+    assert missing <= set(MISSING)
+
+
+def test_converters_take_every_attribute_and_input_of_their_schemas() -> None:
+    wrong: list[str] = []
+    for s in schemas():
+        converter = registry.find(s.domain, s.name, s.since_version)
+        if converter is None or has_body(s):
+            continue
+        name = f"{s.domain}.{s.name}-{s.since_version}"
+        lacks = set(s.attributes) - set(converter.attributes) - registry.LEGACY
+        wrong += [f"{name} lacks {a}" for a in sorted(lacks)]
+        if not converter.variadic and len(s.inputs) > len(converter.inputs):
+            wrong.append(f"{name} takes {len(converter.inputs)} of {len(s.inputs)} inputs")
+        if s.name.startswith("TreeEnsemble"):
+            continue  # a tree is its lists
+        for a, default in converter.attributes.items():
+            needed = a in NEEDED.get(s.name, ()) or (a in s.attributes and s.attributes[a].required)
+            if default is registry.REQUIRED and not needed:
+                wrong.append(f"{name} needs {a}")
+    assert not wrong
