@@ -304,7 +304,8 @@ class Op(Expr, Generic[P]):
             try:
                 whole = [_whole(a) for a in bound.args]
                 bound.arguments.update(shorter(*whole, **bound.kwargs))
-            except TVMError:
+            except TVMError as e:
+                e.add_note(f"  in {self.name}{self.signature}")
                 raise
             except (TypeError, AttributeError, ValueError) as e:
                 # What cannot be written shorter is none of the accepted forms.

@@ -101,7 +101,9 @@ def result_dims(inputs: Sequence[Labels], output: Labels, shapes: Sequence[Dims]
             if isinstance(old, int) and old == 1:
                 sizes[label] = d
             elif isinstance(old, int) and isinstance(d, int):
-                raise OpError(f"axis {label!r} has size {old} in one operand and {d} in another")
+                raise OpError(
+                    f"`operands`: axis {label!r} has size {old} in one operand and {d} in another"
+                )
             elif len(label) > 1:
                 unknown.add(label)
             elif isinstance(d, int):

@@ -71,12 +71,14 @@ def _as_tensor(x: Expr, name: str, dtypes: Sequence[str]) -> TensorStructInfo:
     return info
 
 
-def broadcasted(infos: Sequence[TensorStructInfo], dtype: str) -> TensorStructInfo:
-    """Struct info of tensors broadcast together, as far as it is known."""
+def broadcasted(
+    infos: Sequence[TensorStructInfo], dtype: str, names: str = "`x1` and `x2`"
+) -> TensorStructInfo:
+    """Struct info of tensors (``names`` in errors) broadcast together, as far as it is known."""
     device = next((i.vdevice for i in infos if i.vdevice is not None), None)
     shapes = [i.dims for i in infos if i.dims is not None]
     if len(shapes) == len(infos):
-        dims = broadcast_dims(shapes)
+        dims = broadcast_dims(shapes, names)
         if dims is not None:
             return TensorStructInfo.make(dims, dtype, device)
     elif all(i.shape is not None and i.shape is infos[0].shape for i in infos):
@@ -270,7 +272,8 @@ def where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
         _as_tensor(x1, "x1", ANY),
         _as_tensor(x2, "x2", ANY),
     ]
-    return broadcasted(infos, common_dtype(infos[1:], ("x1", "x2")))
+    dtype = common_dtype(infos[1:], ("x1", "x2"))
+    return broadcasted(infos, dtype, "`condition`, `x1` and `x2`")
 
 
 @where.legalize
@@ -290,12 +293,14 @@ def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> StructInfo:
     dtype = common_dtype(infos, names)
     ranks = {i.ndim for i in infos if i.ndim != -1}
     if len(ranks) > 1:
-        raise OpError(f"the operands must have one rank; got {', '.join(map(show, infos))}")
+        raise OpError(f"`x1`, `x2` and `x3` must have one rank; got {', '.join(map(show, infos))}")
     shapes = [i.dims for i in infos if i.dims is not None]
     for axis in range(max(ranks, default=0)):
         sizes = {s[axis] for s in shapes if isinstance(s[axis], int)}
         if len(sizes) > 1:
-            raise OpError(f"the operands must have one shape; got {', '.join(map(show, infos))}")
+            raise OpError(
+                f"`x1`, `x2` and `x3` must have one shape; got {', '.join(map(show, infos))}"
+            )
     if len(shapes) == 3 and shapes[0] == shapes[1] == shapes[2]:
         return infos[0]
     return tensor(None, dtype, max(ranks, default=-1), infos[0])

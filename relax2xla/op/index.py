@@ -516,7 +516,7 @@ def index_tensor(data: Expr, indices: TupleLike) -> StructInfo:
     """
     info = want_tensor(data, "data")
     infos = index_infos(info, indices)
-    joint = broadcasted(infos, "int64")
+    joint = broadcasted(infos, "int64", "the fields of `indices`")
     if info.dims is not None and joint.dims is not None:
         return tensor((*joint.dims, *info.dims[len(infos) :]), info.dtype, like=info)
     known = info.ndim != -1 and joint.ndim != -1

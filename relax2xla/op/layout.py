@@ -108,7 +108,7 @@ def _(
         except OpError:
             raise
         except TVMError as e:
-            raise OpError(f"layout_transform: {e}") from None
+            raise OpError(f"`index_map`: {e}") from None
     if isinstance(pad_value, bool | int | float) and info is not None and info.dtype:
         value = float(pad_value) if is_float(info.dtype) else pad_value
         given["pad_value"] = PrimValue(tir.const(value, info.dtype))

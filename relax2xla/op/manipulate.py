@@ -67,7 +67,7 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> StructInfo:
         for i in range(1, len(info.dims) + 1):
             own, new = info.dims[-i], target.values[-i]
             if own != 1 and differ(own, new):
-                raise OpError(f"{show(info)} cannot be broadcast to {show(target)}: axis -{i}")
+                raise OpError(f"`x` {show(info)} cannot be broadcast to {show(target)}: axis -{i}")
     return _like_shape(info, shape)
 
 
@@ -140,8 +140,8 @@ def reshape(x: Expr, shape: ShapeLike) -> StructInfo:
         # Symbolic sizes too: 4 * n elements are never 6.
         if have != want if both else tir.Analyzer().can_prove(tir.NE.make(have, want)):
             raise OpError(
-                f"reshape: {show(info)} has {product(info.dims)} elements, but {show(target)} has "
-                f"{product(target.values)}"
+                f"`x` {show(info)} has {product(info.dims)} elements, "
+                f"but `shape` {show(target)} has {product(target.values)}"
             )
     return _like_shape(info, shape)
 
@@ -369,10 +369,10 @@ def _check_collapse(info: TensorStructInfo, target: Dims) -> None:
     if info.dims is None:
         return
     if len(target) > len(info.dims):
-        raise OpError(f"{show(info)} cannot be collapsed to {target}, which has more axes")
+        raise OpError(f"`data` {show(info)} cannot be collapsed to {target}, which has more axes")
     for i in range(1, len(target) + 1):
         if target[-i] != 1 and differ(target[-i], info.dims[-i]):
-            raise OpError(f"{show(info)} cannot be collapsed to {target}: axis -{i} differs")
+            raise OpError(f"`data` {show(info)} cannot be collapsed to {target}: axis -{i} differs")
 
 
 def sum_to(x: Expr, target: Sequence[int]) -> Expr:

@@ -164,7 +164,9 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
     if not isinstance(depth, int):
         return info
     if depth > len(info.dims):
-        raise OpError(f"index vectors of {depth} entries are too long for {show(info)}")
+        raise OpError(
+            f"the vectors in `indices`, of {depth} entries, are too long for `data`, {show(info)}"
+        )
     expected = (*where.dims[:-1], *info.dims[depth:])
     wrong = new.ndim != len(expected) or any(
         isinstance(a, int) and isinstance(b, int) and a != b
@@ -193,7 +195,7 @@ def index_put(data: Expr, indices: TupleLike, values: Expr, accumulate: bool = F
     info, new = want_tensor(data, "data"), want_tensor(values, "values")
     common_dtype([info, new], ("data", "values"))
     infos = index_infos(info, indices)
-    joint = broadcasted(infos, "int64")
+    joint = broadcasted(infos, "int64", "the fields of `indices`")
     if info.dims is not None and joint.dims is not None and new.dims is not None:
         target = (*joint.dims, *info.dims[len(infos) :])
         short = len(new.dims) > len(target)

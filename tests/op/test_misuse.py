@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from relax2xla import ir, op, tir
 from relax2xla.errors import OpError, TVMError
 from relax2xla.ir import Op
+from tests.transform.dynamic_samples import SAMPLES
+from tests.transform.test_dynamic_rows import operand
 
 OPERATORS = sorted(name for name in Op.list_op_names() if type(Op.get(name)) is Op)
 N = tir.Var("n", "int64")
@@ -130,6 +133,51 @@ def test_what_is_no_expression_is_refused(name: str):
         made(*positional, **keyword)
     assert name in str(error.value) or any(name in n for n in error.value.__notes__)
     assert any(f"`{p.name}`" in str(error.value) for p in made.params) or first.name in ("func",)
+
+
+# Operators that take any tensor, and those whose operands are sizes.
+TAKES_ALL = {
+    "arange", "builtin.alloc_tensor", "builtin.stop_lift_params", "eye", "grad.end_checkpoint",
+    "grad.no_grad", "grad.start_checkpoint", "memory.view", "ones", "shape_to_tensor", "zeros",
+}  # fmt: skip
+
+
+def wrong(info: ir.TensorStructInfo) -> dict[str, ir.Expr]:
+    """What may stand in the place of an operand, and be wrong."""
+    dims = info.dims or ()
+    grown = [d + 13 if isinstance(d, int) else d for d in dims]
+    return {
+        "no tensor": ir.Tuple([]),
+        "a shape": ir.ShapeExpr([1]),
+        "rank": tensor(2, 1, 2, 1, 2, 1, 2, dtype=info.dtype),
+        "complex": tensor(*dims, dtype="complex64"),
+        "bool": tensor(*dims, dtype="bool"),
+        "size": tensor(*grown, dtype=info.dtype),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_errors_name_the_operator_and_an_argument(name: str):
+    operands, make = SAMPLES[name]
+    infos = [operand(o, {"n": N}) for o in operands]
+    made = Op.get(f"relax.{name}")
+    errors: list[tuple[str, TVMError]] = []
+    for i, info in enumerate(infos):
+        for label, bad in wrong(info).items():
+            args: list[ir.Expr] = [ir.Var(f"p{j}", x) for j, x in enumerate(infos)]
+            args[i] = bad
+            try:
+                make(*args)
+            except TVMError as e:
+                errors.append((label, e))
+            except (AttributeError, TypeError):
+                # The sample itself reads the shape.
+                assert not isinstance(bad.struct_info, ir.TensorStructInfo), (label, i)
+    assert (not errors) == (name in TAKES_ALL)
+    for label, e in errors:
+        notes: list[str] = getattr(e, "__notes__", [])
+        assert any(made.name in text for text in (str(e), *notes)), (label, str(e))
+        assert any(re.search(rf"\b{p.name}\b", str(e)) for p in made.params), (label, str(e))
 
 
 AXES: tuple[tuple[str, Any], ...] = (
