@@ -13,49 +13,42 @@ from relax2xla.ir.expr import (
     Expr,
     Function,
     GlobalVar,
-    If,
     PrimValue,
     SeqExpr,
     ShapeExpr,
     Var,
+    VarBinding,
 )
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import (
     bindings_deep,
     bindings_of,
-    children,
     deep_children,
     post_order,
 )
 
 
-def _with_definitions(node: Expr) -> Sequence[Expr]:
-    """Everything below ``node``: operators, and variables at their definitions too."""
-    match node:
-        case Call():
-            return (node.op, *node.args)
-        case Function():
-            return (*node.params, node.body)
-        case SeqExpr():
-            return [*(x for b in bindings_of(node) for x in (b.value, b.var)), node.body]
-        case If():
-            return deep_children(node)
-        case _:
-            return children(node)
+def _with_operators(node: Expr) -> Sequence[Expr]:
+    """Everything below ``node``, operators too."""
+    return (node.op, *node.args) if isinstance(node, Call) else deep_children(node)
 
 
 def post_order_visit(expr: Expr, fvisit: Callable[[Expr], object]) -> None:
-    """Call ``fvisit`` on every distinct node once, children before parents, operators included.
+    """Call ``fvisit`` on every distinct node once, children before parents; a function comes last.
 
-    A function comes last, its parameters first.
+    Operators are nodes, and of a call the first one. A variable is visited where it is used, so one
+    that nothing uses is not. Shapes inside struct infos are no nodes here.
     """
-    for node in list(post_order(expr, below=_with_definitions)):
+    for node in list(post_order(expr, below=_with_operators)):
         fvisit(node)
 
 
 def _events(root: Expr) -> Iterator[tuple[Var, bool]]:
-    """Variables with whether they are defined (else used), in order of evaluation."""
+    """Variables with whether they are defined (else used), in the order of the text.
+
+    A variable comes before the value that it is bound to.
+    """
     stack: list[Expr | tuple[Var, bool]] = [root]
     seen: set[int] = set()
     while stack:
@@ -71,12 +64,7 @@ def _events(root: Expr) -> Iterator[tuple[Var, bool]]:
         seen.add(id(node))
         kids: list[Expr | tuple[Var, bool]]
         if isinstance(node, SeqExpr):
-            kids = []
-            for b in bindings_of(node):
-                definition: tuple[Var, bool] = (b.var, True)
-                # A local function may call itself, so its variable comes first.
-                recursive = isinstance(b.value, Function)
-                kids += [definition, b.value] if recursive else [b.value, definition]
+            kids = [x for b in bindings_of(node) for x in ((b.var, True), b.value)]
             kids.append(node.body)
         elif isinstance(node, Function):
             kids = [*((p, True) for p in node.params), node.body]
@@ -133,16 +121,19 @@ def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:
 
 
 def name_to_binding(func: Function) -> dict[str, list[Binding]]:
-    """Bindings by the name of their variable; names need not be unique."""
+    """Bindings of ``func`` itself, by the name of their variable; names need not be unique.
+
+    Those inside branches and local functions are not among them, as in TVM.
+    """
     table: dict[str, list[Binding]] = {}
-    for b in bindings_deep(func):
+    for b in bindings_of(func.body):
         table.setdefault(b.var.name_hint, []).append(b)
     return table
 
 
 def get_var2val(func: Function) -> dict[Var, Expr]:
-    """The value of every variable that ``func`` binds."""
-    return {b.var: b.value for b in bindings_deep(func)}
+    """The value of every variable that ``func`` binds; match-casts do not count, as in TVM."""
+    return {b.var: b.value for b in bindings_deep(func) if isinstance(b, VarBinding)}
 
 
 def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | None = None) -> bool:

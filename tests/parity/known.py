@@ -187,6 +187,18 @@ TABLE: tuple[tuple[str, str, str], ...] = (
         "TVM writes an attribute `mode` that its function does not take",
     ),
 )
+# (program and analysis) or program of ``analyses.verdicts``, and the reason.
+KNOWN_ANALYSES: dict[str, str] = {
+    "dataflow/match_cast udchain": "TVM leaves out what a match-cast uses",
+    "analysis/impure_inside without_unused": (
+        "to define an impure function has no effect, so one that nothing calls goes; TVM keeps it"
+    ),
+}
+KNOWN_WELL_FORMED: dict[str, str] = {
+    "branches_share_a_variable": (
+        "a variable is bound once in a function; TVM forgets those of a branch after it"
+    ),
+}
 KNOWN_PAIRS: tuple[str, ...] = ()
 # A choice between equals is that one here, so its operand is proved equal to it.
 KNOWN_SIMPLIFIED = ("if_then_else(n > m, n, n)",)

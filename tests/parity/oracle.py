@@ -17,6 +17,7 @@ from tvm import tirx  # pyright: ignore[reportMissingImports]
 from tvm.script import from_source  # pyright: ignore[reportMissingImports]
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import analyses
 import corpus
 
 
@@ -44,12 +45,39 @@ def body(text: str) -> str:
     return re.sub(r"^ *# from .*\n(\s*\n)?", "", text, flags=re.M).strip("\n")
 
 
+class Making:
+    """How TVM makes what ``analyses.verdicts`` asks for."""
+
+    @staticmethod
+    def attrs(values: dict[str, Any]) -> Any:
+        """Attributes of a function."""
+        return tvm.ir.make_node("ir.DictAttrs", **values)
+
+    make = staticmethod(tvm.IRModule)
+
+    @staticmethod
+    def inferred(node: Any, info: Any) -> Any:
+        """The node, with the struct info that normalising would give it."""
+        tvm.relax.expr._update_struct_info(node, info)
+        return node
+
+    @staticmethod
+    def named(name: str, info: Any) -> Any:
+        """A GlobalVar."""
+        return Making.inferred(tvm.relax.GlobalVar(name), info)
+
+
 def main() -> None:
     """Write the facts."""
     programs: dict[str, Any] = {}
     for p in corpus.programs():
         made = parsed(p.text) if survives(p.text) else "TVM crashes"
         programs[p.name] = {"error": made} if isinstance(made, str) else body(made.script())
+    analysed = {
+        p.name: analyses.of_program(parsed(p.text), tvm.relax.analysis, hash)
+        for p in corpus.written()
+        if isinstance(programs[p.name], str)
+    }
     equal: dict[str, bool] = {}
     made = {name: parsed(text) for name, text in corpus.edited().items()}
     for a, b in corpus.pairs():
@@ -76,6 +104,8 @@ def main() -> None:
     facts = {
         "tvm": tvm.__version__,
         "programs": programs,
+        "analyses": analysed,
+        "well_formed": analyses.verdicts(tvm.relax, tirx, Making),
         "equal": [k for k, v in equal.items() if v],
         "compared": len(equal),
         "simplified": short,

@@ -43,6 +43,17 @@ def _programs(counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
         yield f"- *{verdict}*: {why}."
 
 
+def _analyses() -> Iterator[str]:
+    yield "`all_vars`, `bound_vars`, `free_vars`, `all_global_vars`, the order of"
+    yield "`post_order_visit`, `udchain`, `name_to_binding`, `get_var2val`,"
+    yield "`contains_impure_call`, `remove_all_unused` and `detect_recursion` of the programs"
+    yield "that are written by hand, and `well_formed` of programs that are made node by node,"
+    yield "most of them wrong. Every difference, with its reason:"
+    yield ""
+    for name, why in {**known.KNOWN_ANALYSES, **known.KNOWN_WELL_FORMED}.items():
+        yield f"- `{name}`: {why}."
+
+
 def _names() -> Iterator[str]:
     rows = [(e, *api.status(e)) for e in api.entries()]
     kinds = ("present", "other parameters", "later", "absent")
@@ -90,7 +101,7 @@ def document(counts: Mapping[tuple[str, str], int]) -> str:
         HEAD, "", *_programs(counts), "", "## Structural equality", "",
         f"{equal} pairs of programs that differ in one thing (a name, an attribute, a dtype, a "
         f"flag, a block): {len(known.KNOWN_PAIRS)} verdicts differ. Equal programs have equal "
-        "hashes.", "", "## Symbolic arithmetic", "",
+        "hashes.", "", "## Analyses", "", *_analyses(), "", "## Symbolic arithmetic", "",
         f"`simplify` of {len(corpus.TERMS)} terms: {len(known.KNOWN_SIMPLIFIED)} text differs. "
         f"`can_prove_equal` of {proofs} pairs: whatever TVM proves is proved; "
         f"{len(known.KNOWN_PROOFS)} pairs are proved here only. 521 more terms are in "

@@ -18,12 +18,22 @@ from typing import Any
 
 import pytest
 
-from relax2xla import tir
+import relax2xla
+from relax2xla import analysis, tir
 from relax2xla.errors import DiagnosticError
 from relax2xla.ir.equal import structural_equal, structural_hash
 from relax2xla.script import from_source
-from tests.parity import corpus
-from tests.parity.known import KNOWN_PAIRS, KNOWN_PROOFS, KNOWN_SIMPLIFIED, TABLE, reason, reasons
+from tests.parity import analyses, corpus
+from tests.parity.known import (
+    KNOWN_ANALYSES,
+    KNOWN_PAIRS,
+    KNOWN_PROOFS,
+    KNOWN_SIMPLIFIED,
+    KNOWN_WELL_FORMED,
+    TABLE,
+    reason,
+    reasons,
+)
 
 HERE = Path(__file__).parent
 FACTS: dict[str, Any] = json.loads((HERE / "facts.json").read_text("utf-8"))
@@ -83,6 +93,41 @@ def test_each_known_difference_is_one() -> None:
         if re.match(names, n) and v != kind
     ]
     assert not wide, "\n".join(wide)
+
+
+def test_analyses_are_those_of_tvm() -> None:
+    """Of programs of which TVM has the same text; the other texts have other analyses."""
+    different: set[str] = set()
+    for p in corpus.written():
+        if verdicts()[p.name] != "same text":
+            continue
+        ours = analyses.of_program(from_source(p.text), analysis, id)
+        for function, facts in FACTS["analyses"][p.name].items():
+            if not isinstance(facts, dict):
+                different |= {f"{p.name} {function}"} if facts != ours[function] else set()
+                continue
+            different |= {f"{p.name} {k}" for k, v in facts.items() if v != ours[function][k]}
+    assert different == set(KNOWN_ANALYSES)
+
+
+class Making:
+    """How we make what ``analyses.verdicts`` asks for; struct infos are known from the start."""
+
+    attrs = dict
+    make = relax2xla.IRModule
+    named = relax2xla.GlobalVar
+
+    @staticmethod
+    def inferred(node: Any, info: Any) -> Any:
+        return node
+
+
+def test_well_formed_is_that_of_tvm() -> None:
+    ours = analyses.verdicts(relax2xla, tir, Making)
+    facts = FACTS["well_formed"]
+    assert ours.keys() == facts.keys()
+    assert len(set(ours.values())) == 2
+    assert {name for name in ours if ours[name] != facts[name]} == set(KNOWN_WELL_FORMED)
 
 
 def test_equality_is_that_of_tvm() -> None:
