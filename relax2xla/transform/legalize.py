@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from relax2xla.errors import LegalizeError, TVMError
+from relax2xla.errors import CallError, LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -168,7 +168,7 @@ class _Legalizer:
         try:
             unify(b.struct_info, value.struct_info, env)
         except Mismatch as e:
-            raise LegalizeError(f"R.match_cast of {b.var.name_hint}: the value has {e}") from None
+            raise CallError(f"R.match_cast of {b.var.name_hint}: the value has {e}") from None
 
     # -- expressions
 

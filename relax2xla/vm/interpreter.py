@@ -29,6 +29,9 @@ from relax2xla.vm.instrument import Hook
 # generated code takes no stack of C, so that this many are safe.
 DEPTH = 13_000
 
+# Functions that call each other in a row so long run under Python's usual limit.
+_SHALLOW = 50
+
 # Arrays of these numpy kinds stay on the host: text and Python objects.
 _HOST_KINDS = "OSUT"
 
@@ -263,23 +266,25 @@ def named(row: FunctionRow) -> list[int]:
     return list(found)
 
 
-def is_recursive(code: Code, index: int) -> bool:
-    """Whether function ``index``, or one that it may come to, may come to itself."""
-    on_way, done = {index}, set[int]()
+def goes_deep(code: Code, index: int) -> bool:
+    """Whether function ``index`` may come to itself, or may call through very many others."""
+    height: dict[int, int] = {}
+    on_way = {index}
     stack = [(index, iter(named(code.functions[index])))]
     while stack:
         at, rest = stack[-1]
         callee = next(rest, None)
         if callee is None:
             on_way.discard(at)
-            done.add(at)
+            below = (height.get(n, 0) for n in named(code.functions[at]))
+            height[at] = 1 + max(below, default=0)
             stack.pop()
         elif callee in on_way:
             return True
-        elif callee not in done and code.functions[callee].kind == "vm":
+        elif callee not in height and code.functions[callee].kind == "vm":
             on_way.add(callee)
             stack.append((callee, iter(named(code.functions[callee]))))
-    return False
+    return height[index] > _SHALLOW
 
 
 _deep_lock = threading.Lock()
@@ -317,7 +322,7 @@ class VMFunction:
         self._call = interpreter.function(index)
         self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._inputs = row.inputs or (("object",),) * len(row.params)
-        self._recursive = is_recursive(interpreter.code, index)
+        self._deep = goes_deep(interpreter.code, index)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
 
@@ -342,7 +347,7 @@ class VMFunction:
             )
         values = self.placed(args, kwargs)
         try:
-            if self._recursive:
+            if self._deep:
                 with _deep():
                     return self._call(*values)
             return self._call(*values)

@@ -64,7 +64,8 @@ class _Pending:
     """A function to be lowered; ``symbols`` come as a last argument, a shape.
 
     A local function has the variable ``own`` that it is bound to; of its parameters the last
-    ``captured`` are what it captures. ``macros``: local functions around it that are inlined.
+    ``captured`` are what it captures. ``macros``: local functions around it that are inlined;
+    ``outer``: the function of the module that it is in.
     """
 
     name: str
@@ -74,6 +75,7 @@ class _Pending:
     own: Var | None = None
     captured: int = 0
     macros: dict[Var, Binding] = field(default_factory=dict[Var, Binding])
+    outer: str = ""
 
     def params(self) -> tuple[str, ...]:
         """Names of the parameters."""
@@ -92,7 +94,7 @@ class _Module:
         self.regions: dict[str, Function] = {}
         self.notes: dict[str, list[str]] = {}
         self.todo: list[_Pending] = []
-        self.names = {g.name_hint for g in mod}
+        self.names = {g.name_hint: 0 for g in mod}
 
     def run(self) -> Lowered:
         for g, f in self.mod.relax_functions().items():
@@ -131,11 +133,11 @@ class _Module:
 
     def fresh(self, name: str) -> str:
         """A name of no other function."""
-        taken, made, number = self.names, name, 0
-        while made in taken:
-            number += 1
-            made = f"{name}_{number}"
-        taken.add(made)
+        made = name
+        while made in self.names:
+            self.names[name] = self.names.get(name, 0) + 1
+            made = f"{name}_{self.names[name]}"
+        self.names[made] = 0
         return made
 
     def constant(self, value: Any) -> bc.Const:
@@ -160,6 +162,8 @@ class _Lowerer:
         self.env: dict[Var, bc.Arg] = {}
         self.dims: dict[tir.Var, bc.Arg] = {}
         self.macros = dict(pending.macros)
+        # Local functions by their variable: the function, and what it has captured.
+        self.locals: dict[Var, tuple[int, list[bc.Arg]]] = {}
         self.span = ""
         self.count = 0
 
@@ -196,9 +200,8 @@ class _Lowerer:
         self._check(checks)
         if self.pending.own is not None:
             last = len(params) - self.pending.captured
-            fixed = [bc.Reg(i) for i in range(last, len(self.pending.params()))]
-            index = self.module.vm_function(self.pending)
-            self.env[self.pending.own] = self.builtin("make_closure", bc.Func(index), *fixed)
+            fixed: list[bc.Arg] = [bc.Reg(i) for i in range(last, len(self.pending.params()))]
+            self.locals[self.pending.own] = self.module.vm_function(self.pending), fixed
 
     # -- instructions
 
@@ -313,6 +316,9 @@ class _Lowerer:
                 raise LegalizeError(f"{root!r} cannot be an operand of the machine")
 
     def _var(self, var: Var) -> bc.Arg:
+        if var in self.locals:
+            index, captured = self.locals[var]
+            return self.builtin("make_closure", bc.Func(index), *captured)
         if var not in self.env:
             raise LegalizeError(f"the variable {var.name_hint} is used before it is bound")
         return self.env[var]
@@ -445,14 +451,23 @@ class _Lowerer:
             *(s for v in captured for s in free_symbolic_vars(v.struct_info_)),
         ]
         symbols = tuple(s for s in dict.fromkeys(needed) if s in self.dims and s not in known)
-        name = self.module.fresh(f"{self.name}_{var.name_hint}")
+        name = self.module.fresh(f"{self.pending.outer or self.name}_{var.name_hint}")
         index = self.module.vm_function(
-            _Pending(name, lifted, True, symbols, var, len(captured), dict(self.macros))
+            _Pending(
+                name,
+                lifted,
+                True,
+                symbols,
+                var,
+                len(captured),
+                dict(self.macros),
+                self.pending.outer or self.name,
+            )
         )
         args = [self.arg(v) for v in captured]
         if symbols:
             args.append(self.tuple_of([self.dims[s] for s in symbols]))
-        self.env[var] = self.builtin("make_closure", bc.Func(index), *args)
+        self.locals[var] = index, args
 
     def _call(self, call: Call) -> bc.Arg:
         op = call.op
@@ -467,7 +482,11 @@ class _Lowerer:
             attrs = self.module.constant(plain_attrs(call))
             row = self.module.row("builtin", op.name)
             return self.call(row, [*(self.arg(a) for a in call.args), attrs])
-        return self.builtin("invoke_closure", self.arg(op), *(self.arg(a) for a in call.args))
+        args = [self.arg(a) for a in call.args]
+        if isinstance(op, Var) and op in self.locals:
+            index, captured = self.locals[op]
+            return self.call(index, [*args, *captured])
+        return self.builtin("invoke_closure", self.arg(op), *args)
 
     def packed(
         self, func: Expr, args: Sequence[Expr], infos: Sequence[StructInfo], call: Call

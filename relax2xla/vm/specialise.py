@@ -104,19 +104,30 @@ def specialise(
     ``rewrites`` see the static function before it is lowered; ``infos`` are of the arguments for
     the first parameters, whose shapes and numbers take the place of what is declared.
     """
+    try:
+        return _specialise(mod, name, func, env, rewrites, infos)
+    except CallError as e:
+        raise CallError(f"{name}: {e}") from None
+
+
+def _specialise(
+    mod: IRModule,
+    name: str,
+    func: Function,
+    env: SymMap,
+    rewrites: Sequence[Callable[[Function], Function]],
+    infos: Sequence[StructInfo],
+) -> Program:
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
-    func = _bind_known(func, known)
+    func = _bind_known(func, known, {} if _is_dynamic(func) else env)
     if env and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
         mod, func = _rows(mod, func)
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
         func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
-        try:
-            func = _Static(env).function(func)
-        except CallError as e:
-            raise CallError(f"{name}: {e}") from None
+        func = _Static(env).function(func)
     for rewrite in rewrites:
         func = rewrite(func)
     legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
@@ -179,8 +190,11 @@ def _flatten_params(func: Function) -> Function:
     return rewrite_function(func.replace(params=params), values=values) if values else func
 
 
-def _bind_known(func: Function, infos: Sequence[StructInfo]) -> Function:
-    """``func`` with the shapes and numbers among its arguments, and with the tensors' shapes."""
+def _bind_known(func: Function, infos: Sequence[StructInfo], env: SymMap) -> Function:
+    """``func`` with the shapes and numbers among its arguments, and with the tensors' shapes.
+
+    ``env``: symbolic dimensions that are known, so that casts check them rather than bind them.
+    """
     values: dict[Var, Expr] = {}
     params: list[Var] = list(func.params[len(infos) :])
     for p, info in reversed(list(zip(func.params, infos, strict=False))):
@@ -194,7 +208,7 @@ def _bind_known(func: Function, infos: Sequence[StructInfo]) -> Function:
         if isinstance(declared, TensorStructInfo) and (declared.dims is None or not declared.dtype):
             values[p] = p = Var(p.name_hint, info, p.span)
         params.insert(0, p)
-    return _Static(values=values).function(func.replace(params=params)) if values else func
+    return _Static(env, values=values).function(func.replace(params=params)) if values else func
 
 
 def _is_if(b: Binding) -> bool:
@@ -285,6 +299,8 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
         if not isinstance(callee, Function):
             last = name if caller is None else caller.name_hint
             raise LegalizeError(f"{last} calls {gvar.name_hint}, no Relax function")
+        if any(isinstance(b, MatchCast) for b in bindings_of(callee.body)):
+            callee = _Static().function(callee)
         callee = legalize_function(callee.without_attr("global_symbol"))
         legal[gvar] = shield_divisions(callee)
         stack.append((gvar, iter(_referenced(mod, legal[gvar]))))

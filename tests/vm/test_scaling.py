@@ -13,6 +13,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla.script import from_source
 
 F = rx.TensorStructInfo((2,), "float32")
 X = np.array([1, 2], np.float32)
@@ -99,10 +100,46 @@ def test_a_program_twice_as_large_is_twice_the_work(make: Callable[[int], rx.IRM
 
 
 @pytest.mark.parametrize(
-    ("make", "size", "args"), [(branches, 600, (X, True)), (closures, 300, (X,))]
+    ("make", "size", "args"), [(branches, 600, (X, True)), (closures, 600, (X,))]
 )
 def test_nests_are_deeper_than_python_allows(
     make: Callable[[int], rx.IRModule], size: int, args: tuple[Any, ...]
 ) -> None:
     main = rx.VirtualMachine(rx.build(make(size)))["main"]
     np.testing.assert_array_equal(main(*args), 2 * X)
+
+
+def test_local_functions_call_themselves_as_deep_as_others() -> None:
+    """A call of a known local function is a call of bytecode: no stack of C, no closure object."""
+    vm = rx.VirtualMachine(
+        rx.build(
+            from_source("""
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor((), "int64")) -> R.Tensor((), "int64"):
+        @R.function
+        def go(a: R.Tensor((), "int64")) -> R.Tensor((), "int64"):
+            c = R.equal(a, R.const(0, "int64"))
+            if c:
+                r = a
+            else:
+                b = R.subtract(a, R.const(1, "int64"))
+                s: R.Tensor((), "int64") = go(b)
+                r: R.Tensor((), "int64") = R.add(s, R.const(2, "int64"))
+            return r
+        z: R.Tensor((), "int64") = go(x)
+        return z
+""")
+        )
+    )
+    assert int(vm["main"](6000)) == 12000
+    assert "make_closure" not in vm.executable.as_text()
+
+
+def test_many_functions_of_one_name() -> None:
+    """Local functions get names of their own, whose length does not grow with the nest."""
+    executable = rx.build(closures(60))
+    names = [f.name for f in executable.code.functions]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 30

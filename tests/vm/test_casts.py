@@ -1,0 +1,118 @@
+"""Casts whose dimension is known from elsewhere check it, wherever they stand."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla.errors import CallError
+from relax2xla.script import from_source
+
+
+def machine(body: str) -> rx.VirtualMachine:
+    rx.register_func("casts.same", lambda x: x, override=True)
+    text = "@I.ir_module\nclass M:\n" + textwrap.indent(textwrap.dedent(body), "    ")
+    return rx.VirtualMachine(rx.build(from_source(text)))
+
+
+def ones(n: int) -> np.ndarray:
+    return np.ones(n, np.float32)
+
+
+CHECKED = {
+    "of a parameter of unknown shape": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            z = R.match_cast(y, R.Tensor((n,), "float32"))
+            return R.sum(z)
+    """,
+    "in a branch": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            c = R.greater(R.sum(y), R.const(0.0, "float32"))
+            if c:
+                z = R.match_cast(y, R.Tensor((n,), "float32"))
+                r: R.Tensor((), "float32") = R.sum(z)
+            else:
+                r: R.Tensor((), "float32") = R.max(y)
+            return r
+    """,
+    "in a branch of a region, of a host step's result": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            p = R.call_pure_packed("casts.same", y, sinfo_args=R.Tensor(ndim=1, dtype="float32"))
+            c = R.greater(R.sum(y), R.const(0.0, "float32"))
+            if c:
+                z = R.match_cast(p, R.Tensor((n,), "float32"))
+                r: R.Tensor((), "float32") = R.sum(z)
+            else:
+                r: R.Tensor((), "float32") = R.max(p)
+            return r
+    """,
+    "in a local function of a region": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            p = R.call_pure_packed("casts.same", y, sinfo_args=R.Tensor(ndim=1, dtype="float32"))
+            @R.function
+            def f(a: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor((), "float32"):
+                z = R.match_cast(a, R.Tensor((n,), "float32"))
+                return R.sum(z)
+            r: R.Tensor((), "float32") = f(p)
+            return r
+    """,
+    "in a closure": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            @R.function
+            def f(a: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor((), "float32"):
+                p = R.call_pure_packed("casts.same", a, sinfo_args=R.Tensor(dtype="float32"))
+                z = R.match_cast(p, R.Tensor((n,), "float32"))
+                return R.sum(z)
+            r: R.Tensor((), "float32") = f(y)
+            return r
+    """,
+}
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_known_dimensions_are_checked(case: str) -> None:
+    main = machine(CHECKED[case])["main"]
+    assert main(ones(4), ones(4)) == 4
+    with pytest.raises(CallError, match=r"R\.match_cast of z.*dimension 0 is 3, expected 4"):
+        main(ones(4), ones(3))
+    assert main(ones(3), ones(3)) == 3
+
+
+def test_casts_in_private_functions() -> None:
+    vm = machine("""
+        @R.function(private=True)
+        def free(x: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor((), "float32"):
+            n = T.int64()
+            z = R.match_cast(x, R.Tensor((n,), "float32"))
+            return R.sum(z)
+        @R.function(private=True)
+        def fixed(x: R.Tensor((4,), "float32")):
+            z = R.match_cast(x, R.Tensor((3,), "float32"))
+            return z
+        @R.function
+        def good(x: R.Tensor((4,), "float32")):
+            r = M.free(x)
+            return r
+        @R.function
+        def wrong(x: R.Tensor((4,), "float32")):
+            r = M.fixed(x)
+            return r
+    """)
+    assert vm["good"](ones(4)) == 4
+    with pytest.raises(
+        CallError, match=r"wrong: R\.match_cast of z: the value has dimension 0 is 4"
+    ):
+        vm["wrong"](ones(4))
