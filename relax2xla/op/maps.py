@@ -10,6 +10,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op._rules import want_tensor
+from relax2xla.op.sequence import ElementType
 
 
 def _rank_two(dtype: str) -> StructInfo:
@@ -28,7 +29,10 @@ def zip(x: Expr, integers: tuple[int, ...] = (), strings: tuple[str, ...] = ()) 
 
 @op("relax.maps.vectorize")
 def vectorize(
-    map: Expr, integers: tuple[int, ...] = (), strings: tuple[str, ...] = (), dtype: str = ""
+    map: Expr,
+    integers: tuple[int, ...] = (),
+    strings: tuple[str, ...] = (),
+    dtype: ElementType = "",
 ) -> StructInfo:
     """The values of a map in the order of keys; 0 or "" for keys that it lacks.
 
@@ -38,7 +42,7 @@ def vectorize(
 
 
 @op("relax.maps.cast")
-def cast(map: Expr, size: int = -1, dtype: str = "") -> StructInfo:
+def cast(map: Expr, size: int = -1, dtype: ElementType = "") -> StructInfo:
     """The values of a map with integer keys, by key; strings are read as numbers.
 
     size: -1: as many as there are, in ascending order of the keys; else each at the place that its

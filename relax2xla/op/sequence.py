@@ -7,11 +7,16 @@ function may give lists. Semantics: the sequence and optional operators of ONNX 
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import op
+from relax2xla.ir.op import IntsLike, Kind, as_dtype, op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op._rules import INTEGER, want_tensor
+
+# The dtype of tensors; "" for strings.
+ElementType = Annotated[Any, Kind(False, lambda value: as_dtype(value) or "")]
 
 
 def _element(dtype: str, ndim: int) -> StructInfo:
@@ -32,7 +37,7 @@ def construct(*tensors: Expr) -> StructInfo:
 
 
 @op("relax.sequence.at")
-def at(sequence: Expr, position: Expr, dtype: str = "", ndim: int = -1) -> StructInfo:
+def at(sequence: Expr, position: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """One tensor of a sequence.
 
     position: an integer, negative from the end; an error out of range
@@ -65,7 +70,7 @@ def length(sequence: Expr) -> StructInfo:
 
 @op("relax.sequence.concat")
 def concat(
-    sequence: Expr, axis: int = 0, new_axis: int = 0, dtype: str = "", ndim: int = -1
+    sequence: Expr, axis: int = 0, new_axis: int = 0, dtype: ElementType = "", ndim: int = -1
 ) -> StructInfo:
     """The tensors of a sequence joined along ``axis``, which is a new one with ``new_axis`` 1.
 
@@ -75,7 +80,7 @@ def concat(
 
 
 @op("relax.sequence.stack")
-def stack(sequence: Expr, shape: tuple[int, ...] = (), dtype: str = "float32") -> StructInfo:
+def stack(sequence: Expr, shape: IntsLike = (), dtype: ElementType = "float32") -> StructInfo:
     """The tensors of a sequence joined along a new first axis.
 
     shape: of the tensors where there is none, so that the result then is (0, *shape)
@@ -102,7 +107,7 @@ def has_element(optional: Expr) -> StructInfo:
 
 
 @op("relax.sequence.get")
-def get(optional: Expr, dtype: str = "", ndim: int = -1) -> StructInfo:
+def get(optional: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """The value that an optional holds; an error where it is not there.
 
     result: as of :func:`at`, and an object for a sequence

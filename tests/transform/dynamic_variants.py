@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla import op
-from relax2xla.ir import Expr
 from tests.transform.dynamic_samples import Sample, call, first_dim
 
 X = ("n", "m")
 SPACE = (2, "k", "h", "w")
 
 
-def dims(x: Expr) -> Any:
+def dims(x: Any) -> Any:
     """All dimensions of a sample."""
     return x.struct_info.dims
 

@@ -218,6 +218,9 @@ OPERATORS: list[Case] = [
     ("topk indices", lambda x: R.topk(x, 3, ret_type="indices", largest=False), (A,)),
     ("topk int", lambda x: R.topk(x, 3, ret_type="values"), ((A, INT),)),
     ("cumsum", lambda x: R.cumsum(x, axis=1), (A,)),
+    ("cumsum long", lambda x: R.cumsum(x, axis=1), ((2, 100),)),
+    ("cumsum blocks", lambda x: R.cumsum(x, axis=0), ((16, 2),)),
+    ("cumprod half", lambda x: R.cumprod(x, axis=0, exclusive=True), ((21, "float16"),)),
     ("cumprod", lambda x: R.cumprod(x, axis=0), (A,)),
 ]
 

@@ -144,20 +144,46 @@ def _avg_pool(graph: Graph, call: Call) -> Guesses:
         yield Guess(relax(name, x, **attrs), forms)
 
 
+RUNNING: Final = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
+
+
+def _running(call: Call, name: str, axis: int, forms: tuple[Expr, ...] = ()) -> Guesses:
+    x = like(call)
+    yield Guess(relax(RUNNING[name], x, axis=axis), forms)
+    yield Guess(relax(RUNNING[name], x, axis=axis, exclusive=True))
+
+
 def _cumulative(graph: Graph, call: Call) -> Guesses:
     """A window of the whole axis, padded in front: running sums and products."""
     end = core(graph, call)
     found = _windows(graph, end)
-    names = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
-    if found is None or found[1] not in names:
+    if found is None or found[1] not in RUNNING:
         return
     _, name, axes = found
     busy = [i for i, a in enumerate(axes) if a["window"] != 1]
     if len(busy) == 1:
         (axis,) = busy
-        x = like(call)
-        yield Guess(relax(names[name], x, axis=axis))
-        yield Guess(relax(names[name], x, axis=axis, exclusive=True))
+        size = (shape_of(call) or {axis: 0})[axis]
+        here = axes[axis]
+        plain = here["stride"] == here["dilation"] == 1
+        whole = plain and here["window"] == size and here["pad"] == (size - 1, 0)
+        forms = (_window_row(like(call), name, axes),) if whole and end is call else ()
+        yield from _running(call, name, axis, forms)
+
+
+def _cumulative_blocks(graph: Graph, call: Call) -> Guesses:
+    """Running sums and products of a long axis: of blocks, and of what precedes each."""
+    end: Expr = core(graph, call)
+    if isinstance(end, Call) and row_name(end) == "slice":
+        end = graph.value(end.args[0])
+    node = graph.value(end.args[0]) if isinstance(end, Call) and row_name(end) == "reshape" else end
+    if not isinstance(node, Call) or row_name(node) not in RUNNING:
+        return
+    blocks = graph.value(node.args[0])
+    if isinstance(blocks, Call) and row_name(blocks) == "reduce_window":
+        busy = [i for i, w in enumerate(blocks.attrs["window_dimensions"]) if w != 1]
+        if len(busy) == 1 and busy[0] > 0:
+            yield from _running(call, row_name(node), busy[0] - 1)
 
 
 # ---- transposed convolutions
@@ -452,10 +478,13 @@ WINDOWS: Final[dict[str, tuple[Pattern, ...]]] = {
     "divide": (_avg_pool,),
     "convolution": (_conv_transpose,),
     "item": (_argmax, _argsort, _topk),
-    "convert": (_argmax, _argmax_in_two, _argsort, _topk, _avg_pool, _cumulative, _eye),
-    "reshape": (_argmax, _argmax_in_two),
+    "convert": (
+        *(_argmax, _argmax_in_two, _argsort, _topk, _avg_pool, _cumulative),
+        *(_cumulative_blocks, _eye),
+    ),
+    "reshape": (_cumulative_blocks, _argmax, _argmax_in_two),
     "sort": (_sort,),
-    "slice": (_topk,),
+    "slice": (_cumulative_blocks, _topk),
     "negate": (_topk,),
     "transpose": (_topk,),
     "chlo.top_k": (_top_k,),
