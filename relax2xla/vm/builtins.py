@@ -12,6 +12,7 @@ from typing import Any
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError
 from relax2xla.tir.expr import truncdiv_int
+from relax2xla.vm.ranges import check_range
 
 # Expressions of the arguments {0}, {1}, ...; "*" joins all of them.
 INLINE: dict[str, str] = {
@@ -174,6 +175,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.make_closure": make_closure,
     "vm.builtin.match": match,
     "vm.builtin.check_dim": check_dim,
+    "vm.builtin.check_range": check_range,
     "vm.builtin.truncdiv": truncdiv,
     "vm.builtin.truncmod": truncmod,
 }

@@ -42,6 +42,7 @@ from relax2xla.tir import Dim
 from relax2xla.vm import bytecode as bc
 from relax2xla.vm.hosts import Hosts, place
 from relax2xla.vm.plain import ARITHMETIC, FUNCTIONS, pattern_of, plain_attrs
+from relax2xla.vm.ranges import owner, ranges
 from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split
 
 
@@ -198,6 +199,12 @@ class _Lowerer:
             where = f"{self.name}: the argument for parameter `{p.name_hint}`"
             checks += self._match(bc.Reg(i), p.struct_info, where)
         self._check(checks)
+        bounds = ranges(self.func)
+        for var, value in list(self.dims.items()) if bounds else ():
+            if var.name in bounds:
+                of, dimension = owner(self.func, var)
+                told = (*bounds[var.name], f"{self.name}: {of}", dimension)
+                self.builtin("check_range", value, *map(bc.Imm, told))
         if self.pending.own is not None:
             last = len(params) - self.pending.captured
             fixed: list[bc.Arg] = [bc.Reg(i) for i in range(last, len(self.pending.params()))]

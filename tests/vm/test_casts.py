@@ -116,3 +116,24 @@ def test_casts_in_private_functions() -> None:
         CallError, match=r"wrong: R\.match_cast of z: the value has dimension 0 is 4"
     ):
         vm["wrong"](ones(4))
+
+
+@pytest.mark.parametrize("value", ["R.add(x, x)", "R.nonzero(x)"], ids=["one program", "bytecode"])
+def test_ranges_of_dimensions_are_checked_at_the_call(value: str) -> None:
+    main = machine(f"""
+        @R.function
+        def main(x: R.Tensor(("n", "m"), "float32")):
+            R.func_attr({{"tir_var_lower_bound": {{"n": 3, "m": 2}}}})
+            R.func_attr({{"tir_var_upper_bound": {{"n": 5}}}})
+            y = {value}
+            return y
+    """)["main"]
+    for good in ((3, 1), (5, 9)):
+        main(np.ones(good, np.float32))
+    for wrong in (2, 6):
+        with pytest.raises(CallError) as error:
+            main(np.ones((wrong, 1), np.float32))
+        assert str(error.value) == (
+            f"main: the argument for parameter `x` has {wrong} as dimension 0 (`n`), "
+            "outside of the range 3 to 5 of the program"
+        )
