@@ -31,7 +31,14 @@ class StructInfoError(TVMError, ValueError):
 
 
 class WellFormedError(TVMError, ValueError):
-    """An IRModule breaks a rule of Relax: scoping, A-normal form, purity or symbolic variables."""
+    """An IRModule breaks a rule of Relax: scoping, A-normal form, purity or symbolic variables.
+
+    ``function``: the name of the function; ``span``: of the binding, where its source is known.
+    """
+
+    def __init__(self, message: str, function: str = "", span: object = None) -> None:
+        super().__init__(message)
+        self.function, self.span = function, span
 
 
 class StructuralEqualError(TVMError, ValueError):

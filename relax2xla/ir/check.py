@@ -130,7 +130,8 @@ class _Checker:
         where = f"  in the function {self.function_name}"
         if self.binding_now is not None:
             where += f", binding `{self.binding_now!r}`"
-        raise WellFormedError(f"{reason}\n{where}")
+        span = None if self.binding_now is None else self.binding_now.span
+        raise WellFormedError(f"{reason}\n{where}", self.function_name, span)
 
     # -- definitions -------------------------------------------------------------------------
     def define(self, var: e.Var) -> None:

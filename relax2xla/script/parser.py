@@ -54,8 +54,22 @@ class Parser(FunctionParser):
             try:
                 check_well_formed(made, check_struct_info=False)
             except WellFormedError as e:
-                self.source.fail(node, f"the program is not well-formed: {message_of(e)}", e)
+                at = self._culprit(node, e)
+                self.source.fail(at, f"the program is not well-formed: {message_of(e)}", e)
         return made
+
+    def _culprit(
+        self, node: ast.ClassDef | ast.FunctionDef, error: WellFormedError
+    ) -> ast.stmt | ast.expr:
+        """What broke a rule: the value of a statement, else the function, else the whole."""
+        span, found = error.span, node
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.FunctionDef) and inner.name == error.function:
+                found = inner
+            if isinstance(inner, ast.Assign | ast.AnnAssign | ast.Expr):
+                if self.source.span(inner) == span:
+                    return inner.value or inner
+        return found
 
     def module(self, node: ast.ClassDef) -> ir.IRModule:
         """``@I.ir_module class Module``."""
