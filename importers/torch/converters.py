@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 
+import torch
+
+from relax2xla.importers.torch.registry import CONVERTERS
 from relax2xla.importers.torch.widening import widen
 
 FILES = (
@@ -14,6 +17,7 @@ FILES = (
     "aten_create",
     "aten_fft",
     "aten_grid",
+    "aten_grouped",
     "aten_image",
     "aten_index",
     "aten_linalg",
@@ -33,10 +37,53 @@ FILES = (
     "data_dependent",
 )
 
+# Other names that torch has for an operator, with the same arguments. torch.export keeps them.
+ALIASES = {
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "concat": "cat",
+    "concatenate": "cat",
+    "divide": "div",
+    "fix": "trunc",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "max.other": "maximum",
+    "min.other": "minimum",
+    "moveaxis": "movedim",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "subtract": "sub",
+    "swapaxes": "transpose",
+    "swapdims": "transpose",
+    "true_divide": "div",
+}
+
 
 @functools.cache
 def load() -> None:
     """Fill the registry."""
     for name in FILES:
         importlib.import_module(f"relax2xla.importers.torch.{name}")
+    for alias, name in ALIASES.items():
+        _also(alias, name)
     widen()
+
+
+def _also(alias: str, name: str) -> None:
+    """Let the overloads of ``alias`` have the converters of those of ``name``."""
+    packet = getattr(torch.ops.aten, alias.partition(".")[0])
+    for overload in packet.overloads():
+        suffix = "" if overload == "default" else f".{overload}"
+        own = packet.__name__ + suffix
+        if alias in (packet.__name__, own):
+            converter = CONVERTERS.get(name + ("" if alias == own else suffix))
+            if converter is not None:
+                CONVERTERS.setdefault(own, converter)

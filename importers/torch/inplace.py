@@ -1,8 +1,9 @@
 """Operators that write in place: which are harmless, and their functional forms.
 
 ``torch.export`` keeps ``relu_`` and ``add_`` as they are. Where the tensor that is written was made
-by an operator of its own and no view of it exists, the operator is its functional form, and the
-tensor's later readers get the result. In all other cases torch makes the graph functional.
+in the graph and nothing that shares its memory is read afterwards, the operator is its functional
+form, and the tensor's later readers get the result. In all other cases torch makes the graph
+functional, which takes it several times as long as the import itself.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ FRESH_COMPOSITES = frozenset(
         "softmax.int",
     }
 )
+
+NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
 # Operators that write to running statistics without saying so, and the argument that makes them.
 STATISTICS = {"batch_norm": 5, "instance_norm": 5}
@@ -122,20 +125,60 @@ def _hidden(node: Node) -> bool:
 
 
 def _harmless(node: Node, order: dict[Node, int]) -> bool:
-    """Whether all that ``node`` writes to was made for it, and nothing else can see it."""
+    """Whether nobody but the readers of what ``node`` writes to can see that it writes."""
     form = functional_form(node.target)
     if form is None or operator_name(form) not in CONVERTERS:
         return False
+    chain = _chain(node)
+    aliases = _aliases(node)
+    if aliases is None:
+        return False
+    # Those of the chain hold the result from here on; the others would hold what was before.
+    return all(
+        user is node or user in order
+        for member in aliases
+        if member not in chain
+        for user in member.users
+    )
+
+
+def _chain(node: Node) -> set[Node]:
+    """What an in-place operator writes to under all of its names: its target, and before that."""
+    found = {node}
     at: Any = node.args[0]
-    while isinstance(at, Node) and at.op == "call_function":
-        # Readers from before the write must not have kept a view.
-        for user in at.users:
-            before = user is not node and order.get(user, len(order)) < order[node]
-            if before and not (makes_new_memory(user.target) or _mutable(user.target)):
-                return False
-        if makes_new_memory(at.target):
-            return True
-        if functional_form(at.target) is None:
-            return False
-        at = at.args[0]
-    return False
+    while isinstance(at, Node):
+        found.add(at)
+        at = at.args[0] if _form_of(at) is not None else None
+    return found
+
+
+def _form_of(node: Node) -> Any:
+    return functional_form(node.target) if isinstance(node.target, OpOverload) else None
+
+
+def _aliases(node: Node) -> set[Node] | None:
+    """Values that may share memory with what ``node`` writes to; None where inputs may."""
+    found: set[Node] = set()
+    todo: list[Any] = [node.args[0]]
+    while todo:
+        at = todo.pop()
+        if at in found:
+            continue
+        if not isinstance(at, Node) or at.op != "call_function":
+            return None
+        found.add(at)
+        if _form_of(at) is not None:
+            todo.append(at.args[0])
+        elif not makes_new_memory(at.target):
+            todo += at.all_input_nodes
+        todo += [user for user in at.users if user is not node and _shares(user, at)]
+    return found
+
+
+def _shares(user: Node, value: Node) -> bool:
+    """Whether the result of ``user`` may share the memory of its argument ``value``."""
+    if user.op != "call_function" or isinstance(user.meta.get("val"), NUMBERS):
+        return False
+    if _form_of(user) is not None:
+        return user.args[0] is value
+    return not makes_new_memory(user.target)

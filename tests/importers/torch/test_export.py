@@ -481,3 +481,49 @@ def test_every_registered_name_is_an_overload() -> None:
         if found is None or (overload or "default") not in found.overloads():
             unknown.append(name)
     assert unknown == []
+
+
+def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was rewritten")
+
+    def f(x: Any) -> Any:
+        y = (x * 2).flatten(1)
+        y.add_(1)  # a view, whose base nobody reads again
+        torch.nn.functional.dropout(y, 0.5, training=False, inplace=True)
+        z = y.view(-1)
+        z.relu_()
+        return z - 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+        check(f, [torch.randn(3, 2, 2)])
+
+    def both(x: Any) -> Any:
+        y = x * 2
+        first, second = y[0], y.view(-1)
+        first.add_(1)
+        return second * 1, y.sum()
+
+    check(both, [torch.randn(3, 2)])
+
+
+def test_other_names_of_operators() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return torch.multiply(x, y), torch.min(x, y), torch.divide(x, y, rounding_mode="floor")
+
+    check(f, [torch.randn(3), torch.randn(3)])
+
+
+def test_rows_in_groups_with_a_matrix_each() -> None:
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    rows, matrices = torch.randn(6, 8), torch.randn(3, 8, 8)
+    mod = imported(
+        lambda x, w, e: torch.nn.functional.grouped_mm(x, w, offs=e),
+        [rows.bfloat16(), matrices.bfloat16(), ends],
+    )
+    (found,) = run(mod, [rows.bfloat16(), matrices.bfloat16(), ends])
+    wanted = [rows[0:2] @ matrices[0], rows[2:5] @ matrices[2]]
+    np.testing.assert_allclose(
+        found.astype(np.float32)[:5], torch.cat(wanted).numpy(), rtol=5e-2, atol=5e-2
+    )
