@@ -7,6 +7,7 @@ equal expressions to one form at any price in readability. Both map each integer
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from math import gcd
@@ -44,7 +45,7 @@ _EXPAND_LIMIT = 4096
 """A product whose expansion would have more terms than this stays a product."""
 
 
-class Form:
+class Form(ABC):
     """Normal forms of the nodes of expressions, kept for the life of this object."""
 
     def __init__(self, bounds: Mapping[Var, Interval]) -> None:
@@ -77,8 +78,8 @@ class Form:
         self._memo.setdefault(id(result), (result, form))
         return result
 
-    def _write(self, form: Linear, dtype: str) -> PrimExpr:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, form: Linear, dtype: str) -> PrimExpr: ...
 
     def _of(self, node: PrimExpr) -> Linear:
         return self._memo[id(node)][1]
@@ -143,20 +144,20 @@ class Form:
     def _merged(self, form: Linear, dtype: str) -> Linear:
         return form
 
-    def _product(self, a: Linear, b: Linear, dtype: str) -> Linear:
-        raise NotImplementedError
+    @abstractmethod
+    def _product(self, a: Linear, b: Linear, dtype: str) -> Linear: ...
 
-    def _floordiv(self, a: Linear, b: Linear, dtype: str) -> Linear:
-        raise NotImplementedError
+    @abstractmethod
+    def _floordiv(self, a: Linear, b: Linear, dtype: str) -> Linear: ...
 
-    def _floormod(self, a: Linear, b: Linear, dtype: str) -> Linear:
-        raise NotImplementedError
+    @abstractmethod
+    def _floormod(self, a: Linear, b: Linear, dtype: str) -> Linear: ...
 
-    def _extremum(self, kind: type[BinaryExpr], a: Linear, b: Linear, dtype: str) -> Linear:
-        raise NotImplementedError
+    @abstractmethod
+    def _extremum(self, kind: type[BinaryExpr], a: Linear, b: Linear, dtype: str) -> Linear: ...
 
-    def _compare(self, kind: type[BinaryExpr], a: Linear, b: Linear, dtype: str) -> Linear:
-        raise NotImplementedError
+    @abstractmethod
+    def _compare(self, kind: type[BinaryExpr], a: Linear, b: Linear, dtype: str) -> Linear: ...
 
     def _logical(self, kind: type[BinaryExpr], a: Linear, b: Linear) -> Linear:
         return self._factor(kind.make(self.expr(a, "bool"), self.expr(b, "bool")))

@@ -7,6 +7,7 @@ Saved functions, inputs that are set ahead, instruments, timing, profiles: the m
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +53,7 @@ class SavedFunction:
         return f"SavedFunction({self.name!r})"
 
 
-class Calls:
+class Calls(ABC):
     """The part of ``VirtualMachine`` that is about calls to come."""
 
     device: Device | None
@@ -64,29 +65,29 @@ class Calls:
 
     # -- what the machine has to give
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The functions of the program."""
-        raise NotImplementedError
 
+    @abstractmethod
     def function(self, name: str) -> Any:
         """The function of the program that ``machine[name]`` is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def runner(self, name: str, hook: Hook | None = None) -> Callable[..., Any]:
         """The same by ``hook`` or the instrument, whatever direct calls do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def redirect(self, name: str, call: Callable[..., Any] | None) -> None:
         """Let direct calls of ``name`` go to ``call``; None: as the instrument says."""
-        raise NotImplementedError
 
+    @abstractmethod
     def use_hook(self, hook: Hook | None) -> None:
         """Make all calls by ``hook`` from now on, or (None) as usual."""
-        raise NotImplementedError
 
+    @abstractmethod
     def programs(self) -> dict[str, list[xla.Loaded]]:
         """The programs that are loaded, by function and region."""
-        raise NotImplementedError
 
     # -- saved functions
 

@@ -188,14 +188,29 @@ class Linked:
 
     def note(self, line: int) -> str:
         """What was running at a line of the generated text."""
-        at = self.lines.get(line)
-        if at is None:
-            return f"  in the VM function {self.row.name}"
-        ins = self.row.body[at]
-        text = " ".join(show_instruction(self.code, ins).partition("#")[0].split())
-        span = getattr(ins, "span", "")
-        where = f", at {span}" if span else ""
-        return f"  in the VM function {self.row.name}, instruction {at}: {text}{where}"
+        return _note(self.code, self.row, self.lines.get(line))
+
+
+def _note(code: Code, row: FunctionRow, at: int | None) -> str:
+    """An instruction of a function, and where the source says it."""
+    if at is None:
+        return f"  in the VM function {row.name}"
+    ins = row.body[at]
+    text = " ".join(show_instruction(code, ins).partition("#")[0].split())
+    span = getattr(ins, "span", "")
+    where = f", at {span}" if span else ""
+    return f"  in the VM function {row.name}, instruction {at}: {text}{where}"
+
+
+def calls_of(code: Code, callee: FunctionRow) -> list[str]:
+    """The instructions that name a function of the table, as they are said in errors."""
+    index = code.functions.index(callee)
+    return [
+        _note(code, row, at)
+        for row in code.functions
+        for at, ins in enumerate(row.body)
+        if (isinstance(ins, Call) and ins.func == index) or Func(index) in reads(ins)
+    ]
 
 
 def vm_stack(tb: TracebackType | None, linked: Mapping[CodeType, Linked]) -> list[str]:

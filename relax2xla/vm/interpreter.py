@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
-from relax2xla.errors import CallError, RunError
+from relax2xla.errors import CallError, RunError, TVMError
 from relax2xla.runtime.convert import is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.registry import get_global_func
@@ -21,7 +21,7 @@ from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.builtins import FUNCTIONS, INLINE
 from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
-from relax2xla.vm.codegen import Linked, vm_stack
+from relax2xla.vm.codegen import Linked, calls_of, vm_stack
 from relax2xla.vm.host import HOST, bind_host
 from relax2xla.vm.instrument import Hook
 
@@ -111,7 +111,7 @@ class Interpreter:
         if row.kind == "xla":
             return self.regions(row.name)
         if row.kind == "packed":
-            return self._packed(row.name)
+            return self._packed(row)
         found = FUNCTIONS.get(row.name) or self._own.get(row.name)
         if found is None and row.name in HOST:
             found = bind_host(row.name, self.fetch, self.put)
@@ -123,8 +123,14 @@ class Interpreter:
             raise RunError(f"this machine has no builtin {row.name!r}")
         return found
 
-    def _packed(self, name: str) -> Callable[..., Any]:
-        found = get_global_func(name)
+    def _packed(self, row: FunctionRow) -> Callable[..., Any]:
+        """The function that is registered now; TVMError with all places that call it."""
+        try:
+            found = get_global_func(row.name)
+        except TVMError as e:
+            for note in calls_of(self.code, row):
+                e.add_note(note)
+            raise
         assert found is not None
         return found
 

@@ -375,8 +375,13 @@ def test_a_packed_function_that_is_registered_later() -> None:
     mod = from_source(SOURCE.replace("test_calls", "test_calls_later"))
     vm = rx.VirtualMachine(rx.build(mod))
     for _ in range(2):
-        with pytest.raises(TVMError, match=r"no packed function 'test_calls_later\.count'"):
+        with pytest.raises(
+            TVMError, match=r"no packed function 'test_calls_later\.count'"
+        ) as error:
             vm["hosted"](X, Y)
+        (note,) = error.value.__notes__
+        assert note.startswith("  in the VM function hosted, instruction 2: call test_calls_later.")
+        assert ", at <str>:" in note
     register_func("test_calls_later.count", lambda x: x)
     try:
         np.testing.assert_array_equal(vm["hosted"](X, Y), X - Y)
