@@ -167,6 +167,9 @@ def test_inspection():
     assert op.inspect.tensor_ndim(half).struct_info == PrimStructInfo(value=tir.const(3, "int32"))
     assert op.inspect.tensor_dtype_bits(half).struct_info.value.value == 16
     assert op.inspect.tensor_dtype_code(half).struct_info.value.value == 4
+    assert op.inspect.tensor_dtype_lanes(half).struct_info.value.value == 1
+    assert op.inspect.tensor_byte_offset(half).struct_info.value.value == 0
+    assert op.inspect.tensor_elem_offset(half).struct_info.value.value == 0
     assert value(op.inspect.tensor_shape_i(half, 1)) == ("n", "int64")
     assert op.inspect.tensor_stride_i(half, 1).struct_info.value.value == 4
     unknown = Var("x", TensorStructInfo(None, None))

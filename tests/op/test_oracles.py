@@ -222,7 +222,10 @@ TABLE: dict[str, Oracle] = {
     "nn.softmax": Oracle(_with(F.softmax), options=_axis, rank=1, tol=1e-4),
     "nn.log_softmax": Oracle(_with(F.log_softmax), options=_axis, rank=1, tol=1e-4),
     "nn.batch_flatten": Oracle(lambda x: x.reshape(len(x), int(np.prod(x.shape[1:]))), ALL, rank=2),
-    "grad.no_grad": Oracle(lambda x: x, ALL),
+    **{
+        f"grad.{n}": Oracle(lambda x: x, ALL)
+        for n in ("no_grad", "start_checkpoint", "end_checkpoint")
+    },
     "builtin.stop_lift_params": Oracle(lambda x: x, ALL),
 }
 SPECIAL: dict[str, Callable[..., Any]] = {

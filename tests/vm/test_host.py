@@ -146,3 +146,15 @@ def test_operators_of_others() -> None:
     np.testing.assert_array_equal(run(lambda v: R.flip(v, axis=1), x), x[:, ::-1])
     with pytest.raises(RuntimeError, match=r"relax.flip already has"):
         host("relax.flip")(flip)
+
+
+def test_random_keys_follow_the_seed_of_numpy() -> None:
+    state = np.random.get_state()
+    np.random.seed(3)
+    keys = [run(lambda: R.random_key("a")) for _ in range(2)]
+    np.random.seed(3)
+    want = [np.random.randint(0, 1 << 63, 1, np.uint64) for _ in keys]
+    np.random.set_state(state)
+    np.testing.assert_array_equal(keys, want)
+    assert keys[0] != keys[1]
+    assert keys[0].dtype == np.uint64

@@ -1,0 +1,57 @@
+"""Memory made explicit: XLA plans it by itself, so what states it says so when it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op
+from relax2xla.errors import LegalizeError, OpError
+from relax2xla.ir import Expr, ShapeExpr
+from tests.op.harness import Case, check, tensor
+
+X = tensor((2, 3))
+SHAPE = ShapeExpr([24])
+POINTLESS: dict[str, Callable[[], Expr]] = {
+    "memory.alloc_storage": lambda: op.memory.alloc_storage(SHAPE, 0, "global", "float32"),
+    "memory.alloc_tensor": lambda: op.memory.alloc_tensor(X, 0, ShapeExpr([2, 3]), "float32"),
+    "memory.kill_storage": lambda: op.memory.kill_storage(X),
+    "memory.kill_tensor": lambda: op.memory.kill_tensor(X),
+    "vm.alloc_storage": lambda: op.vm.alloc_storage(SHAPE, 0, "float32"),
+    "vm.alloc_tensor": lambda: op.vm.alloc_tensor(X, 0, ShapeExpr([2, 3]), "float32"),
+    "vm.kill_object": lambda: op.vm.kill_object(X),
+    "vm.call_tir_dyn": lambda: op.vm.call_tir_dyn(rx.GlobalVar("f"), rx.Tuple([X])),
+}
+
+
+@pytest.mark.parametrize("name", sorted(POINTLESS))
+def test_what_xla_does_by_itself_is_an_error(name: str) -> None:
+    builder = rx.BlockBuilder()
+    with builder.function("main", [X], pure=False):
+        builder.emit(POINTLESS[name]())
+        builder.emit_func_output(X)
+    with pytest.raises(LegalizeError, match=rf"relax\.{name} .*XLA plans") as error:
+        rx.transform.LegalizeOps()(builder.get())
+    assert any("main" in note for note in error.value.__notes__)
+
+
+def test_views() -> None:
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    check(
+        [
+            Case("shape", lambda x: op.memory.view(x, (3, 2)), [x], x.reshape(3, 2)),
+            Case("dtype", lambda x: op.memory.view(x, (2, 3), "int32"), [x], x.view("int32")),
+            Case("narrow", lambda x: op.memory.view(x, (4, 6), "uint8"), [x],
+                 x.view("uint8").reshape(4, 6)),
+            Case("wide", lambda x: op.memory.view(x, (3,), "int64"), [x],
+                 x.reshape(-1).view("int64")),
+            Case("offset", lambda x: op.memory.view(x, (4,), None, 8), [x], x.reshape(-1)[2:]),
+            Case("empty", lambda x: op.memory.view(x, (0, 3)), [x], x[:0]),
+            Case("zero offset", op.memory.ensure_zero_offset, [x], x),
+        ]
+    )  # fmt: skip
+    with pytest.raises(OpError, match="reaches beyond"):
+        op.memory.view(X, (7,))
