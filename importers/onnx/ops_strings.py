@@ -55,7 +55,7 @@ def string_concat(ctx: Context, X: Expr, Y: Expr) -> Expr:
 
 @onnx_op("RegexFullMatch", since=20)
 def regex_full_match(ctx: Context, X: Expr, *, pattern: str | None = None) -> Expr:
-    """By Python's regular expressions, whose common part with RE2's is what models use."""
+    """As RE2 matches, without Unicode classes."""
     if pattern is None:
         raise ValueError("it has no pattern")
     return known_rank(ctx, R.text.regex_full_match(_text(X), pattern), rank_of(ctx, X))

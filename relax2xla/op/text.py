@@ -41,7 +41,7 @@ def equal(x1: Expr, x2: Expr) -> StructInfo:
 
 @op("relax.text.regex_full_match")
 def regex_full_match(x: Expr, pattern: str = "") -> StructInfo:
-    """Whether all of a string matches a regular expression of Python's ``re``: bool."""
+    """Whether all of a string matches a regular expression of RE2 (without ``\\p``): bool."""
     return TensorStructInfo(None, "bool")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from relax2xla.errors import CallError
+from relax2xla.vm import regex
 from relax2xla.vm.host import Array, host
 
 
@@ -59,12 +59,9 @@ def equal(x1: Any, x2: Any) -> Array:
 
 @host("relax.text.regex_full_match")
 def regex_full_match(x: Any, pattern: str = "") -> Array:
-    """By Python's ``re``. CallError for a pattern that is none."""
-    try:
-        found = re.compile(pattern)
-    except re.error as e:
-        raise CallError(f"regex_full_match: the pattern {pattern!r} is not valid: {e}") from None
-    return _each(strings(x, "x"), lambda v: found.fullmatch(v) is not None, bool)
+    """See :mod:`relax2xla.vm.regex`. CallError for a pattern that is none."""
+    found = regex.compiled(pattern)
+    return _each(strings(x, "x"), found.fullmatch, bool)
 
 
 _CHANGES: dict[str, Callable[[str], str]] = {
