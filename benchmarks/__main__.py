@@ -12,6 +12,7 @@ BENCHMARKS = {
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "memory": "memory of a process that loads a saved BERT-base",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
+    "torch_models": "torchvision, timm, transformers beside torch; writes docs/torch.md's tables",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
@@ -19,7 +20,7 @@ BENCHMARKS = {
 
 def main() -> None:
     """Run one benchmark."""
-    listing = "\n".join(f"  {name:10s} {text}" for name, text in BENCHMARKS.items())
+    listing = "\n".join(f"  {name:12s} {text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=f"Measure relax2xla side by side with its peers.\n\n{listing}",
