@@ -241,6 +241,8 @@ def split(
     """Without lengths the last part is what the others, of equal size, leave."""
     if split is not None or num_outputs is None:
         return split_input(ctx, input, split, axis=axis)
+    if num_outputs != len(ctx.wanted):
+        raise ValueError(f"num_outputs is {num_outputs}; the node has {len(ctx.wanted)} outputs")
     size = dims_of(input)[axis_of(axis, ndim_of(input))]
     step = fold_dim((size + num_outputs - 1) // num_outputs)
     lengths: list[Dim] = [step] * (num_outputs - 1)

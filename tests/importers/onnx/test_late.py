@@ -154,3 +154,14 @@ def test_a_value_inside_a_loop_is_refused() -> None:
     inputs = [value("x", f(6)), value("s", i(2, 3)), value("m", n(2)), value("v0", f(2, 3))]
     with pytest.raises(OpNotImplemented, match="the input shape is computed at run time"):
         from_onnx(model_of(nodes, inputs))
+
+
+def test_concat_of_dimensions_with_different_names_has_the_known_sizes() -> None:
+    a, b = np.ones((3, 2), np.float32), np.zeros((3, 4), np.float32)
+    inputs = [value("a", a, ["rows", 2]), value("b", b, ["others", "columns"])]
+    model = model_of([helper.make_node("Concat", ["a", "b"], ["y"], axis=1)], inputs)
+    result = from_onnx(model)["main"].ret_struct_info
+    assert str(result) == 'Tensor((rows, columns + 2), dtype="float32")'
+    np.testing.assert_array_equal(ours(model, [a, b])[0], np.concatenate([a, b], 1))
+    with pytest.raises(TVMError, match="dimension 0: 3 and 2"):
+        ours(model, [a, b[:2]])

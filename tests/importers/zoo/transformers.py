@@ -458,6 +458,7 @@ NETWORKS = {
         ),
         ({0: "batch", 1: "new"}, {0: "batch", 2: "past"}, {0: "batch", 2: "past"}),
         {"batch": BATCH, "new": (3, 1, 2), "past": (6, 9, 4)},
+        {"onnx-torchscript": frozenset({"new"})},
     ),
     "t5": Network(
         T5,
