@@ -117,3 +117,26 @@ def test_operators_that_take_no_strings_refuse_them() -> None:
     made = model([helper.make_node("Transpose", ["x"], ["y"])], [2, 2], {"y": STRING})
     with pytest.raises((OpNotImplemented, ValueError), match="Transpose"):
         from_onnx(made)
+
+
+@pytest.mark.parametrize(
+    "words", [["a", "c", "a", "b", "zz", "a"], [["a", "b"], ["c", "b"]], ["a"]]
+)
+def test_ngrams_of_strings_agree_with_the_reference(words: Any) -> None:
+    x = np.array(words, object)
+    node = helper.make_node(
+        "TfIdfVectorizer",
+        ["x"],
+        ["y"],
+        mode="TFIDF",
+        min_gram_length=1,
+        max_gram_length=2,
+        max_skip_count=2,
+        ngram_counts=[0, 3],
+        ngram_indexes=[0, 1, 2, 3, 4],
+        pool_strings=["a", "b", "c", "a", "b", "c", "a"],
+        weights=[1.0, 0.5, 2.0, 3.0, 4.0],
+    )
+    made = model([node], list(x.shape), {"y": TensorProto.FLOAT})
+    (want,) = ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_array_equal(ours(made, x)[0], want)
