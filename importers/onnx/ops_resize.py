@@ -21,7 +21,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import late
-from relax2xla.importers.onnx.context import Context, choice
+from relax2xla.importers.onnx.context import Context, choice, fold_dim
 from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
@@ -36,6 +36,8 @@ from relax2xla.ir import Constant, Expr
 from relax2xla.tir import Dim
 
 Floats = npt.NDArray[np.float64]
+# The taps of an axis are kept; no image is larger.
+AXIS_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ def _taps(points: Floats, axis: Axis, style: Style) -> tuple[npt.NDArray[np.int6
 
 
 def _resize_axis(ctx: Context, x: Expr, at: int, axis: Axis, style: Style) -> Expr:
+    if axis.out > AXIS_LIMIT:
+        raise Unsupported(f"an axis that is resized to {axis.out} values")
     points = COORDINATES[style.coordinates](np.arange(axis.out, dtype=np.float64), axis)
     positions, weights = _taps(points, axis, style)
     dtype = dtype_of(x)
@@ -213,6 +217,25 @@ def _by_scales(x: Expr, scales: Sequence[float], where: Sequence[int]) -> dict[i
             size = static(dims[at], "the size of a resized axis")
             made[at] = Axis(size, math.floor(size * scale), scale)
     return made
+
+
+def _multiplied(x: Expr, scales: Sequence[float], where: Sequence[int]) -> list[Dim]:
+    """The sizes by scales where a symbolic axis is resized; empty where none is.
+
+    Such scales are whole numbers: the points of another would depend on more than the sizes.
+    """
+    dims = dims_of(x)
+    pairs = [(dims[a], s) for a, s in zip(where, scales, strict=True)]
+    if all(isinstance(d, int) or s == 1 for d, s in pairs):
+        return []
+    for _, s in pairs:
+        if not float(s).is_integer() or s < 1:
+            raise Unsupported(
+                f"the scale {s} of an axis, beside a resized one whose size is not known at "
+                "import: whole numbers are supported",
+                "give the shape in shape_dict",
+            )
+    return [fold_dim(d * int(s)) for d, s in pairs]
 
 
 def _by_sizes(
@@ -342,6 +365,8 @@ def resize(
     made: dict[int, Axis] = {}
     if isinstance(scales, Expr):
         sizes = late.scaled(ctx, X, scales, where)
+    elif scales is not None and len(scales):
+        sizes = _multiplied(X, _numbers(scales), where) or sizes
     if sizes is not None and any(isinstance(tir.as_dim(s), tir.PrimExpr) for s in sizes):
         choice(keep_aspect_ratio_policy, ("stretch",), "keep_aspect_ratio_policy")
         full = list(dims_of(X))

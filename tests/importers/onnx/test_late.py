@@ -165,3 +165,18 @@ def test_concat_of_dimensions_with_different_names_has_the_known_sizes() -> None
     np.testing.assert_array_equal(ours(model, [a, b])[0], np.concatenate([a, b], 1))
     with pytest.raises(TVMError, match="dimension 0: 3 and 2"):
         ours(model, [a, b[:2]])
+
+
+@pytest.mark.parametrize(("mode", "how"), [("nearest", "asymmetric"), ("cubic", "half_pixel")])
+def test_resize_of_symbolic_axes_by_whole_scales(mode: str, how: str) -> None:
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "scales"],
+        ["y"],
+        mode=mode,
+        coordinate_transformation_mode=how,
+        nearest_mode="floor",
+    )
+    x = f(1, 2, 4, 3)
+    scales = {"scales": np.array([1, 1, 2, 3], np.float32)}
+    agree(model_of([node], [value("x", x, ["b", 2, "h", "w"])], weights=scales), [x])

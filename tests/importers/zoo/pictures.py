@@ -119,7 +119,7 @@ class VAE(nn.Module):
         mean, log_variance = self.encode(x).chunk(2, dim=-1)
         made = self.decode(mean + noise * torch.exp(0.5 * log_variance)).view(x.shape)
         divergence = -0.5 * (1 + log_variance - mean.pow(2) - log_variance.exp()).sum(-1)
-        return made, F.binary_cross_entropy(made, x.sigmoid(), reduction="mean") + divergence.mean()
+        return made, F.mse_loss(made, x.sigmoid()) + divergence.mean()
 
 
 def generator() -> nn.Module:

@@ -234,7 +234,7 @@ _GRAPH = (
     ({0: "nodes"}, {1: "edges"}),
     {"nodes": (6, 9, 4), "edges": (14, 20, 7)},
 )
-_POINTS = {"batch": (2, 3, 5), "points": (12, 9, 17)}
+_POINTS = {"batch": (2, 3, 5), "points": (10, 8, 12)}
 NETWORKS = {
     "pointnet": Network(
         PointNet,
