@@ -19,6 +19,7 @@ from relax2xla.ir.check import check_well_formed
 from relax2xla.script import from_source
 from relax2xla.testing import to_numpy
 from relax2xla.transform import LegalizeOps
+from relax2xla.vm import xla
 from tests.transform.dynamic_programs import PROGRAMS
 
 DTYPES = {"": "float32", "i": "int32", "b": "bool"}
@@ -27,6 +28,12 @@ SIZES = (
     {"n": 5, "m": 6, "k": 3, "b": 2, "d": 4, "h": 7, "w": 8},
     {"n": 3, "m": 4, "k": 2, "b": 1, "d": 5, "h": 4, "w": 5},
 )
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run once here, and compiling them is what takes the time."""
+    monkeypatch.setattr(xla, "COMPILER_OPTIONS", {**xla.COMPILER_OPTIONS, **xla.RUN_ONCE_OPTIONS})
 
 
 def split(text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from relax2xla.script import relax as R
 from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
+from relax2xla.vm import xla
 from tests.transform.dynamic_samples import SAMPLES, Operand, Sample
 from tests.transform.dynamic_variants import VARIANTS
 
@@ -45,6 +46,12 @@ LEFT_OUT = {
     "vm": "XLA plans memory by itself",
     "call_tir": "calls of PrimFuncs",
 }
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run once here, and compiling them is what takes the time."""
+    monkeypatch.setattr(xla, "COMPILER_OPTIONS", {**xla.COMPILER_OPTIONS, **xla.RUN_ONCE_OPTIONS})
 
 
 def operand(given: Operand, sizes: Sizes) -> TensorStructInfo:
