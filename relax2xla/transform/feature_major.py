@@ -1,8 +1,9 @@
 """FeatureMajor: linear layers on few rows with the features as the first axis.
 
-XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W`` where the rows are few
-(up to about 128: short sequences, small batches). Weights are read as they lie. The pass makes
-every linear layer produce its result with the features first, and the other operators follow (see
+XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W``: always on AVX-512,
+where Eigen multiplies (:mod:`relax2xla.vm.dot_library`), elsewhere where the rows are few (up to
+about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
+linear layer produce its result with the features first, and the other operators follow (see
 :mod:`relax2xla.transform._twins`), so that attention runs in that order too; it keeps the result
 only if few values had to be transposed.
 
@@ -18,11 +19,12 @@ from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.ir import Call, Function, IRModule, Op, Tuple, VarBinding
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.runtime import processor
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 from relax2xla.transform._twins import ANY_ORDER, Ordered, Rule, Twins, dims_of, identity
 
-# Measured on XLA:CPU: at 128 rows 6 to 10 % faster, at 16 nearly twice as fast, at 197 slower; a
-# single row gains nothing, and small matrices are not worth a transposition.
+# Measured on XLA:CPU without AVX-512: at 128 rows 6 to 10 % faster, at 16 nearly twice as fast, at
+# 197 slower; a single row gains nothing, and small matrices are not worth a transposition.
 MAX_ROWS = 128
 MIN_ROWS = 2
 MIN_WEIGHT = 1 << 14
@@ -73,7 +75,8 @@ def linear_axes(call: Call) -> tuple[str, str, str] | None:
     if len(sizes) != len(dims) + 2:
         return None
     rows = math.prod(sizes[: len(dims) - 1])
-    gains = MIN_ROWS <= rows <= MAX_ROWS and math.prod(sizes[-2:]) >= MIN_WEIGHT
+    few = rows <= MAX_ROWS or "avx512f" in processor.features()
+    gains = rows >= MIN_ROWS and few and math.prod(sizes[-2:]) >= MIN_WEIGHT
     return (x, w, result) if gains else None
 
 

@@ -40,7 +40,7 @@ from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import DeviceError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
-from relax2xla.vm import cache
+from relax2xla.vm import cache, dot_library
 
 try:
     _jaxlib: Any = importlib.import_module("jaxlib._jax")
@@ -373,6 +373,8 @@ class Loaded:
         if isinstance(module, bytes):
             self.executable = _deserialize(target, module, options)
         else:
+            if target.platform == "cpu" and not run_once:
+                options.update(dot_library.options(module))
             self.executable = _cached(target, module, device, options)
         self.outputs = tuple(outputs)
         where = sharding(device)

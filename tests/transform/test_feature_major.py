@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.runtime import processor
 from relax2xla.transform._twins import _groups
 from relax2xla.transform.feature_major import feature_major
 
@@ -107,7 +109,15 @@ def test_a_transformer_block_keeps_features_first_throughout() -> None:
     assert len(weights) == 12
 
 
-def test_it_stays_away_where_it_would_not_pay() -> None:
+def test_many_rows_pay_on_avx512_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features, pays in ((frozenset({"avx512f"}), True), (frozenset({"avx2"}), False)):
+        monkeypatch.setattr(processor, "features", lambda found=features: found)
+        layers = module(lambda x: functools.reduce(linear, [128] * 8, x), (1, 200, 128))
+        assert any(s.startswith("zy,") for s in subscripts(optimised(layers))) == pays
+
+
+def test_it_stays_away_where_it_would_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "features", frozenset)
     for body, dims in [
         (lambda x: linear(x, 256), (1, 1000, 128)),
         (lambda x: linear(x, 256), (1, 1, 128)),

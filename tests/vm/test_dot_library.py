@@ -1,0 +1,64 @@
+"""Which library multiplies: what the choice follows, and that results do not depend on it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from relax2xla.runtime import processor
+from relax2xla.vm import dot_library, xla
+
+
+def program(subscripts: str, left: tuple[int, ...], right: tuple[int, ...], dtype: str):
+    arguments = [jax.ShapeDtypeStruct(s, dtype) for s in (left, right)]
+    lowered = jax.jit(lambda a, b: jnp.einsum(subscripts, a, b)).lower(*arguments)
+    return lowered.compiler_ir(), arguments
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "left", "right", "dtype", "gains"),
+    [
+        ("mk,kn->mn", (8, 32), (32, 16), "float32", True),
+        ("nk,km->nm", (16, 32), (32, 8), "float32", True),
+        ("bmk,bkn->bmn", (2, 8, 32), (2, 32, 16), "float32", True),
+        ("bmk,bnk->bmn", (2, 8, 32), (2, 16, 32), "float32", True),
+        ("mk,nk->mn", (8, 32), (16, 32), "float32", False),
+        ("mk,kn->mn", (8, 32), (32, 16), "bfloat16", False),
+        ("mk,kn->mn", (8, 32), (32, 16), "int32", False),
+    ],
+)
+def test_the_choice(
+    monkeypatch: pytest.MonkeyPatch,
+    subscripts: str,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    dtype: str,
+    gains: bool,
+) -> None:
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    module, _ = program(subscripts, left, right, dtype)
+    assert (dot_library.balance(module) > 0) == gains
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
+    monkeypatch.setattr(dot_library, "_KNOWN", "")
+    assert dot_library.options(module) == (dot_library.EIGEN if gains else {})
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2"}))
+    assert dot_library.options(module) == {}
+
+
+def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
+    assert dot_library.options(program("mk,kn->mn", (8, 32), (32, 16), "float32")[0]) == {}
+
+
+def test_results_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(s).astype("f") for s in ((5, 7, 33), (5, 33, 19)))
+    for chosen in ({}, dot_library.EIGEN):
+        monkeypatch.setattr(dot_library, "options", lambda _, found=chosen: found)
+        module, _ = program("bmk,bkn->bmn", a.shape, b.shape, "float32")
+        loaded = xla.Loaded(module, [jax.core.ShapedArray((5, 7, 19), np.dtype("f"))], None)
+        (got,) = loaded.run([xla.device_put(v, None) for v in (a, b)])
+        np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
