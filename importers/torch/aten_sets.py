@@ -84,7 +84,8 @@ def unique_dim(
     return_counts: bool = False,
 ) -> tuple[Expr, Expr, Expr]:
     made = _distinct(ctx, ctx.emit(self), axis_of(dim, ndim_of(self)))
-    return _answers(ctx, *made, return_inverse, return_counts)
+    # Torch gives the inverse whether it is asked for or not.
+    return _answers(ctx, *made, return_inverse or 0 not in ctx.dims(1), return_counts)
 
 
 @aten("unique_consecutive")

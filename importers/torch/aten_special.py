@@ -192,12 +192,21 @@ def scaled_k(ctx: Context, x: Expr, order: float) -> Expr:
     return split(ctx, x, near, far)
 
 
+TINY = 1e-15
+
+
 def bessel_k(order: int, scaled: bool) -> Function:
     def apply(ctx: Context, x: Expr) -> Expr:
-        safe = ctx.emit(R.maximum(x, number(1e-40)))
+        safe = ctx.emit(R.maximum(x, number(TINY)))
         y = scaled_k(ctx, safe, float(order))
         if not scaled:
             y = R.multiply(y, R.exp(R.negative(safe)))
+        # The first term of the series is all of it below ``TINY``.
+        if order:
+            first = R.divide(number(1.0), x)
+        else:
+            first = R.negative(add(R.log(mul(x, 0.5)), EULER))
+        y = R.where(R.less(x, number(TINY)), first, y)
         y = R.where(R.equal(x, number(0.0)), number(math.inf), y)
         y = R.where(R.equal(x, number(math.inf)), number(0.0), y)
         return R.where(R.logical_or(R.less(x, number(0.0)), R.isnan(x)), number(math.nan), y)
