@@ -30,7 +30,13 @@ def resolved(node: NodeProto, scope: Attributes) -> dict[str, AttributeProto]:
         if not a.ref_attr_name:
             found[a.name] = a
         elif a.ref_attr_name in scope:
-            found[a.name] = scope[a.ref_attr_name]
+            given = scope[a.ref_attr_name]
+            if a.type not in (given.type, AttributeProto.UNDEFINED):
+                raise FileFormatError(
+                    f"the attribute {a.name!r} of the node {node.name!r} refers to "
+                    f"{a.ref_attr_name!r}, which has another type"
+                )
+            found[a.name] = given
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.dtypes import BY_ONNX, is_float, is_integer
-from relax2xla.importers.onnx.values import Array, Host, tidy
+from relax2xla.importers.onnx.values import Array, Host, sprawls, tidy
 
 NODE_LIMIT = 1 << 20  # bytes of one folded result
 MODEL_LIMIT = 1 << 28  # bytes of all folded results of a model
@@ -72,6 +72,9 @@ class Budget:
         if folder is None or self.left <= 0:
             return None
         present = [h for h in inputs if h is not None]
+        # A value that is the same everywhere takes no memory, what is computed from it does.
+        if any(h.data.size > NODE_LIMIT for h in present) and op not in ("Shape", "Size"):
+            return None
         symbolic = any(h.symbolic for h in present)
         if symbolic and not folder.symbolic:
             return None
@@ -85,6 +88,8 @@ class Budget:
         if made is None:
             return None
         outputs = made if isinstance(made, list) else [made]
+        if any(a.dtype == object and any(map(sprawls, a.flat)) for a in map(np.asarray, outputs)):
+            return None
         dtype = _dtype(op, present, attributes)
         results = [tidy(np.asarray(a), dtype) for a in outputs]
         self.left -= sum(_owned(h.data) for h in results)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import FileFormatError
@@ -58,10 +60,14 @@ class Functions:
 def schema_of(node: NodeProto, opsets: Opsets) -> Any:
     """The schema of a node's operator, or None."""
     domain = domain_of(node.domain)
-    if not onnx.defs.has(node.op_type, domain):
+    return _schema(node.op_type, domain, opsets.get(domain, 1))
+
+
+def _schema(op: str, domain: str, opset: int) -> Any:
+    if not onnx.defs.has(op, domain) or abs(opset) >= 2**31:
         return None
     try:
-        return onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
+        return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -99,19 +105,20 @@ def type_proto(x: Expr) -> TypeProto:
     return onnx.helper.make_tensor_type_proto(DTYPES[info.dtype].onnx or 0, dims)
 
 
-def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> tuple[Gaps, set[str]]:
+def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> tuple[Gaps, Counter[str]]:
     """Everything that cannot be converted, before anything is: operators, attributes, inputs.
 
-    Gives the names of all operators too, those inside functions and subgraphs included.
+    Counts the nodes of each operator too, those inside functions and subgraphs included.
     """
     gaps = Gaps("ONNX model")
-    operators: set[str] = set()
+    operators: Counter[str] = Counter()
     seen: set[tuple[str, str, str]] = set()
     stack: list[tuple[Iterable[NodeProto], Opsets]] = [(model.graph.node, opsets)]
     while stack:
         nodes, versions = stack.pop()
         for node in nodes:
-            operators.add(node.op_type)
+            operators[node.op_type] += 1
+            _check_types(node, versions)
             for a in node.attribute:
                 graphs: list[GraphProto] = [a.g] if a.HasField("g") else list(a.graphs)
                 stack.extend((g.node, versions) for g in graphs)
@@ -122,6 +129,32 @@ def gaps_of(model: ModelProto, opsets: Opsets, functions: Functions) -> tuple[Ga
                 inner = opsets_of(body.opset_import)
                 stack.append((body.node, {**versions, **inner}))
     return gaps, operators
+
+
+# Integers where the schema asks for floats mean the same.
+_FLOATS = {AttributeProto.FLOAT: AttributeProto.INT, AttributeProto.FLOATS: AttributeProto.INTS}
+
+
+def _check_types(node: NodeProto, opsets: Opsets) -> None:
+    """FileFormatError where an attribute has another type than its schema says."""
+    domain = domain_of(node.domain)
+    wanted = _attribute_types(node.op_type, domain, opsets.get(domain, 1)) if node.attribute else {}
+    for a in node.attribute:
+        kind = wanted.get(a.name, a.type)
+        if a.type not in (kind, _FLOATS.get(kind)):
+            names = AttributeProto.AttributeType.Name
+            raise FileFormatError(
+                f"the attribute {a.name!r} of the node {where(node)!r} ({node.op_type}) is of type "
+                f"{names(a.type)}; expected {names(kind)}"
+            )
+
+
+@functools.lru_cache(4096)
+def _attribute_types(op: str, domain: str, opset: int) -> Mapping[str, Any]:
+    """The types of an operator's attributes by its schema; empty where there is none."""
+    schema = _schema(op, domain, opset)
+    found = {} if schema is None else schema.attributes
+    return {name: int(a.type.value) for name, a in found.items()}
 
 
 def _check(

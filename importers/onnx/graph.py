@@ -27,15 +27,32 @@ from relax2xla.importers.onnx.functions import (
 )
 from relax2xla.importers.onnx.hosted import Kind
 from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
-from relax2xla.importers.onnx.runtime import bound_integers, bound_sizes, count_of, pinned
-from relax2xla.importers.onnx.values import Host, NeedsValue, Text
+from relax2xla.importers.onnx.runtime import (
+    LIST_LIMIT,
+    bound_integers,
+    bound_sizes,
+    count_of,
+    pinned,
+)
+from relax2xla.importers.onnx.values import Host, NeedsValue, Text, sprawls
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
 from relax2xla.tir import Dim
 
 Value = Expr | Host
 DEPTH_LIMIT = 64
+# Functions that call others, and loops that are written out, may come to so many nodes more than
+# the model has.
+NODE_LIMIT = 1 << 17
 # What a converter's own arithmetic raises on attributes and shapes that make no sense.
-NONSENSE = (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError)
+NONSENSE = (
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    ZeroDivisionError,
+    OverflowError,
+    MemoryError,
+)
 
 
 class Frame:
@@ -123,6 +140,8 @@ class Interpreter:
         self.budget = Budget()
         self.loops = LoopMemory()
         self.depth = 0
+        # Nodes that may still be converted.
+        self.left = NODE_LIMIT
 
     def initializers(self, graph: GraphProto) -> dict[str, Host]:
         """The initializers of a graph by name, sparse ones made dense."""
@@ -148,6 +167,12 @@ class Interpreter:
     def run(self, nodes: Iterable[NodeProto], frame: Frame) -> None:
         """Convert nodes in order."""
         nodes = list(nodes)
+        self.left -= len(nodes)
+        if self.left < 0:
+            raise FileFormatError(
+                f"the model's functions and loops come to more than {NODE_LIMIT} nodes when they "
+                "are written out"
+            )
         frame.produced = {o for n in nodes for o in n.output if o}
         self.depth += 1
         if self.depth > DEPTH_LIMIT:
@@ -180,7 +205,8 @@ class Interpreter:
             if isinstance(e, TVMError) and getattr(e, "onnx_node", None):
                 raise
             kinds = OpError if isinstance(e, TVMError) else FileFormatError
-            error = kinds(f"the ONNX node {label!r} ({node.op_type}) cannot be converted: {e}")
+            why = str(e) or type(e).__name__
+            error = kinds(f"the ONNX node {label!r} ({node.op_type}) cannot be converted: {why}")
             raise error from e
         for name, value in zip(node.output, results, strict=True):
             if name:
@@ -278,6 +304,10 @@ class Interpreter:
                 v = Host(found)
             if form == KNOWN and v.symbolic:
                 raise NeedsValue(v.expr, f"the input {name}")
+            if form != KNOWN and v.data.size > LIST_LIMIT:
+                raise Unsupported(
+                    f"the input {name} has {v.data.size} values; {LIST_LIMIT} are supported"
+                )
             args.append(v.known() if form == KNOWN else v.known().reshape(-1).tolist())
         while not converter.variadic and args and args[-1] is None:
             args.pop()
@@ -344,6 +374,8 @@ class Interpreter:
             else:
                 var = self.builder.emit(r)
                 info = var.struct_info_
+                if isinstance(info, TensorStructInfo) and any(map(sprawls, info.dims or ())):
+                    raise Unsupported("the sizes of its result are too long to be written down")
                 if reads and isinstance(info, TensorStructInfo) and not info.dims and info.ndim > 0:
                     var = pinned(self.builder, var, [None] * info.ndim)
                 made.append(var)

@@ -170,7 +170,9 @@ class Importer:
         graph = self.proto.graph
         weights = self.interpreter.initializers(graph)
         self.check_user_inputs({i.name for i in graph.input})
-        gaps, self.operators = gaps_of(self.proto, self.opsets, self.functions)
+        gaps, operators = gaps_of(self.proto, self.opsets, self.functions)
+        self.operators = set(operators)
+        self.interpreter.left += operators.total()
         gaps.raise_if_any()
         self.bind_symbols(weights)
         params: list[Var] = []

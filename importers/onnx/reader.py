@@ -11,7 +11,7 @@ import mmap
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -19,7 +19,7 @@ import google.protobuf.message
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, SparseTensorProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from relax2xla.dtypes import BY_ONNX, DType
 from relax2xla.errors import FileFormatError
@@ -130,6 +130,11 @@ def _parsed(contents: bytes, name: str) -> ModelProto:
     try:
         proto.ParseFromString(contents)
     except (google.protobuf.message.DecodeError, ValueError) as e:
+        if "depth" in str(e).lower():
+            raise FileFormatError(
+                f"{name} is nested too deeply: protobuf reads at most 100 messages inside of each "
+                "other, which is 33 subgraphs"
+            ) from e
         raise FileFormatError(
             f"{name} is not an ONNX model, or is truncated: {len(contents)} bytes that do not "
             "decode as a protobuf message. Export or copy it again"
@@ -148,7 +153,42 @@ def _checked(proto: ModelProto, name: str) -> ModelProto:
             f"{name} has ir_version {proto.ir_version}; {MIN_IR_VERSION} (ONNX 1.1) or newer is "
             "supported. Convert it with onnx.version_converter"
         )
+    try:
+        "".join(_names(proto))
+    except (TypeError, UnicodeDecodeError):
+        raise FileFormatError(f"{name} has a name that is not UTF-8; is it damaged?") from None
     return proto
+
+
+def _names(proto: ModelProto) -> list[str]:
+    """All names of a model; protobuf gives those that are not UTF-8 as bytes."""
+    found = [i.domain for i in proto.opset_import]
+    graphs = [proto.graph]
+    bodies: list[Iterable[NodeProto]] = []
+    for f in proto.functions:
+        found += [f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute]
+        found += [i.domain for i in f.opset_import]
+        bodies.append(f.node)
+    while graphs or bodies:
+        if graphs:
+            graph = graphs.pop()
+            found.append(graph.name)
+            found += [t.name for t in graph.initializer]
+            found += [s.values.name for s in graph.sparse_initializer]
+            for v in (*graph.input, *graph.output):
+                found.append(v.name)
+                found += [d.dim_param for d in v.type.tensor_type.shape.dim]
+            bodies.append(graph.node)
+        for node in bodies.pop():
+            found += (node.name, node.op_type, node.domain, node.overload)
+            found += node.input
+            found += node.output
+            for a in node.attribute:
+                found += (a.name, a.ref_attr_name)
+                if a.HasField("g"):
+                    graphs.append(a.g)
+                graphs += a.graphs
+    return found
 
 
 def dtype_of_code(code: int, what: str) -> DType:

@@ -13,12 +13,15 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
+from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.values import NeedsValue, info_of
 from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo
 from relax2xla.tir import Dim
 
 # A shape holds no negative numbers: integers that may be negative are bound with so much added.
 OFFSET = 1 << 40
+# An input that says a shape or positions has no more values.
+LIST_LIMIT = 1 << 16
 
 
 def count_of(x: Expr, what: str) -> int:
@@ -28,6 +31,8 @@ def count_of(x: Expr, what: str) -> int:
         return 1
     if dims is None or len(dims) != 1 or not isinstance(dims[0], int):
         raise NeedsValue(x, f"{what}, whose number of values is not known,")
+    if dims[0] > LIST_LIMIT:
+        raise Unsupported(f"{what} has {dims[0]} values; {LIST_LIMIT} are supported")
     return dims[0]
 
 

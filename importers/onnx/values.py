@@ -152,6 +152,21 @@ def integers(values: Iterable[Any], dtype: str = "int64", ndim: int = 1) -> Host
     return Host(data if ndim else data.reshape(()), dtype)
 
 
+# More terms take a symbolic size longer to simplify than anything needs.
+TERMS = 256
+
+
+def sprawls(value: Any) -> bool:
+    """Whether a symbolic integer has more than TERMS terms, each place of a shared one counted."""
+    if not isinstance(value, tir.PrimExpr):
+        return False
+    stack, count = [value], 0
+    while stack and count <= TERMS:
+        count += 1
+        stack.extend(stack.pop().children())
+    return count > TERMS
+
+
 def tidy(data: Array, dtype: str) -> Host:
     """The host value of an array that may be of dtype object: simplified, plain where it can be."""
     if data.dtype != object:

@@ -77,7 +77,7 @@ def test_external_data(code: int, tmp_path: Path) -> None:
 
 
 def test_strings() -> None:
-    proto = helper.make_tensor("w", TensorProto.STRING, [3], ["a", "é", ""])
+    proto = helper.make_tensor("w", TensorProto.STRING, [3], np.array(["a", "é", ""], object))
     assert reader.strings(proto).tolist() == ["a", "é", ""]
     proto.dims[0] = 2**40
     with pytest.raises(FileFormatError, match="needs 1099511627776 strings; it has 3"):
@@ -87,7 +87,7 @@ def test_strings() -> None:
 @pytest.mark.parametrize("indices", [[1, 7], [[0, 1], [3, 1]]])
 def test_sparse(indices: Any) -> None:
     proto = helper.make_sparse_tensor(
-        numpy_helper.from_array(np.float32([5, 6]), "w"),
+        numpy_helper.from_array(np.array([5, 6], np.float32), "w"),
         numpy_helper.from_array(np.array(indices), "i"),
         [4, 2],
     )

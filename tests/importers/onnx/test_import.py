@@ -354,8 +354,7 @@ def test_all_gaps_come_in_one_error_before_anything_is_converted() -> None:
         node("Unknown", ["x"], ["a"], name="first"),
         node("Unknown", ["a"], ["b"], name="second"),
         node("Relu", ["b"], ["c"], name="wrong", slope=1.0),
-        node("ImageDecoder", ["c"], ["d"]),
-        node("Twice", ["d"], ["y"], domain="com.other"),
+        node("Twice", ["c"], ["y"], domain="com.other"),
     ]
     graph = helper.make_graph(
         nodes, "g", [value("x", X)], [helper.make_tensor_value_info("y", 1, ["p", "q"])]
@@ -367,11 +366,10 @@ def test_all_gaps_come_in_one_error_before_anything_is_converted() -> None:
     assert found == [
         ("Unknown", ("first", "second")),
         ("Relu", ("wrong",)),
-        ("ImageDecoder", ("d",)),
         ("com.other.Twice", ("y",)),
     ]
     assert e.value.gaps[0].reason == "not an operator of ONNX opset 21 (opset 21)"
-    assert "5 nodes of this ONNX model cannot be converted" in str(e.value)
+    assert "4 nodes of this ONNX model cannot be converted" in str(e.value)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
