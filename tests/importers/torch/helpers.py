@@ -19,6 +19,8 @@ TOLERANCE = {
     torch.float32: (2e-5, 2e-5),
     torch.bfloat16: (2e-2, 2e-2),
     torch.float16: (2e-3, 2e-3),
+    torch.complex64: (2e-5, 2e-5),
+    torch.complex128: (1e-9, 1e-9),
 }
 
 

@@ -1,0 +1,39 @@
+"""Sampling volumes at places that a grid gives, against eager torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check_table  # noqa: E402
+
+g = torch.Generator().manual_seed(4)
+
+
+def randn(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.randn(*shape, generator=g, dtype=dtype)
+
+
+def test_volumes() -> None:
+    volume = randn(2, 2, 3, 4, 5)
+    # Beyond the edges, too.
+    grid = randn(2, 2, 3, 2, 3) * 1.3
+    table: dict[str, tuple[Any, ...]] = {}
+    for mode, padding, corners in (
+        ("bilinear", "zeros", False),
+        ("bilinear", "border", True),
+        ("bilinear", "reflection", False),
+        ("nearest", "zeros", True),
+        ("nearest", "reflection", True),
+    ):
+        table[f"{mode} {padding} {corners}"] = (
+            lambda x, at, m=mode, p=padding, c=corners: F.grid_sample(x, at, m, p, c),
+            volume,
+            grid,
+        )
+    check_table(table)

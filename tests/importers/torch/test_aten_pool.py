@@ -1,0 +1,65 @@
+"""Fractional pooling against eager torch, at places that are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check_table  # noqa: E402
+
+g = torch.Generator().manual_seed(6)
+
+
+def randn(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.randn(*shape, generator=g, dtype=dtype)
+
+
+def test_fractional() -> None:
+    flat, volume = randn(2, 3, 7, 8), randn(1, 2, 6, 7, 8)
+    check_table(
+        {
+            "plane": (
+                lambda x, r: F.fractional_max_pool2d(
+                    x, 2, output_size=(3, 4), _random_samples=r, return_indices=True
+                ),
+                flat,
+                torch.rand(2, 3, 2, generator=g),
+            ),
+            "volume": (
+                lambda x, r: F.fractional_max_pool3d(
+                    x, 2, output_ratio=0.5, _random_samples=r, return_indices=True
+                ),
+                volume,
+                torch.rand(1, 2, 3, generator=g),
+            ),
+        }
+    )
+
+
+def test_pools() -> None:
+    x = randn(2, 3, 9, 8)
+    check_table(
+        {
+            "max": (lambda x: F.max_pool2d(x, 3, 2, 1), x),
+            "max with places": (lambda x: F.max_pool2d(x, 3, 2, 1, 2, return_indices=True), x),
+            "ceil": (
+                lambda x: (F.max_pool2d(x, 2, 2, ceil_mode=True), F.avg_pool2d(x, 4, 3, 1, True)),
+                x,
+            ),
+            "mean without padding": (
+                lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+                x,
+            ),
+            "divisor": (lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5), x),
+            "adaptive": (
+                lambda x: (F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_max_pool2d(x, 5)),
+                x,
+            ),
+            "power": (lambda x: F.lp_pool2d(x, 2.0, 3, 2), x),
+        }
+    )

@@ -1,0 +1,72 @@
+"""Convolutions and adaptive means against eager torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check_table  # noqa: E402
+
+g = torch.Generator().manual_seed(10)
+
+
+def randn(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.randn(*shape, generator=g, dtype=dtype)
+
+
+SIZES = {1: (11,), 2: (9, 8), 3: (6, 5, 7)}
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+BACK = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def test_convolutions() -> None:
+    table: dict[str, tuple[Any, ...]] = {}
+    for n, sizes in SIZES.items():
+        image, bias = randn(2, 4, *sizes), randn(6)
+        weight, grouped = randn(6, 4, *[3] * n), randn(6, 2, *[3] * n)
+        conv, back = CONV[n], BACK[n]
+        table[f"plain {n}"] = (conv, image, weight, bias)
+        table[f"strides {n}"] = (
+            lambda x, w, f=conv: f(x, w, stride=2, padding=1, dilation=2),
+            image,
+            weight,
+        )
+        table[f"groups {n}"] = (
+            lambda x, w, b, f=conv: f(x, w, b, padding="same", groups=2),
+            image,
+            grouped,
+            bias,
+        )
+        table[f"without a batch {n}"] = (lambda x, w, f=conv: f(x[0], w), image, weight)
+        table[f"transposed {n}"] = (
+            lambda x, w, f=back: f(x, w, stride=2, padding=1, output_padding=1),
+            image,
+            randn(4, 3, *[3] * n),
+        )
+        table[f"transposed groups {n}"] = (
+            lambda x, w, f=back: f(x, w, dilation=2, groups=2),
+            image,
+            randn(4, 3, *[3] * n),
+        )
+    check_table(table, scale=10)
+
+
+def test_adaptive_means() -> None:
+    check_table(
+        {
+            "line": (
+                lambda x: (F.adaptive_avg_pool1d(x, 4), F.adaptive_avg_pool1d(x, 1)),
+                randn(2, 3, 9),
+            ),
+            "plane": (
+                lambda x: (F.adaptive_avg_pool2d(x, (4, None)), x.mean((2, 3))),
+                randn(2, 3, 9, 7),
+            ),
+            "volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), randn(1, 2, 5, 6, 7)),
+        }
+    )

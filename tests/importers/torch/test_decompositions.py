@@ -1,0 +1,77 @@
+"""Forms that a decomposition leaves out are refused with the operator, its place and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from relax2xla import OpNotImplemented  # noqa: E402
+
+from .helpers import check, imported  # noqa: E402
+
+ATEN = torch.ops.aten
+
+
+def _attention(x: Any, weight: Any, bias: Any, out: Any, out_bias: Any) -> Any:
+    weights = (weight, bias, out, out_bias)
+    return ATEN._native_multi_head_attention(x, x, x, 4, 2, *weights, None, True)
+
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "windows of several sizes": (
+        lambda g, x: ATEN.avg_pool2d_backward(g, x, [2], [2], [0], True, True, None),
+        torch.ones(1, 2, 4, 4),
+        torch.ones(1, 2, 7, 7),
+    ),
+    "attention with weights as a result": (
+        _attention,
+        torch.ones(1, 3, 4),
+        torch.ones(12, 4),
+        torch.ones(12),
+        torch.ones(4, 4),
+        torch.ones(4),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_form_that_is_left_out(reason: str) -> None:
+    function, *inputs = REFUSED[reason]
+    with pytest.raises(OpNotImplemented, match=rf"aten\.\w+.*\(at .*\n.*{reason}"):
+        imported(function, inputs)
+
+
+def test_sizes_that_are_not_known() -> None:
+    height = torch.export.Dim("height", min=4, max=20)
+    with pytest.raises(OpNotImplemented, match=r"it is height(.*\n)*.*symbolic sizes"):
+        imported(
+            lambda x: F.max_pool2d(x, 2, return_indices=True),
+            [torch.ones(1, 2, 8, 8)],
+            [{2: height}],
+        )
+
+
+def test_a_loss_in_chunks() -> None:
+    """Chunks of rows only save memory; the operators are torch's own from 2.13 on."""
+    options = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options")
+    g = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(n, 3, generator=g) for n in (5, 4))
+    target = torch.tensor([0, 3, -100, 1, 2])
+    for reduction in ("mean", "none"):
+        check(
+            lambda x, w, t, r=reduction: F.linear_cross_entropy(
+                x,
+                w,
+                t,
+                reduction=r,
+                options=options.LinearCrossEntropyOptions(
+                    allow_retain_graph=True, batch_chunk_size=2
+                ),
+            ),
+            (x, weight, target),
+        )
