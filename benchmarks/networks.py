@@ -53,7 +53,8 @@ def document(results: Results) -> str:
         "width, ...), and run at the example's size and two others.",
         "",
         "A cell has the largest difference from eager torch beside values of size one (float32); "
-        "integers and booleans agree exactly. `no export`: torch does not export the network. "
+        "integers and booleans agree exactly. `no export`: torch does not export the network. An "
+        "empty cell was not run. "
         f"`python -m benchmarks networks` writes this page (torch "
         f"{torch.__version__.partition('+')[0]}).",
         "",
