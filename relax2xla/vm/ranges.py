@@ -23,8 +23,10 @@ def ranges(func: Function) -> dict[str, tuple[int, int | None]]:
     for name in {**low, **high}:
         least, most = low.get(name, 0), high.get(name)
         if isinstance(least, int):
+            least = 0 if least <= 2 else least
             most = most if isinstance(most, int) else None
-            made[name] = (0 if least <= 2 else least, most)
+            if least or most is not None:
+                made[name] = (least, most)
     return made
 
 
