@@ -15,6 +15,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_random import dropout
 from relax2xla.importers.torch.context import (
     Context,
+    Dims,
     axis_of,
     dims_of,
     dtype_of,
@@ -377,6 +378,7 @@ def attention(
         return _dropping(ctx, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if enable_gqa:
         key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
+    query, key, value = (_with_leading(x, ctx.dims()[:-2]) for x in (query, key, value))
     q, k, v = (_heads_inside(ctx, x) for x in (query, key, value))
     mask = "TopLeft" if is_causal else None
     factor = None if scale is None else float(scale)
@@ -429,6 +431,15 @@ def _dropping(
         score = R.where(mask, score, low) if same else R.add(score, ctx.cast(mask, dtype))
     weights = ctx.emit(R.nn.softmax(score, -1))
     return R.matmul(dropout(ctx, weights, p, True), value)
+
+
+def _with_leading(x: Expr, lead: Dims) -> Expr:
+    """``x`` with its leading axes, all but two, broadcast to ``lead``."""
+    dims = dims_of(x)
+    same = len(dims) == len(lead) + 2
+    if same and not any(a == 1 and b != 1 for a, b in zip(dims, lead, strict=False)):
+        return x
+    return R.broadcast_to(x, (*lead, *dims[-2:]))
 
 
 def _merge(ctx: Context, x: Expr, ndim: int) -> Expr:
@@ -539,3 +550,16 @@ def nll_loss_forward(
 ) -> tuple[Expr, None]:
     """The total weight serves the gradient: where it is read, that read is the gap."""
     return _nll(ctx, self, target, weight, reduction, ignore_index), None
+
+
+@aten("_weight_norm_interface")
+def weight_norm_interface(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> tuple[Expr, Expr]:
+    """The direction ``v`` with the lengths ``g``, along all axes but ``dim`` (-1: along all)."""
+    axes = [a for a in range(ndim_of(v)) if dim == -1 or a != axis_of(dim, ndim_of(v))]
+    length = ctx.emit(R.sqrt(R.sum(R.multiply(v, v), axes, True)))
+    return R.multiply(v, R.divide(g, length)), length
+
+
+@aten("_weight_norm")
+def weight_norm(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> Expr:
+    return weight_norm_interface(ctx, v, g, dim)[0]

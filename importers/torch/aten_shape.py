@@ -479,3 +479,38 @@ def unfold(ctx: Context, self: Expr, dimension: int, size: int, step: int) -> Ex
     ndim = ndim_of(self)
     order = [i if i <= axis else i + 1 for i in range(ndim)] + [axis + 1]
     return R.permute_dims(taken, order)
+
+
+@aten("meshgrid", "meshgrid.indexing")
+def meshgrid(ctx: Context, tensors: Sequence[Expr], indexing: str = "ij") -> list[Expr]:
+    """With "xy" the first two grids lie along each other's axes."""
+    swapped = {0: 1, 1: 0} if indexing == "xy" and len(tensors) > 1 else {}
+    grids: list[Expr] = []
+    for i, x in enumerate(tensors):
+        dims, axis = ctx.dims(i), swapped.get(i, i)
+        line = ctx.reshape(x, [d if a == axis else 1 for a, d in enumerate(dims)])
+        grids.append(R.broadcast_to(line, dims))
+    return grids
+
+
+@aten("diff")
+def diff(
+    ctx: Context,
+    self: Expr,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Expr | None = None,
+    append: Expr | None = None,
+) -> Expr:
+    """Booleans differ by exclusive or."""
+    axis = axis_of(dim, ndim_of(self))
+    parts = [ctx.cast(x, ctx.dtype()) for x in (prepend, self, append) if x is not None]
+    x = ctx.emit(R.concat(parts, axis)) if len(parts) > 1 else self
+    minus = R.logical_xor if ctx.dtype() == "bool" else R.subtract
+    for _ in range(n):
+        size = dims_of(x)[axis]
+        if isinstance(size, int) and size == 0:
+            break
+        later = R.strided_slice(x, [axis], [1], [size])
+        x = ctx.emit(minus(later, R.strided_slice(x, [axis], [0], [size - 1])))
+    return x

@@ -159,6 +159,7 @@ def test_attention() -> None:
             "a row that sees nothing": (lambda q, k, v, m: attend(q, k, v, m), q, k, v, hidden),
             "one head": (attend, q[:, 0], k[:, 0], v[:, 0]),
             "five axes": (attend, *(x.unflatten(1, (2, 2)) for x in (q, k, v))),
+            "one key for all heads": (attend, q, k[:, :1], v[:, :1]),
             "grouped": (lambda q, k, v: attend(q, k, v, enable_gqa=True), q, few, few),
         }
     )
@@ -169,6 +170,12 @@ def test_layers_that_torch_composes() -> None:
     check(encoder, [randn(2, 5, 16)])
     heads = torch.nn.MultiheadAttention(16, 4, batch_first=True)
     check(heads, [randn(2, 5, 16), randn(2, 6, 16), randn(2, 6, 16)])
+
+
+def test_weight_norm() -> None:
+    weight_norm = torch.nn.utils.parametrizations.weight_norm
+    check(weight_norm(torch.nn.Conv1d(4, 2, 3), dim=2), [randn(2, 4, 5)])
+    check(weight_norm(torch.nn.Linear(4, 2), dim=-1), [randn(2, 4)])
 
 
 def test_embedding() -> None:

@@ -114,6 +114,12 @@ def test_padding_and_triangles() -> None:
             "tril": (lambda x: (x.tril(), x.tril(-1), x.triu(1)), X),
             "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), randn(2, 8, 3, 4)),
             "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), randn(2, 3, 4, 6)),
+            "meshgrid": (
+                lambda x, y: [torch.meshgrid(x, y, indexing=i) for i in ("ij", "xy")],
+                randn(3),
+                randn(2),
+            ),
+            "diff": (lambda x: (x.diff(), x.diff(2, 0, prepend=x), (x > 0).diff()), X),
             "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), randn(2, 6, 3, 4)),
         }
     )
