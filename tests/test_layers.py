@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # layer of `stablehlo`. The empty name is the package's own __init__, which shows all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("dtypes",),
+    ("dtypes", "processor"),
     ("tir",),
     ("ir",),
     ("stablehlo",),
@@ -48,7 +48,7 @@ DEFERRED = {
 # Who may import what, at any depth. An empty tuple: nobody.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "jax._src": (),
-    "jaxlib": ("stablehlo", "vm.xla"),
+    "jaxlib": ("stablehlo", "vm.xla", "vm.dot_library"),
     "jax.extend": ("stablehlo", "vm.xla"),
     "jax.interpreters": ("stablehlo", "vm.xla"),
     "torch": ("importers", "cli"),

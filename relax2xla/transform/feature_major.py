@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from string import ascii_lowercase
 
+from relax2xla import processor
 from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.ir import Call, Function, IRModule, Op, Tuple, VarBinding
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.runtime import processor
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 from relax2xla.transform._twins import ANY_ORDER, Ordered, Rule, Twins, dims_of, identity
 

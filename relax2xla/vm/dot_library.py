@@ -17,7 +17,7 @@ from jaxlib import version as jaxlib_version
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from relax2xla.runtime import processor
+from relax2xla import processor
 
 # The option and its values are XLA's own business: used where they are known.
 _KNOWN: Final = "0.10."

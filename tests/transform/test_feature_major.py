@@ -10,9 +10,9 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.runtime import processor
 from relax2xla.transform._twins import _groups
 from relax2xla.transform.feature_major import feature_major
 

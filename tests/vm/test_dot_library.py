@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from relax2xla.runtime import processor
+from relax2xla import processor
 from relax2xla.vm import dot_library, xla
 
 
