@@ -13,6 +13,7 @@ from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import is_complex
 from relax2xla.importers.torch.aten_reduce import sort
 from relax2xla.importers.torch.context import (
     Context,
@@ -413,22 +414,29 @@ def cummin(ctx: Context, self: Expr, dim: int) -> tuple[Expr, Expr]:
 @aten("logcumsumexp")
 def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
     dtype = dtype_of(self)
-    if not is_float(dtype):
+    if not is_float(dtype) and not is_complex(self):
         raise Unsupported(f"logcumsumexp of a {dtype} tensor")
     if ndim_of(self) == 0 or 0 in dims_of(self):
         return self
     axis = axis_of(dim, ndim_of(self))
-    kind = dtype if dtype == "float64" else "float32"
+    kind = "float32" if dtype in ("float16", "bfloat16") else dtype
     x = ctx.emit(ctx.cast(self, kind))
     thin: Dims = tuple(d for i, d in enumerate(dims_of(x)) if i != axis)
 
     def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         (total,) = values
         here = ctx.emit(_loops.element(x, k, axis))
-        high, low = ctx.emit(R.maximum(total, here)), R.minimum(total, here)
+        if is_complex(x):
+            # The real parts tell which of the two is the larger number.
+            first = ctx.emit(R.greater_equal(row("real", total), row("real", here)))
+            high, low = R.where(first, total, here), R.where(first, here, total)
+        else:
+            high, low = R.maximum(total, here), R.minimum(total, here)
+        high = ctx.emit(high)
         gap = row("log_plus_one", R.exp(R.subtract(low, high)))
-        made = R.where(R.isinf(high), high, R.add(high, gap))
-        made = ctx.emit(R.where(R.isnan(high), high, made))
+        size = ctx.emit(row("real", high) if is_complex(x) else high)
+        made = R.where(R.isinf(size), high, R.add(high, gap))
+        made = ctx.emit(R.where(R.isnan(size), high, made))
         return [made], [made]
 
     start = ctx.emit(R.full(thin, scalar(-math.inf, kind), kind))

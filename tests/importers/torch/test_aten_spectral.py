@@ -18,8 +18,8 @@ def randn(*shape: int, dtype: Any = torch.float32) -> Any:
 
 
 A = randn(2, 4, 3)
-S = randn(3, 4, 4)
-S = S + S.mT
+_HALF = randn(3, 4, 4)
+S = _HALF + _HALF.mT
 Z = randn(3, 3, dtype=torch.complex64)
 
 
