@@ -165,3 +165,9 @@ def main(x: R.Tensor((64, 64), "float32")):
     assert '"calls"' in report.json()
     whole = rx.VirtualMachine(rx.build(from_source(SOURCE)))
     assert [row.name for row in whole.profile("compiled", X).calls] == ["compiled"]
+
+
+def test_every_call_is_waited_for() -> None:
+    events: list[str] = []
+    measure(lambda: events.append("call"), lambda _: events.append("wait"), Timing(2, 3))
+    assert events == ["call", "wait"] * (1 + 2 * 3)
