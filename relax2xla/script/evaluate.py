@@ -110,6 +110,8 @@ class Evaluator:
         self.metadata: dict[str, list[Any]] | None = None
         # What the module holds beside functions: lists of devices and of meshes by name.
         self.infos: Mapping[str, Any] = {}
+        # Dtypes of the symbols of a signature, as far as the body states them.
+        self.declared: Mapping[str, str] = {}
         self.gvars: dict[str, ir.GlobalVar] = {}
 
     # -- annotations -----------------------------------------------------------------------------
@@ -125,7 +127,8 @@ class Evaluator:
 
     def defining(self, name: str) -> tir.Var:
         """The same in a signature, where the first use of a name defines it."""
-        return self.scope.symbols.setdefault(name, tir.Var(name))
+        dtype = self.declared.get(name, "int64")
+        return self.scope.symbols.setdefault(name, tir.Var(name, dtype))
 
     def device(self, text: str) -> ir.VDevice:
         """``kind:index:scope``, the index counting the module's own devices of that kind."""

@@ -19,6 +19,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
 from relax2xla.script.macros import expand
 from relax2xla.script.markers import Decorator, Macro, Marker
+from relax2xla.script.tir_names import declared_dtypes
 
 _UNSUPPORTED: dict[type[ast.stmt], str] = {
     ast.For: "a for loop",
@@ -121,6 +122,7 @@ class FunctionParser(Evaluator):
         outer, self.scope = self.scope, scope
         resolve = self.resolve
         self.resolve = self.defining
+        self.declared = declared_dtypes(node.body)
         try:
             params: list[ir.Var] = []
             for arg in a.args:
@@ -138,6 +140,7 @@ class FunctionParser(Evaluator):
             ret = None if node.returns is None else self.struct_info(node.returns)
         finally:
             self.resolve = resolve
+            self.declared = {}
             self.scope = outer
         return Signature(node, flags, scope, params, ret)
 

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from relax2xla import tir as lib
@@ -33,6 +34,26 @@ class Dtype:
 
     def __repr__(self) -> str:
         return f"T.{self.name}"
+
+
+def declared_dtypes(body: Iterable[ast.stmt]) -> dict[str, str]:
+    """The dtypes that statements such as ``k = T.int32()`` state, by name.
+
+    A signature names its symbols in strings, which do not say them.
+    """
+    found: dict[str, str] = {}
+    for s in body:
+        if not isinstance(s, ast.Assign) or len(s.targets) != 1:
+            continue
+        target, value = s.targets[0], s.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        targets = target.elts if several and isinstance(target, ast.Tuple) else [target]
+        values = value.elts if several and isinstance(value, ast.Tuple) else [value]
+        for t, v in zip(targets, values, strict=False):
+            if isinstance(t, ast.Name) and isinstance(v, ast.Call) and not v.args:
+                if isinstance(v.func, ast.Attribute) and v.func.attr in DTYPES:
+                    found[t.id] = v.func.attr
+    return found
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

@@ -51,7 +51,22 @@ ATTRS = st.recursive(
     ),
     max_leaves=6,
 )
-UNARY = [R.exp, R.nn.relu, R.stablehlo.tanh, R.stablehlo.negate]
+MESHES = [ir.DeviceMesh((2, 2), range(4)), ir.DeviceMesh((2, 1), [1, 0]), ir.DeviceMesh((), [7])]
+PLACEMENTS = {0: [""], 2: ["R, R", "R, S[0]"]}
+SCALARS = ["int32", "int8", "uint64", "float32", "bool"]
+UNARY: list[Callable[[Any], Any]] = [
+    R.exp,
+    R.nn.relu,
+    R.stablehlo.tanh,
+    R.stablehlo.negate,
+    lambda x: R.astype(x, "int8"),
+    lambda x: R.expand_dims(x, [0, -1]),
+    lambda x: R.sum(x, keepdims=True),
+    lambda x: R.clip(x, -1, 2.5),
+    lambda x: R.permute_dims(x),
+    lambda x: R.to_vdevice(x, DEVICES[2]),
+    lambda x: R.dist.annotate_sharding(x, MESHES[0], "R, R"),
+]
 BINARY = [R.add, R.multiply, R.stablehlo.maximum]
 
 
@@ -68,10 +83,14 @@ KERNELS = [
 class Builder:
     """Draws one function; ``values`` are the float32 tensors of one shape in scope."""
 
-    def __init__(self, draw: st.DrawFn, kernel: ir.GlobalVar) -> None:
+    def __init__(self, draw: st.DrawFn, gvars: list[ir.GlobalVar]) -> None:
         self.draw = draw
-        self.kernel = kernel
+        self.kernel, *self.callees = gvars
         self.symbols = [tir.Var(n) for n in draw(st.lists(NAMES, max_size=2))]
+        kinds = draw(st.lists(st.sampled_from(SCALARS), max_size=2))
+        self.scalars = [tir.Var(draw(NAMES), kind) for kind in kinds]
+        # As a parameter it defines the symbols.
+        self.shape = ir.Var("s", ir.ShapeStructInfo(self.symbols))
         self.info = R.Tensor(self.dims(), "float32")
         self.flag = ir.Var("c", R.Tensor((), "bool"))
 
@@ -84,7 +103,17 @@ class Builder:
         return tuple(self.draw(st.lists(size, max_size=3)))
 
     def struct_info(self, depth: int = 2) -> ir.StructInfo:
-        kind = self.draw(st.sampled_from(["tensor", "shape", "prim", "object", "tuple", "func"]))
+        kinds = ["tensor", "dtensor", "shape", "prim", "object", "tuple", "func"]
+        kind = self.draw(st.sampled_from(kinds))
+        if kind == "dtensor":
+            dims: tuple[tir.Dim, ...] | None = (3, *self.dims())
+            dims = self.draw(st.sampled_from([dims, None]))
+            tensor = ir.TensorStructInfo(dims, self.draw(DTYPES | st.none()))
+            if dims is None:
+                tensor = ir.TensorStructInfo(None, tensor.dtype, ndim=self.draw(st.integers(1, 3)))
+            mesh = self.draw(st.sampled_from(MESHES))
+            placement = self.draw(st.sampled_from(PLACEMENTS[len(mesh.shape)]))
+            return ir.DTensorStructInfo(tensor, mesh, placement)
         if kind == "tensor":
             known = self.draw(st.booleans())
             dtype = self.draw(DTYPES | st.none())
@@ -97,8 +126,8 @@ class Builder:
                 return ir.ShapeStructInfo(None, self.draw(st.integers(-1, 3)))
             return ir.ShapeStructInfo(self.dims())
         if kind == "prim":
-            if self.symbols and self.draw(st.booleans()):
-                return ir.PrimStructInfo(value=self.draw(st.sampled_from(self.symbols)))
+            if (known := self.symbols + self.scalars) and self.draw(st.booleans()):
+                return ir.PrimStructInfo(value=self.draw(st.sampled_from(known)))
             return ir.PrimStructInfo(self.draw(DTYPES))
         if kind == "tuple" and depth:
             count = self.draw(st.integers(0, 3))
@@ -140,7 +169,7 @@ class Builder:
     def intrinsic(self, values: list[ir.Expr]) -> ir.Expr:
         """A call of something that is no Relax operator."""
         args = ir.Tuple(self.draw(st.lists(st.sampled_from(values), max_size=2)))
-        out = [self.info] * self.draw(st.integers(1, 2))
+        out: list[ir.StructInfo] = [self.info] * self.draw(st.integers(1, 2))
         one = out[0] if len(out) == 1 else out
         name = self.draw(st.text(min_size=1, max_size=4))
         gvar = self.kernel
@@ -158,6 +187,8 @@ class Builder:
             lambda: op.call_builtin_with_ctx(name, args, sinfo_args=out[:1]),
             lambda: op.make_closure(gvar, args),
             lambda: op.print(*args.fields, format='{} \\ "'),
+            lambda: op.assert_op(self.flag, list(args.fields), format=name),
+            lambda: ir.Call(self.draw(st.sampled_from([gvar, *self.callees])), [args], None, out),
         ]
         return self.draw(st.sampled_from(calls))()
 
@@ -185,6 +216,11 @@ class Builder:
             literals = [
                 ir.ShapeExpr(self.dims()),
                 ir.PrimValue(self.draw(st.integers(-9, 9))),
+                *map(ir.PrimValue, self.scalars),
+                *(ir.PrimValue(v + 1) for v in self.scalars if v.dtype == "int32"),
+                ir.Constant(
+                    np.float32(1.5), ir.DTensorStructInfo(R.Tensor((), "float32"), MESHES[2], "")
+                ),
                 ir.StringImm(self.draw(st.text(max_size=5))),
                 ir.DataTypeImm(self.draw(DTYPES)),
             ]
@@ -237,6 +273,11 @@ class Builder:
                 local = dataflow and self.draw(st.booleans())
                 made = self.var(value, local)
                 bindings.append(made)
+                if value.struct_info_ == self.info and self.draw(st.integers(0, 3)) == 0:
+                    # A cast that defines symbols of its own.
+                    cast = R.Tensor([tir.Var(self.draw(NAMES)) for _ in self.info.dims], "float32")
+                    name = self.draw(NAMES)
+                    bindings.append(ir.MatchCast(type(made.var)(name, cast), made.var, cast))
                 inside.append(made.var)
                 if not local:
                     values.append(made.var)
@@ -250,20 +291,24 @@ class Builder:
 @st.composite
 def modules(draw: st.DrawFn) -> ir.IRModule:
     """A module of one or two functions."""
-    infos = draw(st.sampled_from([{}, {"vdevice": DEVICES[1:]}, {"vdevice": DEVICES}]))
+    devices = draw(st.sampled_from([{}, {"vdevice": DEVICES[1:]}, {"vdevice": DEVICES}]))
+    meshes = draw(st.sampled_from([{}, {"mesh": MESHES}, {"a": MESHES[:1], "mesh": MESHES[1:]}]))
+    infos = {**devices, **meshes}
     attrs = draw(st.dictionaries(st.text(max_size=4), ATTRS, max_size=2))
     mod = ir.IRModule(attrs=attrs, global_infos=infos)
     mod["kernel"] = draw(st.sampled_from(KERNELS))
     if draw(st.booleans()):
         mod["other"] = ir.ExternFunc("other.name")
     for name in draw(st.sampled_from([["main"], ["f", "g"]])):
-        builder = Builder(draw, mod.get_global_var("kernel"))
+        gvars = [g for g in mod.get_global_vars() if g.name_hint != "other"]
+        builder = Builder(draw, gvars)
         params = [ir.Var(draw(NAMES), builder.info), builder.flag]
         params += [
             ir.Var(draw(NAMES), builder.struct_info()) for _ in range(draw(st.integers(0, 2)))
         ]
         # What the shapes need must be defined by a parameter.
-        params.append(ir.Var("s", ir.ShapeStructInfo(builder.symbols)))
+        params.append(builder.shape)
+        params += [ir.Var(draw(NAMES), ir.PrimStructInfo(value=v)) for v in builder.scalars]
         attrs = draw(st.dictionaries(st.sampled_from(["k", "z"]), ATTRS, max_size=2))
         if draw(st.booleans()):
             attrs["global_symbol"] = name
