@@ -40,7 +40,7 @@ TOLERANCE = 1e-4
 SPEED = "**Speed of torch.compile on one core**"
 # The batch for which a network is exported, and others that are tried.
 BATCH, OTHERS = 2, (3, 5)
-WAYS = ("export", "export, any batch", "torch.compile")
+WAYS = ("export", "export for any batch", "torch.compile")
 
 Outcome = dict[str, Any]
 
@@ -232,7 +232,8 @@ def table(results: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     ]
     lines = [
         f"Of {len(done)} architectures that were run, of {len(ZOO)} in the list, "
-        f"{', '.join(counts)} agree with eager torch.",
+        f"{', '.join(counts)} agree with eager torch. Times are on the clock, of single calls, and "
+        "grow with whatever else the machine does.",
         "",
         "| network | export: error | any batch: error | torch.compile: error | graph nodes "
         "| import s of CPU | compile s | new batch s | ms a call | eager ms | time to eager |",
@@ -282,11 +283,9 @@ def write(results: Mapping[str, Mapping[str, Outcome]], speed: Sequence[str]) ->
         f"{versions}. `python -m benchmarks torch_models` makes these tables.",
         "",
         *table(results),
-        "",
-        SPEED,
-        "",
-        *(speed or before),
     ]
+    if speed or before:
+        lines += ["", SPEED, "", *(speed or before)]
     PAGE.write_text(head + "\n".join(lines).rstrip() + "\n" + END + tail)
 
 
