@@ -11,7 +11,7 @@ import mmap
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -34,6 +34,9 @@ PROTOBUF_LIMIT = 2**31 - 1
 SPARSE_LIMIT = 1 << 30
 # More is a length that no machine's memory holds; numpy would overflow on the way.
 SIZE_LIMIT = 1 << 48
+# Nodes of a model, those of its functions and subgraphs included. Exports of the largest networks
+# have some ten thousand; a million would take minutes to import, and XLA does not compile them.
+GRAPH_LIMIT = 1 << 18
 
 
 class Folder:
@@ -154,17 +157,18 @@ def _checked(proto: ModelProto, name: str) -> ModelProto:
             "supported. Convert it with onnx.version_converter"
         )
     try:
-        "".join(_names(proto))
+        "".join(_names(proto, name))
     except (TypeError, UnicodeDecodeError):
         raise FileFormatError(f"{name} has a name that is not UTF-8; is it damaged?") from None
     return proto
 
 
-def _names(proto: ModelProto) -> list[str]:
-    """All names of a model; protobuf gives those that are not UTF-8 as bytes."""
+def _names(proto: ModelProto, model: str) -> list[str]:
+    """All names of ``model``; protobuf gives those that are not UTF-8 as bytes."""
+    nodes = 0
     found = [i.domain for i in proto.opset_import]
     graphs = [proto.graph]
-    bodies: list[Iterable[NodeProto]] = []
+    bodies: list[Sequence[NodeProto]] = []
     for f in proto.functions:
         found += [f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute]
         found += [i.domain for i in f.opset_import]
@@ -179,7 +183,14 @@ def _names(proto: ModelProto) -> list[str]:
                 found.append(v.name)
                 found += [d.dim_param for d in v.type.tensor_type.shape.dim]
             bodies.append(graph.node)
-        for node in bodies.pop():
+        body = bodies.pop()
+        nodes += len(body)
+        if nodes > GRAPH_LIMIT:
+            raise FileFormatError(
+                f"{model} has more than {GRAPH_LIMIT:,} nodes; so many are not supported. Split it "
+                "(onnx.utils.extract_model), or keep loops as Loop or Scan"
+            )
+        for node in body:
             found += (node.name, node.op_type, node.domain, node.overload)
             found += node.input
             found += node.output

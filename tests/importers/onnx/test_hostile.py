@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from relax2xla.errors import FileFormatError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.importers.onnx import graph as importer
-from relax2xla.importers.onnx import support
+from relax2xla.importers.onnx import reader, support
 from tests.importers.onnx.mutants import MODELS, F, info, model, node
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -212,6 +212,36 @@ def test_a_long_graph() -> None:
     assert support(long).operators == {"Relu": count}
     bindings = from_onnx(long)["main"].body.blocks[0].bindings
     assert len(bindings) == count + 1  # the output is a binding of its own
+
+
+def test_too_long_a_graph_is_refused_before_anything_looks_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes of subgraphs and of functions count."""
+    monkeypatch.setattr(reader, "GRAPH_LIMIT", 40)
+
+    def complaints(_: Any) -> None:
+        raise AssertionError("the checker ran")
+
+    inside = helper.make_graph(
+        [node("Relu", ["v"], [f"v{i}"]) for i in range(40)], "g", [], [info("v0", F, [2])]
+    )
+    body = helper.make_function("own", "F", ["v"], ["v0"], inside.node, [])
+    ends = [info("v", F, [2])], [info("v0", F, [2])]
+    calls = [node("F", ["v"], ["v0"], domain="own")]
+    branches = [node("If", ["v"], ["v0"], then_branch=inside, else_branch=inside)]
+    from_onnx(model(inside.node, *ends))
+    monkeypatch.setattr(reader, "complaints", complaints)
+    for nodes, functions in (
+        ([*inside.node, node("Neg", ["v0"], ["w"])], []),
+        (branches, []),
+        (calls, [body]),
+    ):
+        long = model(nodes, *ends)
+        long.functions.extend(functions)
+        for read in (from_onnx, support):
+            with pytest.raises(FileFormatError, match="the model has more than 40 nodes"):
+                read(long.SerializeToString())
 
 
 # -- files beside the model ------------------------------------------------------------------------
