@@ -1,8 +1,6 @@
-"""Annotations of meshes: one device, several, text; and the operators that cannot run."""
+"""Annotations of meshes: one device, several, text."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from relax2xla.ir import DeviceMesh, IRModule, Placement
 from relax2xla.op.distributed import sharding_text
 from relax2xla.script import parse
 from relax2xla.testing import evaluate
+from relax2xla.vm import build
 from tests.op.harness import Case, check, tensor, var_like
 
 ONE = DeviceMesh((1,), [0])
@@ -85,26 +84,23 @@ def test_errors():
         evaluate(op.distributed.redistribute_replica_to_shard(y, 2, 0), {y: np.zeros((4, 2), "f4")})
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda x: op.vm.alloc_storage([4], 0, "float32"),
-        lambda x: op.vm.alloc_tensor(op.vm.alloc_storage([16], 0, "uint8"), 0, [4], "float32"),
-        lambda x: op.vm.kill_object(x),
-        lambda x: op.memory.alloc_storage([4], 0, "global", "float32"),
-        lambda x: op.memory.kill_tensor(x),
-    ],
-)
-def test_memory_is_planned_by_xla(make: Any):
-    x = tensor((4,))
-    from relax2xla.builder import BlockBuilder
-    from relax2xla.transform import LegalizeOps
+def test_call_tir_local_view():
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def half(a: T.handle, b: T.handle):
+        T.evaluate(0)
 
-    bb = BlockBuilder()
-    with bb.function("main", [x], pure=False):
-        bb.emit_func_output(bb.emit(make(x)))
-    mod = bb.get()
+    @R.function
+    def main(x: R.Tensor((4, 2), "float32")) -> R.Tensor((2, 2), "float32"):
+        y = R.dist.call_tir_local_view(Module.half, (x,), out_sinfo=R.Tensor((2, 2), "float32"))
+        return y
+"""
+    mod = parse(text)
     assert isinstance(mod, IRModule)
-    assert parse(mod.script()).script() == mod.script()
-    with pytest.raises(LegalizeError, match="XLA plans"):
-        LegalizeOps()(mod)
+    again = parse(mod.script())
+    assert again.script() == mod.script()
+    assert "R.dist.call_tir_local_view(cls.half, (x,), out_sinfo=R.Tensor((2, 2)" in mod.script()
+    with pytest.raises(TVMError, match="call_tir_local_view"):
+        build(mod, "cpu")

@@ -66,12 +66,12 @@ ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 
 
 def resize_reference(x: Any, size: Any, roi: Any, **attributes: Any) -> Any:
-    """ONNX's own Resize of the last two axes."""
+    """ONNX's own Resize of all axes but the first two."""
     onnx = pytest.importorskip("onnx")
     from onnx.reference import ReferenceEvaluator
 
     names = ["x", "roi", "", "size"]
-    node = onnx.helper.make_node("Resize", names, ["y"], axes=[2, 3], **attributes)
+    node = onnx.helper.make_node("Resize", names, ["y"], axes=list(range(2, x.ndim)), **attributes)
     infos = [
         onnx.helper.make_tensor_value_info(n, t, None)
         for n, t in (("x", 1), ("roi", 1), ("size", 7))

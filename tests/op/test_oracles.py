@@ -1,8 +1,9 @@
-"""Random calls of (nearly) every operator that is lowered, compared with numpy or torch.
+"""Random calls of the operators that need no more than arrays and an axis, against numpy or torch.
 
 A table gives for each operator how to call it, what numpy or torch makes of the same arrays, and
-which dtypes it takes. Hypothesis draws operators, shapes, dtypes and values; the results' dtypes
-and shapes are compared with what was inferred, too (by the harness).
+which dtypes it takes. Hypothesis draws shapes, dtypes and values; the results' dtypes and shapes
+are compared with what was inferred, too (by the harness). The other test_oracle_*.py do the same
+for other operators; test_coverage.py says which are drawn nowhere, and why.
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from relax2xla import op
-from relax2xla.ir import Op
-from tests.op.harness import Case, calling, check
+from tests.op.draws import (
+    RNG,
+    Draw,
+    call_of,
+    case,
+    examples,
+    number,
+    one_of,
+    one_of_each,
+    shape_of,
+)
+from tests.op.harness import Case, check
 
 FLOATS = ("float32", "float64")
 INTS = ("int8", "int32", "int64", "uint8", "uint32")
@@ -166,7 +177,6 @@ TABLE: dict[str, Oracle] = {
     "bitwise_not": Oracle(np.bitwise_not, (*INTS, "bool")),
     **{n: Oracle(f, ALL, 2) for n, f in COMPARE.items()},
     **{n: Oracle(_wrapping(f), REAL, 2) for n, f in ARITHMETIC.items()},
-    "divide": Oracle(_wrapping(np.divide), FLOATS, 2),
     "power": Oracle(_wrapping(np.power), FLOATS, 2, tol=1e-4),
     "atan2": Oracle(np.arctan2, FLOATS, 2),
     "log_add_exp": Oracle(_wrapping(np.logaddexp), FLOATS, 2),
@@ -234,12 +244,11 @@ SPECIAL: dict[str, Callable[..., Any]] = {
         x, op.permute_dims(y, [*range(len(y.struct_info.dims) - 2), -1, -2])
     ),
 }
-SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 EDGES = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5)
 
 
 def _values(draw: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rng = draw(RNG)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype in INTS:
@@ -253,43 +262,59 @@ def _values(draw: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return x.astype(dtype)
 
 
-@st.composite
-def cases(draw: Any) -> Case:
-    """One call of one operator of the table."""
-    name = draw(st.sampled_from(sorted(TABLE)))
+def simple(draw: Any, name: str) -> Case:
+    """One call of an operator of the table."""
     oracle = TABLE[name]
-    shape = draw(SHAPES)
+    shape = shape_of(draw)
     if oracle.rank == -1:
         shape = shape[:1] or (3,)
     while len(shape) < oracle.rank:
-        shape = (*shape, draw(st.integers(1, 4)))
+        shape = (*shape, number(draw, 1, 4))
     if oracle.rank > 0:
         shape = tuple(max(d, 1) for d in shape)
-    dtype = draw(st.sampled_from(oracle.dtypes))
+    dtype = one_of(draw, *oracle.dtypes)
     inputs = [_values(draw, shape, dtype)]
     if oracle.arity == 2:
         other = shape
         if oracle.rank == 0:
-            other = tuple(1 if draw(st.booleans()) else d for d in shape)[draw(st.integers(0, 3)) :]
+            other = tuple(one_of(draw, 1, d) for d in shape)[number(draw, 0, 3) :]
         inputs.append(_values(draw, other, dtype))
     if name == "matmul":
         inputs = [np.nan_to_num(x, posinf=1, neginf=-1) for x in inputs]
     options = oracle.options(draw, inputs[0])
     want = np.asarray(oracle.truth(*inputs, *options))
-    make: Any = SPECIAL.get(name) or Op.get(f"relax.{name}")
+    make: Any = SPECIAL.get(name) or call_of(name, *options)
     tol = oracle.tol if want.dtype.kind == "f" else None
     atol = oracle.tol / 10 if want.dtype.kind == "f" else 0.0
-    return Case(f"{name}{options}", calling(make, *options), inputs, want, tol, atol)
+    return Case(f"{name}{options}", make, inputs, want, tol, atol)
 
 
-@settings(max_examples=8)
-@given(st.lists(cases(), min_size=20, max_size=30))
+DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "floor_divide": np.floor_divide,
+    "floor_mod": np.mod,
+    "mod": np.fmod,
+    "divide": lambda a, b: np.trunc(a / b) if a.dtype.kind in "iu" else a / b,
+}
+
+
+def division(draw: Any, name: str) -> Case:
+    """Signs of quotients and remainders; numpy's are those of C and of Python."""
+    dtype = one_of(draw, "float32", "float64", "int8", "int32", "int64", "uint8")
+    low = 0 if dtype == "uint8" else -20
+    a, b = (draw(RNG).integers(low, 20, (3, 5)) for _ in range(2))
+    a, b = a.astype(dtype), np.where(b == 0, 3, b).astype(dtype)
+    if dtype.startswith("float"):
+        a, b = a / np.asarray(4, dtype), b / np.asarray(4, dtype)
+    return case(name, call_of(name), [a, b], DIVISIONS[name](a, b), dtype)
+
+
+SIMPLE: dict[str, Draw] = {
+    **dict.fromkeys(TABLE, simple),
+    **dict.fromkeys(DIVISIONS, division),
+}
+
+
+@examples(2)
+@given(one_of_each(SIMPLE))
 def test_values_are_those_of_numpy_and_torch(drawn: list[Case]):
     check(drawn)
-
-
-def test_the_table_covers_what_is_simple_to_call():
-    known = {f"relax.{n}" for n in TABLE}
-    assert len(known) > 75
-    for name in known:
-        assert Op.get(name).lowering is not None
