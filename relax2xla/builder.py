@@ -31,7 +31,7 @@ from relax2xla.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relax2xla.ir.lattice import Mismatch, definable_vars, erase, free_symbolic_vars, unify
+from relax2xla.ir.lattice import Mismatch, free_symbolic_vars, result_info, unify
 from relax2xla.ir.module import BaseFunc, IRModule
 from relax2xla.ir.normal import Frame, NameSupply, Normalizer, with_info
 from relax2xla.ir.normal import is_normal as is_normal
@@ -278,12 +278,10 @@ class BlockBuilder(Normalizer):
                     f"{leaf.name_hint} is visible only in its dataflow block; bind the result "
                     "with emit_output"
                 )
-        # The caller knows only the symbols that the arguments define.
-        defined = {v for p in inputs for v in definable_vars(p.struct_info)}
         func = Function(
             inputs,
             SeqExpr(frame.close(), body),
-            erase(body.struct_info, defined.__contains__),
+            result_info(inputs, body.struct_info),
             scope.pure,
             scope.attrs,
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from relax2xla.builder import BlockBuilder, is_normal
 from relax2xla.ir import expr as e
 from relax2xla.ir.deep import LEVELS, elsewhere
-from relax2xla.ir.lattice import definable_vars, erase, is_base_of
+from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import rebuild, rewrite_function
@@ -528,8 +528,7 @@ class PyExprMutator(ExprFunctor):
             return func
         ret, info = func.ret_struct_info, body.struct_info_
         if info is not None and not is_base_of(ret, info):
-            known = {v for p in params for v in definable_vars(p.struct_info)}
-            ret = erase(info, known.__contains__)
+            ret = result_info(params, info)
         return e.Function(params, body, ret, func.is_pure, func.attrs, func.span)
 
 

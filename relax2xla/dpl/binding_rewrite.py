@@ -23,7 +23,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import definable_vars, erase, is_base_of
+from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.rewrite import Rewriter, bindings_of, deep_children, post_order_deep
 
 
@@ -191,8 +191,7 @@ class DataflowBlockRewrite:
             func = around.function(self._root)
             info = func.body.struct_info_
             if info is not None and not is_base_of(func.ret_struct_info, info):
-                defined = {v for p in func.params for v in definable_vars(p.struct_info)}
-                func = func.replace(ret_struct_info=erase(info, defined.__contains__))
+                func = func.replace(ret_struct_info=result_info(func.params, info))
             self._result = func, around.new
         return self._result
 

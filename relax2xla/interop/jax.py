@@ -26,7 +26,7 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.expr import global_symbol
-from relax2xla.ir.lattice import definable_vars, erase
+from relax2xla.ir.lattice import result_info
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.tir import Dim
@@ -188,8 +188,7 @@ def _named_dims(mod: IRModule, exported: Any) -> IRModule:
         for info, aval in zip(results, exported.out_avals, strict=True):
             _learn(info, aval, variables, found, False)
         made = rewrite_function(func, symbolic=found)
-        names = {v for p in made.params for v in definable_vars(p.struct_info)}
-        returns = erase(made.body.body.struct_info, lambda v, names=names: v in names)
+        returns = result_info(made.params, made.body.body.struct_info)
         functions[gvar] = made.replace(ret_struct_info=returns)
     return mod.replace(functions)
 

@@ -124,7 +124,7 @@ class _Checker:
         self.symbol_trail: list[tir.Var] = []
         self.pure = True
         self.dataflow = False
-        self.symbols_of: dict[int, tuple[StructInfo, list[tir.Var]]] = {}
+        self.symbols_of: dict[int, tuple[StructInfo, list[tir.Var], list[e.Expr]]] = {}
 
     def fail(self, reason: str) -> NoReturn:
         where = f"  in the function {self.function_name}"
@@ -172,10 +172,14 @@ class _Checker:
             return
         known = self.symbols_of.get(id(info))
         if known is None:
-            known = self.symbols_of[id(info)] = (info, _open_symbols(info))
+            known = (info, _open_symbols(info), lattice.held_shapes(info))
+            self.symbols_of[id(info)] = known
         for var in known[1]:
             if var not in self.symbols:
                 self.fail(f"the symbolic variable {var} in {show(info)} is not defined")
+        for shape in known[2]:
+            if isinstance(shape, e.Var) and shape not in self.visible:
+                self.fail(f"in {show(info)}: {self.invisible(shape)}")
 
     def check_dims(self, dims: Iterable[tir.Dim]) -> None:
         for d in dims:

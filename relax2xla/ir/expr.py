@@ -501,9 +501,9 @@ class Function(Expr):
         self.is_pure = is_pure
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs) if attrs else EMPTY_ATTRS
         self.span = span
-        self.struct_info_ = FuncStructInfo(
-            [p.struct_info for p in self.params], ret_struct_info, is_pure
-        )
+        from relax2xla.ir.lattice import signature_info  # which builds on expressions
+
+        self.struct_info_ = signature_info(self.params, ret_struct_info, is_pure)
 
     @staticmethod
     def create_empty(

@@ -7,7 +7,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.errors import OpError, StructInfoError
-from relax2xla.ir.expr import Call
+from relax2xla.ir.expr import Call, Expr, ShapeExpr, Var
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import (
     Dims,
@@ -119,10 +119,16 @@ def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
             return ObjectStructInfo()
 
 
-def map_dims(info: StructInfo, fn: Callable[[Dim], Dim | None]) -> StructInfo:
+Held = Callable[[Expr], Expr | None]
+
+
+def map_dims(
+    info: StructInfo, fn: Callable[[Dim], Dim | None], held: Held | None = None
+) -> StructInfo:
     """``info`` with every dimension and known scalar replaced by ``fn`` of it.
 
-    Where ``fn`` gives None for any dimension, the shape is forgotten and its rank kept.
+    Where ``fn`` gives None for any dimension, the shape is forgotten and its rank kept. So does
+    ``held`` with the shape of a tensor that a variable holds; without it these shapes stay.
     """
 
     def dims(values: Dims) -> Dims | None:
@@ -136,8 +142,16 @@ def map_dims(info: StructInfo, fn: Callable[[Dim], Dim | None]) -> StructInfo:
             if new is None:
                 return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
             return info if new == info.dims else TensorStructInfo(new, info.dtype, info.vdevice)
+        case TensorStructInfo() if held is not None and info.shape is not None:
+            shape = held(info.shape)
+            if isinstance(shape, ShapeExpr):
+                return map_dims(TensorStructInfo(shape, info.dtype, info.vdevice), fn)
+            if isinstance(shape, Var):
+                same = shape is info.shape
+                return info if same else TensorStructInfo(shape, info.dtype, info.vdevice)
+            return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
         case DTensorStructInfo():
-            tensor = map_dims(info.tensor_sinfo, fn)
+            tensor = map_dims(info.tensor_sinfo, fn, held)
             assert isinstance(tensor, TensorStructInfo)
             return info if tensor is info.tensor_sinfo else info.of_tensor(tensor)
         case ShapeStructInfo() if info.values is not None:
@@ -149,24 +163,23 @@ def map_dims(info: StructInfo, fn: Callable[[Dim], Dim | None]) -> StructInfo:
                 PrimStructInfo(info.dtype) if value is None else PrimStructInfo(info.dtype, value)
             )
         case TupleStructInfo():
-            return TupleStructInfo([map_dims(f, fn) for f in info.fields])
+            return TupleStructInfo([map_dims(f, fn, held) for f in info.fields])
         case FuncStructInfo() if info.params is not None:
-            return FuncStructInfo(
-                [map_dims(p, fn) for p in info.params], map_dims(info.ret, fn), info.purity
-            )
+            params = [map_dims(p, fn, held) for p in info.params]
+            return FuncStructInfo(params, map_dims(info.ret, fn, held), info.purity)
         case _:
             return info
 
 
-def substitute(info: StructInfo, env: SymMap) -> StructInfo:
-    """``info`` with symbolic variables replaced, dimensions simplified."""
-    if not env:
+def substitute(info: StructInfo, env: SymMap, held: Held | None = None) -> StructInfo:
+    """``info`` with symbolic variables replaced, dimensions simplified; ``held`` of map_dims."""
+    if not env and held is None:
         return info
 
     def one(d: Dim) -> Dim:
         return d if isinstance(d, int) else tir.as_dim(tir.simplify(tir.substitute(d, env)))
 
-    return map_dims(info, one)
+    return map_dims(info, one, held)
 
 
 def free_symbolic_vars(info: StructInfo | None) -> list[tir.Var]:
@@ -196,16 +209,49 @@ def definable_vars(info: StructInfo) -> list[tir.Var]:
     return list(found)
 
 
-def erase(info: StructInfo, known: Callable[[tir.Var], bool]) -> StructInfo:
+def held_shapes(info: StructInfo | None) -> list[Expr]:
+    """The variables that hold the shapes of tensors in ``info``."""
+    found: list[Expr] = []
+
+    def note(shape: Expr) -> Expr:
+        found.append(shape)
+        return shape
+
+    if info is not None:
+        map_dims(info, lambda d: d, note)
+    return found
+
+
+def erase(
+    info: StructInfo,
+    known: Callable[[tir.Var], bool],
+    visible: Callable[[Expr], bool] | None = None,
+) -> StructInfo:
     """``info`` without the dimensions that use a symbolic variable which is not ``known``.
 
-    A shape with such a dimension becomes its rank, a scalar its dtype.
+    A shape with such a dimension becomes its rank, a scalar its dtype; so do shapes that a
+    variable holds which is not ``visible`` (left out: all are).
     """
 
     def one(d: Dim) -> Dim | None:
         return d if isinstance(d, int) or all(map(known, tir.free_vars(d))) else None
 
-    return map_dims(info, one)
+    if visible is None:
+        return map_dims(info, one)
+    return map_dims(info, one, lambda shape: shape if visible(shape) else None)
+
+
+def result_info(params: Sequence[Var], info: StructInfo) -> StructInfo:
+    """What a function can say of its result: ``info`` as far as its parameters define it."""
+    defined = {v for p in params for v in definable_vars(p.struct_info)}
+    return erase(info, defined.__contains__, params.__contains__)
+
+
+def signature_info(params: Sequence[Var], ret: StructInfo, pure: bool) -> FuncStructInfo:
+    """What callers know of a function: its parameters' struct infos, but not the parameters."""
+    if held_shapes(ret):
+        ret = erase(ret, lambda v: True, lambda shape: shape not in params)
+    return FuncStructInfo([p.struct_info for p in params], ret, pure)
 
 
 class Mismatch(Exception):

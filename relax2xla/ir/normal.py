@@ -29,7 +29,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import definable_vars, erase, infer_call
+from relax2xla.ir.lattice import definable_vars, erase, held_shapes, infer_call
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
 from relax2xla.ir.struct_info import StructInfo
@@ -59,6 +59,11 @@ def with_info(value: Expr) -> Expr:
     if value.struct_info_ is None and isinstance(value, Call):
         value.struct_info_ = infer_call(value)
     return value
+
+
+def outside_dataflow(info: StructInfo) -> StructInfo:
+    """``info`` of a block's output: without the shapes that the block's own variables hold."""
+    return erase(info, lambda v: True, lambda shape: not isinstance(shape, DataflowVar))
 
 
 class NameSupply:
@@ -175,7 +180,10 @@ class Normalizer:
         frame = self._frames[-1]
         dataflow = frame.dataflow and not output
         with_info(value)
-        var = self._new_var(hint, value.struct_info, dataflow, span)
+        info = value.struct_info
+        if output and frame.dataflow:
+            info = outside_dataflow(info)
+        var = self._new_var(hint, info, dataflow, span)
         frame.bindings.append(VarBinding(var, value, span))
         self._values[var] = value
         if not isinstance(origin, LEAVES):
@@ -257,15 +265,12 @@ class Normalizer:
     def _branch(self, seq: SeqExpr) -> SeqExpr:
         """A branch: a sequence that sees what is bound around it."""
         new = self._seq(seq, self._frames[-1])
-        inner = {
-            v
-            for block in new.blocks
-            for b in block.bindings
-            if isinstance(b, MatchCast)
-            for v in definable_vars(b.struct_info)
-        }
-        if inner and new.struct_info_ is not None:
-            outside = erase(new.struct_info_, lambda v: v not in inner)
+        bindings = [b for block in new.blocks for b in block.bindings]
+        casts = [b.struct_info for b in bindings if isinstance(b, MatchCast)]
+        inner = {v for info in casts for v in definable_vars(info)}
+        held = {b.var for b in bindings}.intersection(held_shapes(new.struct_info_))
+        if (inner or held) and new.struct_info_ is not None:
+            outside = erase(new.struct_info_, lambda v: v not in inner, lambda s: s not in held)
             if outside != new.struct_info_:
                 new = SeqExpr(new.blocks, new.body, new.span)
                 new.struct_info_ = outside

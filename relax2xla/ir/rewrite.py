@@ -30,7 +30,7 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.op import Op
-from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
@@ -62,7 +62,13 @@ def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
         # Variables for variables of the same struct info: nothing that inference could see.
         same = all(
             a is b
-            or (isinstance(a, Var) and isinstance(b, Var) and a.struct_info_ == b.struct_info_)
+            or (
+                isinstance(a, Var)
+                and isinstance(b, Var)
+                and a.struct_info_ == b.struct_info_
+                # The struct info of the call may name the variable as its shape.
+                and not isinstance(a.struct_info_, ShapeStructInfo)
+            )
             for a, b in zip(old, new, strict=True)
         )
         info = node.struct_info_ if same else None
@@ -160,11 +166,11 @@ class Rewriter:
 
     def info(self, info: StructInfo) -> StructInfo:
         """Struct info under the substitution; itself if that changes nothing."""
-        if not self.symbolic:
+        if not self.symbolic and not (self.env and lattice.held_shapes(info)):
             return info
         known = self._infos.get(id(info))
         if known is None:
-            new = lattice.substitute(info, self.symbolic)
+            new = lattice.substitute(info, self.symbolic, self.leaf)
             # The key is kept alive with the result, so that its id stays its own.
             known = self._infos[id(info)] = (info, info if new == info else new)
         return known[1]
@@ -237,7 +243,7 @@ class Rewriter:
                 a, b = self.seq(new.true_branch), self.seq(new.false_branch)
                 if a is not new.true_branch or b is not new.false_branch:
                     new = If(new.cond, a, b, new.span)
-            elif isinstance(new, Call) and self.symbolic:
+            elif isinstance(new, Call) and (self.symbolic or (self.env and new.sinfo_args)):
                 new = self.symbols_in(new)
             if self.rule is not None and not isinstance(new, Function | SeqExpr):
                 new = self.rule(new) or new
@@ -265,6 +271,7 @@ class Rewriter:
         info = value.struct_info_ if value is not b.value else declared
         if info is not None and declared is not None and not self.symbolic:
             # A weaker declaration is the user's choice and stays.
+            declared = self.info(declared)
             info = declared if lattice.is_base_of(declared, info) else info
         elif info is None and declared is not None:
             info = self.info(declared)

@@ -14,7 +14,8 @@ from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.builder import BlockBuilder, is_operand
-from relax2xla.ir.lattice import Mismatch, definable_vars, erase, unify
+from relax2xla.ir.lattice import Mismatch, definable_vars, erase, signature_info, unify
+from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.struct_info import show
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
 from relax2xla.script.macros import expand
@@ -61,8 +62,7 @@ class Signature:
 
     def struct_info(self) -> ir.FuncStructInfo:
         """What callers know of the function before its body is parsed."""
-        infos = [p.struct_info for p in self.params]
-        return ir.FuncStructInfo(infos, self.ret or ir.ObjectStructInfo(), self.flags.pure)
+        return signature_info(self.params, self.ret or ir.ObjectStructInfo(), self.flags.pure)
 
 
 class FunctionParser(Evaluator):
@@ -196,8 +196,10 @@ class FunctionParser(Evaluator):
             known = {v for p in head.params for v in definable_vars(p.struct_info)}
             outer = head.scope.parent
             hidden = self.defined - outside  # A cast in the body defines them.
-            ret = _closed(
-                erase(found, lambda v: v in known or (v not in hidden and _visible(outer, v)))
+            ret = erase(
+                found,
+                lambda v: v in known or (v not in hidden and _visible(outer, v)),
+                lambda s: s in head.params or _visible(outer, s),
             )
         attrs = dict(head.attrs)
         if name is not None:
@@ -323,9 +325,11 @@ class FunctionParser(Evaluator):
             )
         self.scope.names[target.id] = known
 
+    def _is_output(self, node: ast.stmt, name: str) -> bool:
+        return self.outputs is not None and self.outputs.get(name) is node
+
     def _make_var(self, node: ast.stmt, name: str, info: ir.StructInfo | None) -> ir.Var:
-        output = self.outputs is not None and self.outputs.get(name) is node
-        local = self.in_dataflow and not output
+        local = self.in_dataflow and not self._is_output(node, name)
         return (ir.DataflowVar if local else ir.Var)(name, info, self.source.span(node))
 
     def _bind_var(
@@ -337,6 +341,8 @@ class FunctionParser(Evaluator):
         known = value.struct_info_
         if info is not None:
             self._check(node, repr(name), info, known)
+        if info is None and known is not None and self._is_output(node, name):
+            known = outside_dataflow(known)
         var = self._make_var(node, name, known if info is None else info)
         self.builder.emit_normalized(ir.VarBinding(var, value, span))
         self.scope.names[name] = var
@@ -549,19 +555,14 @@ def _is_relax(value: Any) -> bool:
     return len(value) == 0 or any(_is_relax(v) for v in value)
 
 
-def _visible(scope: Scope | None, var: tir.Var) -> bool:
-    return scope is not None and scope.symbol(var.name) is var
-
-
-def _closed(info: ir.StructInfo) -> ir.StructInfo:
-    """``info`` without the shapes that a variable of the body holds; their ranks stay."""
-    match info:
-        case ir.TensorStructInfo() if info.dims is None and info.shape is not None:
-            return ir.TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
-        case ir.TupleStructInfo():
-            return ir.TupleStructInfo([_closed(f) for f in info.fields])
-        case _:
-            return info
+def _visible(scope: Scope | None, var: tir.Var | ir.Expr) -> bool:
+    """Whether a symbolic variable, or a variable, is that of its name in ``scope``."""
+    if isinstance(var, tir.Var):
+        return scope is not None and scope.symbol(var.name) is var
+    try:
+        return isinstance(var, ir.Var) and scope is not None and scope.lookup(var.name_hint) is var
+    except KeyError:
+        return False
 
 
 def _is_call_of(parser: Evaluator, node: ast.stmt, name: str) -> bool:

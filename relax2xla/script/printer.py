@@ -15,6 +15,7 @@ from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.ir.expr import global_symbol
+from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.script.attribute_text import AttributePrinter
@@ -273,9 +274,12 @@ class _Printer(AttributePrinter):
 
     def signature(self, func: ir.Function, name: str) -> str:
         """The line of ``def``. Like TVM, the result names symbolic variables before parameters."""
+        held = held_shapes(func.ret_struct_info)
+        named = {p: self.names.define(p, p.name_hint) for p in func.params if p in held}
         ret = self.info(func.ret_struct_info)
         params = [
-            f"{self.names.define(p, p.name_hint)}: {self.info(p.struct_info)}" for p in func.params
+            f"{named.get(p) or self.names.define(p, p.name_hint)}: {self.info(p.struct_info)}"
+            for p in func.params
         ]
         return f"def {name}({', '.join(params)}) -> {ret}:"
 

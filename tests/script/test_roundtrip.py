@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from relax2xla import ir, op, tir
 from relax2xla.dtypes import DTYPES as DTYPE_TABLE
 from relax2xla.dtypes import numpy_dtype
+from relax2xla.errors import WellFormedError
+from relax2xla.ir.check import check_well_formed, well_formed
+from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.ir.lattice import held_shapes
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
 
@@ -91,6 +95,8 @@ class Builder:
         self.scalars = [tir.Var(draw(NAMES), kind) for kind in kinds]
         # As a parameter it defines the symbols.
         self.shape = ir.Var("s", ir.ShapeStructInfo(self.symbols))
+        # Holds the shapes of tensors.
+        self.held = ir.Var(draw(NAMES), ir.ShapeStructInfo(ndim=draw(st.integers(-1, 2))))
         self.info = R.Tensor(self.dims(), "float32")
         self.flag = ir.Var("c", R.Tensor((), "bool"))
 
@@ -115,9 +121,11 @@ class Builder:
             placement = self.draw(st.sampled_from(PLACEMENTS[len(mesh.shape)]))
             return ir.DTensorStructInfo(tensor, mesh, placement)
         if kind == "tensor":
-            known = self.draw(st.booleans())
+            known = self.draw(st.sampled_from([True, False, None]))
             dtype = self.draw(DTYPES | st.none())
             device = self.draw(st.sampled_from([None, None, *DEVICES]))
+            if known is None:
+                return ir.TensorStructInfo(self.held, dtype, device)
             if known:
                 return ir.TensorStructInfo(self.dims(), dtype, device)
             return ir.TensorStructInfo(None, dtype, device, self.draw(st.integers(-1, 3)))
@@ -215,6 +223,7 @@ class Builder:
         if kind == 5:
             literals = [
                 ir.ShapeExpr(self.dims()),
+                R.zeros(self.held, "float32"),
                 ir.PrimValue(self.draw(st.integers(-9, 9))),
                 *map(ir.PrimValue, self.scalars),
                 *(ir.PrimValue(v + 1) for v in self.scalars if v.dtype == "int32"),
@@ -302,7 +311,7 @@ def modules(draw: st.DrawFn) -> ir.IRModule:
     for name in draw(st.sampled_from([["main"], ["f", "g"]])):
         gvars = [g for g in mod.get_global_vars() if g.name_hint != "other"]
         builder = Builder(draw, gvars)
-        params = [ir.Var(draw(NAMES), builder.info), builder.flag]
+        params = [builder.held, ir.Var(draw(NAMES), builder.info), builder.flag]
         params += [
             ir.Var(draw(NAMES), builder.struct_info()) for _ in range(draw(st.integers(0, 2)))
         ]
@@ -312,7 +321,7 @@ def modules(draw: st.DrawFn) -> ir.IRModule:
         attrs = draw(st.dictionaries(st.sampled_from(["k", "z"]), ATTRS, max_size=2))
         if draw(st.booleans()):
             attrs["global_symbol"] = name
-        seq = builder.seq(list(params[:1]), 2)
+        seq = builder.seq(list(params[1:2]), 2)
         pure = draw(st.booleans())
         mod[name] = ir.Function(params, seq, is_pure=pure, attrs=attrs)
     return mod
@@ -325,6 +334,47 @@ def test_print_then_parse(mod: ir.IRModule) -> None:
     again = from_source(text, check_well_formed=False)
     assert_structural_equal(mod, again)
     assert again.script(show_meta=True) == text
+
+
+def test_a_result_may_have_the_shape_of_a_parameter() -> None:
+    text = """
+@I.ir_module
+class Module:
+    @R.function
+    def f(s: R.Shape(ndim=2), x: R.Tensor(s, "int8")):
+        @R.function
+        def inner(t: R.Shape(ndim=2)) -> R.Tuple(R.Tensor(s, "int8"), R.Tensor(t, "int8")):
+            return x, R.zeros(t, "int8")
+        with R.dataflow():
+            u = R.shape_of(R.sum(x, axis=[0]))
+            y = R.zeros(u, "int8")
+            R.output(y)
+        return (inner(s), y)
+
+    @R.function
+    def main(s: R.Shape(ndim=2), x: R.Tensor(s, "int8")):
+        return Module.f(s, x)
+"""
+    mod = from_source(text)
+    s = mod["f"].params[0]
+    pair = ir.TupleStructInfo([R.Tensor(s, "int8"), R.Tensor(None, "int8", ndim=2)])
+    assert mod["f"].ret_struct_info == ir.TupleStructInfo([pair, R.Tensor(None, "int8", ndim=1)])
+    # A caller sees no parameter of the function.
+    assert held_shapes(mod["f"].struct_info.ret) == []
+    assert held_shapes(mod["main"].ret_struct_info) == []
+    again = from_source(mod.script())
+    assert_structural_equal(mod, again)
+    copied = copy_with_new_vars(mod["f"])
+    assert_structural_equal(copied, mod["f"])
+    assert held_shapes(copied.ret_struct_info) == [copied.params[0]]
+    assert well_formed(copied)
+    bound = mod["f"].bind_params({"s": ir.ShapeExpr((2, 3))})
+    assert bound.ret_struct_info.fields[0].fields[0] == R.Tensor((2, 3), "int8")
+    # Rebuilt calls speak of the new variable, and what is out of sight is an error.
+    assert_structural_equal(from_source(bound.script()), bound)
+    leaked = mod["f"].replace(params=[ir.Var("s", s.struct_info), mod["f"].params[1]])
+    with pytest.raises(WellFormedError, match="the variable s is not defined"):
+        check_well_formed(leaked)
 
 
 @given(ATTRS)
