@@ -9,9 +9,12 @@ from relax2xla.transform._pass import PassInstrument as PassInstrument
 from relax2xla.transform._pass import Sequential as Sequential
 from relax2xla.transform._pass import function_pass as function_pass
 from relax2xla.transform._pass import module_pass as module_pass
+from relax2xla.transform.bind_params import BindParams as BindParams
 from relax2xla.transform.canonicalize import CanonicalizeBindings as CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout as ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination as DeadCodeElimination
+from relax2xla.transform.decompose import DecomposeOpsForInference as DecomposeOpsForInference
+from relax2xla.transform.decompose import DecomposeOpsForTraining as DecomposeOpsForTraining
 from relax2xla.transform.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.feature_major import FeatureMajor as FeatureMajor
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm

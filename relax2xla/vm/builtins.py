@@ -11,6 +11,7 @@ from typing import Any
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError
+from relax2xla.runtime.registry import register_func
 from relax2xla.tir.expr import truncdiv_int
 from relax2xla.vm.ranges import check_range
 
@@ -179,3 +180,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.truncdiv": truncdiv,
     "vm.builtin.truncmod": truncmod,
 }
+
+# TVM's decomposition of R.tensor_to_shape calls it as a packed function.
+register_func("vm.builtin.tensor_to_shape", tensor_to_shape, override=True)
