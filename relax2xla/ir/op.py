@@ -195,6 +195,7 @@ class Param:
     kind: Kind
     default: Any
     variadic: bool
+    keyword: bool = False  # given by name only
 
     @property
     def required(self) -> bool:
@@ -223,7 +224,8 @@ def _param(name: str, parameter: inspect.Parameter, hint: Any) -> Param:
             kind = OPTIONAL_EXPR
         else:
             kind = _plain(hint)
-    return Param(name, kind, parameter.default, variadic)
+    keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return Param(name, kind, parameter.default, variadic, keyword)
 
 
 class Op(Expr, Generic[P]):
@@ -252,6 +254,9 @@ class Op(Expr, Generic[P]):
         self.infer = infer
         self.params = tuple(params)
         self.operands = tuple(p for p in params if p.kind.operand)
+        attrs = [p for p in params if not p.kind.operand]
+        self.attr_names = frozenset(p.name for p in attrs)
+        self.defaults = {p.name: p.default for p in attrs if not p.required}
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
         self.sugar: Callable[P, Mapping[str, Any]] | None = None
@@ -404,14 +409,13 @@ class Op(Expr, Generic[P]):
                 raise OpError(f"{self.name}: the attribute `{p.name}` is missing")
             else:
                 value = self._convert(p, p.default)
-            keyword = self.signature.parameters[p.name].kind is inspect.Parameter.KEYWORD_ONLY
-            if positional and not keyword:
+            if positional and not p.keyword:
                 args.append(value)
             else:
                 kwargs[p.name] = value
         if rest:
             raise OpError(f"{self.name} takes {len(self.operands)} operands; got {len(call.args)}")
-        unknown = [k for k in call.attrs if all(p.name != k for p in self.params)]
+        unknown = [k for k in call.attrs if k not in self.attr_names]
         if unknown:
             known = ", ".join(p.name for p in self.params if not p.kind.operand) or "none"
             raise OpError(f"{self.name} has no attribute {', '.join(unknown)}; it has {known}")
@@ -582,10 +586,9 @@ def is_op(expr: Expr, name: str) -> bool:
 
 def call_attrs(call: Call) -> Mapping[str, Any]:
     """Attributes of ``call`` with the operator's defaults filled in."""
-    if not isinstance(call.op, Op) or len(call.op.params) == len(call.op.operands):
+    if not isinstance(call.op, Op) or not call.op.defaults:
         return call.attrs
-    defaults = {p.name: p.default for p in call.op.params if not p.kind.operand and not p.required}
-    return {**defaults, **call.attrs}
+    return {**call.op.defaults, **call.attrs}
 
 
 def constant_value(expr: Expr) -> Any:

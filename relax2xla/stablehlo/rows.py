@@ -31,8 +31,9 @@ def _params(row: Row) -> list[Param]:
         made = [Param("operands", EXPR, _EMPTY, True)]
     for name, codec in row.attrs.items():
         if codec != "elements":
-            made.append(Param(name, ATTR, None if codec.startswith("?") else _EMPTY, False))
-    made.append(Param(DISCARDABLE, ATTR, None, False))
+            default = None if codec.startswith("?") else _EMPTY
+            made.append(Param(name, ATTR, default, False, keyword=True))
+    made.append(Param(DISCARDABLE, ATTR, None, False, keyword=True))
     return made
 
 
@@ -52,14 +53,14 @@ class RowOp(Op[...]):
         if constant:
             params.insert(0, Param("value", EXPR, _EMPTY, False))
         kinds = {
-            True: inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            False: inspect.Parameter.KEYWORD_ONLY,
+            False: inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            True: inspect.Parameter.KEYWORD_ONLY,
         }
         signature = inspect.Signature(
             [
                 inspect.Parameter(
                     p.name,
-                    inspect.Parameter.VAR_POSITIONAL if p.variadic else kinds[p.kind.operand],
+                    inspect.Parameter.VAR_POSITIONAL if p.variadic else kinds[p.keyword],
                     default=p.default,
                 )
                 for p in params
