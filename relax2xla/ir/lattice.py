@@ -211,6 +211,8 @@ def definable_vars(info: StructInfo) -> list[tir.Var]:
 
 def held_shapes(info: StructInfo | None) -> list[Expr]:
     """The variables that hold the shapes of tensors in ``info``."""
+    if isinstance(info, TensorStructInfo):  # the common case first
+        return [] if info.dims is not None or info.shape is None else [info.shape]
     found: list[Expr] = []
 
     def note(shape: Expr) -> Expr:

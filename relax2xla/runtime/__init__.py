@@ -13,5 +13,6 @@ from relax2xla.runtime.registry import get_global_func as get_global_func
 from relax2xla.runtime.registry import list_global_func_names as list_global_func_names
 from relax2xla.runtime.registry import register_func as register_func
 from relax2xla.runtime.registry import remove_global_func as remove_global_func
+from relax2xla.runtime.shape_tuple import ShapeTuple as ShapeTuple
 from relax2xla.runtime.weights import load_weights as load_weights
 from relax2xla.runtime.weights import save_weights as save_weights

@@ -104,6 +104,23 @@ def test_arrays() -> None:
         relax2xla.nd.array([1], relax2xla.cuda(99))
 
 
+def test_shape_tuples() -> None:
+    made = relax2xla.runtime.ShapeTuple([np.int64(2), 3])
+    assert (made, made[1], len(made), hash(made)) == ((2, 3), 3, 2, hash((2, 3)))
+    assert repr(made) == "ShapeTuple([2, 3])"
+    assert [type(v) for v in made] == [int, int]
+    for wrong in ([2.0], [True], ["2"]):
+        with pytest.raises(TypeError, match="integers"):
+            relax2xla.runtime.ShapeTuple(wrong)
+    mod = from_source(
+        "@I.ir_module\nclass Module:\n    @R.function\n"
+        "    def main(s: R.Shape(['n', 'm'])):\n        n, m = T.int64(), T.int64()\n"
+        "        return R.shape([m, n + 1])\n"
+    )
+    machine = relax2xla.VirtualMachine(relax2xla.build(mod), relax2xla.cpu())
+    assert machine["main"](made) == relax2xla.runtime.ShapeTuple([3, 3])
+
+
 def test_error_classes_are_the_same() -> None:
     assert relax2xla.error.TVMError is relax2xla.TVMError
     assert relax2xla.error.OpNotImplemented is relax2xla.OpNotImplemented

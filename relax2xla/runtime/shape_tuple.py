@@ -1,0 +1,27 @@
+"""ShapeTuple: a shape as a value that programs take and give."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Self
+
+
+class ShapeTuple(tuple[int, ...]):
+    """A tuple of the integers that it is made of; TypeError for anything else, and for bools.
+
+    It is one of Python's tuples, so it equals them, and functions whose parameter is an ``R.Shape``
+    take either.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, shape: Iterable[int]) -> Self:
+        values = list(shape)
+        for v in values:
+            if isinstance(v, bool) or not hasattr(v, "__index__"):
+                raise TypeError(f"a ShapeTuple holds integers; got {v!r} in {values!r}")
+        return super().__new__(cls, map(operator.index, values))
+
+    def __repr__(self) -> str:
+        return f"ShapeTuple({list(self)!r})"
