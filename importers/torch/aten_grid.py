@@ -50,8 +50,10 @@ def grid_sampler_3d(
     align_corners: bool,
 ) -> Expr:
     """The last axis of ``grid`` holds places along width, height and depth."""
-    x, places = ctx.emit(input), ctx.emit(grid)
-    dtype = dtype_of(x)
+    narrow = dtype_of(input)
+    # Places on a volume need more digits than the 8 of bfloat16.
+    dtype = "float32" if narrow in ("bfloat16", "float16") else narrow
+    x, places = ctx.emit(ctx.cast(input, dtype)), ctx.emit(ctx.cast(grid, dtype))
     batch, channels, *volume = dims_of(x)
     sizes = [static(d, "the size of a volume") for d in volume]
     if 0 in sizes or interpolation_mode not in (BILINEAR, NEAREST):
@@ -69,7 +71,7 @@ def grid_sampler_3d(
     flat = ctx.emit(R.reshape(x, (batch, channels, math.prod(sizes))))
     if interpolation_mode == NEAREST:
         from_ = [ctx.emit(half_to_even(p)) for p in at]
-        return _read(ctx, flat, from_, sizes, None)
+        return ctx.cast(_read(ctx, flat, from_, sizes, None), narrow)
     low = [ctx.emit(R.floor(p)) for p in at]
     total: Expr | None = None
     for corner in itertools.product((0, 1), repeat=3):
@@ -82,7 +84,7 @@ def grid_sampler_3d(
             weight = part if weight is None else R.multiply(weight, part)
         found = _read(ctx, flat, here, sizes, weight)
         total = found if total is None else R.add(total, found)
-    return flat if total is None else total
+    return ctx.cast(flat if total is None else total, narrow)
 
 
 def _read(ctx: Context, flat: Expr, at: list[Expr], sizes: list[int], weight: Expr | None) -> Expr:
