@@ -20,6 +20,7 @@ from relax2xla.vm.donation import Donate, donated_params, places
 from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.hosts import Hosts, Reason
 from relax2xla.vm.lower import Lowered, lower
+from relax2xla.vm.vdevices import one_device, place_values
 
 
 @no_collection()
@@ -85,7 +86,8 @@ def build(
             "the module has no public function to build; give one the attribute global_symbol "
             "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
         )
-    hosts = Hosts(mod)
+    mod, several = place_values(mod)
+    hosts = Hosts(mod, several)
     public = {g: f for g, f in mod.relax_functions().items() if global_symbol(f) is not None}
     whole = {g.name_hint: f for g, f in public.items() if hosts.reasons[g] is None}
     made = Lowered(Code(), {})
@@ -96,7 +98,7 @@ def build(
         cut = {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
         if any(cut[g] is not f for g, f in mod.items()):
             mod = mod.replace(cut)
-            made = lower(mod, Hosts(mod))
+            made = lower(mod, Hosts(mod, several))
         else:
             made = lower(mod, hosts)
     split = next((n for n in donated if n not in whole), None)
@@ -106,6 +108,11 @@ def build(
             f"donate: {split} is no single XLA program, so its arguments cannot be donated: "
             f"{reason}"
         )
+    where = {n: hosts.device(f) for n, f in whole.items()} | made.devices
+    if several:
+        mod = one_device(mod)
+        functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
+        whole = {name: functions[name] for name in whole}
     static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
     executable = VMExecutable(
         mod,
@@ -120,6 +127,7 @@ def build(
         },
         notes=made.notes,
     )
+    executable.devices = {n: d for n, d in where.items() if d is not None}
     executable.donated = places(mod, given, donated, bound)
     executable.states = {
         g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))

@@ -91,6 +91,8 @@ class VMExecutable:
         # Places of donated parameters, and what the functions say of state, by function.
         self.donated: dict[str, tuple[int, ...]] = {}
         self.states: dict[str, State] = {}
+        # Functions and regions that the program places on another device than the machine's own.
+        self.devices: dict[str, Device] = {}
         self.code = code or Code()
         self.regions = dict(regions or {})
         self.notes = {name: tuple(lines) for name, lines in (notes or {}).items()}
@@ -135,7 +137,8 @@ class VMExecutable:
             lines += [f"  {note}" for note in self.notes.get(line.partition(":")[0], ())]
         for e in (*self.entries.values(), *self.regions.values()):
             kind = "one XLA program" if e.is_static else "one XLA program per call shape"
-            lines.append(f"{e.name}: {kind}")
+            where = f" on {self.devices[e.name]}" if e.name in self.devices else ""
+            lines.append(f"{e.name}: {kind}{where}")
             for p in e.params:
                 lines.append(f"  parameter {p.name_hint}: {p.struct_info}")
             count, size = e.lifted.raw_size()

@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relax2xla.analysis.variables import all_global_vars, detect_recursion
-from relax2xla.errors import LegalizeError
+from relax2xla.errors import DeviceError, LegalizeError
 from relax2xla.ir import (
     Binding,
     Call,
+    Constant,
     Expr,
     ExternFunc,
     Function,
@@ -29,6 +30,7 @@ from relax2xla.ir import (
     StructInfo,
     TensorStructInfo,
     Var,
+    VDevice,
 )
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import dims_equal
@@ -41,9 +43,13 @@ from relax2xla.ir.rewrite import (
 )
 from relax2xla.ir.struct_info import show
 from relax2xla.op.intrinsic import LATER
+from relax2xla.runtime.device import Device, device
 from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
 from relax2xla.vm.needs import LEAVES, Needs, is_flat
+
+# Moves a value to another device, see ``vm.vdevices``.
+MOVE = "relax.to_vdevice"
 
 # Operators of function values and packed functions: what the machine does itself.
 CALLS = frozenset(
@@ -82,6 +88,27 @@ def place(span: Span | None) -> str:
     return span.name or f"{span.file}:{span.line}:{span.column}"
 
 
+def device_of(vdevice: VDevice) -> Device:
+    """The device that a virtual device names; LegalizeError where XLA has no such platform."""
+    try:
+        return device(vdevice.target, vdevice.vdevice_id)
+    except DeviceError as e:
+        raise LegalizeError(f"{vdevice}: {e}") from None
+
+
+def devices(info: StructInfo) -> list[Device | None]:
+    """Where the arrays of a value lie, each device once; None is the machine's own."""
+    found = (i.vdevice for i in flatten_info(info) if isinstance(i, TensorStructInfo))
+    return list(dict.fromkeys(None if v is None else device_of(v) for v in found))
+
+
+def devices_in(root: Expr) -> list[Device | None]:
+    """The devices of all that is bound in a function, a branch or a sequence."""
+    params = root.params if isinstance(root, Function) else ()
+    bound = [b.var for seq in sequences(root) for b in bindings_of(seq)]
+    return list(dict.fromkeys(d for v in (*params, *bound) for d in devices(v.struct_info)))
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why something runs on the host: what it is, and where the source says it."""
@@ -94,10 +121,14 @@ class Reason:
 
 
 class Hosts:
-    """What of a module has to run on the host, and why."""
+    """What of a module has to run on the host, and why.
 
-    def __init__(self, mod: IRModule) -> None:
-        self.mod = mod
+    ``placed``: the struct info says where values lie (``vm.vdevices``), and an XLA program is for
+    one device.
+    """
+
+    def __init__(self, mod: IRModule, placed: bool = False) -> None:
+        self.mod, self.placed = mod, placed
         self.reasons: dict[GlobalVar, Reason | None] = {}
         self.needs = Needs()
         self._inside: dict[int, tuple[Expr, Reason | None]] = {}
@@ -142,10 +173,27 @@ class Hosts:
         for p in func.params:
             if not is_compiled(p.struct_info):
                 return Reason(f"the parameter {p.name_hint} is {show(p.struct_info)}", p.span)
-        reason = self.inside(func)
+        reason = self.inside(func) or self._apart((func,), (), func.span)
         if reason is None and not is_compiled(func.body.body.struct_info):
             return Reason(f"the result is {show(func.body.body.struct_info)}", func.span)
         return reason
+
+    def _apart(
+        self, roots: Sequence[Expr], variables: Sequence[Var], span: Span | None
+    ) -> Reason | None:
+        """Why one program cannot hold what is on several devices, if it is."""
+        if not self.placed:
+            return None
+        outer = [d for v in variables for d in devices(v.struct_info)]
+        found = dict.fromkeys([*outer, *(d for r in roots for d in devices_in(r))])
+        if len(found) < 2:
+            return None
+        names = ", ".join("the machine's own" if d is None else str(d) for d in found)
+        return Reason(f"values lie on several devices: {names}", span)
+
+    def device(self, root: Expr) -> Device | None:
+        """The device that a function is for; None for the machine's own."""
+        return next(iter(devices_in(root)), None) if self.placed else None
 
     @nests
     def inside(self, root: Expr) -> Reason | None:
@@ -213,6 +261,10 @@ class Hosts:
             return self.closure(op)
         if not isinstance(op, Op):
             return None
+        if op.name == MOVE:
+            # A constant is placed when the program is loaded.
+            moves = self.placed and not isinstance(node.args[0], Constant)
+            return Reason(f"{MOVE} to {devices(node.struct_info)[0]}", span) if moves else None
         if op.name in CALLS:
             callee = node.args[0] if node.args else None
             named = ""
@@ -237,6 +289,10 @@ class Hosts:
             reason = self.inside(branch)
             if reason is not None:
                 return reason
+        branches = (node.true_branch, node.false_branch)
+        apart = self._apart(branches, self.needs.of(node).variables, span)
+        if apart is not None:
+            return apart
         yes, no = node.true_branch.body.struct_info, node.false_branch.body.struct_info
         if not same_arrays(yes, no):
             return Reason(f"If: its branches give {show(yes)} and {show(no)}", span)

@@ -16,6 +16,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
 from relax2xla.runtime.convert import is_torch, to_host
 from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import device as device_named
 from relax2xla.runtime.registry import get_global_func
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
@@ -63,6 +64,7 @@ class Interpreter:
             "vm.builtin.as_stated": self._as_stated,
             "vm.builtin.call_dps": self._call_dps,
             "vm.builtin.call_inplace": self._call_inplace,
+            "vm.builtin.to_device": lambda value, name: xla.moved(value, device_named(name)),
             "vm.builtin.invoke_with": lambda func, args: func(*args),
         }
 
@@ -142,14 +144,18 @@ class Interpreter:
 
     # -- values
 
-    def put(self, value: Any) -> Any:
-        """A host value as one of the machine: arrays on the device, lists as tuples."""
+    def put(self, value: Any, device: Device | None = None) -> Any:
+        """A host value as one of the machine: arrays on the device, lists as tuples.
+
+        ``device``: another one than the machine's own.
+        """
         if isinstance(value, xla.ARRAY):
             return value
         if isinstance(value, np.ndarray):
             if value.dtype.kind in _HOST_KINDS:
                 return value
-            return xla.device_put(np.ascontiguousarray(value).reshape(value.shape), self.device)
+            held = np.ascontiguousarray(value).reshape(value.shape)
+            return xla.device_put(held, device or self.device)
         if isinstance(value, tuple | list):
             return tuple(self.put(v) for v in value)
         if isinstance(value, np.generic):
@@ -166,9 +172,12 @@ class Interpreter:
 
     def argument(self, value: Any, pattern: tuple[Any, ...], where: str) -> Any:
         """A user's argument as a value of the machine."""
-        kind = pattern[0] if pattern else "object"
+        kind, device = pattern[0] if pattern else "object", self.device
+        if kind == "placed":
+            _, name, pattern = pattern
+            kind, device = pattern[0], device_named(name)
         if isinstance(value, xla.ARRAY) and kind in ("tensor", "object"):
-            return xla.on_device(value, self.device)
+            return xla.on_device(value, device)
         if xla.is_tracer(value):
             raise CallError(
                 f"{where} is traced by JAX, but the function does work on the host, which JAX "
@@ -176,7 +185,7 @@ class Interpreter:
             )
         try:
             if kind == "tensor":
-                return self.put(to_host(value, pattern[1]))
+                return self.put(to_host(value, pattern[1]), device)
             if kind == "shape":
                 return tuple(int(v) for v in value)
             if kind == "prim":

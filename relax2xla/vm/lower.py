@@ -38,21 +38,34 @@ from relax2xla.ir import (
 from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
+from relax2xla.runtime.device import Device
 from relax2xla.tir import Dim
 from relax2xla.vm import bytecode as bc
-from relax2xla.vm.hosts import Hosts, place
-from relax2xla.vm.plain import ARITHMETIC, FUNCTIONS, pattern_of, plain_attrs
+from relax2xla.vm.hosts import MOVE, Hosts, devices, place
+from relax2xla.vm.plain import (
+    ARITHMETIC,
+    FUNCTIONS,
+    Pattern,
+    pattern_of,
+    placed_pattern,
+    plain_attrs,
+)
 from relax2xla.vm.ranges import owner, ranges
 from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split
+from relax2xla.vm.vdevices import without_devices
 
 
 @dataclass(slots=True)
 class Lowered:
-    """Bytecode, the regions that it calls by name, and for each function what was split and why."""
+    """Bytecode, the regions that it calls by name, and for each function what was split and why.
+
+    ``devices``: of the regions that do not run on the machine's own.
+    """
 
     code: bc.Code
     regions: dict[str, Function]
     notes: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    devices: dict[str, Device] = field(default_factory=dict[str, Device])
 
 
 def lower(mod: IRModule, hosts: Hosts) -> Lowered:
@@ -94,6 +107,7 @@ class _Module:
         self.known_constants: dict[Any, int] = {}
         self.regions: dict[str, Function] = {}
         self.notes: dict[str, list[str]] = {}
+        self.devices: dict[str, Device] = {}
         self.todo: list[_Pending] = []
         self.names = {g.name_hint: 0 for g in mod}
 
@@ -106,7 +120,7 @@ class _Module:
             self.rows[self.index["vm", pending.name]] = _Lowerer(self, pending).run()
         code = bc.Code(tuple(self.rows), tuple(self.constants))
         bc.verify(code)
-        return Lowered(code, self.regions, self.notes)
+        return Lowered(code, self.regions, self.notes, self.devices)
 
     def row(self, kind: bc.Kind, name: str) -> int:
         """The index of a function of the table, declared where it is new."""
@@ -120,9 +134,15 @@ class _Module:
         func = self.mod[gvar]
         name = gvar.name_hint
         if self.hosts.reasons[gvar] is None:
-            self.regions.setdefault(name, func)
+            self.region(name, func, self.hosts.device(func))
             return self.row("xla", name)
         return self.vm_function(_Pending(name, func, global_symbol(func) is None))
+
+    def region(self, name: str, func: Function, device: Device | None) -> None:
+        """Declare an XLA program, which runs on ``device`` or (None) on the machine's own."""
+        self.regions.setdefault(name, without_devices(func) if self.hosts.placed else func)
+        if device is not None:
+            self.devices[name] = device
 
     def vm_function(self, pending: _Pending) -> int:
         """The index of a function that is, or will be, lowered."""
@@ -175,7 +195,7 @@ class _Lowerer:
         except TVMError as e:
             e.add_note(f"  in the function {self.name}")
             raise
-        inputs = tuple(pattern_of(p.struct_info) for p in self.func.params)
+        inputs = tuple(self.pattern(p.struct_info) for p in self.func.params)
         return bc.FunctionRow(
             self.name,
             "vm",
@@ -209,6 +229,10 @@ class _Lowerer:
             last = len(params) - self.pending.captured
             fixed: list[bc.Arg] = [bc.Reg(i) for i in range(last, len(self.pending.params()))]
             self.locals[self.pending.own] = self.module.vm_function(self.pending), fixed
+
+    def pattern(self, info: StructInfo) -> Pattern:
+        """What a value from outside has to be, and where it goes."""
+        return placed_pattern(info) if self.module.hosts.placed else pattern_of(info)
 
     # -- instructions
 
@@ -367,7 +391,7 @@ class _Lowerer:
     def _region(self, step: RegionStep) -> None:
         name = self.module.fresh(f"{self.name}_region{self.count}")
         self.count += 1
-        self.module.regions[name] = step.func
+        self.module.region(name, step.func, step.device)
         args: list[bc.Arg] = [self.env[v] for v in step.args]
         if step.symbols:
             args.append(self.tuple_of([self.dims[s] for s in step.symbols]))
@@ -379,8 +403,9 @@ class _Lowerer:
             for i, v in enumerate(step.results):
                 self.env[v] = self.builtin("tuple_getitem", made, bc.Imm(i))
         ended = f"ended by {step.ended}" if step.ended else "up to the end"
+        where = f" on {step.device}" if step.device else ""
         self.module.notes.setdefault(self.name, []).append(
-            f"{name}: {step.operations} operations as one XLA program, {ended}"
+            f"{name}: {step.operations} operations as one XLA program{where}, {ended}"
         )
 
     # -- host steps
@@ -513,7 +538,7 @@ class _Lowerer:
         if not call.sinfo_args:
             return made
         info = call.struct_info
-        wanted = pattern_of(info)
+        wanted = self.pattern(info)
         if wanted == ("object",):
             return made
         made = self.builtin("as_stated", made, self.module.constant(wanted), bc.Imm(where))
@@ -543,7 +568,16 @@ def _dps(self: _Lowerer, call: Call) -> bc.Arg:
     operands = args.fields if isinstance(args, Tuple) else None
     packed = self.arg(args) if operands is None else self.tuple_of([self.arg(a) for a in operands])
     several = isinstance(info, TupleStructInfo)
-    return self.builtin("call_dps", self.arg(func), packed, bc.Imm(several), *made)
+    result = self.builtin("call_dps", self.arg(func), packed, bc.Imm(several), *made)
+    if not self.module.hosts.placed:
+        return result
+    where = self.module.constant(self.pattern(info))
+    return self.builtin("as_stated", result, where, bc.Imm(f"{self.name}: the result of {func!r}"))
+
+
+def _to_device(self: _Lowerer, call: Call) -> bc.Arg:
+    (device,) = devices(call.struct_info)
+    return self.builtin("to_device", self.arg(call.args[0]), bc.Imm(str(device)))
 
 
 def _inplace(self: _Lowerer, call: Call) -> bc.Arg:
@@ -592,6 +626,7 @@ def _py_func(self: _Lowerer, call: Call) -> bc.Arg:
 
 
 SPECIAL: dict[str, Callable[[_Lowerer, Call], bc.Arg]] = {
+    MOVE: _to_device,
     "relax.call_pure_packed": lambda self, call: self.packed(
         call.args[0], call.args[1:], call.sinfo_args, call
     ),

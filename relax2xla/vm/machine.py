@@ -159,18 +159,20 @@ class VirtualMachine(Calls):
     def _compiled(self, name: str) -> BoundFunction:
         """A function that is one XLA program."""
         if name not in self._functions:
-            donated = self.executable.donated.get(name)
+            donated, device = self.executable.donated.get(name), self.device_of(name)
             if donated:
                 from relax2xla.vm.donation import DonatingFunction
 
-                made = DonatingFunction(
-                    self.executable, name, self.device, self._store, donated=donated
-                )
+                made = DonatingFunction(self.executable, name, device, self._store, donated=donated)
             else:
-                made = BoundFunction(self.executable, name, self.device, self._store)
+                made = BoundFunction(self.executable, name, device, self._store)
             made.limit, made.warn_after = self.max_programs, self.warn_after
             self._functions.setdefault(name, made)
         return self._functions[name]
+
+    def device_of(self, name: str) -> Device | None:
+        """Where a function or region runs: where the program says, else on the machine's device."""
+        return self.executable.devices.get(name, self.device)
 
     def bind_state(
         self,
@@ -282,7 +284,7 @@ class VirtualMachine(Calls):
         key = variant(name, slots)
         if key not in self._functions:
             self._functions[key] = KeepingFunction(
-                self.executable, name, self.device, self._store, slots=slots
+                self.executable, name, self.device_of(name), self._store, slots=slots
             )
         return self._functions[key]
 
@@ -311,7 +313,7 @@ class VirtualMachine(Calls):
         for function in bound:
             # Placed now, so that what is missing is said before anything changes.
             lifted = function.entry.lifted
-            store.place(self.executable, function.name, lifted, self.device)
+            store.place(self.executable, function.name, lifted, function.device)
         self._store = store
         for function in bound:
             function.use_store(store)

@@ -125,6 +125,7 @@ class Saved:
             "format": FORMAT,
             "versions": _versions(),
             "device": None if ex.device is None else str(ex.device),
+            "devices": {n: str(d) for n, d in ex.devices.items()},
             "platform": xla.jax_device(ex.device).platform,
             "static": {p: [_rewrite_name(f) for f in fs] for p, fs in ex.static.items()},
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
@@ -230,7 +231,8 @@ class Saved:
             "outputs": [[list(o.dims or ()), o.dtype] for o in program.outputs],
             "tree": tree_data(program.tree),
         }
-        if self.compiled:
+        # Machine code is for one device, and the file names the machine's.
+        if self.compiled and bound.device == self.machine.device:
             loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], bound.device)
             code = loaded.serialize()
             if code is None:
@@ -412,6 +414,7 @@ class _Loader:
             regions=found["region"],
             notes=manifest["notes"],
         )
+        made.devices = {n: device(d) for n, d in manifest.get("devices", {}).items()}
         made.donated = {n: read_places(at) for n, at in manifest["donated"].items()}
         made.states = {
             name: State(

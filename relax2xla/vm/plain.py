@@ -17,6 +17,7 @@ from relax2xla.ir import (
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.op import call_attrs
 from relax2xla.tir import Dim
+from relax2xla.vm.hosts import device_of
 
 Pattern = tuple[Any, ...]
 
@@ -51,6 +52,15 @@ FUNCTIONS: dict[str, str] = {
     "tir.bitwise_xor": "bitwise_xor",
     "tir.bitwise_not": "bitwise_not",
 }
+
+
+def placed_pattern(info: StructInfo) -> Pattern:
+    """:func:`pattern_of` with the devices of arrays: ("placed", device, pattern of the array)."""
+    if isinstance(info, TupleStructInfo):
+        return ("tuple", tuple(placed_pattern(f) for f in info.fields))
+    if not isinstance(info, TensorStructInfo) or info.vdevice is None:
+        return pattern_of(info)
+    return ("placed", str(device_of(info.vdevice)), pattern_of(info))
 
 
 def pattern_of(info: StructInfo, dim: Callable[[Dim], Any] | None = None) -> Pattern:

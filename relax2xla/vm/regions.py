@@ -38,8 +38,9 @@ from relax2xla.ir.rewrite import (
     bindings_of,
 )
 from relax2xla.ir.struct_info import show
+from relax2xla.runtime.device import Device
 from relax2xla.vm.host import HOST
-from relax2xla.vm.hosts import Hosts, Reason, is_compiled
+from relax2xla.vm.hosts import Hosts, Reason, devices, is_compiled
 
 
 # ---- steps
@@ -64,7 +65,7 @@ class DefineStep:
 class RegionStep:
     """``results = func(*args)``; ``symbols`` are passed as a last argument, a shape.
 
-    ``ended``: what made an end of the region.
+    ``ended``: what made an end of the region. ``device``: where it runs, None on the machine's own.
     """
 
     func: Function
@@ -73,6 +74,7 @@ class RegionStep:
     results: tuple[Var, ...]
     operations: int
     ended: Reason | None
+    device: Device | None = None
 
 
 Step = HostStep | DefineStep | RegionStep
@@ -88,6 +90,7 @@ class _Item:
     defines: tuple[tir.Var, ...]
     reason: Reason | None
     effect: bool
+    device: Device | None = None
     host: bool = False
     flexible: bool = False
     stage: int = 0
@@ -152,11 +155,13 @@ class _Split:
             new = [v for v in definable_vars(b.struct_info) if v not in self.of_symbol]
             defines = tuple(v for v in new if v not in self.known)
             symbols.update((v, None) for v in free if v not in defines)
-        item = _Item(b, variables, tuple(symbols), defines, reason, facts.effect)
+        where = devices(b.var.struct_info) if self.hosts.placed else []
+        device = where[0] if where else None
+        item = _Item(b, variables, tuple(symbols), defines, reason, facts.effect, device)
         at_hand = all(
             v not in self.of_var or self._free(self.of_var[v]) for v in variables
         ) and all(s not in self.of_symbol or self._free(self.of_symbol[s]) for s in symbols)
-        if reason is not None or not is_compiled(b.var.struct_info):
+        if reason is not None or not is_compiled(b.var.struct_info) or len(where) > 1:
             item.host = True
         elif at_hand and _moves(b):
             fixed = all(v not in self.of_var or self.of_var[v].host for v in variables)
@@ -194,9 +199,8 @@ class _Split:
         for item in self.items:
             sources = [self.of_var[v] for v in item.variables if v in self.of_var]
             sources += [self.of_symbol[s] for s in item.symbols if s in self.of_symbol]
-            after = 1 if item.host else 0
             item.stage = max(
-                (s.stage + (0 if s.host else after) for s in sources if s is not item), default=0
+                (s.stage + _after(s, item) for s in sources if s is not item), default=0
             )
             if item.host and item.reason is not None:
                 item.stage = max(item.stage, effects)
@@ -204,7 +208,7 @@ class _Split:
                     effects = item.stage
         last = max((i.stage for i in self.items if not i.host), default=0)
         for item in reversed(self.items):
-            limits = [u.stage - 1 if u.host else u.late for u in item.users]
+            limits = [(u.stage if u.host else u.late) - _after(item, u) for u in item.users]
             item.late = item.stage if item.host else min(limits, default=last)
             if not item.host:
                 item.late = max(item.late, item.stage)
@@ -224,10 +228,13 @@ class _Split:
                 self.known.update(item.defines)
             following = host[stage + 1] if stage < stages else []
             ended = next((i.reason for i in following if i.reason is not None), None)
-            made += self._region(pure[stage], stage, ended)
+            for device in dict.fromkeys(i.device for i in pure[stage]):
+                made += self._region([i for i in pure[stage] if i.device == device], device, ended)
         return made
 
-    def _region(self, items: Sequence[_Item], stage: int, ended: Reason | None) -> list[Step]:
+    def _region(
+        self, items: Sequence[_Item], device: Device | None, ended: Reason | None
+    ) -> list[Step]:
         inside = set(map(id, items))
         bound = {i.binding.var for i in items}
         out: list[_Item] = []
@@ -257,7 +264,7 @@ class _Split:
                 )
         results = tuple(i.binding.var for i in out)
         func = self._function([i.binding for i in live], tuple(args), symbols, results)
-        step = RegionStep(func, tuple(args), symbols, results, len(live), ended)
+        step = RegionStep(func, tuple(args), symbols, results, len(live), ended, device)
         self.known.update(s for d in define for s in d.wanted)
         return [step, *define]
 
@@ -301,6 +308,11 @@ class _Plain(Rewriter):
         new = Var(var.name_hint, var.struct_info_ if info is None else info, var.span)
         self.env[var] = new
         return new
+
+
+def _after(source: _Item, user: _Item) -> int:
+    """1 where the program of ``source`` has to end before ``user``, else 0."""
+    return int(not source.host and (user.host or user.device != source.device))
 
 
 def _live(items: Sequence[_Item], out: Sequence[_Item]) -> list[_Item]:

@@ -358,7 +358,7 @@ class StatefulFunction:
     def _put(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(self._put, value))
-        return xla.device_put(value, self._machine.device)
+        return xla.device_put(value, self._machine.device_of(self.name))
 
 
 class _State(MutableMapping[str, Any]):

@@ -152,6 +152,14 @@ def on_device(value: Any, device: Device | None) -> Any:
             ", ".join(sorted(map(str, value.devices()))),
             target,
         )
+    return moved(value, device)
+
+
+def moved(value: Any, device: Device | None) -> Any:
+    """A jax array on ``device``."""
+    target = jax_device(device)
+    if value.devices() == {target}:
+        return value
     with jax.enable_x64(True):
         return jax.device_put(value, target)
 

@@ -89,11 +89,12 @@ print("done")
 """
 
 
-def test_several_devices() -> None:
+def run(*command: str) -> None:
+    """Run Python in a process whose host has four devices."""
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     root = Path(rx.__file__).resolve().parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, *command],
         env={**env, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
@@ -102,6 +103,15 @@ def test_several_devices() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
+
+
+def test_several_devices() -> None:
+    run("-c", PROGRAM)
+
+
+def test_programs_over_several_devices(tmp_path: Path) -> None:
+    program = "from tests.vm.vdevice_programs import main; import sys; main(sys.argv[1])"
+    run("-c", f"{program}; print('done')", str(tmp_path))
 
 
 def test_names_of_devices() -> None:
