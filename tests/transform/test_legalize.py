@@ -64,10 +64,16 @@ def test_a_lowering_that_breaks_its_promise_is_an_error() -> None:
 
 def test_what_needs_a_number_is_refused_with_advice() -> None:
     x = rx.Var("x", T((tir.Var("n"), 3)))
-    mod = rx.IRModule({"main": rx.Function([x], R.cumsum(x, axis=0))})
-    with pytest.raises(LegalizeError, match="bind_symbolic_vars") as error:
-        LegalizeOps()(mod)
-    assert any("in the function main" in note for note in error.value.__notes__)
+    unbound = R.strided_slice(x, axes=[0], begin=[0], end=[tir.Var("m")])
+    numbers = {"relax.exp": lambda v: R.tile(v, [len(range(v.struct_info.dims[0])), 1])}
+    for value, rules, reason in (
+        (unbound, {}, "no dimension of a parameter defines the symbolic variable m"),
+        (R.exp(x), numbers, "exp.* cannot be lowered over symbolic dimensions"),
+    ):
+        mod = rx.IRModule({"main": rx.Function([x], value)})
+        with pytest.raises(LegalizeError, match=f"{reason}.*bind_symbolic_vars") as error:
+            LegalizeOps(rules)(mod)
+        assert any("in the function main" in note for note in error.value.__notes__)
 
 
 def test_custom_lowerings() -> None:
