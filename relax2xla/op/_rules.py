@@ -105,6 +105,18 @@ def norm_axes(axes: Iterable[int] | None, ndim: int, name: str = "axis") -> tupl
     return normal
 
 
+def want_elements(info: TensorStructInfo, axes: Iterable[int] | None, what: str) -> None:
+    """OpError where one of ``axes`` (None: all) is known to have no elements."""
+    if info.dims is None:
+        return
+    for axis in norm_axes(axes, info.ndim):
+        size = info.dims[axis]
+        if isinstance(size, int) and size == 0:
+            raise OpError(
+                f"axis {axis} of {show(info)} has no elements: there is no {what} of none"
+            )
+
+
 def same_dim(a: Dim, b: Dim) -> bool:
     """Whether two dimensions are provably equal."""
     return a == b if isinstance(a, int) and isinstance(b, int) else tir.can_prove_equal(a, b)

@@ -46,6 +46,7 @@ from relax2xla.op._rules import (
     INTEGER,
     norm_axis,
     tensor,
+    want_elements,
     want_tensor,
     with_dtype,
 )
@@ -214,12 +215,7 @@ def _partial_sort(x: Expr, count: int, axis: int, largest: bool, dtype: str) -> 
 # ---- where the extreme element is
 def _extreme_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     info = want_tensor(x, "x", ORDERED)
-    if (
-        info.dims is not None
-        and axis is None
-        and any(isinstance(d, int) and d == 0 for d in info.dims)
-    ):
-        raise OpError("the position of the extreme of no elements is not defined")
+    want_elements(info, None if axis is None else [axis], "position")
     if axis is None:
         if not keepdims:
             return tensor((), "int64", like=info)
@@ -230,9 +226,6 @@ def _extreme_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     at = norm_axis(axis, info.ndim)
     if info.dims is None:
         return tensor(None, "int64", info.ndim if keepdims else info.ndim - 1, info)
-    size = info.dims[at]
-    if isinstance(size, int) and size == 0:
-        raise OpError(f"axis {axis} has no elements of which one could be the extreme")
     middle = (1,) if keepdims else ()
     return tensor((*info.dims[:at], *middle, *info.dims[at + 1 :]), "int64", like=info)
 
@@ -301,6 +294,7 @@ def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructIn
 
     x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
     result: (*s) without the axis (of size 1 with ``keepdims``), int64
+    Raises ``OpError`` for axes without elements.
     """
     return _extreme_info(x, axis, keepdims)
 
@@ -316,6 +310,7 @@ def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructIn
 
     x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
     result: (*s) without the axis (of size 1 with ``keepdims``), int64
+    Raises ``OpError`` for axes without elements.
     """
     return _extreme_info(x, axis, keepdims)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_kind
-from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import AxesLike, DTypeLike, Op, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -46,6 +45,7 @@ from relax2xla.op._rules import (
     norm_axis,
     product,
     tensor,
+    want_elements,
     want_tensor,
     with_dtype,
 )
@@ -159,8 +159,18 @@ def _std(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
 
 sum = reduction("relax.sum", sum_of, ANY, "Sum; of booleans their or.")
 prod = reduction("relax.prod", _prod, ANY, "Product; of booleans their and.")
-max = reduction("relax.max", _extreme("maximum"), REAL_OR_BOOL, "Largest element; NaN if one is.")
-min = reduction("relax.min", _extreme("minimum"), REAL_OR_BOOL, "Smallest element; NaN if one is.")
+max = reduction(
+    "relax.max",
+    _extreme("maximum"),
+    REAL_OR_BOOL,
+    "Largest element, NaN if one is; of none the least value.",
+)
+min = reduction(
+    "relax.min",
+    _extreme("minimum"),
+    REAL_OR_BOOL,
+    "Smallest element, NaN if one is; of none the largest value.",
+)
 mean = reduction("relax.mean", _mean, ANY, "Arithmetic mean; NaN of no elements.")
 variance = reduction(
     "relax.variance", _variance, REAL_OR_BOOL, "Mean squared distance from the mean (divided by n)."
@@ -180,8 +190,11 @@ def median(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo
     x: (*s), any real dtype
     result: (*s) without the reduced axes, dtype of ``x``; for one axis a tuple of it and the int64
     positions of the medians along the axis
+    Raises ``OpError`` for axes without elements.
     """
-    info = reduced(want_tensor(x, "x", REAL_OR_BOOL), axis, keepdims)
+    whole = want_tensor(x, "x", REAL_OR_BOOL)
+    info = reduced(whole, axis, keepdims)
+    want_elements(whole, axis, "median")
     if _median_axis(axis) is None:
         return info
     return TupleStructInfo([info, with_dtype(info, "int64")])
@@ -194,8 +207,6 @@ def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
     rest = [i for i in range(len(shape)) if i not in axes]
     kept = [shape[i] for i in rest]
     size = _count(x, axes)
-    if size == 0:
-        raise OpError("median of no elements")
     flat = reshape(transpose(x, [*rest, *axes]), [*kept, size])
     values, where = argsort_values(flat, len(rest), False, "int64")
     middle = (size - 1) // 2

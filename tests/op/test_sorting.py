@@ -162,8 +162,8 @@ def test_inference():
         (lambda: op.argsort(tensor((2,)), -2), "out of range"),
         (lambda: op.topk(tensor((2,)), ret_type="all"), "`ret_type` must be"),
         (lambda: op.topk(tensor((2,)), 1, 3), "out of range"),
-        (lambda: op.argmax(tensor((2, 0)), 1), "axis 1 has no elements"),
-        (lambda: op.argmin(tensor((0,))), "extreme of no elements"),
+        (lambda: op.argmax(tensor((2, 0)), 1), r"axis 1 of .* has no elements"),
+        (lambda: op.argmin(tensor((0,))), r"axis 0 of .* has no elements"),
         (lambda: op.bucketize(tensor((2,)), tensor((2, 2))), "`boundaries` must have rank 1"),
     ],
 )
