@@ -22,44 +22,49 @@ MOVED: dict[str, str] = {
     "tvm.relax.GlobalVar": "relax2xla.GlobalVar",
     "tvm.relax.frontend.torch.fx.TorchFXImporter": "relax2xla.frontend.torch.TorchFXImporter",
 }
-# Later or other work: the prefix of names, and why.
-LATER: tuple[tuple[str, str], ...] = (
-    ("tvm.relay", "Relay is gone from TVM; of it `post_order_visit` and `free_vars` are here"),
-    ("tvm.relax.frontend.nn", "the nn front end is a later issue"),
-    ("tvm.relax.training", "training is a later issue"),
-    ("tvm.relax.transform.Gradient", "training is a later issue"),
-    ("tvm.relax.frontend", "the importers' issues"),
-    ("tvm.relax.dynamo", "the importers' issues"),
-    ("tvm.relax.torch", "the importers' issues"),
-    ("tvm.relax.transform", "the issue of passes"),
-    ("tvm.relax.VMInstrumentReturnKind", "VM internals"),
-    ("tvm.relax.VMExecutable", "VM internals"),
-    ("tvm.relax.VirtualMachine", "VM internals"),
-    ("tvm.relax.ExecBuilder", "VM internals"),
-    ("tvm.relax.VMClosure", "VM internals"),
-    ("tvm.relax.VMFuncScope", "VM internals"),
-    ("tvm.relax.Executable", "VM internals"),
-    ("tvm.relax.expr_functor._PyExprVisitor", "a private class of TVM"),
-    ("tvm.relax.testing", "the nn front end is a later issue"),
-    ("tvm.testing", "helpers of TVM's own tests"),
-    ("T", "statements of loop-level functions are kept as text; they come with TIR"),
-    ("RB", "a parser extension of TVM's own tests (BYOC on `R`)"),
-    ("tvm.relax.backend", "GPU back ends"),
-    ("tvm.te", "te comes with TIR"),
-    ("tvm.topi", "te comes with TIR"),
-    ("tvm.tir", "TIR execution"),
-    ("tvm.runtime", "the runtime's issue"),
-    ("tvm.contrib", "graph executors are no part of Relax"),
-    ("tvm.meta_schedule", "meta-schedule"),
-    ("tvm.dlight", "GPU schedules"),
-    ("tvm.String", "Python's str"),
-    ("tvm.DataType", "a dtype is its name here, a str"),
-    ("tvm.ir.Array", "Python's tuple"),
-    ("tvm.ir.EnvFunc", "the registered name, a str"),
-    ("tvm.driver", "Relay's driver"),
-    ("TVM_", "C++ macros"),
-    ("onnx.", "the onnx package's own behaviour; the importer's issue"),
-    ("vm.", "builtins of TVM's own virtual machine"),
+# Names that are not here: the prefix, the status, and why. "replaced": something that is no part of
+# relax2xla does the same; "not planned": what has no place in a compiler of Relax for XLA.
+ELSEWHERE: tuple[tuple[str, str, str], ...] = (
+    (
+        "tvm.relay",
+        "not planned",
+        "Relay is gone from TVM; its analyses are those of Relax",
+    ),
+    ("tvm.relax.frontend.nn", "later", "the nn front end is a later issue"),
+    ("tvm.relax.training", "later", "training is a later issue"),
+    ("tvm.relax.transform.Gradient", "later", "training is a later issue"),
+    ("tvm.relax.frontend", "later", "the importers' issues"),
+    ("tvm.relax.dynamo", "later", "the importers' issues"),
+    ("tvm.relax.torch", "later", "the importers' issues"),
+    ("tvm.relax.transform", "later", "the issue of passes"),
+    ("tvm.relax.VirtualMachine#rpc-dltensor", "not planned", "there is no RPC"),
+    ("tvm.relax.VMClosure", "replaced", "a closure is a Python callable"),
+    ("tvm.relax.VMFuncScope", "replaced", "a context manager of Python's contextlib"),
+    ("tvm.relax.Executable", "replaced", "by VMExecutable, which relax.build gives"),
+    ("tvm.relax.expr_functor._PyExprVisitor", "not planned", "a private class of TVM"),
+    ("tvm.relax.testing", "later", "the nn front end is a later issue"),
+    ("tvm.testing", "not planned", "helpers of TVM's own tests"),
+    ("T", "later", "statements of loop-level functions are kept as text; they come with TIR"),
+    ("RB", "not planned", "a parser extension of TVM's own tests (BYOC on `R`)"),
+    ("tvm.relax.backend", "not planned", "GPU back ends"),
+    ("tvm.te", "later", "te comes with TIR"),
+    ("tvm.topi", "later", "te comes with TIR"),
+    ("tvm.tir", "later", "TIR execution"),
+    ("tvm.runtime.NDArray", "replaced", "jax.Array; numpy and torch arrays are taken, too"),
+    ("tvm.runtime.Object", "replaced", "Python's object"),
+    ("tvm.runtime.PackedFunc", "replaced", "a Python callable"),
+    ("tvm.runtime", "later", "the runtime's issue"),
+    ("tvm.contrib", "not planned", "graph executors are no part of Relax"),
+    ("tvm.meta_schedule", "not planned", "meta-schedule"),
+    ("tvm.dlight", "not planned", "GPU schedules"),
+    ("tvm.String", "replaced", "Python's str"),
+    ("tvm.DataType", "replaced", "a dtype is its name, a str of Python's"),
+    ("tvm.ir.Array", "replaced", "Python's tuple; lists are taken, too"),
+    ("tvm.ir.EnvFunc", "replaced", "the registered name, a str of Python's"),
+    ("tvm.driver", "not planned", "Relay's driver"),
+    ("TVM_", "not planned", "C++ macros"),
+    ("onnx.", "replaced", "by the onnx package itself, which the importer reads"),
+    ("vm.", "not planned", "builtins of TVM's own virtual machine"),
 )
 
 
@@ -138,16 +143,12 @@ def home_of_used(name: str) -> str:
     return f"relax2xla.script.{SCRIPT[room]}.{rest}" if room in SCRIPT else home(name)
 
 
-def later(name: str) -> str:
-    """Why a name may be absent; empty if it may not."""
-    return next(
-        (
-            why
-            for start, why in LATER
-            if name == start or name.startswith(start if start[-1] in "._" else f"{start}.")
-        ),
-        "",
-    )
+def elsewhere(name: str) -> tuple[str, str] | None:
+    """The status of a name that may be absent, and why; None if it may not."""
+    for start, status, why in ELSEWHERE:
+        if name == start or name.startswith(start if start[-1] in "._" else f"{start}."):
+            return status, why
+    return None
 
 
 def parameters(value: Any) -> list[str] | None:
@@ -162,20 +163,19 @@ def parameters(value: Any) -> list[str] | None:
 
 
 def status(entry: Entry) -> tuple[str, str]:
-    """``present``, ``other parameters``, ``later`` or ``absent``, and a remark.
+    """``present``, ``other parameters``, a status of ``ELSEWHERE`` or ``absent``, and a remark.
 
     A promise in prose (a name with ``#``) is present where tests cover it.
     """
     if entry.kind == "behaviour" or "#" in entry.name:
-        why = later(entry.name.split("#")[0])
-        if entry.name in COVER or (cover(entry.name) and not why):
+        found = elsewhere(entry.name) or elsewhere(entry.name.split("#")[0])
+        if entry.name in COVER or (cover(entry.name) and found is None):
             return "present", ""
-        return ("later", why) if why else ("absent", "")
+        return found or ("absent", "")
     try:
         value = find(home(entry.name))
     except LookupError:
-        why = later(entry.name)
-        return ("later", why) if why else ("absent", "")
+        return elsewhere(entry.name) or ("absent", "")
     ours = parameters(value)
     wanted = [p.split("=")[0].lstrip("*") for p in entry.params]
     missing = [p for p in wanted if p and ours is not None and p not in ours and p != "span"]

@@ -56,7 +56,7 @@ def _analyses() -> Iterator[str]:
 
 def _names() -> Iterator[str]:
     rows = [(e, *api.status(e)) for e in api.entries()]
-    kinds = ("present", "other parameters", "later", "absent")
+    kinds = ("present", "other parameters", "replaced", "later", "not planned", "absent")
     for what, part in (
         ("names", [r for r in rows if "#" not in r[0].name]),
         ("promises in prose", [r for r in rows if "#" in r[0].name]),
@@ -91,7 +91,7 @@ def _used() -> Iterator[str]:
     yield f"{count - len(absent)} are here. The others:"
     yield ""
     for name, files in absent:
-        yield f"- `{name}` ({files} files): {api.later(name) or 'absent'}"
+        yield f"- `{name}` ({files} files): {': '.join(api.elsewhere(name) or ('absent',))}"
 
 
 def document(counts: Mapping[tuple[str, str], int]) -> str:

@@ -51,9 +51,16 @@ def test_names_that_programs_use() -> None:
         try:
             api.find(api.home_of_used(name))
         except LookupError:
-            if not api.later(name):
+            if api.elsewhere(name) is None:
                 absent.append(name)
     assert absent == []
+
+
+def test_what_stands_elsewhere_is_not_here() -> None:
+    for name, status, _ in api.ELSEWHERE:
+        if status == "replaced" and name[-1] not in "._":
+            with pytest.raises(LookupError):
+                api.find(api.home(name))
 
 
 def test_target() -> None:
