@@ -21,6 +21,7 @@ import numpy.typing as npt
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import FileFormatError
 from relax2xla.runtime.progress import report
+from relax2xla.runtime.whole_file import whole_file
 
 Array = npt.NDArray[Any]
 
@@ -81,14 +82,8 @@ def save_weights(path: str | Path, weights: Mapping[str, Any]) -> None:
 
     Raises FileFormatError for dtypes that the format does not have.
     """
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            write_safetensors(file, {n: np.asarray(w) for n, w in weights.items()})
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(Path(path)) as file:
+        write_safetensors(file, {n: np.asarray(w) for n, w in weights.items()})
 
 
 # -- safetensors -----------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
 import struct
 import zipfile
 import zlib
@@ -24,6 +22,7 @@ import numpy as np
 from relax2xla.errors import FileFormatError
 from relax2xla.runtime.progress import report
 from relax2xla.runtime.weights import ALIGNMENT, Writer, map_file
+from relax2xla.runtime.whole_file import whole_file
 
 MANIFEST: Final = "manifest.json"
 TENSORS: Final = "tensors.safetensors"
@@ -61,24 +60,15 @@ def write_archive(
     ``tensors`` writes the large member; it lies uncompressed and aligned, so that it can be mapped.
     The checksums of all go into the manifest. Raises OSError where the disk does not take it.
     """
-    target = path.resolve()
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
-    try:
-        with beside.open("xb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                summed = _write_tensors(archive, tensors)
-                files: dict[str, Any] = {TENSORS: summed}
-                for name, data in members.items():
-                    archive.writestr(_info(name), data, compresslevel=1)
-                    files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-                text = json.dumps({**manifest, "files": files}, indent=1).encode()
-                archive.writestr(_info(MANIFEST), text)
-                archive.comment = hashlib.sha256(text).hexdigest().encode()
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        summed = _write_tensors(archive, tensors)
+        files: dict[str, Any] = {TENSORS: summed}
+        for name, data in members.items():
+            archive.writestr(_info(name), data, compresslevel=1)
+            files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        text = json.dumps({**manifest, "files": files}, indent=1).encode()
+        archive.writestr(_info(MANIFEST), text)
+        archive.comment = hashlib.sha256(text).hexdigest().encode()
 
 
 def _info(name: str, compression: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
