@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from onnx import TensorProto
+
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info, is_float, is_integer, is_kind, limits
@@ -372,6 +374,13 @@ def _exponent(ctx: Context, x: Expr, saturate: int, round_mode: str) -> Expr:
 
 
 @onnx_op("Cast")
+def cast_by_name(ctx: Context, input: Expr, *, to: str) -> Expr:
+    """Until opset 5 the type is said by its name."""
+    names = TensorProto.DataType
+    return cast(ctx, input, to=names.Value(choice(to, names.keys(), "to")))
+
+
+@onnx_op("Cast", since=6)
 def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
     return converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
 

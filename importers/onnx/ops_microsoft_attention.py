@@ -45,8 +45,9 @@ class Scores:
     sink: Expr | None = None
 
 
-def attend(ctx: Context, q: Expr, k: Expr, v: Expr, how: Scores) -> tuple[Expr, Expr]:
-    """The weighted values (batch, heads, length, size of v) and the weights.
+def attend(ctx: Context, q: Expr, k: Expr, v: Expr, how: Scores) -> tuple[Expr, Expr, Expr]:
+    """The weighted values (batch, heads, length, size of v); the scores, in the lowest of which
+    nothing is seen; the weights.
 
     Heads of queries share those of keys and values, where these are fewer.
     """
@@ -65,6 +66,7 @@ def attend(ctx: Context, q: Expr, k: Expr, v: Expr, how: Scores) -> tuple[Expr, 
         scores = R.add(scores, ctx.cast(b, wide))
     if how.hidden is not None:
         scores = R.where(how.hidden, scalar(limits(wide)[0], wide), scores)
+    scores = ctx.emit(scores)
     if how.sink is None:
         weights = R.nn.softmax(scores, -1)
     else:
@@ -74,7 +76,8 @@ def attend(ctx: Context, q: Expr, k: Expr, v: Expr, how: Scores) -> tuple[Expr, 
         weights = R.nn.softmax(R.concat([scores, column], 3), -1)
         weights = R.strided_slice(weights, [3], [0], [t])
     weights = ctx.emit(weights)
-    return ctx.cast(R.matmul(weights, ctx.cast(v, wide)), dtype), ctx.cast(weights, dtype)
+    made = R.matmul(weights, ctx.cast(v, wide))
+    return ctx.cast(made, dtype), ctx.cast(scores, dtype), ctx.cast(weights, dtype)
 
 
 def split_heads(ctx: Context, x: Expr, heads: int) -> Expr:
@@ -119,8 +122,8 @@ def _number(dim: Dim) -> Expr:
 def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr:
     """What a mask adds to the scores: 0, or ``fill`` where it hides, broadcast to four axes.
 
-    mask: ends (batch,), ends then starts (2 * batch,), or ones that are seen (batch, total) and
-          (batch, length, total)
+    mask: ends (batch,), ends then starts (2 * batch,), ends then where packed entries start
+          (3 * batch + 2,), or ones that are seen (batch, total) and (batch, length, total)
     """
     dims = dims_of(mask)
     zero = scalar(0, "float32")
@@ -136,6 +139,10 @@ def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr
     at = _positions(total, 1)
     if _equal(dims[0], batch):
         seen = R.less(at, R.expand_dims(rows, [1]))
+    elif _equal(dims[0], fold_dim(3 * batch + 2)):
+        # Nothing is packed here: the starts are those that the lengths of the axes say.
+        ends = R.strided_slice(rows, [0], [0], [batch])
+        seen = R.less(at, R.expand_dims(ends, [1]))
     elif _equal(dims[0], fold_dim(2 * batch)):
         ends = R.strided_slice(rows, [0], [0], [batch])
         starts = R.strided_slice(rows, [0], [batch], [fold_dim(2 * batch)])
@@ -180,7 +187,7 @@ def _merged(
     biases = [] if mask is None else [_mask(ctx, mask, batch, total, fill)]
     biases += [] if bias is None else [bias]
     hidden = _ahead(dims_of(q)[2], total, before) if causal else None
-    made, _ = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
+    made, _, _ = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
     outputs = [joined(ctx, made)]
     if ctx.wants(1):
         outputs.append(R.concat([R.expand_dims(k, [0]), R.expand_dims(v, [0])], 0))
@@ -280,13 +287,18 @@ def multi_head_attention(
     attention_bias: Expr | None = None,
     past_key: Expr | None = None,
     past_value: Expr | None = None,
+    past_sequence_length: Expr | None = None,
     *,
     mask_filter_value: float = FILTER,
     num_heads: int,
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> list[Expr]:
-    """Queries, keys and values apart, or packed; keys of four axes are those of a cache."""
+    """Queries, keys and values apart, or packed; keys of four axes are those of a cache.
+
+    With ``past_sequence_length`` the cache is longer than what it holds, and stays as long. The
+    last output is the scores.
+    """
     if ndim_of(query) == 5:
         if key is not None or value is not None:
             raise ValueError("a packed query holds the key and value")
@@ -308,11 +320,23 @@ def multi_head_attention(
             k = R.add(k, R.reshape(parts[1], rows[1]))
             v = R.add(v, R.reshape(parts[2], rows[2]))
     before: Dim = 0
+    hidden: Expr | None = None
     if past_key is not None and past_value is not None:
         before = dims_of(past_key)[2]
-        k, v = R.concat([past_key, k], 2), R.concat([past_value, v], 2)
-    elif past_key is not None or past_value is not None:
-        raise ValueError("past_key and past_value come together")
+        if past_sequence_length is None:
+            k, v = R.concat([past_key, k], 2), R.concat([past_value, v], 2)
+        else:
+            if ctx.wants(3) or unidirectional or key_padding_mask is not None:
+                raise Unsupported("scores, masks or unidirectional=1 with past_sequence_length")
+            start = R.reshape(ctx.cast(past_sequence_length, "int64"), (1, 1))
+            start = ctx.emit(R.broadcast_to(start, ShapeExpr((dims_of(k)[0], 1))))
+            hidden = R.greater_equal(
+                _positions(before, 3), R.add(R.expand_dims(start, [2, 3]), _number(dims_of(k)[2]))
+            )
+            k = _appended(ctx, past_key, ctx.emit(k), start, before, rest=True)
+            v = _appended(ctx, past_value, ctx.emit(v), start, before, rest=True)
+    elif past_key is not None or past_value is not None or past_sequence_length is not None:
+        raise ValueError("past_key and past_value come together, past_sequence_length with them")
     q, k, v = ctx.emit(q), ctx.emit(k), ctx.emit(v)
     batch, total = dims_of(q)[0], dims_of(k)[2]
     biases: list[Expr] = []
@@ -320,9 +344,10 @@ def multi_head_attention(
         biases.append(_mask(ctx, key_padding_mask, batch, total, mask_filter_value))
     if attention_bias is not None:
         biases.append(attention_bias)
-    hidden = _ahead(dims_of(q)[2], total, before) if unidirectional else None
-    made, weights = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
-    return [joined(ctx, made), k, v, weights]
+    if unidirectional:
+        hidden = _ahead(dims_of(q)[2], total, before)
+    made, scores, _ = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
+    return [joined(ctx, made), k, v, scores]
 
 
 # -- rotary positions ----------------------------------------------------------------------------
@@ -436,12 +461,13 @@ def group_query_attention(
     """With a cache whose length is the larger of the old one's and the total.
 
     Entry b of the batch has ``seqlens_k[b] + 1`` keys in all; those of this call come last, and
-    the cache is zero behind them.
+    the cache is zero behind them. ``qk_output`` 1 gives the scores, zero where nothing is seen,
+    and 2 the weights.
     """
     choice(k_quant_type, ("NONE",), "k_quant_type")
     choice(v_quant_type, ("NONE",), "v_quant_type")
     choice(kv_cache_bit_width, (0,), "kv_cache_bit_width")
-    choice(qk_output, (0,), "qk_output")
+    choice(qk_output, (0, 1, 2), "qk_output")
     choice(sliding_window_cache, (0,), "sliding_window_cache")
     if k_scale is not None or v_scale is not None:
         raise Unsupported("a quantised cache")
@@ -496,13 +522,24 @@ def group_query_attention(
     sink = head_sink
     if sink is None and smooth_softmax == 1:
         sink = R.zeros(ShapeExpr((num_heads,)), "float32")
-    how = Scores(_scale(scale, q), biases, R.expand_dims(hidden, [1]), softcap, sink)
-    made, _ = attend(ctx, q, k, v, how)
-    return [joined(ctx, made), k, v]
+    hidden = ctx.emit(R.expand_dims(hidden, [1]))
+    how = Scores(_scale(scale, q), biases, hidden, softcap, sink)
+    made, scores, weights = attend(ctx, q, k, v, how)
+    outputs = [joined(ctx, made), k, v]
+    if qk_output:
+        if qk_output == 1:
+            weights = R.where(hidden, scalar(0, dtype_of(scores)), scores)
+        outputs.append(R.strided_slice(weights, [3], [0], [total]))
+    return outputs
 
 
-def _appended(ctx: Context, past: Expr, new: Expr, start: Expr, total: Dim) -> Expr:
-    """The cache with ``new`` at ``start`` (batch, 1), as long as ``total`` needs."""
+def _appended(
+    ctx: Context, past: Expr, new: Expr, start: Expr, total: Dim, rest: bool = False
+) -> Expr:
+    """The cache with ``new`` at ``start`` (batch, 1), as long as ``total`` needs.
+
+    Behind it stand zeros, or with ``rest`` what stood there.
+    """
     b, n, held, size = dims_of(past)
     length = dims_of(new)[2]
     if isinstance(held, int) and isinstance(total, int):
@@ -522,8 +559,10 @@ def _appended(ctx: Context, past: Expr, new: Expr, start: Expr, total: Dim) -> E
     old, behind = (
         R.expand_dims(x, [1, 3]) for x in (R.less(offset, _number(0)), R.greater(offset, last))
     )
-    empty = R.where(behind, scalar(0, dtype_of(past)), R.permute_dims(rows, [0, 2, 1, 3]))
-    return R.where(old, filled, empty)
+    rows = R.permute_dims(rows, [0, 2, 1, 3])
+    if rest:
+        return R.where(R.logical_or(old, behind), filled, rows)
+    return R.where(old, filled, R.where(behind, scalar(0, dtype_of(past)), rows))
 
 
 def _widened(bias: Expr, cache: Dim) -> Expr:

@@ -67,11 +67,15 @@ def batch_normalization_old(
     momentum: float = 0.9,
     spatial: int = 1,
 ) -> list[Expr]:
-    """Until opset 6 the mode is ``is_test``; more than one output asks for training."""
-    if not spatial:
-        raise Unsupported("spatial=0")
+    """Until opset 6 the mode is ``is_test``; more than one output asks for training.
+
+    With ``spatial=0`` each position has statistics of its own: they have the shape of one entry.
+    """
     if not is_test and any(ctx.wanted[1:]):
         raise Unsupported("training outputs; export the model for inference")
+    if not spatial:
+        deviation = R.sqrt(R.add(var, scalar(epsilon, dtype_of(var))))
+        return [R.add(R.multiply(R.divide(R.subtract(X, mean), deviation), scale), B)]
     return _batch_norm(X, scale, B, mean, var, epsilon, momentum, 0)[:1]
 
 

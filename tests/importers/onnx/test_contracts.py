@@ -194,7 +194,7 @@ def loop() -> onnx.ModelProto:
             helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, [3, 4]),
         ],
         [helper.make_empty_tensor_value_info(o) for o in ("on", "w")],
-        [onnx.numpy_helper.from_array(np.float32(0.5), "half")],
+        [onnx.numpy_helper.from_array(np.array(0.5, np.float32), "half")],
     )
     nodes = [node("Add", ["x", "x"], ["d"]), node("Loop", ["m", "", "x"], ["y"], body=body)]
     return model_of(nodes, [value("m", np.array(3)), value("x", X)])

@@ -47,6 +47,13 @@ def z(number: int, dtype: Any = np.uint8) -> Any:
     return np.array(number, dtype)
 
 
+def typed(output: str) -> Any:
+    """An output; the type of a fourth one (scores of attention) ONNX Runtime does not infer."""
+    if output == "y3":
+        return helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
+    return helper.make_empty_tensor_value_info(output)
+
+
 def model_of(
     op: str,
     arrays: list[Any],
@@ -65,7 +72,7 @@ def model_of(
         [helper.make_node(op, names, made, name="the_node", domain=domain, **attributes)],
         "g",
         [value(n, a) for n, a in given.items() if n not in weights],
-        [helper.make_empty_tensor_value_info(o) for o in made if o],
+        [typed(o) for o in made if o],
         [numpy_helper.from_array(given[n], n) for n in sorted(weights)],
     )
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -272,6 +279,7 @@ CASES += [
         {"num_heads": HEADS, "mask_filter_value": -500.0},
     ),
     ("Attention", [*QKV, i32(5, 3, 1, 0)], {"num_heads": HEADS}),
+    ("Attention", [*QKV, i32(5, 3, 0, 5, 10, 0, 5, 10)], {"num_heads": HEADS}),
     (
         "Attention",
         [*QKV, i32([1] * LEN, [1] * 3 + [0] * 2), None, f(1, HEADS, LEN, LEN)],
@@ -343,6 +351,24 @@ CASES += [
         [f(2, LEN, WIDTH), f(2, HEADS, 7, SIZE), f(2, HEADS, 7, SIZE)],
         {"num_heads": HEADS},
     ),
+    *(
+        (
+            "MultiHeadAttention",
+            [f(2, 4, WIDTH), f(2, 4, WIDTH), f(2, 4, WIDTH), None, mask, bias],
+            {"num_heads": HEADS, "unidirectional": causal, "outputs": 4},
+        )
+        for mask, bias, causal in ((i32(4, 2), f(1, 1, 4, 4), 0), (None, None, 1))
+    ),
+    (
+        "MultiHeadAttention",
+        [
+            *(f(2, 1, WIDTH) for _ in range(3)),
+            *[None] * 3,
+            *(f(2, HEADS, 8, SIZE) for _ in range(2)),
+            i32(3),
+        ],
+        {"num_heads": HEADS, "outputs": 3},
+    ),
     (
         "MultiHeadAttention",
         [f(2, HEADS, LEN, SIZE)[:, 0].repeat(2, 2), f(2, 7, WIDTH), f(2, 7, 4)],
@@ -392,6 +418,8 @@ CASES += [
     gqa(1, 4, [5, 5], 5, smooth_softmax=1),
     gqa(1, 4, [5, 5], 5, None, None, None, f(2, 1, 1, 5)),
     gqa(2, 0, [2], 2, None, None, None, None, f(4)),
+    gqa(3, 0, [3, 3], 3, None, None, None, f(1, 1, 3, 3), softcap=2.0, qk_output=1, outputs=4),
+    gqa(1, 6, [5, 5], 5, qk_output=2, outputs=4),
     (
         "GroupQueryAttention",
         [f(1, 3, 8 * BIG), None, None, None, None, i32(2), np.array(3, np.int32)],
@@ -442,7 +470,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ),
     ("FusedConv", [f(1, 1, 4, 4), f(1, 1, 2, 2)], {"activation": "Mish"}, "activation='Mish'"),
     ("SkipLayerNormalization", [f(2, 3), f(2, 3), f(3)], {"outputs": 2}, "Number of output"),
-    (gqa(1, 4, [5], 5)[0], gqa(1, 4, [5], 5)[1], {**GQA, "qk_output": 1}, "qk_output=1"),
+    (gqa(1, 4, [5], 5)[0], gqa(1, 4, [5], 5)[1], {**GQA, "qk_output": 3}, "qk_output=3"),
     ("SampleOp", [f(2)], {}, "no converter"),
     ("Gelu", [f(2), f(2)], {}, "2 inputs; 1 are supported"),
 ]
