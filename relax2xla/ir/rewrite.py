@@ -7,7 +7,7 @@ only nested functions and branches recurse (one Python frame a level).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from relax2xla import tir
 from relax2xla.ir import lattice
@@ -17,6 +17,8 @@ from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
     Call,
+    Constant,
+    DataflowVar,
     Expr,
     Function,
     If,
@@ -34,6 +36,8 @@ from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
+_LEAVES: Final = frozenset({Var, DataflowVar, Constant, ShapeExpr, PrimValue})
+
 
 def children(node: Expr) -> Sequence[Expr]:
     """Sub-expressions of a plain expression, in order of evaluation.
@@ -41,6 +45,8 @@ def children(node: Expr) -> Sequence[Expr]:
     Operators are not children. The insides of functions and of branches are not, either: they
     hold bindings, and whoever walks them decides how.
     """
+    if type(node) in _LEAVES:  # most nodes are
+        return ()
     if isinstance(node, Call):
         return node.args if isinstance(node.op, Op) else (node.op, *node.args)
     if isinstance(node, Tuple):
@@ -98,18 +104,20 @@ def post_order(
     what the children of a node are.
     """
     done: set[int] = set() if seen is None else seen
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    # None stands above a node whose children come before it.
+    stack: list[Expr | None] = [root]
     while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
+        node = stack.pop()
+        if node is None:
+            node = cast(Expr, stack.pop())
+        elif id(node) in done:
             continue
-        kids = () if ready else below(node)
-        if kids:
-            stack.append((node, True))
-            stack.extend((k, False) for k in reversed(kids) if id(k) not in done)
-        else:
-            done.add(id(node))
-            yield node
+        elif kids := below(node):
+            stack += (node, None)
+            stack += reversed(kids)
+            continue
+        done.add(id(node))
+        yield node
 
 
 def deep_children(node: Expr) -> Sequence[Expr]:
@@ -162,6 +170,8 @@ class Rewriter:
         self.symbolic = dict(symbolic or {})
         self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
+        # Whether nothing but ``env`` and ``symbolic`` changes leaves.
+        self._plain = rule is None and type(self).leaf is Rewriter.leaf
         self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -232,6 +242,15 @@ class Rewriter:
 
     def expr(self, root: Expr) -> Expr:
         """A plain expression under the substitution and the rule; iterative."""
+        if self._plain and not self.symbolic and isinstance(root, Call):
+            # What most bindings hold: an operator on variables and constants.
+            env = self.env
+            if (
+                isinstance(root.op, Op)
+                and not root.sinfo_args
+                and all(type(a) in _LEAVES and a not in env for a in root.args)
+            ):
+                return root
         done: dict[int, Expr] = {}
         for node in post_order(root):
             kids = children(node)
