@@ -36,18 +36,23 @@ class Gaps:
         self._found.setdefault((op, reason, hint), []).append(where)
 
     def keep(self, earlier: Gaps) -> None:
-        """Take over the gaps with a hint from an ``earlier`` walk over the same program.
+        """Take over the gaps with a hint from an ``earlier`` walk, where some are left.
 
         What was found since at the same places of the source is dropped: it comes from torch's
         own rewriting of the operator that the earlier gap names.
         """
-        named = {key: at for key, at in earlier._found.items() if key[2]}
+        left = {_place(where) for at in self._found.values() for where in at}
+        named: dict[tuple[str, str, str], list[str]] = {}
+        for key, at in earlier._found.items():
+            again = [where for where in at if _place(where) in left]
+            if key[2] and again:
+                named[key] = again
         known = {_place(where) for at in named.values() for where in at}
         rest: dict[tuple[str, str, str], list[str]] = {}
         for key, at in self._found.items():
-            left = [where for where in at if _place(where) not in known]
-            if left and key not in named:
-                rest[key] = left
+            others = [where for where in at if _place(where) not in known]
+            if others and key not in named:
+                rest[key] = others
         self._found = {**named, **rest}
 
     def snapshot(self) -> dict[tuple[str, str, str], list[str]]:

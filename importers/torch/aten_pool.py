@@ -100,16 +100,20 @@ def _max_pool(ndim: int) -> Function:
         padding: Any = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,
-    ) -> tuple[Expr, Expr]:
-        """The values come from the plain pooling, so that the places cost nothing if unused."""
-        sizes, counts = space(self, ndim), [static(d, "a size") for d in ctx.dims(0)[-ndim:]]
+    ) -> tuple[Expr, Expr | None]:
+        """The values come from the plain pooling, so that the places cost nothing if unused.
+
+        Places in images of symbolic sizes are left to the decomposition.
+        """
         window = per_axis(kernel_size, ndim)
         step = per_axis(stride, ndim) if stride else window
         pads, spread = per_axis(padding, ndim), per_axis(dilation, ndim)
-        every = zip(sizes, counts, window, step, pads, spread, strict=True)
-        x = ctx.emit(self)
-        at = flat_places([regular(*one) for one in every], sizes)
-        _, where = largest(ctx, x, ndim, at, 1)
+        x, where = ctx.emit(self), None
+        if all(isinstance(d, int) for d in (*dims_of(x)[-ndim:], *ctx.dims(0)[-ndim:])):
+            sizes, counts = space(x, ndim), [static(d, "a size") for d in ctx.dims(0)[-ndim:]]
+            every = zip(sizes, counts, window, step, pads, spread, strict=True)
+            at = flat_places([regular(*one) for one in every], sizes)
+            _, where = largest(ctx, x, ndim, at, 1)
         plain = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}[ndim]
         batched = x if ndim_of(x) == ndim + 2 else R.reshape(x, (1, *dims_of(x)))
         values = plain(batched, window, step, pads, spread, ceil_mode)

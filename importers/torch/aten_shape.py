@@ -381,11 +381,32 @@ def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def pad_pairs(pad: Sequence[Any], ndim: int) -> list[tuple[int, int]]:
+def _pairs(pad: Sequence[Any], ndim: int) -> list[tuple[Dim, Dim]]:
     """(before, after) per axis from torch's order: the last axis first."""
-    widths = [static(p, "padding") for p in pad]
-    pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)]
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
+
+
+def _at_least_zero(width: Dim) -> Dim:
+    return max(width, 0) if isinstance(width, int) else tir.simplify(tir.max(width, 0))
+
+
+def _extended(ctx: Context, x: Expr, pairs: Sequence[tuple[Dim, Dim]], value: Any) -> Expr:
+    """Symbolic widths of a constant are pieces of their own, and cut where they are negative."""
+    for axis, (low, high) in enumerate(pairs):
+        x, size = ctx.emit(x), dims_of(x)[axis]
+        start = _at_least_zero(0 - low)
+        stop = tir.simplify(size - _at_least_zero(0 - high))
+        if (start, stop) != (0, size):
+            x = R.strided_slice(x, [axis], [start], [stop], assume_inbound=True)
+        rest = dims_of(x)
+        sides = [
+            ctx.full((*rest[:axis], width, *rest[axis + 1 :]), value, dtype_of(x))
+            for width in map(_at_least_zero, (low, high))
+        ]
+        kept = [s for s in (sides[0], x, sides[1]) if dims_of(s)[axis] != 0]
+        x = R.concat(kept, axis) if len(kept) > 1 else x
+    return x
 
 
 @aten("constant_pad_nd", "pad")
@@ -393,7 +414,10 @@ def pad(
     ctx: Context, self: Expr, pad: Sequence[Any], value: Any = None, mode: str = "constant"
 ) -> Expr:
     """Negative widths cut."""
-    pairs = pad_pairs(pad, ndim_of(self))
+    asked = _pairs(pad, ndim_of(self))
+    if mode == "constant" and not all(isinstance(w, int) for pair in asked for w in pair):
+        return _extended(ctx, self, asked, 0 if value is None else value)
+    pairs = [(static(low, "padding"), static(high, "padding")) for low, high in asked]
     x = self
     for axis, (low, high) in enumerate(pairs):
         if low < 0 or high < 0:

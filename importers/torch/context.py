@@ -45,10 +45,14 @@ def axes_of(axes: int | Sequence[int] | None, ndim: int) -> list[int]:
     return [axis_of(a, ndim) for a in given] if ndim else []
 
 
+class UnknownSize(Unsupported):
+    """A converter needs a size that is symbolic; torch's decomposition may do without it."""
+
+
 def static(dim: Any, what: str) -> int:
-    """``dim`` as an integer; a gap where it is symbolic."""
+    """``dim`` as an integer; :class:`UnknownSize` where it is symbolic."""
     if not isinstance(dim, int):
-        raise Unsupported(
+        raise UnknownSize(
             f"{what} must be known at compile time; it is {dim}", "export with a static dimension"
         )
     return dim

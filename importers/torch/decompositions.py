@@ -90,8 +90,6 @@ def _max_pool_with_indices(
     sizes, pads, steps_in = (_each(v, rank) for v in (kernel_size, padding, dilation))
     strides = _each(stride, rank) if stride else sizes
     spatial = x.shape[-rank:]
-    if not all(isinstance(s, int) for s in spatial):
-        raise NotImplementedError("pooling with indices over symbolic sizes")
     outs = [
         _pooled(spatial[a], sizes[a], strides[a], pads[a], steps_in[a], ceil_mode)
         for a in range(rank)
@@ -99,7 +97,7 @@ def _max_pool_with_indices(
     around: list[int] = []
     for a in reversed(range(rank)):
         reach = (outs[a] - 1) * strides[a] + steps_in[a] * (sizes[a] - 1) + 1
-        around += [pads[a], max(0, reach - spatial[a] - pads[a])]
+        around += [pads[a], torch.sym_max(0, reach - spatial[a] - pads[a])]
     low: Any = float("-inf") if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
     padded = torch.constant_pad_nd(x, around, low)
     parts: list[Tensor] = []
@@ -124,9 +122,10 @@ def _max_pool_with_indices(
 def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil: bool) -> int:
     """How many steps a window makes, by torch's rules."""
     room = size + 2 * pad - dilation * (kernel - 1) - 1
-    count = (-(-room // stride) if ceil else room // stride) + 1
-    # With ceil_mode the last window must begin inside the image or its left padding.
-    return count - 1 if ceil and (count - 1) * stride >= size + pad else count
+    if not ceil:
+        return room // stride + 1
+    # The last window must begin inside the image or its left padding.
+    return torch.sym_min((room + stride - 1) // stride, (size + pad - 1) // stride) + 1
 
 
 def _max_pool2d_with_indices(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

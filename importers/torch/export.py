@@ -27,7 +27,7 @@ from relax2xla.dtypes import BY_TORCH, dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import control, converters, data_dependent
-from relax2xla.importers.torch.context import Context, dtype_of_torch
+from relax2xla.importers.torch.context import Context, UnknownSize, dtype_of_torch
 from relax2xla.importers.torch.decompositions import OWN, decompositions
 from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
 from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
@@ -392,7 +392,8 @@ class Importer:
             self.gaps.add(str(node.target), why.reason, self.spans.where(at), why.hint)
         else:
             self.gaps.add(str(node.target), why.reason, self.spans.where(node), why.hint)
-        if isinstance(node.target, OpOverload) and (not why.hint or node.target in OWN):
+        elsewhere = not why.hint or isinstance(why, UnknownSize) or node.target in OWN
+        if isinstance(node.target, OpOverload) and elsewhere:
             self.open.add(node.target)
         self.failed.add(node)
         return self.stand_in(node, expected)
@@ -517,8 +518,12 @@ class Importer:
             return [self.stand_in(node, e) for e in expected]
         if isinstance(expected, torch.Tensor):
             known = BY_TORCH.get(str(expected.dtype).removeprefix("torch."))
-            dims = self.symbols.dims(expected.shape)
-            return Var(node.name, TensorStructInfo(dims, known.name if known else ""))
+            dtype = known.name if known else ""
+            try:
+                info = TensorStructInfo(self.symbols.dims(expected.shape), dtype)
+            except Unsupported:  # the node is a gap already
+                info = TensorStructInfo(None, dtype, expected.ndim)
+            return Var(node.name, info)
         if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat):
             return tir.Var(node.name, "int64")
         return expected

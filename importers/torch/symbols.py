@@ -63,6 +63,11 @@ RULES: dict[str, Callable[..., Any]] = {
     "Piecewise": lambda *pairs: reduce(_otherwise, reversed(pairs[:-1]), pairs[-1][0]),
 }
 
+# Whole numbers of symbolic floats, and whether they are the ones below.
+WHOLE = {"TruncToInt": True, "FloorToInt": True, "CeilToInt": False}
+# The largest denominator of a symbolic float: products with sizes are not rounded then.
+EXACT = 1 << 20
+
 
 class Symbols:
     """The symbolic variables of one program, shared by all shapes in it."""
@@ -108,10 +113,34 @@ class Symbols:
                 self.variables[name] = tir.Var(name, "int64")
             return self.variables[name]
         kind = type(expr).__name__
-        if kind not in RULES:
+        if kind in WHOLE:
+            top, down = self._fraction(expr.args[0])
+            made = (top if WHOLE[kind] else top + down - 1) // down
+        elif kind in RULES:
+            made = RULES[kind](*(self.convert(a) for a in expr.args))
+        else:
             raise Unsupported(f"the symbolic expression {expr} has no Relax counterpart")
-        made = RULES[kind](*(self.convert(a) for a in expr.args))
         return tir.simplify(made) if isinstance(made, tir.PrimExpr) else made
+
+    def _fraction(self, number: Any) -> tuple[Any, int]:
+        """``1.5 * n`` and ``n / 2`` as whole numbers, above and below, where floats are exact."""
+        top, down = 1, 1
+        factors: Any = number.args if type(number).__name__ == "Mul" else (number,)
+        for factor in factors:
+            kind = type(factor).__name__
+            if factor.is_Float or factor.is_Rational:
+                up, under = float(factor).as_integer_ratio()
+                top, down = top * up, down * under
+            elif kind in ("IntTrueDiv", "FloatTrueDiv") and factor.args[1].is_Integer:
+                above, below = self._fraction(factor.args[0])
+                top, down = top * above, down * below * int(factor.args[1])
+            elif kind == "ToFloat" or factor.is_integer:
+                top = top * self.convert(factor.args[0] if kind == "ToFloat" else factor)
+            else:
+                raise Unsupported(f"the symbolic number {number} has no integer form")
+        if not 0 < down <= EXACT:
+            raise Unsupported(f"the symbolic number {number} is rounded, and has no integer form")
+        return top, down
 
     def value(self, value: Any) -> Any:
         """A SymInt, SymBool or number as a number or a symbolic expression."""

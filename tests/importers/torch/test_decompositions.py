@@ -47,12 +47,27 @@ def test_a_form_that_is_left_out(reason: str) -> None:
 
 
 def test_sizes_that_are_not_known() -> None:
-    height = torch.export.Dim("height", min=4, max=20)
-    with pytest.raises(OpNotImplemented, match=r"it is height(.*\n)*.*symbolic sizes"):
+    """Converters that need sizes leave symbolic ones to decompositions."""
+
+    def function(x: Any) -> tuple[Any, ...]:
+        return (
+            *F.max_pool2d(x, 2, 2, 1, ceil_mode=True, return_indices=True),
+            F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+            F.interpolate(x[:, :, ::2], size=x.shape[-2:], mode="nearest"),
+            F.pad(x, (0, -x.shape[3] % 4, 1 - x.shape[2] // 2, 2)),
+        )
+
+    auto = torch.export.Dim.AUTO
+    images = [[torch.randn(1, 2, *size)] for size in ((8, 7), (5, 12))]
+    check(function, images[0], [{2: auto, 3: auto}], images[1:])
+
+
+def test_a_scale_that_rounds_symbolic_sizes() -> None:
+    with pytest.raises(OpNotImplemented, match=r"upsample_nearest2d\.vec.*it is height"):
         imported(
-            lambda x: F.max_pool2d(x, 2, return_indices=True),
+            lambda x: F.interpolate(x, scale_factor=1.7),
             [torch.ones(1, 2, 8, 8)],
-            [{2: height}],
+            [{2: torch.export.Dim("height", min=4, max=20)}],
         )
 
 
