@@ -78,6 +78,7 @@ _ROWS: Final[dict[Any, Callable[..., Expr]]] = {
     np.minimum: _row("minimum"),
     np.bitwise_and: _row("and"),
     np.bitwise_or: _row("or"),
+    np.equal: _compare("EQ"),
     np.less: _compare("LT"),
     np.less_equal: _compare("LE"),
     np.greater: _compare("GT"),

@@ -180,7 +180,11 @@ def _(input: Expr, num_workers: int, axis: int) -> Expr:
 
 @op("relax.distributed.call_tir_local_view")
 def call_tir_local_view_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
-    """A call of a loop-level function on each worker's own part of its arguments."""
+    """A call of a loop-level function on each worker's own part of its arguments.
+
+    func, args, tir_vars: as of ``call_tir``, each a worker's own part
+    result: the tensors given with the call
+    """
     raise OpError("call_tir_local_view: the struct info of the result must be given")
 
 

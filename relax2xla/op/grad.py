@@ -75,7 +75,7 @@ def nll_loss_backward(
 ) -> StructInfo:
     """The gradient of ``relax.nn.nll_loss`` with respect to its predictions.
 
-    output_grad: gradient of the loss; the others as of ``relax.nn.nll_loss``
+    output_grad: gradient of the loss; predictions, targets, weights: as of ``relax.nn.nll_loss``
     result: shape and dtype of ``predictions``
     """
     info = want_tensor(predictions, "predictions", FLOAT)

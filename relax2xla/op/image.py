@@ -220,7 +220,8 @@ class _Resize:
                 outside = [(at < 0) | (at > last) for at in taps]
                 weights = [where(o, 0.0, w) for o, w in zip(outside, weights, strict=True)]
                 total = sum(weights[1:], weights[0])
-                weights = [w / total for w in weights]
+                # No tap is left of a point that the caller replaces: one outside the image.
+                weights = [w / where(total == 0, 1.0, total) for w in weights]
         result: Expr | None = None
         for at, weight in zip(taps, weights, strict=True):
             part = taken(at)

@@ -68,7 +68,11 @@ def _stated(name: str) -> StructInfo:
 # ---- the operators
 @op("relax.call_tir")
 def call_tir_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
-    """A call of a loop-level function that writes its results into new tensors."""
+    """A call of a loop-level function that writes its results into new tensors.
+
+    func: its GlobalVar; args: tensors; tir_vars: a shape of further integers
+    result: the tensors given with the call
+    """
     return _stated("call_tir")
 
 
@@ -76,7 +80,11 @@ def call_tir_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> St
 def call_tir_inplace_op(
     func: Callee, args: Arguments, tir_vars: ShapeLike = None, *, inplace_indices: Any
 ) -> StructInfo:
-    """:func:`call_tir` that may write into its arguments; a -1 asks for a new tensor."""
+    """:func:`call_tir` that may write into its arguments; a -1 asks for a new tensor.
+
+    func, args, tir_vars: as of ``call_tir``; inplace_indices: one for each result
+    result: the tensors given with the call
+    """
     return _stated("call_tir_inplace")
 
 
@@ -89,55 +97,92 @@ def call_tir_with_grad_op(
     te_grad_name: str,
     te_grad_kwargs: Any = None,
 ) -> StructInfo:
-    """:func:`call_tir` with the name of the function that computes its gradient."""
+    """:func:`call_tir` with the name of the function that computes its gradient.
+
+    func, args, tir_vars: as of ``call_tir``
+    result: the tensors given with the call
+    """
     return _stated("call_tir_with_grad")
 
 
 @op("relax.call_dps_packed")
 def call_dps_packed_op(func: Callee, args: Arguments) -> StructInfo:
-    """A call of a packed function that writes into new tensors, given as last arguments."""
+    """A call of a packed function that writes into new tensors, given as last arguments.
+
+    func: a packed function; args: its arguments
+    result: the struct infos given with the call
+    """
     return _stated("call_dps_packed")
 
 
 @op("relax.call_pure_packed")
 def call_pure_packed_op(func: Callee, *args: Expr) -> StructInfo:
-    """A call of a packed function that the caller promises has no side effects."""
+    """A call of a packed function that the caller promises has no side effects.
+
+    func: a packed function; args: its arguments
+    result: the struct infos given with the call
+    """
     return _stated("call_pure_packed")
 
 
 @op("relax.call_inplace_packed")
 def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: IntsLike) -> StructInfo:
-    """A call of a packed function that changes arguments which are not used afterwards."""
+    """A call of a packed function that changes arguments which are not used afterwards.
+
+    func: a packed function; args: its arguments; inplace_indices: which of them become results,
+    -1 for a new tensor
+    result: the struct infos given with the call
+    """
     return _stated("call_inplace_packed")
 
 
 @op("relax.call_py_func")
 def call_py_func_op(func: StringOperand, args: Arguments) -> StructInfo:
-    """A call of a Python function of the module by its name."""
+    """A call of a Python function of the module by its name.
+
+    func: a name; args: its arguments
+    result: the tensors given with the call
+    """
     return _stated("call_py_func")
 
 
 @op("relax.call_builtin_with_ctx", pure=False)
 def call_builtin_with_ctx_op(func: Callee, args: Arguments) -> StructInfo:
-    """A call of a builtin of the virtual machine, which gets the machine as first argument."""
+    """A call of a builtin of the virtual machine, which gets the machine as first argument.
+
+    func: a global function's name; args: its arguments
+    result: the struct infos given with the call
+    """
     return ObjectStructInfo()
 
 
 @op("relax.make_closure")
 def make_closure(func: Callee, args: Arguments) -> StructInfo:
-    """A function value with its last arguments fixed."""
+    """A function value with its last arguments fixed.
+
+    func: a GlobalVar; args: the last arguments
+    result: an object
+    """
     return ObjectStructInfo()
 
 
 @op("relax.invoke_closure", pure=False)
 def invoke_closure_op(closure: Expr, args: Arguments) -> StructInfo:
-    """A call of a closure, which may have side effects."""
+    """A call of a closure, which may have side effects.
+
+    closure: a function value; args: its arguments
+    result: the struct infos given with the call
+    """
     return ObjectStructInfo()
 
 
 @op("relax.invoke_pure_closure")
 def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
-    """A call of a closure that the caller promises has no side effects."""
+    """A call of a closure that the caller promises has no side effects.
+
+    closure: a function value; args: its arguments
+    result: the struct infos given with the call
+    """
     return ObjectStructInfo()
 
 
@@ -309,7 +354,11 @@ def _values(args: Sequence[Any]) -> list[Expr]:
 
 
 def call_pure_packed(func: Expr | str, *args: Any, sinfo_args: Infos) -> Call:
-    """A call of a packed function that the caller promises has no side effects."""
+    """A call of a packed function that the caller promises has no side effects.
+
+    func: a packed function; args: its arguments
+    result: the struct infos given with the call
+    """
     infos = _several(sinfo_args, "call_pure_packed")
     return Call(call_pure_packed_op, [as_callee(func), *_values(args)], None, infos)
 

@@ -22,6 +22,7 @@ def zip(x: Expr, integers: tuple[int, ...] = (), strings: tuple[str, ...] = ()) 
     """A sequence of maps, one for each row, from keys to the numbers of the row.
 
     x: (rows, keys), or (keys,); the keys are ``integers`` or, where there are none, ``strings``
+    result: an object
     """
     want_tensor(x, "x")
     return ObjectStructInfo()
@@ -36,6 +37,7 @@ def vectorize(
 ) -> StructInfo:
     """The values of a map in the order of keys; 0 or "" for keys that it lacks.
 
+    map: an object
     result: (1, keys), ``dtype``, "" for strings
     """
     return _rank_two(dtype)
@@ -45,6 +47,7 @@ def vectorize(
 def cast(map: Expr, size: int = -1, dtype: ElementType = "") -> StructInfo:
     """The values of a map with integer keys, by key; strings are read as numbers.
 
+    map: an object
     size: -1: as many as there are, in ascending order of the keys; else each at the place that its
     key says, and 0 or "" elsewhere
     result: (1, n), ``dtype``, "" for strings

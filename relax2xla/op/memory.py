@@ -43,7 +43,8 @@ def alloc_storage(
 ) -> StructInfo:
     """A block of memory.
 
-    size: its bytes as a shape of rank 1
+    size: its bytes as a shape of rank 1; virtual_device_index: an integer;
+    storage_scope, dtype: of no effect
     result: an object
     """
     want_shape(size, "size")
@@ -66,7 +67,7 @@ def alloc_tensor(
 ) -> StructInfo:
     """A tensor in a block of memory.
 
-    storage: of alloc_storage; offset: in bytes; shape: a shape
+    storage: of alloc_storage; offset: in bytes; shape: a shape; runtime_device_ind: an integer
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")
@@ -138,7 +139,7 @@ def view(
 ) -> StructInfo:
     """The bytes of ``data`` from an offset on, read as another shape and dtype.
 
-    data: any tensor; what is left out stays as it is
+    data: any tensor; relative_byte_offset: an integer; what is left out stays as it is
     result: ``shape``, ``dtype``
     Raises ``OpError`` if the view reaches beyond the bytes of ``data``.
     """

@@ -226,7 +226,8 @@ def slice_scatter(
 ) -> StructInfo:
     """``input_tensor`` with ``[start:end:step]`` of an axis replaced by ``src``.
 
-    input_tensor: (*s), any dtype; src: the shape of that slice, same dtype; step: positive
+    input_tensor: (*s), any dtype; src: the shape of that slice, same dtype;
+    start, end, step: integers, the last positive
     result: (*s), dtype of ``input_tensor``
     """
     info, new = want_tensor(input_tensor, "input_tensor"), want_tensor(src, "src")

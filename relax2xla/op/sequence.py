@@ -32,7 +32,11 @@ def _want_position(position: Expr) -> None:
 
 @op("relax.sequence.construct")
 def construct(*tensors: Expr) -> StructInfo:
-    """The sequence of ``tensors``."""
+    """The sequence of ``tensors``.
+
+    tensors: any number, any dtype
+    result: an object
+    """
     return ObjectStructInfo()
 
 
@@ -40,7 +44,7 @@ def construct(*tensors: Expr) -> StructInfo:
 def at(sequence: Expr, position: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """One tensor of a sequence.
 
-    position: an integer, negative from the end; an error out of range
+    sequence: an object; position: (), an integer, negative from the end; an error out of range
     result: a tensor of ``dtype`` and rank ``ndim`` (-1: any), which the machine checks; without a
     ``dtype`` a tensor of strings
     """
@@ -50,21 +54,33 @@ def at(sequence: Expr, position: Expr, dtype: ElementType = "", ndim: int = -1) 
 
 @op("relax.sequence.insert")
 def insert(sequence: Expr, tensor: Expr, position: Expr) -> StructInfo:
-    """A sequence with ``tensor`` before the place ``position``, from -length to length."""
+    """A sequence with ``tensor`` before the place ``position``, from -length to length.
+
+    sequence: an object; tensor: any tensor; position: (), an integer
+    result: an object
+    """
     _want_position(position)
     return ObjectStructInfo()
 
 
 @op("relax.sequence.erase")
 def erase(sequence: Expr, position: Expr) -> StructInfo:
-    """A sequence without the tensor at ``position``, from -length to length - 1."""
+    """A sequence without the tensor at ``position``, from -length to length - 1.
+
+    sequence: an object; position: (), an integer
+    result: an object
+    """
     _want_position(position)
     return ObjectStructInfo()
 
 
 @op("relax.sequence.length")
 def length(sequence: Expr) -> StructInfo:
-    """How many tensors a sequence has: (), int64."""
+    """How many tensors a sequence has: (), int64.
+
+    sequence: an object
+    result: (), int64
+    """
     return TensorStructInfo((), "int64")
 
 
@@ -74,6 +90,7 @@ def concat(
 ) -> StructInfo:
     """The tensors of a sequence joined along ``axis``, which is a new one with ``new_axis`` 1.
 
+    sequence: an object
     result: as of :func:`at`
     """
     return _element(dtype, ndim)
@@ -83,6 +100,7 @@ def concat(
 def stack(sequence: Expr, shape: IntsLike = (), dtype: ElementType = "float32") -> StructInfo:
     """The tensors of a sequence joined along a new first axis.
 
+    sequence: an object
     shape: of the tensors where there is none, so that the result then is (0, *shape)
     result: rank len(shape) + 1, ``dtype``
     """
@@ -94,7 +112,8 @@ def split(x: Expr, lengths: Expr, axis: int = 0, keepdims: int = 1) -> StructInf
     """A tensor cut along ``axis`` into the parts of a sequence.
 
     lengths: (k,), that of each part; or (), of all but the last, which may be shorter
-    keepdims: 0 takes the axis away (of parts of length 1)
+    x: any tensor; keepdims: 0 takes the axis away (of parts of length 1)
+    result: an object
     """
     want_tensor(lengths, "lengths", INTEGER)
     return ObjectStructInfo()
@@ -102,7 +121,11 @@ def split(x: Expr, lengths: Expr, axis: int = 0, keepdims: int = 1) -> StructInf
 
 @op("relax.sequence.has_element")
 def has_element(optional: Expr) -> StructInfo:
-    """Whether an optional value is there: (), bool."""
+    """Whether an optional value is there: (), bool.
+
+    optional: an object
+    result: (), bool
+    """
     return TensorStructInfo((), "bool")
 
 
@@ -110,6 +133,7 @@ def has_element(optional: Expr) -> StructInfo:
 def get(optional: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """The value that an optional holds; an error where it is not there.
 
+    optional: an object
     result: as of :func:`at`, and an object for a sequence
     """
     return _element(dtype, ndim)

@@ -27,7 +27,7 @@ def unique(
 ) -> StructInfo:
     """The different elements of ``x`` in ascending order, or its different slices along an axis.
 
-    x: (*s), any real dtype; the flags and ``axis`` are literals
+    x: (*s), any real dtype; sorted, return_index, return_inverse, return_counts, axis: literals
     result: (k,), or (*s) with k at ``axis``; with flags a tuple of it and, each int64 of rank 1,
     where each was first, which of them each element is, and how often each occurs
     """

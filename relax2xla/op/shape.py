@@ -145,5 +145,8 @@ def _moved(data: Expr, device: Any) -> TensorStructInfo:
 
 @op("relax.null_value")
 def null_value() -> StructInfo:
-    """A value that stands for nothing, for optional arguments of packed functions."""
+    """A value that stands for nothing, for optional arguments of packed functions.
+
+    result: an object
+    """
     return ObjectStructInfo()

@@ -23,25 +23,40 @@ CASES: Final = ("NONE", "LOWER", "UPPER")
 
 @op("relax.text.constant")
 def constant(values: tuple[str, ...], shape: tuple[int, ...]) -> StructInfo:
-    """A tensor of strings, written out in row-major order."""
+    """A tensor of strings, written out in row-major order.
+
+    result: ``shape``, strings
+    """
     return ObjectStructInfo()
 
 
 @op("relax.text.concat")
 def concat(x1: Expr, x2: Expr) -> StructInfo:
-    """The strings of two tensors behind each other, with numpy's broadcasting."""
+    """The strings of two tensors behind each other, with numpy's broadcasting.
+
+    x1, x2: strings that broadcast together
+    result: the common shape, strings
+    """
     return ObjectStructInfo()
 
 
 @op("relax.text.equal")
 def equal(x1: Expr, x2: Expr) -> StructInfo:
-    """Whether strings are equal, with numpy's broadcasting: bool."""
+    """Whether strings are equal, with numpy's broadcasting: bool.
+
+    x1, x2: strings that broadcast together
+    result: the common shape, bool
+    """
     return TensorStructInfo(None, "bool")
 
 
 @op("relax.text.regex_full_match")
 def regex_full_match(x: Expr, pattern: str = "") -> StructInfo:
-    """Whether all of a string matches a regular expression of RE2 (without ``\\p``): bool."""
+    """Whether all of a string matches a regular expression of RE2 (without ``\\p``).
+
+    x: (*s), strings
+    result: (*s), bool
+    """
     return TensorStructInfo(None, "bool")
 
 
@@ -51,7 +66,8 @@ def normalize(
 ) -> StructInfo:
     """Strings without ``stopwords``, in lower or upper case (``CASES``).
 
-    x: (c,) or (1, c); result: (d,) or (1, d), with one empty string where none is left
+    x: (c,) or (1, c), strings
+    result: (d,) or (1, d), with one empty string where none is left
     """
     return ObjectStructInfo()
 
@@ -62,19 +78,28 @@ def split(x: Expr, delimiter: str = "", maxsplit: int = -1) -> StructInfo:
 
     An empty ``delimiter`` is white space; ``maxsplit`` -1: every part.
 
-    x: (*s); result: (*s, m) strings, and how many parts each string has, (*s), int64
+    x: (*s), strings
+    result: (*s, m) strings, and how many parts each string has, (*s), int64
     """
     return TupleStructInfo([ObjectStructInfo(), TensorStructInfo(None, "int64")])
 
 
 @op("relax.text.encode")
 def encode(x: Expr, values: Expr, default: Expr, keys: tuple[str, ...] = ()) -> StructInfo:
-    """The entry of ``values`` (n,) at a string's place in ``keys``, or ``default`` (())."""
+    """The entry of ``values`` (n,) at a string's place in ``keys``, or ``default`` (()).
+
+    x: (*s), strings
+    result: (*s), dtype of ``values``
+    """
     info = values.struct_info
     return TensorStructInfo(None, info.dtype if isinstance(info, TensorStructInfo) else "")
 
 
 @op("relax.text.decode")
 def decode(x: Expr, keys: Expr, values: tuple[str, ...] = (), default: str = "") -> StructInfo:
-    """The string of ``values`` at a number's place in ``keys`` (n,), or ``default``."""
+    """The string of ``values`` at a number's place in ``keys`` (n,), or ``default``.
+
+    x: (*s), a dtype of ``keys``
+    result: (*s), strings
+    """
     return ObjectStructInfo()

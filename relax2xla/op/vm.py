@@ -28,7 +28,7 @@ def alloc_storage(
 ) -> StructInfo:
     """A block of memory. It cannot run: XLA plans memory by itself.
 
-    shape: its size
+    shape: its size; runtime_device_index: an integer; dtype, storage_scope: of its elements
     result: an object
     """
     want_shape(shape, "shape")
@@ -55,7 +55,7 @@ def alloc_tensor(
 ) -> StructInfo:
     """A tensor in a block of memory. It cannot run: XLA plans memory by itself.
 
-    storage: of alloc_storage; offset: in bytes; shape: a shape
+    storage: of alloc_storage; offset: in bytes; shape: a shape; runtime_device_ind: an integer
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")

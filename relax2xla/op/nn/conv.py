@@ -42,8 +42,9 @@ from relax2xla.tir import Dim
 
 _DOC = """Cross-correlation of ``data`` with ``weight`` over {axes}{what}.
 
-data:    axes named by ``data_layout``: N batch, C input channels, {axes} space
-weight:  axes named by ``kernel_layout``: {kernel}
+data:    axes named by ``data_layout``: N batch, C input channels, {axes} space; any number
+weight:  axes named by ``kernel_layout``: {kernel}; dtype of
+         ``data``, or any with ``out_dtype``
 strides, dilation{extra_names}: one number, or one per spatial axis
 padding: one number, one per spatial axis, or all befores followed by all afters
 {extra}groups:  channels are split into that many groups that do not see each other;

@@ -177,6 +177,7 @@ def batch_flatten(data: Expr) -> StructInfo:
     """All axes but the first made one: (n, *s) to (n, product of s).
 
     data:   at least two axes, any dtype
+    result: two axes, dtype of ``data``
     Raises ``OpError`` for fewer axes.
     """
     x = want_tensor(data, "data")

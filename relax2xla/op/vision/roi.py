@@ -92,7 +92,8 @@ def roi_align(
     image, x1, y1, x2, y2
     pooled_size: one number, or two: the cells of a region; spatial_scale: by which its corners are
     multiplied; sample_ratio: points of a cell in each direction, or as many as it has pixels
-    (rounded up) if not positive; aligned: regions may be smaller than a pixel
+    (rounded up) if not positive; aligned: regions may be smaller than a pixel (no corner is moved
+    by half a pixel: that is TVM's rule, not ONNX's)
     mode: "avg" or "max" of the points; points beyond one pixel outside the image count as 0
     result: (r, c, *pooled_size), or (r, *pooled_size, c)
     """
