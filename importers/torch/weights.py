@@ -12,6 +12,7 @@ import torch
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import FileFormatError, UnsupportedError
 from relax2xla.ir import Constant, Span
+from relax2xla.transform.lift_weights import names_of
 
 # torch cannot hand these to numpy; integers of the same width carry the bits.
 CARRIERS = {8: torch.uint8, 16: torch.int16}
@@ -47,14 +48,27 @@ class Weights:
         self._made: dict[tuple[Any, ...], Constant] = {}
 
     def constant(self, tensor: torch.Tensor, name: str = "") -> Constant:
-        """The constant of ``tensor``; the first ``name`` for its memory is the constant's."""
+        """The constant of ``tensor``; its span has all names of the memory, the first one first."""
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         # Tensors without elements have no memory of their own to be told apart by.
         if tensor.numel() == 0:
             return Constant(np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy))
         if key not in self._made:
             self._made[key] = Constant(as_numpy(tensor), span=Span(name) if name else None)
-        return self._made[key]
+        made = self._made[key]
+        if name:
+            made.span = with_name(made.span, name)
+        return made
+
+
+def with_name(span: Span | None, name: str) -> Span:
+    """``span``, a chain of names of one thing, with ``name`` at its end."""
+    names = names_of(span)
+    made: Span | None = None
+    for n in reversed(names if name in names else (*names, name)):
+        made = Span(n, children=() if made is None else (made,))
+    assert made is not None
+    return made
 
 
 def load_state_dict(path: str | Path) -> dict[str, npt.NDArray[Any]]:

@@ -25,6 +25,7 @@ from relax2xla.ir import (
     Function,
     Op,
     SeqExpr,
+    Span,
     TensorStructInfo,
     Tuple,
     Var,
@@ -60,6 +61,7 @@ class Lifted:
     as it is, or the index of a field of the transform's result. ``names`` and ``raw_names`` are the
     source's names of weights and raw arrays, "" where there is none. ``ready``: fields that are
     known already (of a saved executable, which need not hold the raw arrays: those are None).
+    ``aliases``: further names of weights, such as of tied ones, to the names that they have here.
     """
 
     main: Function
@@ -70,6 +72,7 @@ class Lifted:
     names: tuple[str, ...] = ()
     raw_names: tuple[str, ...] = ()
     ready: Mapping[int, Array] = field(default_factory=dict[int, Array])
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def raw_size(self) -> tuple[int, int]:
         """Number and bytes of the distinct arrays that the weights are made of."""
@@ -96,6 +99,7 @@ def lift_weights(func: Function) -> Lifted:
     weight_names: list[str] = []
     weight_params: list[Var] = []
     direct: dict[int, Var] = {}
+    aliases: dict[str, str] = {}
 
     def as_argument(node: Expr) -> Expr | None:
         """The parameter of ``main`` that takes the place of a weight or a lifted variable."""
@@ -106,6 +110,7 @@ def lift_weights(func: Function) -> Lifted:
                 direct[key] = Var(f"w{len(weights)}", node.struct_info)
                 weights.append(node.data)
                 weight_names.append(_name(node))
+                aliases.update((n, _name(node)) for n in names_of(node.span)[1:])
                 weight_params.append(direct[key])
             return direct[key]
         if isinstance(node, Var) and node in heavy:
@@ -123,7 +128,9 @@ def lift_weights(func: Function) -> Lifted:
         Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
     )
     if not outputs:
-        return Lifted(main, len(func.params), tuple(weights), None, (), tuple(weight_names))
+        return Lifted(
+            main, len(func.params), tuple(weights), None, (), tuple(weight_names), aliases=aliases
+        )
     result = Tuple(list(outputs))
     replaced = _Replace(raw.parameter).seq(
         SeqExpr([BindingBlock(_needed(constant_bindings, list(outputs)))], result)
@@ -137,7 +144,17 @@ def lift_weights(func: Function) -> Lifted:
         tuple(raw.arrays),
         tuple(weight_names),
         tuple(raw.names),
+        aliases={**aliases, **raw.aliases},
     )
+
+
+def names_of(span: Span | None) -> tuple[str, ...]:
+    """The source's names of one weight: that of its span, then those of the spans inside."""
+    found: list[str] = []
+    while span is not None and span.name:
+        found.append(span.name)
+        span = span.children[0] if span.children else None
+    return tuple(found)
 
 
 def _name(node: Constant) -> str:
@@ -163,6 +180,7 @@ class _Numbering:
         self.params: list[Var] = []
         self.arrays: list[Array] = []
         self.names: list[str] = []
+        self.aliases: dict[str, str] = {}
         self.known: dict[int, Var] = {}
 
     def parameter(self, node: Expr) -> Expr | None:
@@ -176,6 +194,7 @@ class _Numbering:
             self.params.append(var)
             self.arrays.append(node.data)
             self.names.append(_name(node))
+            self.aliases.update((n, _name(node)) for n in names_of(node.span)[1:])
         return self.known[id(node.data)]
 
 

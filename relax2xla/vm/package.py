@@ -184,6 +184,7 @@ class Saved:
             "weights": [w if isinstance(w, int) else self.tensor(w, n) for w, n in _named(lifted)],
             "names": list(lifted.names),
             "raw_names": list(lifted.raw_names),
+            "aliases": dict(lifted.aliases),
             "raw_infos": [
                 info_data(p.struct_info)
                 for p in (lifted.transform.params if lifted.transform else ())
@@ -462,7 +463,15 @@ class _Loader:
             transform = SavedFunction(params, TupleStructInfo([]), lambda: self.function(name))
         names, raw_names = tuple(row["names"]), tuple(row["raw_names"])
         lifted = Lifted(
-            main, len(infos), tuple(weights), transform, tuple(raw), names, raw_names, ready
+            main,
+            len(infos),
+            tuple(weights),
+            transform,
+            tuple(raw),
+            names,
+            raw_names,
+            ready,
+            {str(n): str(of) for n, of in row.get("aliases", {}).items()},
         )
         return Entry(row["name"], lifted)
 

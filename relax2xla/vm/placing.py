@@ -237,12 +237,19 @@ def weight_infos(executable: Any) -> dict[str, TensorStructInfo]:
         for name, param in named:
             if name and isinstance(param.struct_info, TensorStructInfo):
                 found[name] = param.struct_info
+        found.update((n, found[of]) for n, of in lifted.aliases.items() if of in found)
     return found
 
 
 def checked_params(executable: Any, params: Mapping[str, Any], strict: bool) -> dict[str, Array]:
-    """Values for weights as host arrays; CallError where a name, shape or dtype does not fit."""
+    """Values for weights as host arrays; CallError where a name, shape or dtype does not fit.
+
+    A weight of several names may be given by any; where it is given by two, they have to agree.
+    """
     known = weight_infos(executable)
+    entries = (*executable.entries.values(), *executable.regions.values())
+    own = {n: of for e in entries for n, of in e.lifted.aliases.items()}
+    given: dict[str, str] = {}
     made: dict[str, Array] = {}
     for name, value in params.items():
         info = known.get(name)
@@ -257,6 +264,9 @@ def checked_params(executable: Any, params: Mapping[str, Any], strict: bool) -> 
             raise CallError(
                 f"the weight {name} is {show(info)}; given is {array.dtype}{array.shape}"
             )
+        first = own.get(name, name)
+        if first in made and made[first].tobytes() != array.tobytes():
+            raise CallError(f"{given[first]} and {name} are one weight; given are two values")
         # A copy: the caller may write to its array afterwards.
-        made[name] = array.copy()
+        made[first], given[first] = array.copy(), name
     return made

@@ -158,6 +158,38 @@ def test_torch_weights_have_their_names() -> None:
     np.testing.assert_allclose(vm["main"](x)[0], net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_tied_torch_weights_have_all_their_names(tmp_path: Path) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(16, 16)
+            self.second = torch.nn.Linear(16, 16, bias=False)
+            self.third = torch.nn.Linear(16, 16, bias=False)
+            self.second.weight = self.third.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.third(torch.relu(self.second(torch.relu(self.first(x)))))
+
+    net, other, x = Tied(), Tied(), torch.randn(3, 16)
+    executable = rx.build(from_exported_program(torch.export.export(net, (x,))))
+    executable.export_library(tmp_path / "m.r2x", weights="raw")
+    state = {n: v.detach() for n, v in other.state_dict().items()}
+    one = {n: v for n, v in state.items() if n in ("second.weight", "first.bias")}
+    for ex, given in (
+        (executable, state),
+        (executable, one),
+        (rx.load_module(tmp_path / "m.r2x"), one),
+    ):
+        vm = rx.VirtualMachine(ex)
+        assert set(vm.params()) == set(state)
+        vm.set_params(given)
+        np.testing.assert_allclose(vm["main"](x)[0], other(x).detach(), rtol=1e-4, atol=1e-5)
+        assert len({a.unsafe_buffer_pointer() for a in vm["main"].weights()}) == 2
+        with pytest.raises(CallError, match="are one weight; given are two values"):
+            vm.set_params({**state, "third.weight": torch.zeros(16, 16)})
+        np.testing.assert_allclose(vm["main"](x)[0], other(x).detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
     from relax2xla.importers.torch.weights import load_state_dict
 
