@@ -19,7 +19,7 @@ from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice, row
 from relax2xla.importers.onnx.ops_pool import Window
-from relax2xla.importers.onnx.registry import Ints, onnx_op
+from relax2xla.importers.onnx.registry import Ints, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -82,6 +82,14 @@ def _channels_last(x: Expr, lead: Sequence[Dim], channels: Dim, size: int) -> Ex
     """(n, c, *spatial) as (n, s, c)."""
     shape = ShapeExpr((product(lead), channels, size))
     return R.permute_dims(R.reshape(x, shape), [0, 2, 1])
+
+
+# -- AffineGrid ----------------------------------------------------------------------------------
+@onnx_op("AffineGrid", since=20)
+def affine_grid(ctx: Context, theta: Expr, size: Sizes, *, align_corners: int = 0) -> Expr:
+    space = list(size[2:])
+    grid = R.image.affine_grid(theta, space, align_corners=bool(align_corners))
+    return R.permute_dims(grid, [0, *range(2, 2 + len(space)), 1])
 
 
 # -- GridSample ----------------------------------------------------------------------------------

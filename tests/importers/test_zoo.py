@@ -42,9 +42,7 @@ def sampled(name: str) -> str:
 
 
 ALL = [(name, route, dynamic) for name in NETWORKS for route in ROUTES for dynamic in (False, True)]
-# AffineGrid's body splits tensors whose shape is not known then.
-REFUSED = {"spatial_transformer"}
-SAMPLE = [(name, sampled(name), True) for name in NETWORKS if name not in REFUSED]
+SAMPLE = [(name, sampled(name), True) for name in NETWORKS]
 CASES = ALL if os.environ.get("RELAX2XLA_ALL_NETWORKS") else SAMPLE
 
 

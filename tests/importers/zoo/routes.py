@@ -118,15 +118,21 @@ def _machine(mod: relax2xla.IRModule) -> Run:
 
 
 def _compiled(network: Network, dynamic: bool) -> Run:
+    """As one graph, so that nothing is left to torch without a word."""
     torch._dynamo.reset()
-    call = torch.compile(network.build(), backend="relax2xla", options={"fallback": False})
+    call = torch.compile(
+        network.build(), backend="relax2xla", fullgraph=True, options={"fallback": False}
+    )
 
     def run(args: Tensors) -> list[Any]:
         for x, of in zip(args, network.dims, strict=True):
             for axis in of if dynamic else ():
                 torch._dynamo.maybe_mark_dynamic(x, axis)
-        with torch.no_grad():
-            return [y.numpy() for y in pytree.tree_leaves(call(*args))]
+        with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+            try:
+                return [y.numpy() for y in pytree.tree_leaves(call(*args))]
+            except torch._dynamo.exc.Unsupported as e:
+                raise NotExported(f"{type(e).__name__}: {e}") from e
 
     return run
 
