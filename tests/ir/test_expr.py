@@ -192,6 +192,8 @@ def test_same_as_is_structural_and_is_base_of_goes_one_way() -> None:
     assert not known.same_as(rank)
     assert rank.is_base_of(known)
     assert not known.is_base_of(rank)
+    assert TensorStructInfo().is_base_of(rank)
+    assert not rank.is_base_of(TensorStructInfo())
     for info in (known, rank, FuncStructInfo([known], rank)):
         assert ObjectStructInfo().is_base_of(info)
         assert not info.is_base_of(ObjectStructInfo())

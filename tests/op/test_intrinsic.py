@@ -53,6 +53,19 @@ def test_call_tir():
     assert grad.attrs["te_grad_name"] == "grad"
 
 
+def test_the_operators_below_are_not_for_direct_use():
+    """A call that does not state its result is refused."""
+    for name in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed"):
+        with pytest.raises(OpError, match="must be given as `sinfo_args`"):
+            Call(op.add.get(f"relax.{name}"), [GlobalVar("f"), Tuple([X])], ATTRS.get(name))
+
+
+ATTRS = {
+    "call_tir_inplace": {"inplace_indices": [0]},
+    "call_tir_with_grad": {"te_grad_name": "g"},
+}
+
+
 def test_packed_calls():
     pure = op.call_pure_packed("f", X, PrimValue(1), sinfo_args=F32)
     assert pure.struct_info == F32
