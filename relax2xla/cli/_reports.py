@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relax2xla.cli._console import note, out, size, table
 from relax2xla.importers.files import write_atomically
@@ -27,17 +27,13 @@ class Reports:
 
 
 def report(machine: VirtualMachine, run: Callable[[], object], reports: Reports) -> None:
-    """Print and write what was asked for; ``run`` calls the function once more, and waits."""
-    programs = {n: loaded for n, loaded in machine.programs().items() if loaded}
-    if reports.memory:
-        for name, loaded in programs.items():
-            for program in loaded:
-                _memory(name, program)
+    """Time by source name, and a trace: ``run`` calls the function once more, and waits."""
     if not reports.profile and reports.trace is None:
         return
     from relax2xla.vm.trace import by_source, record, write_chrome_trace
 
-    steps = record(run, [p.hlo_text() for loaded in programs.values() for p in loaded])
+    programs = [p for loaded in machine.programs().values() for p in loaded]
+    steps = record(run, [p.hlo_text() for p in programs])
     if reports.profile:
         total = sum(s.duration for s in steps) or 1.0
         rows = [
@@ -49,6 +45,27 @@ def report(machine: VirtualMachine, run: Callable[[], object], reports: Reports)
     if reports.trace is not None:
         write_atomically(reports.trace, lambda file: write_chrome_trace(file, steps))
         note(f"wrote {reports.trace}: {len(steps)} steps")
+
+
+def compile_ahead(machine: VirtualMachine, function: Any, args: Sequence[Any]) -> None:
+    """Compile what a call of ``function`` will run, as far as that is known without running it."""
+    prepare = getattr(function, "prepare", None)
+    if prepare is None:
+        machine.warm(function.name)
+    else:
+        prepare(function.placed(args, {}))
+
+
+def report_memory(machine: VirtualMachine, told: Collection[int] = ()) -> set[int]:
+    """Print XLA's account of the programs that are loaded; gives their ids, ``told`` among them.
+
+    Those of ``told`` are left out.
+    """
+    found = [(n, program) for n, loaded in machine.programs().items() for program in loaded]
+    for name, program in found:
+        if id(program) not in told:
+            _memory(name, program)
+    return {id(program) for _, program in found}
 
 
 def _memory(name: str, program: object) -> None:

@@ -22,7 +22,7 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reports import Reports, report
+from relax2xla.cli._reports import Reports, compile_ahead, report, report_memory
 from relax2xla.cli._signals import interruptible
 from relax2xla.cli._weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
@@ -83,6 +83,10 @@ def run_run(
             main.weights()
     with status("compiling"), interruptible():
         flat = make_inputs(main.params, inputs, seed, shapes)
+        if reports.memory:
+            compile_ahead(machine, main, nest(main.params, flat))
+    told = report_memory(machine) if reports.memory else set[int]()
+    with status("compiling"), interruptible():
         results = outputs_of(main(*nest(main.params, flat)))
     first = time.perf_counter()
     if output is not None and output.suffix.lower() == ".npy" and len(results) != 1:
@@ -99,6 +103,8 @@ def run_run(
     if output is not None:
         save_results(output, results)
         note(f"wrote {output}")
+    if reports.memory:
+        report_memory(machine, told)
     report(machine, lambda: outputs_of(main(*nest(main.params, flat))), reports)
 
 
