@@ -14,7 +14,14 @@ from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.builder import BlockBuilder, is_operand
-from relax2xla.ir.lattice import Mismatch, definable_vars, erase, signature_info, unify
+from relax2xla.ir.lattice import (
+    Mismatch,
+    definable_vars,
+    erase,
+    held_shapes,
+    signature_info,
+    unify,
+)
 from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.struct_info import show
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
@@ -196,10 +203,12 @@ class FunctionParser(Evaluator):
             known = {v for p in head.params for v in definable_vars(p.struct_info)}
             outer = head.scope.parent
             hidden = self.defined - outside  # A cast in the body defines them.
+            stated = held_shapes(ret)
             ret = erase(
                 found,
                 lambda v: v in known or (v not in hidden and _visible(outer, v)),
-                lambda s: s in head.params or _visible(outer, s),
+                # Like TVM: the shape of a parameter only where the annotation says it.
+                lambda s: s in stated or _visible(outer, s),
             )
         attrs = dict(head.attrs)
         if name is not None:

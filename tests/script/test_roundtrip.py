@@ -341,7 +341,9 @@ def test_a_result_may_have_the_shape_of_a_parameter() -> None:
 @I.ir_module
 class Module:
     @R.function
-    def f(s: R.Shape(ndim=2), x: R.Tensor(s, "int8")):
+    def f(s: R.Shape(ndim=2), x: R.Tensor(s, "int8")) -> R.Tuple(
+        R.Tuple(R.Tensor(s, "int8"), R.Tensor("int8", ndim=2)), R.Tensor("int8", ndim=1)
+    ):
         @R.function
         def inner(t: R.Shape(ndim=2)) -> R.Tuple(R.Tensor(s, "int8"), R.Tensor(t, "int8")):
             return x, R.zeros(t, "int8")
