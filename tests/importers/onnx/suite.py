@@ -307,6 +307,8 @@ registers converters; installed packages name theirs in the entry-point group
 
 ## What to know
 
+- What both forms of `torch.onnx.export` make of many architectures is in
+  [networks.md](networks.md).
 - Loops are loops of XLA over values of fixed shape. Where a body changes a shape and the number of
   iterations is known, it is written out (1,024 iterations in all); other loops run on the host.
 - Random numbers without a seed differ at each run and in each iteration of a loop: XLA makes them
