@@ -58,6 +58,8 @@ class CacheEntry:
 class DiskCache:
     """Byte strings by key in one folder, at most ``limit`` bytes, the least recently used go first.
 
+    One process exceeds the limit by less than 1/64, several that write at once by up to 1/8 each.
+
     :meth:`get` and :meth:`put` never raise for what a disk can do. ``hits``, ``misses`` and
     ``writes`` count what this process did.
     """
@@ -68,6 +70,9 @@ class DiskCache:
         self.hits = self.misses = self.writes = 0
         self._lock = threading.Lock()
         self._usable: bool | None = None
+        # Bytes that may be written before the folder is looked at again: a look costs as much as
+        # there are files.
+        self._room = -1
 
     def get(self, key: str) -> bytes | None:
         """The payload under ``key``; None where there is none that is whole."""
@@ -111,7 +116,9 @@ class DiskCache:
             return False
         self.writes += 1
         with self._lock:
-            self.trim()
+            self._room -= len(data)
+            if self._room < 0:
+                self.trim()
         return True
 
     def forget(self, key: str) -> None:
@@ -139,13 +146,17 @@ class DiskCache:
     def trim(self, limit: int | None = None) -> int:
         """Remove the least recently used entries beyond the limit; gives how many went."""
         bound = self.limit if limit is None else limit
-        total = removed = 0
+        total = removed = kept = 0
         for entry in self.entries():
             total += entry.size
             if total > bound:
                 self.forget(entry.key)
                 removed += 1
+            else:
+                kept = total
         self._remove_stale(_STALE_SECONDS)
+        # Other processes write too, and a full cache is not looked at for every entry.
+        self._room = min(max(self.limit - kept, self.limit // 64), self.limit // 8)
         return removed
 
     def usable(self) -> bool:

@@ -329,6 +329,27 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert not old.exists()
 
 
+def test_the_folder_is_not_looked_at_for_every_entry(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else a thousand programs would cost a million looks; the limit holds all the same."""
+    store = DiskCache(tmp_path / "c", limit=64_000)
+    looks = 0
+    look = store.entries
+
+    def counted() -> list[cache.CacheEntry]:
+        nonlocal looks
+        looks += 1
+        return look()
+
+    monkeypatch.setattr(store, "entries", counted)
+    for i in range(300):
+        assert store.put(str(i), random.Random(i).randbytes(400))
+    assert sum(e.size for e in look()) <= 65_000
+    assert len(look()) > 100
+    assert looks < 120
+
+
 def test_settings_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
