@@ -33,6 +33,9 @@ DEPTH = 13_000
 # Functions that call each other in a row so long run under Python's usual limit.
 _SHALLOW = 50
 
+# Builtins that call a function value.
+_CLOSURE_CALLS = ("vm.builtin.invoke_closure", "vm.builtin.invoke_with")
+
 # Arrays of these numpy kinds stay on the host: text and Python objects.
 _HOST_KINDS = "OSUT"
 
@@ -282,7 +285,10 @@ def named(row: FunctionRow) -> list[int]:
 
 
 def goes_deep(code: Code, index: int) -> bool:
-    """Whether function ``index`` may come to itself, or may call through very many others."""
+    """Whether function ``index`` may come to itself, or may call through very many others.
+
+    Which function a closure is, only a run knows.
+    """
     height: dict[int, int] = {}
     on_way = {index}
     stack = [(index, iter(named(code.functions[index])))]
@@ -294,7 +300,7 @@ def goes_deep(code: Code, index: int) -> bool:
             below = (height.get(n, 0) for n in named(code.functions[at]))
             height[at] = 1 + max(below, default=0)
             stack.pop()
-        elif callee in on_way:
+        elif callee in on_way or code.functions[callee].name in _CLOSURE_CALLS:
             return True
         elif callee not in height and code.functions[callee].kind == "vm":
             on_way.add(callee)

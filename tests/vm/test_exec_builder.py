@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -119,6 +121,34 @@ def test_fibonacci() -> None:
     assert run(ib, "fib", 20) == 6765
     with pytest.raises(RunError, match=r"recurses deeper than"):
         run(ib, "fib", 10**6)
+
+
+def test_a_closure_that_calls_itself() -> None:
+    """It takes more of Python's stack, and ends with an error, in other threads too."""
+    ib = rx.ExecBuilder()
+    with ib.function("go", num_inputs=2, param_names=["n", "itself"]):
+        ib.emit_if(ib.r(0), 4)
+        ib.emit_call("vm.builtin.sub", args=[ib.r(0), ib.imm(1)], dst=ib.r(2))
+        ib.emit_call("vm.builtin.invoke_closure", args=[ib.r(1), ib.r(2), ib.r(1)], dst=ib.r(3))
+        ib.emit_ret(ib.r(3))
+        ib.emit_ret(ib.r(0))
+    with ib.function("main", num_inputs=1, param_names=["n"]):
+        ib.emit_call("vm.builtin.make_closure", args=[ib.f("go")], dst=ib.r(1))
+        ib.emit_call("go", args=[ib.r(0), ib.r(1)], dst=ib.r(2))
+        ib.emit_ret(ib.r(2))
+    main = rx.VirtualMachine(ib.get())["main"]
+
+    def deep() -> None:
+        assert main(2000) == 0
+        with pytest.raises(RunError, match="recurses deeper than"):
+            main(10**6)
+
+    limit = sys.getrecursionlimit()
+    with ThreadPoolExecutor(1) as pool:
+        deep()
+        pool.submit(deep).result()
+    assert main(2000) == 0
+    assert sys.getrecursionlimit() == limit
 
 
 def test_many_jumps() -> None:
