@@ -393,9 +393,11 @@ def test_a_packed_function_that_is_registered_later() -> None:
 def test_memory_cfg_is_checked(vm: rx.VirtualMachine) -> None:
     executable = vm.executable
     for good in (None, "naive", "pooled", {rx.cpu(): "naive"}):
-        rx.VirtualMachine(executable, rx.cpu(), good)
+        assert rx.VirtualMachine(executable, rx.cpu(), good).memory_cfg == good
     with pytest.raises(ValueError, match="unknown allocator 'arena'; known: naive, pooled"):
         rx.VirtualMachine(executable, rx.cpu(), "arena")
+    with pytest.raises(ValueError, match="unknown allocator 'arena'"):
+        rx.VirtualMachine(executable, rx.cpu(), {rx.cpu(): "naive", rx.cpu(1): "arena"})
     with pytest.raises(TypeError, match="keys must be Devices"):
         rx.VirtualMachine(executable, rx.cpu(), {"cpu": "naive"})  # pyright: ignore
     with pytest.raises(TypeError, match="memory_cfg is the name"):
@@ -404,8 +406,12 @@ def test_memory_cfg_is_checked(vm: rx.VirtualMachine) -> None:
 
 def test_a_device_or_a_list(vm: rx.VirtualMachine) -> None:
     executable = vm.executable
-    for given in (rx.cpu(), [rx.cpu()], "cpu", ["cpu:0", rx.cpu()], None, []):
+    for given, count in (
+        *((rx.cpu(), 1), ([rx.cpu()], 1), ("cpu", 1), (["cpu:0", rx.cpu()], 2)),
+        *((None, 0), ([], 0)),
+    ):
         made = rx.VirtualMachine(executable, given)
+        assert made.devices == (rx.cpu(),) * count
         np.testing.assert_array_equal(made["compiled"](X, Y), X - Y)
     with pytest.raises(TypeError, match="device is a Device"):
         rx.VirtualMachine(executable, 3)  # pyright: ignore[reportArgumentType]
