@@ -118,7 +118,7 @@ CASES: dict[int, list[Case]] = {
             "BatchNormalization",
             [IMAGE, SCALE, BIAS, MEAN, VAR],
             {"is_test": 1, "epsilon": 0.1, "consumed_inputs": [0, 0, 0, 1, 1]},
-            [normed(*map(channels, (SCALE, BIAS, MEAN, VAR)), 0.1)],
+            [normed(*map(channels, (SCALE, BIAS, MEAN, VAR)), epsilon=0.1)],
         ),
         (
             "Upsample",
