@@ -237,7 +237,9 @@ def slice_scatter(
     size, count = dims_of(self)[axis], dims_of(src)[axis]
     low = 0 if start is None else start
     if isinstance(low, int) and low < 0:
-        low = size + low
+        low = max(0, size + low) if isinstance(size, int) else size + low
+    if isinstance(low, int) and isinstance(size, int):
+        low = min(low, size)
     if step == 1:
         return _between(ctx, self, src, axis, low, low + count)
     if not (isinstance(size, int) and isinstance(count, int)):

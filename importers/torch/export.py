@@ -11,6 +11,7 @@ wrong converter or inference rule at import, and gives shapes to Relax that only
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,12 @@ from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import control, converters, data_dependent
 from relax2xla.importers.torch.context import Context, UnknownSize, dtype_of_torch
 from relax2xla.importers.torch.decompositions import OWN, decompositions
-from relax2xla.importers.torch.inplace import functional_form, needs_functionalization
+from relax2xla.importers.torch.inplace import (
+    PARTS,
+    functional_form,
+    needs_functionalization,
+    written,
+)
 from relax2xla.importers.torch.registry import CONVERTERS, bind, operator_name
 from relax2xla.importers.torch.source import Input, Program, exported
 from relax2xla.importers.torch.spans import Spans
@@ -478,13 +484,24 @@ class Importer:
         return value
 
     def overwrite(self, node: Node, value: Any) -> None:
-        """After an in-place operator, the variable that it changed holds the result too."""
-        changed: Any = node.args[0]
-        while isinstance(changed, Node):
-            self.env[changed] = value
-            target = changed.target
-            inplace = isinstance(target, OpOverload) and functional_form(target)
-            changed = changed.args[0] if inplace else None
+        """After an in-place operator, the variables that it changed hold the result too."""
+        changed = written(node)
+        while changed and not any(node < user for user in changed[-1].users):
+            changed.pop()  # nobody reads the whole any more
+        for at, whole in itertools.zip_longest(changed, changed[1:]):
+            self.env[at] = value
+            put: Any = PARTS.get(at.target)
+            if put is not None and whole is not None:
+                value = self.put(node, put, whole, value, at)
+
+    def put(self, node: Node, op: Any, whole: Node, part: Any, view: Node) -> Any:
+        """The value of ``whole`` with a new part, where ``view`` was taken of it."""
+        args = [self.env[whole], part, *(self.read(a) for a in view.args[1:])]
+        kwargs = {k: self.read(v) for k, v in view.kwargs.items()}
+        converter = CONVERTERS[operator_name(op)]
+        self.ctx.out, self.ctx.node = whole.meta["val"], node
+        made = converter.function(self.ctx, **bind(op, converter, args, kwargs))
+        return self.compared(whole, self.builder.emit(made, whole.name), self.ctx.out)
 
     def compared(self, node: Node, value: Expr, expected: torch.Tensor) -> Expr:
         """``value`` if its struct info is what torch says; refined where Relax knows less."""

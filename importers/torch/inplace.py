@@ -1,15 +1,18 @@
 """Operators that write in place: which are harmless, and their functional forms.
 
 ``torch.export`` keeps ``relu_`` and ``add_`` as they are. Where the tensor that is written was made
-in the graph and nothing that shares its memory is read afterwards, the operator is its functional
-form, and the tensor's later readers get the result. In all other cases torch makes the graph
-functional, which takes it several times as long as the import itself.
+in the graph and nothing else that shares its memory is read afterwards, the operator is its
+functional form, and the tensor's later readers get the result. A write to ``x[1:3]`` makes a new
+``x`` too, for its later readers. In all other cases torch makes the graph functional, which takes
+it several times as long as the import itself.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -43,6 +46,12 @@ FRESH_COMPOSITES = frozenset(
         "softmax.int",
     }
 )
+
+# Views of a part of a tensor, and the operators that put a new part in.
+PARTS: Final[Mapping[Any, Any]] = {
+    torch.ops.aten.slice.Tensor: torch.ops.aten.slice_scatter.default,
+    torch.ops.aten.select.int: torch.ops.aten.select_scatter.default,
+}
 
 NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
@@ -129,11 +138,12 @@ def _harmless(node: Node, order: dict[Node, int]) -> bool:
     form = functional_form(node.target)
     if form is None or operator_name(form) not in CONVERTERS:
         return False
-    chain = _chain(node)
-    aliases = _aliases(node)
+    chain = {node, *written(node)}
+    aliases = _aliases(node, chain, order)
     if aliases is None:
         return False
-    # Those of the chain hold the result from here on; the others would hold what was before.
+    # Those of the chain hold the result from here on, and so does what is taken of them later; the
+    # others would hold what was before.
     return all(
         user is node or user in order
         for member in aliases
@@ -142,13 +152,17 @@ def _harmless(node: Node, order: dict[Node, int]) -> bool:
     )
 
 
-def _chain(node: Node) -> set[Node]:
-    """What an in-place operator writes to under all of its names: its target, and before that."""
-    found = {node}
+def written(node: Node) -> list[Node]:
+    """What an in-place operator writes to: its target, and what that is another name or a part of.
+
+    Each but the first stands in the one before it as its first argument.
+    """
+    found: list[Node] = []
     at: Any = node.args[0]
     while isinstance(at, Node):
-        found.add(at)
-        at = at.args[0] if _form_of(at) is not None else None
+        found.append(at)
+        known = _form_of(at) is not None or at.target in PARTS
+        at = at.args[0] if known else None
     return found
 
 
@@ -156,8 +170,11 @@ def _form_of(node: Node) -> Any:
     return functional_form(node.target) if isinstance(node.target, OpOverload) else None
 
 
-def _aliases(node: Node) -> set[Node] | None:
-    """Values that may share memory with what ``node`` writes to; None where inputs may."""
+def _aliases(node: Node, chain: set[Node], order: Mapping[Node, int]) -> set[Node] | None:
+    """Values that may share memory with what ``node`` writes to; None where inputs may.
+
+    What is taken later (it is not in ``order``) of those in ``chain`` is left out.
+    """
     found: set[Node] = set()
     todo: list[Any] = [node.args[0]]
     while todo:
@@ -169,10 +186,17 @@ def _aliases(node: Node) -> set[Node] | None:
         found.add(at)
         if _form_of(at) is not None:
             todo.append(at.args[0])
-        elif not makes_new_memory(at.target):
+        elif not makes_new_memory(_maker(at).target):
             todo += at.all_input_nodes
-        todo += [user for user in at.users if user is not node and _shares(user, at)]
+        users = [u for u in at.users if at not in chain or u in order]
+        todo += [user for user in users if user is not node and _shares(user, at)]
     return found
+
+
+def _maker(node: Node) -> Node:
+    """The node that makes the memory of a value: of one of several results, the operator."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return source if isinstance(source, Node) else node
 
 
 def _shares(user: Node, value: Node) -> bool:

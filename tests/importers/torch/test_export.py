@@ -508,6 +508,37 @@ def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.Mon
     check(both, [torch.randn(3, 2)])
 
 
+def test_writes_to_parts_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was rewritten")
+
+    def f(x: Any) -> Any:
+        y = torch.zeros(4, 5)
+        y[:-2, 1:3] = 1.0
+        y[-9:2, -1] = x[:2]  # starts before the first row
+        y[2] += x[0]
+        y[1:, ::2] *= 3.0
+        before = y * 1
+        y[7:] = 4.0  # no row at all
+        y.select(0, 3)[1:].fill_(2.0).neg_()
+        values, places = x.topk(2)
+        values /= values.sum(-1, keepdim=True)
+        return y.sum(0), before, values, places
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+        check(f, [torch.arange(1.0, 5.0)])
+
+    def seen(x: Any) -> Any:
+        y = x * 2
+        row = y[1]
+        y[:, 0] = 7.0  # another view of it is read afterwards
+        y[0, :] += row
+        return row + 1, y
+
+    check(seen, [torch.randn(3, 2)])
+
+
 def test_other_names_of_operators() -> None:
     def f(x: Any, y: Any) -> Any:
         return torch.multiply(x, y), torch.min(x, y), torch.divide(x, y, rounding_mode="floor")
