@@ -26,7 +26,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from benchmarks.timing import interleaved, ratio
-from benchmarks.torch_models_zoo import PACKAGES, ZOO, Example, absent
+from benchmarks.torch_models_zoo import DEEP, PACKAGES, ZOO, Example, absent
 from relax2xla import VirtualMachine, build
 from relax2xla.frontend.torch import from_exported_program
 
@@ -37,6 +37,7 @@ BEGIN, END = "<!-- torch_models: begin -->", "<!-- torch_models: end -->"
 
 # Of the largest value of an output. Rounding in networks as deep as these stays well below.
 TOLERANCE = 1e-4
+IMPORTS = "**Import of 24 layers**"
 SPEED = "**Speed of torch.compile on one core**"
 # The batch for which a network is exported, and others that are tried.
 BATCH, OTHERS = 2, (3, 5)
@@ -159,6 +160,27 @@ def through_compile(example: Example, rounds: int) -> Outcome:
     }
 
 
+def imports(rounds: int = 3) -> list[str]:
+    """Markdown: what the import of transformers of 24 layers costs, without the export."""
+    lines = ["| network | batch | graph nodes | CPU s, least | CPU s a 1,000 nodes |"]
+    lines.append("|---|---|---|---|---|")
+    for name, make in DEEP.items():
+        example = make()
+        for dynamic in (False, True):
+            program = program_of(example, dynamic)
+            nodes = len(program.graph.nodes)
+            seconds: list[float] = []
+            for _ in range(rounds):
+                start = time.process_time()
+                from_exported_program(program)
+                seconds.append(time.process_time() - start)
+            least, batch = min(seconds), "any" if dynamic else str(BATCH)
+            lines.append(
+                f"| {name} | {batch} | {nodes} | {least:.2f} | {1000 * least / nodes:.2f} |"
+            )
+    return lines
+
+
 def first_line(e: BaseException) -> str:
     """An exception in a line."""
     lines = [x.strip() for x in str(e).splitlines() if x.strip()] or [""]
@@ -270,7 +292,9 @@ def _escaped(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]} ..."
 
 
-def write(results: Mapping[str, Mapping[str, Outcome]], speed: Sequence[str]) -> None:
+def write(
+    results: Mapping[str, Mapping[str, Outcome]], deep: Sequence[str], speed: Sequence[str]
+) -> None:
     """Replace the tables in the page; where speed was not measured its table stays."""
     head, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, tail = rest.partition(END)
@@ -284,6 +308,8 @@ def write(results: Mapping[str, Mapping[str, Outcome]], speed: Sequence[str]) ->
         "",
         *table(results),
     ]
+    if deep:
+        lines += ["", IMPORTS, "", *deep]
     if speed or before:
         lines += ["", SPEED, "", *(speed or before)]
     PAGE.write_text(head + "\n".join(lines).rstrip() + "\n" + END + tail)
@@ -306,8 +332,9 @@ def main(quick: bool = False) -> None:
     )
     speed = [] if quick else _speed()
     results = load()
-    print("\n".join([*table(results), "", *speed]))
-    write(results, speed)
+    deep = [] if "transformers" in lacking else imports()
+    print("\n".join([*table(results), "", *deep, "", *speed]))
+    write(results, deep, speed)
 
 
 def _speed() -> list[str]:

@@ -465,3 +465,15 @@ ZOO: dict[str, Callable[[], Example]] = {
         for n, (kind, o) in TRANSFORMERS.items()
     },
 }
+
+# Transformers of 24 layers, for what an import costs.
+DEEP: dict[str, Callable[[], Example]] = {
+    name: functools.partial(
+        _transformers, name, TRANSFORMERS[name][0], {**TRANSFORMERS[name][1], layers: 24}
+    )
+    for name, layers in (
+        ("BertModel", "num_hidden_layers"),
+        ("GPT2LMHeadModel", "n_layer"),
+        ("LlamaForCausalLM", "num_hidden_layers"),
+    )
+}

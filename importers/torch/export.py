@@ -539,7 +539,7 @@ class Importer:
             try:
                 info = TensorStructInfo(self.symbols.dims(expected.shape), dtype)
             except Unsupported:  # the node is a gap already
-                info = TensorStructInfo(None, dtype, expected.ndim)
+                info = TensorStructInfo(None, dtype, ndim=expected.ndim)
             return Var(node.name, info)
         if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat):
             return tir.Var(node.name, "int64")
