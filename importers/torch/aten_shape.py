@@ -383,8 +383,9 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", 
 
 def _pairs(pad: Sequence[Any], ndim: int) -> list[tuple[Dim, Dim]]:
     """(before, after) per axis from torch's order: the last axis first."""
-    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
+    pairs: list[tuple[Dim, Dim]] = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    rest: list[tuple[Dim, Dim]] = [(0, 0)] * (ndim - len(pairs))
+    return rest + pairs[::-1]
 
 
 def _at_least_zero(width: Dim) -> Dim:

@@ -94,7 +94,7 @@ def _max_pool_with_indices(
         _pooled(spatial[a], sizes[a], strides[a], pads[a], steps_in[a], ceil_mode)
         for a in range(rank)
     ]
-    around: list[int] = []
+    around: list[Any] = []  # of integers, symbolic ones too
     for a in reversed(range(rank)):
         reach = (outs[a] - 1) * strides[a] + steps_in[a] * (sizes[a] - 1) + 1
         around += [pads[a], torch.sym_max(0, reach - spatial[a] - pads[a])]
@@ -119,7 +119,7 @@ def _max_pool_with_indices(
     return best, table.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
 
 
-def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil: bool) -> int:
+def _pooled(size: Any, kernel: int, stride: int, pad: int, dilation: int, ceil: bool) -> Any:
     """How many steps a window makes, by torch's rules."""
     room = size + 2 * pad - dilation * (kernel - 1) - 1
     if not ceil:

@@ -148,7 +148,7 @@ def _cuts(indices_or_sections: Any, size: Dim) -> list[tuple[Dim, Dim]] | None:
             return [(a, b - a) for a, b in pairwise(starts)]
         if same_dim(step * count, size):
             return [(fold(step * i), step) for i in range(count)]
-        parts = [(0, step)]
+        parts: list[tuple[Dim, Dim]] = [(0, step)]
         for i in range(1, count):
             length: Any = size - step * i  # What is left.
             length = length if i == count - 1 else tir.min(step, length)

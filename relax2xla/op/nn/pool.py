@@ -191,8 +191,8 @@ class Pool:
             ones = (1,) * len(axes)
             shape = shape_of(data)
             if not known(*pads_):  # Windows that are slid have no form for such padding.
-                around = [replaced((0,) * len(axes), axis, p) for p in pads_]
-                data, pads_ = pad(data, *around, neutral), (0, 0)
+                low, high = (replaced((0,) * len(axes), axis, p) for p in pads_)
+                data, pads_ = pad(data, low, high, neutral), (0, 0)
             data = hlo(
                 "reduce_window",
                 data,
