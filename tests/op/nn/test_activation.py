@@ -66,7 +66,8 @@ def test_not_a_number_and_infinities() -> None:
     v = batch.var(x)
     for name in ("relu", "relu6", "leakyrelu", "gelu", "silu", "selu", "softplus"):
         relax, ref = ACTIVATIONS[name]
-        batch.add(name, relax(v), ref(x))
+        # In float32, torch's gelu of infinity is another one on AVX2 and on AVX-512.
+        batch.add(name, relax(v), ref(x.double()).float())
     low = torch.tensor([[float("-inf"), 1.0, 2.0], [1e30, -1e30, 0.0]])
     batch.add("masked", nn.softmax(batch.var(low)), F.softmax(low, -1))
     batch.add("masked log", nn.log_softmax(batch.var(low)), F.log_softmax(low, -1))
