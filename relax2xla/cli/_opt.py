@@ -13,6 +13,7 @@ from typing import Final
 from relax2xla import transform
 from relax2xla.cli._console import note, size, status
 from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.cli._weights import read_weights
 from relax2xla.errors import TVMError, WellFormedError
 from relax2xla.importers.files import check_target, form_of, render, write_atomically
 from relax2xla.ir import IRModule
@@ -25,19 +26,20 @@ PLAIN: Final[dict[str, Callable[[], Pass]]] = {
     for p in (
         transform.CanonicalizeBindings,
         transform.DeadCodeElimination,
+        transform.DecomposeOpsForInference,
+        transform.DecomposeOpsForTraining,
         transform.ExpandDepthwise,
         transform.FeatureMajor,
         transform.FoldBatchNorm,
         transform.FuseTransposeMatmul,
         transform.InlineSymbolicFunctions,
         transform.LegalizeOps,
+        transform.LowerDistIR,
         transform.RaiseStableHLO,
         transform.UseWinograd,
     )
 }
-LAYOUT: Final = "ConvertLayout"
 PIPELINES: Final = ("zero", "default")
-NAMES: Final = (*sorted((*PLAIN, LAYOUT)), *PIPELINES)
 # What --print-before and --print-after take beside names.
 ALL: Final = "all"
 
@@ -85,20 +87,40 @@ def parse_passes(text: str) -> list[Pass]:
 
 
 def _make(word: str) -> Pass:
-    name, equals, layouts = word.partition("=")
+    name, equals, argument = word.partition("=")
     name = _full_name(name, "--passes")
-    if equals and name != LAYOUT:
-        raise TVMError(f"--passes {word}: {name} takes no argument; only {LAYOUT} does")
-    if name == LAYOUT:
-        data, slash, kernel = (layouts or "NHWC/HWIO").partition("/")
-        fits = slash and sorted(data) == sorted("NCHW") and sorted(kernel) == sorted("OIHW")
-        if not fits:
-            raise TVMError(
-                f"--passes {word}: the layouts of activations and kernels are written as "
-                f"{LAYOUT}=NHWC/HWIO"
-            )
-        return transform.ConvertLayout({"relax.nn.conv2d": [data, kernel]})
+    if name in WITH_ARGUMENT:
+        return WITH_ARGUMENT[name](word, argument)
+    if equals:
+        takers = " and ".join(WITH_ARGUMENT)
+        raise TVMError(f"--passes {word}: {name} takes no argument; only {takers} do")
     return PLAIN[name]() if name in PLAIN else transform.get_pipeline(name)
+
+
+def _bind_params(word: str, file: str) -> Pass:
+    """The parameters of main that have the names of arrays in ``file`` become these."""
+    if not file:
+        raise TVMError(f"--passes {word}: a file of weights is named as {word}=weights.safetensors")
+    return transform.BindParams("main", read_weights(Path(file)))
+
+
+def _convert_layout(word: str, layouts: str) -> Pass:
+    data, slash, kernel = (layouts or "NHWC/HWIO").partition("/")
+    fits = slash and sorted(data) == sorted("NCHW") and sorted(kernel) == sorted("OIHW")
+    if not fits:
+        raise TVMError(
+            f"--passes {word}: the layouts of activations and kernels are written as "
+            "ConvertLayout=NHWC/HWIO"
+        )
+    return transform.ConvertLayout({"relax.nn.conv2d": [data, kernel]})
+
+
+# Passes that take an argument, from what was written and what stands behind the "=".
+WITH_ARGUMENT: Final[dict[str, Callable[[str, str], Pass]]] = {
+    "BindParams": _bind_params,
+    "ConvertLayout": _convert_layout,
+}
+NAMES: Final = (*sorted((*PLAIN, *WITH_ARGUMENT)), *PIPELINES)
 
 
 def _full_name(word: str, option: str) -> str:

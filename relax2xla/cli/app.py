@@ -501,7 +501,8 @@ def opt(
         typer.Option(
             metavar="A,B,C",
             help="Passes of relax2xla.transform in order, such as LegalizeOps or RaiseStableHLO; "
-            "ConvertLayout=NHWC/HWIO; the pipelines zero and default. A wrong name lists all.",
+            "ConvertLayout=NHWC/HWIO, BindParams=weights.npz; the pipelines zero and default. A "
+            "wrong name lists all.",
             show_default=False,
         ),
     ],

@@ -38,9 +38,10 @@ def test_names_may_be_written_in_other_ways() -> None:
     ("text", "message"),
     [
         ("LegaliseOps", "did you mean LegalizeOps"),
-        ("nothing-like-it", "There are CanonicalizeBindings, ConvertLayout"),
+        ("nothing-like-it", "There are BindParams, CanonicalizeBindings, ConvertLayout"),
         ("LegalizeOps=2", "takes no argument"),
         ("ConvertLayout=NHWC", "ConvertLayout=NHWC/HWIO"),
+        ("bind-params", "bind-params=weights.safetensors"),
         ("zero,,default", "names with commas"),
         ("", "names with commas"),
     ],
@@ -87,6 +88,28 @@ def test_results_stay(passes: str, cli: Cli, models: Models, tmp_path: Path) -> 
             values.append(dict(archive))
     for name, value in values[0].items():
         np.testing.assert_allclose(values[1][name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_from_a_file(cli: Cli, tmp_path: Path) -> None:
+    model, weights = tmp_path / "model.relax", tmp_path / "weights.npz"
+    model.write_text(
+        "@R.function\n"
+        'def main(x: R.Tensor((2,), "float32"), w: R.Tensor((2,), "float32")):\n'
+        "    y = R.multiply(x, w)\n"
+        "    return y\n"
+    )
+    np.savez(weights, w=np.float32([3, 5]))
+    done = cli("opt", model, "--passes", f"BindParams={weights}")
+    assert done.code == 0, done.err
+    assert "def main(x: R.Tensor" in done.out
+    assert "w: R.Tensor" not in done.out
+    np.savez(weights, v=np.float32([3, 5]))
+    done = cli("opt", model, "--passes", f"BindParams={weights}")
+    assert done.code == 2
+    assert "'v'" in done.err
+    done = cli("opt", model, "--passes", f"BindParams={tmp_path / 'missing.npz'}")
+    assert done.code == 2
+    assert "missing.npz" in done.err
 
 
 def test_errors(cli: Cli, models: Models, tmp_path: Path) -> None:
