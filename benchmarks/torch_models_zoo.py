@@ -210,6 +210,24 @@ SMALL: Mapping[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+# The same for networks of two halves, and for those that begin with convolutions over a wave.
+ENCODER_DECODER: Mapping[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+}
+SPEECH: Mapping[str, Any] = {
+    "conv_dim": (16, 16, 16),
+    "conv_stride": (5, 4, 2),
+    "conv_kernel": (10, 8, 4),
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 2,
+}
 TOKENS = 12
 
 
@@ -324,41 +342,18 @@ TRANSFORMERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "pair",
         {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
     ),
-    "BartForConditionalGeneration": (
-        "pair",
-        {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-        },
-    ),
+    "BartForConditionalGeneration": ("pair", ENCODER_DECODER),
     "MarianMTModel": (
         "pair",
         {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
+            **ENCODER_DECODER,
             "decoder_vocab_size": 96,
         },
     ),
     "WhisperForConditionalGeneration": (
         "whisper",
         {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
+            **ENCODER_DECODER,
             "max_source_positions": 20,
             "max_target_positions": 16,
             "decoder_start_token_id": 1,
@@ -366,25 +361,11 @@ TRANSFORMERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "Wav2Vec2Model": (
         "wave",
-        {
-            "conv_dim": (16, 16, 16),
-            "conv_stride": (5, 4, 2),
-            "conv_kernel": (10, 8, 4),
-            "num_feat_extract_layers": 3,
-            "num_conv_pos_embeddings": 8,
-            "num_conv_pos_embedding_groups": 2,
-        },
+        SPEECH,
     ),
     "HubertModel": (
         "wave",
-        {
-            "conv_dim": (16, 16, 16),
-            "conv_stride": (5, 4, 2),
-            "conv_kernel": (10, 8, 4),
-            "num_feat_extract_layers": 3,
-            "num_conv_pos_embeddings": 8,
-            "num_conv_pos_embedding_groups": 2,
-        },
+        SPEECH,
     ),
     "ViTForImageClassification": ("image", {"image_size": 32, "patch_size": 8}),
     "BeitForImageClassification": (
@@ -436,13 +417,7 @@ TRANSFORMERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "image64",
         {
             "use_timm_backbone": False,
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
+            **ENCODER_DECODER,
             "num_queries": 5,
         },
     ),

@@ -13,7 +13,6 @@ import difflib
 import importlib.util
 import logging
 import os
-import secrets
 import stat
 import warnings
 import zipfile
@@ -27,6 +26,7 @@ from relax2xla.errors import FileFormatError, LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.runtime.whole_file import whole_file
 from relax2xla.tir import Dim
 
 # Sizes of symbolic dimensions by name, or the whole shape of a parameter by its name.
@@ -445,20 +445,8 @@ def check_target(path: Path) -> None:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let ``write`` fill a file beside ``path`` that then takes its place; nothing on failure."""
     check_target(path)
-    target = path.resolve()  # a link stays a link
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as e:
-        raise FileFormatError(f"{path}: cannot be written: {_reason(e)}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+        with whole_file(path) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
     except OSError as e:
         raise FileFormatError(f"{path}: cannot be written: {_reason(e)}") from e
-    finally:
-        # Gone after the rename; still there after an error or an interruption.
-        beside.unlink(missing_ok=True)

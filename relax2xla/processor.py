@@ -1,17 +1,68 @@
-"""What the processor of this machine can do."""
+"""What the processor of this machine can do, and what XLA:CPU makes of it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import os
+import platform
+from collections.abc import Mapping
+from typing import Final
+
+#: The option of XLA that says what YNNPACK computes; it and its values are XLA's own business.
+YNNPACK: Final = "xla_cpu_experimental_ynn_fusion_type"
+# The versions of jaxlib in which the option is known.
+_KNOWN: Final = "0.10."
+
+
+@functools.cache
+def description() -> Mapping[str, str]:
+    """The first processor by Linux's names ("model name", "flags"), in order; empty elsewhere."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        # The first processor's paragraph; the others are like it.
+        for line in file:
+            name, _, value = line.partition(":")
+            if not line.strip():
+                break
+            found[name.strip()] = value.strip()
+    return found
 
 
 @functools.cache
 def features() -> frozenset[str]:
-    """Names of the instruction sets, as Linux lists them ("avx2", "avx512f"); empty elsewhere."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    return frozenset()
+    """Names of the instruction sets, such as "avx2" or "avx512f"; empty where none are listed."""
+    return frozenset(description().get("flags", description().get("Features", "")).split())
+
+
+@functools.cache
+def machine() -> str:
+    """What compiled code depends on in this machine: architecture, processor, its features."""
+    parts = [platform.system(), platform.machine()]
+    known = description()
+    if not known:
+        parts.append(platform.processor())  # may start a process
+    for name, value in known.items():
+        if name in ("vendor_id", "cpu family", "model", "model name", "stepping"):
+            parts.append(value)
+        elif name in ("flags", "Features"):
+            parts += sorted(value.split())
+    return " ".join(parts)
+
+
+def eigen_multiplies() -> bool:
+    """Whether Eigen may multiply float32 matrices, in place of YNNPACK, and is faster at it.
+
+    It is on AVX-512 (measured: ``python -m benchmarks dots``), unless the user's XLA_FLAGS say what
+    YNNPACK computes.
+    """
+    if YNNPACK in os.environ.get("XLA_FLAGS", "") or "avx512f" not in features():
+        return False
+    return _jaxlib().startswith(_KNOWN)
+
+
+@functools.cache
+def _jaxlib() -> str:
+    # Not imported above: it is slow to import, and only AVX-512 asks for it.
+    return importlib.import_module("importlib.metadata").version("jaxlib")

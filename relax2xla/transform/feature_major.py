@@ -75,7 +75,7 @@ def linear_axes(call: Call) -> tuple[str, str, str] | None:
     if len(sizes) != len(dims) + 2:
         return None
     rows = math.prod(sizes[: len(dims) - 1])
-    few = rows <= MAX_ROWS or "avx512f" in processor.features()
+    few = rows <= MAX_ROWS or processor.eigen_multiplies()
     gains = rows >= MIN_ROWS and few and math.prod(sizes[-2:]) >= MIN_WEIGHT
     return (x, w, result) if gains else None
 

@@ -110,7 +110,7 @@ def lift_weights(func: Function) -> Lifted:
                 direct[key] = Var(f"w{len(weights)}", node.struct_info)
                 weights.append(node.data)
                 weight_names.append(_name(node))
-                aliases.update((n, _name(node)) for n in names_of(node.span)[1:])
+                aliases.update(_aliases(node))
                 weight_params.append(direct[key])
             return direct[key]
         if isinstance(node, Var) and node in heavy:
@@ -157,6 +157,11 @@ def names_of(span: Span | None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _aliases(node: Constant) -> dict[str, str]:
+    """The further names of a weight to its first."""
+    return dict.fromkeys(names_of(node.span)[1:], _name(node))
+
+
 def _name(node: Constant) -> str:
     return node.span.name if node.span is not None else ""
 
@@ -194,7 +199,7 @@ class _Numbering:
             self.params.append(var)
             self.arrays.append(node.data)
             self.names.append(_name(node))
-            self.aliases.update((n, _name(node)) for n in names_of(node.span)[1:])
+            self.aliases.update(_aliases(node))
         return self.known[id(node.data)]
 
 

@@ -12,11 +12,9 @@ own or can write to is refused, and entries are read only as plain files with th
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import logging
 import os
-import platform
 import re
 import secrets
 import stat
@@ -221,25 +219,6 @@ def key_of(*parts: bytes | str) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
-
-
-@functools.cache
-def machine() -> str:
-    """What compiled code depends on in this machine: architecture, processor, its features."""
-    parts = [platform.system(), platform.machine()]
-    if not os.path.exists("/proc/cpuinfo"):
-        parts.append(platform.processor())  # may start a process
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        # The first processor's paragraph; the others are like it.
-        for line in file:
-            name, _, value = line.partition(":")
-            if not line.strip():
-                break
-            if name.strip() in ("vendor_id", "cpu family", "model", "model name", "stepping"):
-                parts.append(value.strip())
-            elif name.strip() in ("flags", "Features"):
-                parts += sorted(value.split())
-    return " ".join(parts)
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -9,22 +9,17 @@ then), but it transposes a right operand that is contracted over its last axis a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jaxlib import version as jaxlib_version
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from relax2xla import processor
 
-# The option and its values are XLA's own business: used where they are known.
-_KNOWN: Final = "0.10."
-_OPTION: Final = "xla_cpu_experimental_ynn_fusion_type"
 #: All that jaxlib 0.10 gives to YNNPACK but products of matrices.
 EIGEN: Final[Mapping[str, str]] = {
-    _OPTION: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION,LIBRARY_FUSION_TYPE_REDUCE"
+    processor.YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION,LIBRARY_FUSION_TYPE_REDUCE"
 }
 
 # Seconds that Eigen gains for each multiplication, and loses for each element that it transposes.
@@ -36,11 +31,7 @@ _NARROW: Final = frozenset({"bf16", "f16", "i8", "ui8", "i4", "ui4"})
 
 def options(module: ir.Module) -> Mapping[str, str]:
     """XLA's options for the products in ``module``: empty, or :data:`EIGEN`."""
-    known = jaxlib_version.__version__.startswith(_KNOWN)
-    chosen = _OPTION in os.environ.get("XLA_FLAGS", "")  # by the user
-    if not known or chosen or "avx512f" not in processor.features():
-        return {}
-    return EIGEN if balance(module) > 0 else {}
+    return EIGEN if processor.eigen_multiplies() and balance(module) > 0 else {}
 
 
 def balance(module: ir.Module) -> float:

@@ -36,6 +36,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func as func_dialect
 from jaxlib.mlir.passmanager import PassManager
 
+from relax2xla import processor
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import DeviceError
 from relax2xla.ir.struct_info import TensorStructInfo
@@ -230,7 +231,7 @@ def fingerprint(device: Device | None) -> str:
             f"jaxlib {jaxlib_version.__version__}",
             f"{client.platform} {client.platform_version}",
             f"{target.device_kind} {target.id}",
-            cache.machine(),
+            processor.machine(),
             f"{processors} processors",
             *(f"{n}={os.environ.get(n, '')}" for n in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")),
         )

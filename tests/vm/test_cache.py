@@ -21,6 +21,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.vm import cache, xla
 from relax2xla.vm.cache import DiskCache
 
@@ -72,7 +73,7 @@ def test_another_program_option_or_machine_is_another_entry(
     run(scale=3.0)
     monkeypatch.setitem(xla.COMPILER_OPTIONS, "xla_cpu_enable_fast_min_max", True)
     run()
-    monkeypatch.setattr(cache, "machine", lambda: "another machine")
+    monkeypatch.setattr(processor, "machine", lambda: "another machine")
     run()
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
     run()

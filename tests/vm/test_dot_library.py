@@ -41,7 +41,7 @@ def test_the_choice(
     module, _ = program(subscripts, left, right, dtype)
     assert (dot_library.balance(module) > 0) == gains
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
-    monkeypatch.setattr(dot_library, "_KNOWN", "")
+    monkeypatch.setattr(processor, "_KNOWN", "")
     assert dot_library.options(module) == (dot_library.EIGEN if gains else {})
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2"}))
     assert dot_library.options(module) == {}
