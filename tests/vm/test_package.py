@@ -171,7 +171,7 @@ def test_another_machine_compiles_again_and_says_so_once(
     with caplog.at_level(logging.WARNING, "relax2xla.vm"):
         check(rx.VirtualMachine(rx.load_module(tmp_path / "m.r2x")), x, weights)
         assert not caplog.records
-        monkeypatch.setattr(xla.cache, "machine", lambda: "another machine")
+        monkeypatch.setattr(xla.processor, "machine", lambda: "another machine")
         executable = rx.load_module(tmp_path / "m.r2x")
         for _ in range(2):
             check(rx.VirtualMachine(executable), x, weights)
