@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from relax2xla import transform
 from relax2xla.cli._console import note, size, status
@@ -101,8 +101,7 @@ def _bind_params(word: str, file: str) -> Pass:
     """The parameters of main that have the names of arrays in ``file`` become these."""
     if not file:
         raise TVMError(f"--passes {word}: a file of weights is named as {word}=weights.safetensors")
-    weights: Mapping[Any, Any] = read_weights(Path(file))
-    return transform.BindParams("main", weights)
+    return transform.BindParams("main", {**read_weights(Path(file))})
 
 
 def _convert_layout(word: str, layouts: str) -> Pass:
