@@ -6,16 +6,23 @@ network on a route. A run tries all anew; ``--quick`` only those that have not p
 
 from __future__ import annotations
 
+import faulthandler
+import itertools
 import json
+import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(os.environ.get("NETWORKS_RESULTS", ROOT / "out/networks.jsonl"))
 PAGE = ROOT / "docs/networks.md"
+#: Seconds that a network on a route may take.
+LIMIT = 900
 Results = Mapping[tuple[str, str, bool], dict[str, object]]
 
 
@@ -85,23 +92,57 @@ def _short(reason: str) -> str:
     return text if len(text) <= 240 else f"{text[:240]} ..."
 
 
+def outcomes(cases: Iterable[tuple[str, str, bool]]) -> Iterator[Mapping[str, object]]:
+    """What became of each case, in another process, which is replaced where a case ends it."""
+    pool = None
+    for case in cases:
+        pool = pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            yield pool.submit(_outcome, *case).result()
+        except BrokenProcessPool:
+            pool = None
+            yield dict(zip(("network", "route", "dynamic"), case, strict=True)) | {
+                "status": "error",
+                "reason": f"the process ended, or ran for longer than {LIMIT} s",
+                "error": 0.0,
+                "seconds": 0.0,
+            }
+    if pool is not None:
+        pool.shutdown()
+
+
+def _outcome(name: str, route: str, dynamic: bool) -> dict[str, object]:
+    from tests.importers.zoo import NETWORKS
+    from tests.importers.zoo.routes import outcome
+
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
+    made = asdict(outcome(name, NETWORKS[name], route, dynamic))
+    faulthandler.cancel_dump_traceback_later()
+    return made
+
+
+def record(cases: Iterable[tuple[str, str, bool]]) -> None:
+    """Run the cases; print and keep each outcome as it comes."""
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    for made in outcomes(cases):
+        with RESULTS.open("a") as f:
+            f.write(json.dumps(made) + "\n")
+        kind = "dynamic" if made["dynamic"] else "static"
+        print(
+            f"{made['network']:22} {made['route']:16} {kind:8} {made['status']:9} "
+            f"{str(made['reason'])[:200]}",
+            flush=True,
+        )
+
+
 def main(quick: bool = False) -> None:
     """Run the networks and write the page."""
     from tests.importers.zoo import NETWORKS
-    from tests.importers.zoo.routes import PASS, ROUTES, outcome
+    from tests.importers.zoo.routes import PASS, ROUTES
 
     if not quick:
         RESULTS.unlink(missing_ok=True)
     done = {key for key, row in load().items() if row["status"] == PASS}
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    for name, network in NETWORKS.items():
-        for route in ROUTES:
-            for dynamic in (False, True):
-                if (name, route, dynamic) in done:
-                    continue
-                made = outcome(name, network, route, dynamic)
-                with RESULTS.open("a") as f:
-                    f.write(json.dumps(asdict(made)) + "\n")
-                kind = "dynamic" if dynamic else "static"
-                print(f"{name:22} {route:16} {kind:8} {made.status:9} {made.reason[:200]}")
+    cases = itertools.product(NETWORKS, ROUTES, (False, True))
+    record(case for case in cases if case not in done)
     PAGE.write_text(document(load()))
