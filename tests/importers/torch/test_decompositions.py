@@ -71,22 +71,26 @@ def test_a_scale_that_rounds_symbolic_sizes() -> None:
         )
 
 
+@pytest.mark.filterwarnings("ignore:linear_cross_entropy")
 def test_a_loss_in_chunks() -> None:
     """Chunks of rows only save memory; the operators are torch's own from 2.13 on."""
     options = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options")
     g = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(n, 3, generator=g) for n in (5, 4))
     target = torch.tensor([0, 3, -100, 1, 2])
-    for reduction in ("mean", "none"):
-        check(
-            lambda x, w, t, r=reduction: F.linear_cross_entropy(
-                x,
-                w,
-                t,
-                reduction=r,
-                options=options.LinearCrossEntropyOptions(
-                    allow_retain_graph=True, batch_chunk_size=2
-                ),
-            ),
-            (x, weight, target),
-        )
+    chunks = options.LinearCrossEntropyOptions(allow_retain_graph=True, batch_chunk_size=2)
+
+    def losses(x: Any, w: Any, t: Any) -> list[Any]:
+        return [
+            F.linear_cross_entropy(x, w, t, reduction=r, label_smoothing=s, options=chunks)
+            for r in ("mean", "none")
+            for s in (0.0, 0.3)  # smoothing goes another way in torch, without chunks
+        ]
+
+    check(losses, (x, weight, target))
+    kernel = torch.ops.torch_nn._linear_cross_entropy_batch_chunked
+    args = (None, None, "mean", -100, 0.3, 2, "compact", torch.float32, True, False, False, False)
+    with pytest.raises(NotImplementedError, match="does not support label smoothing"):
+        kernel(x, weight, target, *args)
+    with pytest.raises(OpNotImplemented, match="_linear_cross_entropy_batch_chunked"):
+        imported(lambda x, w, t: kernel(x, w, t, *args), (x, weight, target))
