@@ -31,7 +31,6 @@ from relax2xla.importers.onnx.runtime import (
     LIST_LIMIT,
     bound_integers,
     bound_sizes,
-    count_of,
     pinned,
 )
 from relax2xla.importers.onnx.values import Host, NeedsValue, Text, sprawls
@@ -339,7 +338,6 @@ class Interpreter:
         if form == KNOWN or not (self.binding and frame.binds):
             raise NeedsValue(v, what)
         if form == LAZY:
-            count_of(v, what)
             return v
         sizes = form == SIZES
         bind = bound_sizes if sizes else bound_integers

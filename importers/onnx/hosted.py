@@ -40,6 +40,8 @@ from relax2xla.tir import Dim
 TEXT = "string"
 # Before the dtype of its values, for a map.
 MAP = "map of "
+# The rank of the tensors of a sequence that has none yet.
+NO_RANK = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Kind:
     """What an object holds: a tensor, or a sequence of such; ``optional``: or nothing.
 
     ``dtype``: of the tensors, ``TEXT`` for strings, ``MAP`` for maps, "" where it is not known;
-    ``ndim``: their rank, -1 where it is not known.
+    ``ndim``: their rank, -1 where it is not known, ``NO_RANK`` where there are none.
     """
 
     sequence: bool = False
@@ -83,9 +85,7 @@ class Kind:
     def holding(self, x: Expr) -> Kind:
         """The kind of a sequence of this kind into which the tensor ``x`` is put."""
         own = tensor_kind(x)
-        ndim = self.ndim if own.ndim == self.ndim or not self.dtype else -1
-        if not self.dtype:
-            ndim = own.ndim
+        ndim = _rank(self.ndim, own.ndim) if self.dtype else own.ndim
         return replace(self, dtype=self.dtype or own.dtype, ndim=ndim)
 
     def known_by(self, declared: Kind) -> Kind:
@@ -103,8 +103,15 @@ class Kind:
             self.sequence or other.sequence,
             self.optional or other.optional,
             self.dtype or other.dtype,
-            self.ndim if self.ndim == other.ndim or not other.dtype else -1,
+            _rank(self.ndim, other.ndim) if other.dtype else self.ndim,
         )
+
+
+def _rank(a: int, b: int) -> int:
+    """The rank of tensors of which some have the rank ``a`` and others ``b``."""
+    if NO_RANK in (a, b):
+        return max(a, b)
+    return a if a == b else -1
 
 
 def tensor_kind(x: Expr) -> Kind:
@@ -159,7 +166,7 @@ def typed(kind: Kind, what: str) -> tuple[str, int]:
     """``dtype`` and ``ndim`` as the operators take them."""
     if not kind.dtype or kind.dtype.startswith(MAP):
         raise Unsupported(f"{what} whose tensors have no declared dtype")
-    return "" if kind.dtype == TEXT else kind.dtype, kind.ndim
+    return "" if kind.dtype == TEXT else kind.dtype, max(kind.ndim, -1)
 
 
 # -- loops ---------------------------------------------------------------------------------------

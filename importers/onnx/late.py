@@ -33,7 +33,7 @@ def _count(x: Numbers, what: str) -> int:
 def reshape(ctx: Context, data: Expr, shape: Expr, allowzero: bool) -> Expr:
     """``data`` in a shape: 0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
     dims = dims_of(data)
-    count = count_of(shape, "the shape")
+    count = count_of(shape, "the input shape")
     wanted = ctx.vector(shape)
     own = [*dims, *[0] * count][:count]
     zero, one = _int(0), _int(1)
@@ -58,7 +58,7 @@ def reshape(ctx: Context, data: Expr, shape: Expr, allowzero: bool) -> Expr:
 def expand(ctx: Context, x: Expr, shape: Expr) -> Expr:
     """Broadcast both ways: an axis of ``x`` that is larger than in ``shape`` stays."""
     dims = dims_of(x)
-    count = count_of(shape, "the shape")
+    count = count_of(shape, "the input shape")
     rank = max(len(dims), count)
     if not rank:
         return x
@@ -82,14 +82,15 @@ def slice_(
     dims = dims_of(data)
     rank = len(dims)
     given = [x for x in (axes, starts, ends, steps) if x is not None]
-    count = next((len(x) for x in given if not isinstance(x, Expr)), None)
-    if count is None:
-        count = _count(starts, "starts")
-    where: Numbers = list(range(count)) if axes is None else axes
-    stride: Numbers = [1] * count if steps is None else steps
+    count: Dim = next((len(x) for x in given if not isinstance(x, Expr)), None) or _length(starts)
+    where, stride = axes, steps
+    if where is None:
+        where = list(range(count)) if isinstance(count, int) else _leading(count, rank)
+    if stride is None and isinstance(count, int):
+        stride = [1] * count
     if (
         not isinstance(where, Expr)
-        and not isinstance(stride, Expr)
+        and isinstance(stride, Sequence)
         and all(isinstance(s, int) and s > 0 for s in stride)
         and all(isinstance(a, int) for a in where)
     ):
@@ -101,12 +102,28 @@ def slice_(
         (ctx.vector(dims), ends),
         (Constant(np.ones(rank, np.int64)), stride),
     )
-    bounds = [ctx.emit(R.scatter_elements(all_, at, ctx.vector(x), 0)) for all_, x in rows]
+    bounds = [
+        all_ if x is None else ctx.emit(R.scatter_elements(all_, at, ctx.vector(x), 0))
+        for all_, x in rows
+    ]
     made = R.dynamic_strided_slice(data, *bounds)
     same = set[int]()
     if not isinstance(where, Expr) and all(isinstance(a, int) for a in where):
         same = set(range(rank)) - {a % rank for a in where}
     return ctx.pinned(made, [d if i in same else None for i, d in enumerate(dims)])
+
+
+def _length(x: Numbers) -> Dim:
+    """How many values there are, which may be known at run time only."""
+    if not isinstance(x, Expr):
+        return len(x)
+    dims = dims_of(x)
+    return dims[0] if dims else 1
+
+
+def _leading(count: Dim, rank: int) -> Expr:
+    """The first ``count`` axes."""
+    return R.strided_slice(Constant(np.arange(rank)), [0], [0], [count])
 
 
 def _forward(
@@ -238,7 +255,7 @@ def squeeze(ctx: Context, x: Expr, axes: Expr) -> Expr:
 
 def unsqueeze(ctx: Context, x: Expr, axes: Expr) -> Expr:
     """With new axes of size one."""
-    count = count_of(axes, "the axes")
+    count = count_of(axes, "the input axes")
     for a in axes_in_order(ctx, axes, ndim_of(x) + count):
         x = ctx.pinned(R.expand_dims(x, [a]), [None] * (ndim_of(x) + 1))
     return x

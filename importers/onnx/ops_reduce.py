@@ -96,7 +96,7 @@ def _reduced(
 ) -> Expr:
     rule = _REDUCTIONS[name]
     ndim = ndim_of(x)
-    if isinstance(axes, Expr) and count_of(axes, "the axes"):
+    if isinstance(axes, Expr) and count_of(axes, "the input axes"):
         return _reduced_late(ctx, name, x, axes, bool(keepdims))
     if isinstance(axes, Expr):
         axes = None

@@ -20,6 +20,7 @@ from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context, choice, known
 from relax2xla.importers.onnx.evaluate import constant_value
 from relax2xla.importers.onnx.hosted import (
+    NO_RANK,
     TEXT,
     Kind,
     as_value,
@@ -80,7 +81,7 @@ def sequence_empty(ctx: Context, *, dtype: int = 1) -> Items:
     made = Items([])
     text = dtype == TensorProto.STRING
     name = TEXT if text else reader.dtype_of_code(dtype, "SequenceEmpty").name
-    ctx.kinds[made.expr] = Kind(True, dtype=name)
+    ctx.kinds[made.expr] = Kind(True, dtype=name, ndim=NO_RANK)
     return made
 
 
@@ -137,7 +138,7 @@ def concat_from_sequence(
     items = _fields(input_sequence)
     if items is None or (items and is_text(items[0])):
         sequence, kind = _sequence(ctx, input_sequence)
-        if kind.ndim != -1:
+        if kind.ndim >= 0:
             kind = replace(kind, ndim=kind.ndim + new_axis)
         dtype, ndim = typed(kind, "a sequence")
         return tensor_from(ctx, R.sequence.concat(sequence, axis, new_axis, dtype, ndim), kind)

@@ -29,7 +29,7 @@ def rank_of(ctx: Context, x: Expr) -> int | None:
     if isinstance(x, Call) and "shape" in x.attrs:
         return len(x.attrs["shape"])
     found = ctx.kinds.get(x)
-    return None if found is None or found.ndim == -1 else found.ndim
+    return None if found is None or found.ndim < 0 else found.ndim
 
 
 def made(ctx: Context, x: Expr, rank: int | None) -> Expr:

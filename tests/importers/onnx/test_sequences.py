@@ -177,3 +177,32 @@ def test_a_sequence_grows_in_a_loop_from_an_optional_and_may_hold_scalars() -> N
         (got,) = rep.run([np.array(3, np.int64), start])
         assert {g.dtype for g in got} == {np.dtype(np.float32)}
         assert [g.tolist() for g in got] == [0.0, [1.0], [1.0, 2.0], [1.0, 2.0, 3.0]]
+
+
+# What torch writes for a bag of embeddings: bounds are slices, whose length is computed too.
+BAGS = """
+<ir_version: 9, opset_import: ["" : 18]>
+g (int64[k] bounds, float[n, 3] x, int64 last) => (float[3, m] y)
+<int64[1] one = {1}, int64[1] zero = {0}, bool go = {1}> {
+  none = SequenceEmpty ()
+  rows = Loop (last, go, none) <body = b (int64 i, bool on, seq(float) have)
+      => (bool on2, seq(float) grown) {
+    on2 = Identity (on)
+    at = Reshape (i, one)
+    following = Add (at, one)
+    after = Add (following, one)
+    start = Slice (bounds, at, following)
+    end = Slice (bounds, following, after)
+    part = Slice (x, start, end)
+    row = ReduceSum (part, zero)
+    grown = SequenceInsert (have, row)
+  }>
+  all = ConcatFromSequence <axis = 0> (rows)
+  y = Transpose (all)
+}
+"""
+
+
+def test_an_empty_sequence_grows_by_slices_of_as_many_axes_as_are_computed() -> None:
+    bounds = np.array([0, 2, 3, 6], np.int64)
+    agree(onnx.parser.parse_model(BAGS), [bounds, X[:, :3].copy(), np.array(3, np.int64)])
