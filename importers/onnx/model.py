@@ -49,6 +49,7 @@ CONVERTERS = (
     "quant",
     "random",
     "reduce",
+    "regions",
     "resize",
     "rnn",
     "sample",

@@ -171,3 +171,37 @@ def reverse_sequence(
 
 def _swapped(x: Expr) -> list[int]:
     return [1, 0, *range(2, ndim_of(x))]
+
+
+# -- caches ----------------------------------------------------------------------------------------
+@onnx_op("TensorScatter", since=24)
+def tensor_scatter(
+    ctx: Context,
+    past_cache: Expr,
+    update: Expr,
+    write_indices: Expr | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Expr:
+    """``update`` written over each batch entry's part of a cache from its own index on."""
+    ndim = ndim_of(past_cache)
+    at = axis_of(axis, ndim)
+    if at == 0:
+        raise ValueError("axis 0 is the batch")
+    order = [0, at, *(i for i in range(1, ndim) if i != at)]
+    back = [order.index(i) for i in range(ndim)]
+    cache, new = R.permute_dims(past_cache, order), R.permute_dims(update, order)
+    batch, steps = dims_of(new)[:2]
+    position = R.reshape(R.arange(0, steps, 1, "int64"), ShapeExpr((1, steps)))
+    first: Expr = R.zeros(ShapeExpr((batch,)), "int64")
+    if write_indices is not None:
+        first = ctx.cast(write_indices, "int64")
+    where = R.add(position, R.reshape(first, ShapeExpr((batch, 1))))
+    if choice(mode, ("linear", "circular"), "mode") == "circular":
+        size = ctx.size(dims_of(cache)[1], "int64")
+        where = R.floor_mod(where, size)
+    own = R.reshape(R.arange(0, batch, 1, "int64"), ShapeExpr((batch, 1)))
+    own = R.broadcast_to(own, ShapeExpr((batch, steps)))
+    index = R.stack([own, R.broadcast_to(where, ShapeExpr((batch, steps)))], 2)
+    return R.permute_dims(R.scatter_nd(cache, index, new, "update"), back)

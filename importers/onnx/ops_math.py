@@ -22,6 +22,7 @@ from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
     dtype_of,
+    like,
     ndim_of,
     product,
     scalar,
@@ -33,11 +34,6 @@ FLOAT_MAX = 3.4028234663852886e38
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
-
-
-def like(x: Expr, value: float) -> Constant:
-    """A scalar of the dtype of ``x``."""
-    return scalar(value, dtype_of(x))
 
 
 def _clipped(x: Expr, low: float, high: float) -> Expr:

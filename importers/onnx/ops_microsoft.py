@@ -15,10 +15,17 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
-from relax2xla.importers.onnx.ops_math import like
 from relax2xla.importers.onnx.ops_pool import conv, max_pool
 from relax2xla.importers.onnx.registry import onnx_op
-from relax2xla.importers.onnx.values import axis_of, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.onnx.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    like,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 DOMAIN = "com.microsoft"

@@ -19,7 +19,7 @@ from relax2xla.importers import _loops
 from relax2xla.importers._loops import Stack
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import onnx_op
-from relax2xla.importers.onnx.values import dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.onnx.values import dims_of, dtype_of, like, ndim_of, scalar, static
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 Activation = Callable[[Expr], Expr]
@@ -27,21 +27,17 @@ DIRECTIONS = ("forward", "reverse", "bidirectional")
 
 
 # -- activations ---------------------------------------------------------------------------------
-def _like(x: Expr, value: float) -> Expr:
-    return scalar(value, dtype_of(x))
-
-
 def _affine(x: Expr, a: float, b: float) -> Expr:
-    return R.add(R.multiply(x, _like(x, a)), _like(x, b))
+    return R.add(R.multiply(x, like(x, a)), like(x, b))
 
 
 def _hard_sigmoid(x: Expr, a: float, b: float) -> Expr:
-    return R.minimum(R.maximum(_affine(x, a, b), _like(x, 0)), _like(x, 1))
+    return R.minimum(R.maximum(_affine(x, a, b), like(x, 0)), like(x, 1))
 
 
 def _elu(x: Expr, a: float) -> Expr:
-    grown = R.multiply(R.subtract(R.exp(x), _like(x, 1)), _like(x, a))
-    return R.where(R.less(x, _like(x, 0)), grown, x)
+    grown = R.multiply(R.subtract(R.exp(x), like(x, 1)), like(x, a))
+    return R.where(R.less(x, like(x, 0)), grown, x)
 
 
 # Function of the value and of what it takes of activation_alpha and activation_beta, with the
@@ -50,17 +46,17 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Expr], tuple[float | None, ...]]] = 
     "relu": (lambda x: R.nn.relu(x), ()),
     "tanh": (lambda x: R.tanh(x), ()),
     "sigmoid": (lambda x: R.sigmoid(x), ()),
-    "softsign": (lambda x: R.divide(x, R.add(R.abs(x), _like(x, 1))), ()),
-    "softplus": (lambda x: R.log_add_exp(x, _like(x, 0)), ()),
+    "softsign": (lambda x: R.divide(x, R.add(R.abs(x), like(x, 1))), ()),
+    "softplus": (lambda x: R.log_add_exp(x, like(x, 0)), ()),
     "affine": (_affine, (1.0, 0.0)),
     "scaledtanh": (
-        lambda x, a, b: R.multiply(R.tanh(R.multiply(x, _like(x, b))), _like(x, a)),
+        lambda x, a, b: R.multiply(R.tanh(R.multiply(x, like(x, b))), like(x, a)),
         (None, None),
     ),
     "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
     "leakyrelu": (lambda x, a: R.nn.leakyrelu(x, a), (0.01,)),
     "thresholdedrelu": (
-        lambda x, a: R.where(R.greater(x, _like(x, a)), x, _like(x, 0)),
+        lambda x, a: R.where(R.greater(x, like(x, a)), x, like(x, 0)),
         (1.0,),
     ),
     "elu": (_elu, (1.0,)),
@@ -101,7 +97,7 @@ def _activations(
 def _clipped(rule: Callable[..., Expr], values: Sequence[float], clip: float | None) -> Activation:
     def activation(x: Expr) -> Expr:
         if clip is not None:
-            x = R.maximum(R.minimum(x, _like(x, clip)), _like(x, -clip))
+            x = R.maximum(R.minimum(x, like(x, clip)), like(x, -clip))
         return rule(x, *values)
 
     return activation

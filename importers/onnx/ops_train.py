@@ -12,18 +12,14 @@ from collections.abc import Callable, Sequence
 from relax2xla import op as R
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import onnx_op
-from relax2xla.importers.onnx.values import dtype_of, scalar
+from relax2xla.importers.onnx.values import dtype_of, like, scalar
 from relax2xla.ir import Expr
 
 DOMAIN = "ai.onnx.preview.training"
 
 
-def _like(x: Expr, value: float) -> Expr:
-    return scalar(value, dtype_of(x))
-
-
 def _scaled(x: Expr, factor: float) -> Expr:
-    return R.multiply(x, _like(x, factor))
+    return R.multiply(x, like(x, factor))
 
 
 def _each(inputs: Sequence[Expr], kinds: int, rule: Callable[..., Sequence[Expr]]) -> list[Expr]:
@@ -51,10 +47,10 @@ def adagrad(
 ) -> list[Expr]:
     def rule(x: Expr, g: Expr, h: Expr) -> list[Expr]:
         steps = R.astype(T, dtype_of(x))
-        rate = R.divide(ctx.cast(R_, dtype_of(x)), R.add(_scaled(steps, decay_factor), _like(x, 1)))
+        rate = R.divide(ctx.cast(R_, dtype_of(x)), R.add(_scaled(steps, decay_factor), like(x, 1)))
         gradient = ctx.emit(_regularised(x, g, norm_coefficient))
         squares = ctx.emit(R.add(h, R.multiply(gradient, gradient)))
-        length = R.add(R.sqrt(squares), _like(x, epsilon))
+        length = R.add(R.sqrt(squares), like(x, epsilon))
         return [R.subtract(x, R.divide(R.multiply(rate, gradient), length)), squares]
 
     return _each(inputs, 3, rule)
@@ -79,11 +75,11 @@ def adam(
         mean = ctx.emit(R.add(_scaled(v, alpha), _scaled(gradient, 1 - alpha)))
         squares = _scaled(R.multiply(gradient, gradient), 1 - beta)
         squares = ctx.emit(R.add(_scaled(h, beta), squares))
-        length = R.add(R.sqrt(squares), _like(x, epsilon))
+        length = R.add(R.sqrt(squares), like(x, epsilon))
         steps, rate = R.astype(T, dtype_of(x)), ctx.cast(R_, dtype_of(x))
-        one = _like(x, 1)
-        ups = R.sqrt(R.subtract(one, R.power(_like(x, beta), steps)))
-        downs = R.subtract(one, R.power(_like(x, alpha), steps))
+        one = like(x, 1)
+        ups = R.sqrt(R.subtract(one, R.power(like(x, beta), steps)))
+        downs = R.subtract(one, R.power(like(x, alpha), steps))
         started = R.greater(T, scalar(0, dtype_of(T)))
         rate = R.where(started, R.divide(R.multiply(rate, ups), downs), rate)
         new = R.subtract(x, R.multiply(rate, R.divide(mean, length)))
@@ -109,7 +105,7 @@ def momentum(
     def rule(x: Expr, g: Expr, v: Expr) -> list[Expr]:
         gradient = ctx.emit(_regularised(x, g, norm_coefficient))
         started = R.greater(T, scalar(0, dtype_of(T)))
-        share = R.where(started, _like(x, beta), _like(x, 1))
+        share = R.where(started, like(x, beta), like(x, 1))
         speed = ctx.emit(R.add(_scaled(v, alpha), R.multiply(share, gradient)))
         step = R.add(gradient, _scaled(speed, alpha)) if nesterov else speed
         return [R.subtract(x, R.multiply(ctx.cast(R_, dtype_of(x)), step)), speed]

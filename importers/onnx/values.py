@@ -216,3 +216,8 @@ def scalar(value: Any, dtype: str) -> Constant:
     if is_integer(dtype):
         value = int(value)
     return Constant(np.asarray(value, numpy_dtype(dtype)))
+
+
+def like(x: Expr, value: float) -> Constant:
+    """A scalar of the dtype of ``x``."""
+    return scalar(value, dtype_of(x))
