@@ -81,14 +81,18 @@ class Scope:
         self.symbols = symbols
 
     def lookup(self, name: str) -> Any:
-        """The value of ``name``; KeyError if no scope has it."""
+        """The value of ``name``; KeyError if no scope has it.
+
+        A function's symbols are behind the names of all its branches.
+        """
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
-            if name in scope.symbols:
+            parent = scope.parent
+            if name in scope.symbols and (parent is None or parent.symbols is not scope.symbols):
                 return scope.symbols[name]
-            scope = scope.parent
+            scope = parent
         raise KeyError(name)
 
     def symbol(self, name: str) -> tir.Var | None:

@@ -20,6 +20,8 @@ class Names:
     def __init__(self, reserved: Iterable[str]) -> None:
         self.of: dict[int, str] = {}
         self._used: set[str] = set(reserved)
+        # Those of scopes that have ended inside the outermost one: the text still has them.
+        self._ended: set[str] = set()
         # Where the search for a free suffix goes on; without it 100,000 equal hints cost squares.
         self._next: dict[str, int] = {}
         self._added: list[tuple[int, str]] = []
@@ -30,9 +32,15 @@ class Names:
     def define(self, thing: object, hint: str, *, hoist: bool = False) -> str:
         """Give ``thing`` a name that is new in all open scopes, until the innermost one ends.
 
-        ``hoist``: until the outermost one ends.
+        ``hoist``: until the outermost one ends, and new in all of it: its definition comes first,
+        so a scope that has ended would hide it.
         """
         name = self.fresh(hint)
+        passed: list[str] = []
+        while hoist and name in self._ended:
+            passed.append(name)
+            name = self.fresh(hint)
+        self._used.difference_update(passed)
         self.of[id(thing)] = name
         (self._hoisted if hoist else self._added).append((id(thing), name))
         return name
@@ -61,9 +69,12 @@ class Names:
         yield
         self._depth -= 1
         ended = self._added[added:]
-        if self._depth == 0:
+        if self._depth:
+            self._ended.update(name for _, name in ended)
+        else:
             ended += self._hoisted
             self._hoisted.clear()
+            self._ended.clear()
         for key, name in ended:
             self._used.discard(name)
             self.of.pop(key, None)

@@ -406,3 +406,31 @@ def test_programs_of_jax() -> None:
         again = from_source(text)
         assert_structural_equal(mod, again)
         assert again.script(show_meta=True) == text
+
+
+def test_symbols_and_variables_of_branches_share_a_name() -> None:
+    """The text defines symbols above the branch whose variable has the same hint."""
+    text = """
+@R.function
+def f(c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Object:
+    n = T.int64()
+    if c:
+        n = R.add(x, x)
+        if c:
+            r = R.exp(n)
+        else:
+            r = n
+        y = r
+    else:
+        y = R.exp(x)
+    z: R.Object = R.match_cast(y, R.Tensor((n,), "float32"))
+    return z
+"""
+    func = from_source(text)
+    outer = next(b.value for b in func.body.blocks[0].bindings if isinstance(b.value, ir.If))
+    held, inner = outer.true_branch.blocks[0].bindings
+    assert isinstance(inner.value, ir.If)
+    assert inner.value.false_branch.body is held.var
+    again = func.script()
+    assert_structural_equal(from_source(again), func)
+    assert "n_1 = T.int64()" in again
