@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from relax2xla import op as R
 from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
@@ -20,18 +18,20 @@ from relax2xla.importers.torch import lapack
 from relax2xla.importers.torch.aten_complex import conjugate
 from relax2xla.importers.torch.context import (
     Context,
+    Dim,
     Dims,
     axes_of,
     dims_of,
     dtype_of,
+    larger,
     ndim_of,
     row,
     scalar,
-    static,
+    smaller,
 )
 from relax2xla.importers.torch.lapack import REAL, failed, letter
 from relax2xla.importers.torch.registry import aten
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Expr
 
 
 # -- pieces --------------------------------------------------------------------------------------
@@ -48,12 +48,7 @@ def adjoint_of(x: Expr) -> Expr:
 
 def triangle(x: Expr, upper: bool, diagonal: int = 0) -> Expr:
     """The upper or the lower triangle of each matrix."""
-    *_, m, n = dims_of(x)
-    rows = static(m, "the number of rows")
-    columns = static(n, "the number of columns")
-    keep = np.triu if upper else np.tril
-    mask = Constant(keep(np.ones((rows, columns), np.bool_), diagonal))
-    return R.where(mask, x, scalar(0, dtype_of(x)))
+    return R.triu(x, diagonal) if upper else R.tril(x, diagonal)
 
 
 def identity(ctx: Context, dims: Dims, dtype: str) -> Expr:
@@ -63,31 +58,25 @@ def identity(ctx: Context, dims: Dims, dtype: str) -> Expr:
     return R.broadcast_to(ctx.cast(made, dtype), dims)
 
 
-def diagonal_of(x: Expr, count: int) -> Expr:
-    """The diagonal of each matrix, whose shorter side is ``count``."""
-    *_, m, n = dims_of(x)
-    last = ndim_of(x)
-    rows = static(m, "the number of rows")
-    columns = static(n, "the number of columns")
-    mask = Constant(np.eye(rows, columns, dtype=np.bool_))
-    kept = R.where(mask, x, scalar(0, dtype_of(x)))
-    long = R.sum(kept, [last - 2]) if columns <= rows else R.sum(kept, [last - 1])
-    return R.strided_slice(long, [last - 2], [0], [count])
+def diagonal_of(ctx: Context, x: Expr) -> Expr:
+    """The diagonal of each square matrix."""
+    *_, n, _ = dims_of(x)
+    mask = R.equal(ctx.grid((n, 1), (1, 0)), ctx.grid((1, n), (0, 1)))
+    return R.sum(R.where(mask, x, scalar(0, dtype_of(x))), [ndim_of(x) - 1])
 
 
-def sides(x: Expr) -> tuple[Dims, int, int, int]:
+def sides(x: Expr) -> tuple[Dims, Dim, Dim, Dim]:
     """Batch axes, rows, columns, and the smaller of both."""
     *batch, m, n = dims_of(x)
-    rows, columns = static(m, "the number of rows"), static(n, "the number of columns")
-    return tuple(batch), rows, columns, min(rows, columns)
+    return tuple(batch), m, n, smaller(m, n)
 
 
-def cut(x: Expr, rows: int | None, columns: int | None) -> Expr:
+def cut(x: Expr, rows: Dim | None, columns: Dim | None) -> Expr:
     """The first rows and columns of each matrix."""
     n = ndim_of(x)
     for axis, size in ((n - 2, rows), (n - 1, columns)):
         if size is not None and dims_of(x)[axis] != size:
-            x = R.strided_slice(x, [axis], [0], [size])
+            x = R.strided_slice(x, [axis], [0], [size], assume_inbound=True)
     return x
 
 
@@ -145,10 +134,10 @@ def lu_factor(ctx: Context, a: Expr) -> tuple[Expr, Expr, Expr]:
     return made[0], made[1], made[2]
 
 
-def permutation(ctx: Context, pivots: Expr, rows: int) -> Expr:
+def permutation(ctx: Context, pivots: Expr, rows: Dim) -> Expr:
     """Where each row of the permuted matrix comes from, of the exchanges ``pivots``: int32."""
     *batch, count = dims_of(pivots)
-    places = Constant(np.arange(rows, dtype=np.int32))
+    places = ctx.grid((rows,), (1,), dtype="int32")
     axis = len(batch)
     start = ctx.emit(R.broadcast_to(places, (*batch, rows)))
     if count == 0:
@@ -171,7 +160,7 @@ def permutation(ctx: Context, pivots: Expr, rows: int) -> Expr:
 def permutation_matrix(ctx: Context, order: Expr, dtype: str) -> Expr:
     """P of ``A = P L U``: column i has its 1 in the row ``order[i]``."""
     rows = dims_of(order)[-1]
-    places = Constant(np.arange(static(rows, "the number of rows"), dtype=np.int32))
+    places = ctx.grid((rows,), (1,), dtype="int32")
     n = ndim_of(order)
     hit = R.equal(R.expand_dims(places, [1]), R.expand_dims(order, [n - 1]))
     return ctx.cast(ctx.cast(hit, REAL[dtype]), dtype)
@@ -180,7 +169,7 @@ def permutation_matrix(ctx: Context, order: Expr, dtype: str) -> Expr:
 def sign_of(ctx: Context, pivots: Expr) -> Expr:
     """1 or -1 for an even or odd number of exchanges: int32."""
     *batch, count = dims_of(pivots)
-    own = Constant(np.arange(1, static(count, "the number of rows") + 1, dtype=np.int32))
+    own = ctx.grid((count,), (1,), 1, "int32")
     moved = R.astype(R.not_equal(pivots, own), "int32")
     odd = R.bitwise_and(R.sum(moved, [len(batch)]), scalar(1, "int32"))
     return R.subtract(scalar(1, "int32"), R.multiply(odd, scalar(2, "int32")))
@@ -271,17 +260,15 @@ def linalg_lu_solve(
 @aten("_linalg_det")
 def linalg_det(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr]:
     lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
-    _, n, _, _ = sides(lu)
     sign = ctx.cast(ctx.cast(sign_of(ctx, pivots), REAL[dtype_of(lu)]), dtype_of(lu))
-    return R.multiply(sign, R.prod(diagonal_of(lu, n), [ndim_of(lu) - 2])), lu, pivots
+    return R.multiply(sign, R.prod(diagonal_of(ctx, lu), [ndim_of(lu) - 2])), lu, pivots
 
 
 @aten("_linalg_slogdet")
 def linalg_slogdet(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr, Expr]:
     lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
-    _, n, _, _ = sides(lu)
     last = ndim_of(lu) - 2
-    entries = ctx.emit(diagonal_of(lu, n))
+    entries = ctx.emit(diagonal_of(ctx, lu))
     size = ctx.emit(R.abs(entries))
     dtype, real = dtype_of(lu), REAL[dtype_of(lu)]
     exchanged = ctx.cast(ctx.cast(sign_of(ctx, pivots), real), dtype)
@@ -306,8 +293,7 @@ def linalg_inv(ctx: Context, A: Any = None, self: Any = None) -> Expr:
 
 @aten("linalg_tensorinv")
 def linalg_tensorinv(ctx: Context, self: Expr, ind: int = 2) -> Expr:
-    dims = [static(d, "a dimension") for d in dims_of(self)]
-    n = math.prod(dims[ind:])
+    n = math.prod(dims_of(self)[ind:])
     return ctx.reshape(ctx.emit(linalg_inv(ctx, ctx.reshape(self, (n, n)))), ctx.dims())
 
 
@@ -319,7 +305,7 @@ def linalg_tensorsolve(
         away = axes_of(dims, ndim_of(self))
         rest = [i for i in range(ndim_of(self)) if i not in away]
         self = R.permute_dims(self, [*rest, *away])
-    n = math.prod(static(d, "a dimension") for d in dims_of(other))
+    n = math.prod(dims_of(other))
     a = ctx.emit(ctx.reshape(self, (n, n)))
     lu, pivots, _ = lu_factor(ctx, a)
     x = lu_solve(ctx, lu, pivots, ctx.emit(ctx.reshape(other, (n, 1))))
@@ -470,28 +456,28 @@ def ormqr(
 ) -> Expr:
     """With Q made whole: it is square."""
     _, _, n, _ = sides(self)
-    if 0 in dims_of(input3) or 0 in dims_of(input3):
+    if 0 in dims_of(input3):
         return input3
-    size = static(dims_of(input3)[-2 if left else -1], "the size of Q")
-    q = ctx.emit(householder_product(ctx, _widened(ctx, self, max(size, n)), input2))
+    size = dims_of(input3)[-2 if left else -1]
+    q = ctx.emit(householder_product(ctx, _widened(self, larger(size, n)), input2))
     q = cut(q, size, size)
     q = adjoint_of(q) if transpose else q
     return product(q, input3) if left else product(input3, q)
 
 
-def _widened(ctx: Context, x: Expr, columns: int) -> Expr:
+def _widened(x: Expr, columns: Dim) -> Expr:
     """Columns of zeros added."""
     *lead, m, n = dims_of(x)
     if n == columns:
         return x
-    more = R.zeros((*lead, m, columns - static(n, "the number of columns")), dtype_of(x))
+    more = R.zeros((*lead, m, columns - n), dtype_of(x))
     return R.concat([x, more], ndim_of(x) - 1)
 
 
 @aten("linalg_qr")
 def linalg_qr(ctx: Context, A: Expr, mode: str = "reduced") -> tuple[Expr, Expr]:
     a = ctx.emit(A)
-    batch, m, n, k = sides(a)
+    batch, m, _, k = sides(a)
     dtype = dtype_of(a)
     if k == 0 or 0 in batch:
         letter(a)
@@ -499,11 +485,10 @@ def linalg_qr(ctx: Context, A: Expr, mode: str = "reduced") -> tuple[Expr, Expr]
         q = R.zeros(q_dims, dtype) if mode == "r" or 0 in q_dims else identity(ctx, q_dims, dtype)
         return q, R.zeros(ctx.dims(1), dtype)
     factors, tau = geqrf(ctx, a)
-    rows = m if mode == "complete" else k
-    upper = triangle(cut(factors, min(rows, m), None), True)
+    square = mode == "complete"
+    upper = triangle(cut(factors, m if square else k, None), True)
     if mode == "r":
         return R.zeros(ctx.dims(0), dtype), upper
-    square = mode == "complete"
-    base = _widened(ctx, factors, m) if square and n < m else cut(factors, None, k)
-    base = cut(base, None, m) if square else base
+    base = cut(factors, None, k)
+    base = _widened(base, m) if square else base
     return householder_product(ctx, base, tau), upper

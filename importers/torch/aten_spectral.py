@@ -25,8 +25,10 @@ from relax2xla.importers.torch.aten_linalg import (
 )
 from relax2xla.importers.torch.context import (
     Context,
+    Dim,
     dims_of,
     dtype_of,
+    larger,
     ndim_of,
     row,
     scalar,
@@ -88,9 +90,9 @@ def linalg_lstsq(
     vectors = ndim_of(b) == ndim_of(self) - 1
     rhs = ctx.emit(R.expand_dims(b, [-1]) if vectors else b)
     u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
-    eps = float(np.finfo(REAL[dtype]).eps) * max(m, n) if rcond is None else rcond
+    eps = _rounding(ctx, m, n, REAL[dtype]) if rcond is None else scalar(rcond, REAL[dtype])
     peak = R.max(s, [ndim_of(s) - 1], True)
-    kept = ctx.emit(R.greater(s, R.multiply(peak, scalar(eps, REAL[dtype]))))
+    kept = ctx.emit(R.greater(s, R.multiply(peak, eps)))
     zero, one = scalar(0, REAL[dtype]), scalar(1, REAL[dtype])
     inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
@@ -135,7 +137,7 @@ def linalg_pinv(
     if rtol is not None:
         share: Expr = _column(ctx.cast(rtol, real))
     else:
-        eps = scalar(float(np.finfo(real).eps) * max(m, n), real)
+        eps = _rounding(ctx, m, n, real)
         share = eps
         if least is not None:
             share = R.where(R.greater(least, scalar(0, real)), scalar(0, real), eps)
@@ -148,6 +150,14 @@ def linalg_pinv(
         inverse = R.multiply(inverse, sign)
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
     return product(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
+
+
+def _rounding(ctx: Context, m: Dim, n: Dim, dtype: str) -> Expr:
+    """The precision of ``dtype`` times the longer side: the share below which values count as 0."""
+    eps, long = float(np.finfo(dtype).eps), larger(m, n)
+    if isinstance(long, int):
+        return scalar(eps * long, dtype)
+    return R.multiply(ctx.tensor(long, dtype), scalar(eps, dtype))
 
 
 def _column(x: Expr) -> Expr:

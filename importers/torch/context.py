@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from relax2xla import op as R
@@ -17,7 +18,7 @@ from relax2xla.importers._tensors import dtype_of as dtype_of
 from relax2xla.importers._tensors import info_of as info_of
 from relax2xla.importers._tensors import ndim_of as ndim_of
 from relax2xla.importers.torch.symbols import Symbols
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr, const
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, const
 
 Dim = tir.Dim
 Dims = tuple[Dim, ...]
@@ -56,6 +57,18 @@ def static(dim: Any, what: str) -> int:
             f"{what} must be known at compile time; it is {dim}", "export with a static dimension"
         )
     return dim
+
+
+def smaller(a: Dim, b: Dim) -> Dim:
+    """The smaller of two dimensions."""
+    known = isinstance(a, int) and isinstance(b, int)
+    return min(a, b) if known else tir.as_dim(tir.simplify(tir.min(a, b)))
+
+
+def larger(a: Dim, b: Dim) -> Dim:
+    """The larger of two dimensions."""
+    known = isinstance(a, int) and isinstance(b, int)
+    return max(a, b) if known else tir.as_dim(tir.simplify(tir.max(a, b)))
 
 
 def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
@@ -192,6 +205,33 @@ class Context:
         return R.maximum(
             R.subtract(self.tensor(total, dtype), scalar(minus, dtype)), scalar(0, dtype)
         )
+
+    def grid(
+        self, sizes: Sequence[Dim], steps: Sequence[Dim], start: Dim = 0, dtype: str = "int64"
+    ) -> Expr:
+        """``start + i * steps[0] + j * steps[1] + ...`` at each place (i, j, ...) of ``sizes``."""
+        rank = len(sizes)
+        one = [1] * rank
+        numbers = [v for v in (start, *sizes, *steps) if isinstance(v, int)]
+        if len(numbers) == 1 + 2 * rank:
+            at = np.full(one, numbers[0], dtype)
+            for axis in range(rank):
+                line = np.arange(numbers[1 + axis], dtype=dtype) * numbers[1 + rank + axis]
+                at = at + line.reshape((*one[:axis], -1, *one[axis + 1 :]))
+            return Constant(np.ascontiguousarray(at.astype(dtype)))
+        total = self.tensor(start, dtype)
+        for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+            line = R.multiply(R.arange(0, size, 1, dtype), self.tensor(step, dtype))
+            total = R.add(total, R.reshape(line, (*one[:axis], size, *one[axis + 1 :])))
+        return self.emit(total)
+
+    def shaped(self, x: Expr, dims: Dims) -> Expr:
+        """``x`` as a variable of this shape, where an operator cannot tell it of symbolic sizes."""
+        x = self.emit(x)
+        info = info_of(x)
+        if info.dims is not None:
+            return x
+        return self.builder.match_cast(x, TensorStructInfo(dims, info.dtype))
 
     def wrap(self, index: Expr, size: Dim) -> Expr:
         """Indices that may be negative, counted from the front."""

@@ -360,7 +360,8 @@ def fft(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
     dims, dtype = shaped(infos, 0)
     kind, lengths = attrs["fft_type"], attrs["fft_length"]
     if kind == "RFFT":
-        last: Dim = lengths[-1] // 2 + 1 if lengths[-1] else 0
+        size: Dim = lengths[-1]
+        last = 0 if isinstance(size, int) and size == 0 else _dim(size // 2 + 1)
         return _complex(make((*dims[:-1], last), dtype))
     if kind == "IRFFT":
         return make((*dims[:-1], lengths[-1]), REAL_OF.get(dtype, dtype))
