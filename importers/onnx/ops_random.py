@@ -106,12 +106,16 @@ def _drawn(state: Expr, dims: Sequence[Dim], dtype: str) -> Expr:
     return TupleGetItem(bits(state, rng_algorithm="THREE_FRY", sinfo_args=infos), 1)
 
 
-def _fractions(ctx: Context, dims: Sequence[Dim], seed: int | None, dtype: str) -> Expr:
+def _bits(ctx: Context, dims: Sequence[Dim], seed: int | None, count: int) -> Expr:
+    """Integers of ``count`` random bits as float32, which holds 24 of them exactly."""
     key = new_key(ctx) if seed is None else Constant(np.array([seed], np.uint64))
     state = ctx.emit(R.concat([key, Constant(np.zeros(1, np.uint64))]))
-    bits = _drawn(state, dims, "uint32")
-    # 24 bits, which float32 holds exactly.
-    part = R.astype(R.right_shift(bits, scalar(8, "uint32")), "float32")
+    drawn = _drawn(state, dims, "uint32")
+    return R.astype(R.right_shift(drawn, scalar(32 - count, "uint32")), "float32")
+
+
+def _fractions(ctx: Context, dims: Sequence[Dim], seed: int | None, dtype: str) -> Expr:
+    part = _bits(ctx, dims, seed, 24)
     return ctx.cast(R.multiply(part, scalar(2.0**-24, "float32")), dtype)
 
 
@@ -119,10 +123,9 @@ def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
     number, known = _number(seed), _static(dims)
     if number is not None and known is not None:
         return Constant(np.asarray(np.random.RandomState(number).standard_normal(known), dtype))
-    # Halfway between the fractions, so that 0 is none of them.
-    u = R.add(_fractions(ctx, dims, number, "float32"), scalar(2.0**-25, "float32"))
-    signed = R.subtract(R.multiply(u, scalar(2, "float32")), scalar(1, "float32"))
-    made = Op.get("relax.chlo.erf_inv")(signed)
+    # Odd multiples of 2**-23, all of which float32 holds: between -1 and 1, and none of them.
+    odd = R.multiply(_bits(ctx, dims, number, 23), scalar(2.0**-22, "float32"))
+    made = Op.get("relax.chlo.erf_inv")(R.add(odd, scalar(2.0**-23 - 1, "float32")))
     return ctx.cast(R.multiply(made, scalar(math.sqrt(2), "float32")), dtype)
 
 

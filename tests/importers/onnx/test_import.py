@@ -169,6 +169,19 @@ def test_names_become_identifiers_and_spans_keep_them() -> None:
     assert params(from_onnx(model, sanitize_input_names=False)) == ["input:0", "input.0", "0"]
 
 
+@pytest.mark.filterwarnings("ignore:Renaming name")
+def test_names_that_python_keeps_or_ascii_lacks_are_changed() -> None:
+    model = model_of(
+        [node("Sum", ["class", "größe", "w/1"], ["y"])],
+        [value("class", X), value("größe", X)],
+        weights={"w/1": X},
+    )
+    assert params(from_onnx(model)) == ["input_class", "gr__e"]
+    kept = from_onnx(model, keep_params_in_input=True)
+    assert params(kept) == ["input_class", "gr__e", "w_1"]
+    assert [p.span.name for p in kept["main"].params] == ["class", "größe", "w/1"]
+
+
 def test_unused_inputs_stay_and_unused_outputs_go() -> None:
     inputs = [value("x", X), value("unused", X)]
     model = model_of([node("Dropout", ["x"], ["y", ""])], inputs)
