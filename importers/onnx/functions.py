@@ -180,7 +180,7 @@ def _check(
         return schema.function_body if schema.has_function else None
     if not reason:
         known = schema is not None or domain not in ("", "ai.onnx.ml")
-        reason = "no converter" if known else f"not an operator of ONNX opset {opset}"
+        reason = "no converter" if known else "not an operator of ONNX"
     gaps.add(
         name, f"{reason} (opset {opset})", where(node), _workaround(node, domain, opset, schema)
     )

@@ -381,7 +381,7 @@ def test_all_gaps_come_in_one_error_before_anything_is_converted() -> None:
         ("Relu", ("wrong",)),
         ("com.other.Twice", ("y",)),
     ]
-    assert e.value.gaps[0].reason == "not an operator of ONNX opset 21 (opset 21)"
+    assert e.value.gaps[0].reason == "not an operator of ONNX (opset 21)"
     assert "4 nodes of this ONNX model cannot be converted" in str(e.value)
 
 
