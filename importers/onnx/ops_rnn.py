@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.importers import _loops
-from relax2xla.importers._loops import Stack
+from relax2xla.importers._recurrent import sweep
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import dims_of, dtype_of, like, ndim_of, scalar, static
@@ -163,7 +162,7 @@ def _recurrent(ctx: Context, s: Sequences, gates: int, steps: Callable[[int], St
     if s.hidden_size not in (None, h):
         raise ValueError(f"hidden_size={s.hidden_size}, but R is for {h}")
     x = R.permute_dims(s.X, [1, 0, 2]) if layout else s.X
-    length, batch, _ = dims_of(x)
+    batch = dims_of(x)[1]
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     if dims_of(s.W)[0] != len(reverse):
         raise ValueError(f"W is for {dims_of(s.W)[0]} directions; {direction} has {len(reverse)}")
@@ -191,7 +190,14 @@ def _recurrent(ctx: Context, s: Sequences, gates: int, steps: Callable[[int], St
             else:
                 first = R.permute_dims(initial, [1, 0, 2]) if layout else initial
                 states.append(_entry(first, d))
-        y, last = _direction(ctx, projected, length, states, weights, steps(d), lens, backwards)
+        step = steps(d)
+
+        def cell(
+            row: Expr, values: Sequence[Expr], step: Step = step, weights: Weights = weights
+        ) -> list[Expr]:
+            return step(row, values, weights)
+
+        y, last = sweep(ctx.builder, projected, states, cell, backwards, lens)
         outputs.append(R.expand_dims(y, [1]))
         for final, state in zip(finals, last, strict=True):
             final.append(R.expand_dims(state, [0]))
@@ -201,33 +207,6 @@ def _recurrent(ctx: Context, s: Sequences, gates: int, steps: Callable[[int], St
         y = R.permute_dims(y, [2, 0, 1, 3])
         ends = [R.permute_dims(e, [1, 0, 2]) for e in ends]
     return [y, *ends]
-
-
-def _direction(
-    ctx: Context,
-    projected: Expr,
-    length: Any,
-    states: Sequence[Expr],
-    weights: Weights,
-    step: Step,
-    lens: Expr | None,
-    backwards: bool,
-) -> tuple[Expr, list[Expr]]:
-    size = _loops.number(length)
-
-    def body(i: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
-        at = i
-        if backwards:
-            at = ctx.emit(R.subtract(R.subtract(size, _loops.number(1)), i))
-        new = step(ctx.emit(_loops.element(projected, at, 0)), values, weights)
-        if lens is None:
-            return new, [new[0]]
-        within = ctx.emit(R.expand_dims(R.less(at, lens), [1]))
-        kept = [R.where(within, a, b) for a, b in zip(new, values, strict=True)]
-        return kept, [R.where(within, new[0], scalar(0, dtype_of(new[0])))]
-
-    last, rows = _loops.scan(ctx.builder, length, body, states, [Stack(0, backwards)])
-    return rows[0], last
 
 
 def _plus(a: Expr, b: Expr | None) -> Expr:

@@ -26,6 +26,7 @@ FILES = (
     "aten_polynomial",
     "aten_pool",
     "aten_random",
+    "aten_recurrent",
     "aten_reduce",
     "aten_scatter",
     "aten_sets",
