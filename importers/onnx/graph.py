@@ -31,6 +31,7 @@ from relax2xla.importers.onnx.runtime import (
     LIST_LIMIT,
     bound_integers,
     bound_sizes,
+    limited,
     pinned,
 )
 from relax2xla.importers.onnx.values import Host, NeedsValue, Text, sprawls
@@ -338,6 +339,7 @@ class Interpreter:
         if form == KNOWN or not (self.binding and frame.binds):
             raise NeedsValue(v, what)
         if form == LAZY:
+            limited(v, what)
             return v
         sizes = form == SIZES
         bind = bound_sizes if sizes else bound_integers

@@ -36,8 +36,13 @@ from relax2xla.ir import Constant, Expr
 from relax2xla.tir import Dim
 
 Floats = npt.NDArray[np.float64]
-# The taps of an axis are kept; no image is larger.
-AXIS_LIMIT = 1 << 20
+# Positions and weights (the taps) of an axis, which are made at import: as many as 43 seconds of
+# sound at 48 kHz take by cubic splines.
+TAPS_LIMIT = 1 << 23
+# Values of the matrix that many taps of each point are multiplied by.
+MATRIX_LIMIT = 1 << 24
+# Taps that are gathered one after the other, where the matrix would be larger.
+GATHERED_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +125,22 @@ KERNELS: dict[str, tuple[int, Callable[[Floats, float], Floats]]] = {
 }
 
 
+def _first_tap(axis: Axis, style: Style) -> int:
+    """Where the taps of a point begin, beside the element before it; they end as far behind."""
+    if style.mode == "nearest":
+        return 0
+    squeeze = min(axis.scale, 1.0) if style.antialias else 1.0
+    return math.floor(-KERNELS[style.mode][0] / squeeze) + 1
+
+
 def _taps(points: Floats, axis: Axis, style: Style) -> tuple[npt.NDArray[np.int64], Floats]:
     """Positions and weights, both (out, taps)."""
     if style.mode == "nearest":
         at = NEAREST[style.nearest](points)
         return np.clip(at, 0, axis.size - 1).astype(np.int64)[:, None], np.ones((axis.out, 1))
-    radius, kernel = KERNELS[style.mode]
+    kernel = KERNELS[style.mode][1]
     squeeze = min(axis.scale, 1.0) if style.antialias else 1.0
-    first = math.floor(-radius / squeeze) + 1
+    first = _first_tap(axis, style)
     base = np.floor(points)[:, None]
     at = base + np.arange(first, 2 - first)[None, :]
     weights = kernel((at - points[:, None]) * squeeze, style.alpha)
@@ -139,18 +152,22 @@ def _taps(points: Floats, axis: Axis, style: Style) -> tuple[npt.NDArray[np.int6
 
 
 def _resize_axis(ctx: Context, x: Expr, at: int, axis: Axis, style: Style) -> Expr:
-    if axis.out > AXIS_LIMIT:
-        raise Unsupported(f"an axis that is resized to {axis.out} values")
+    count = 1 if style.mode == "nearest" else 2 - 2 * _first_tap(axis, style)
+    small = axis.size * axis.out <= MATRIX_LIMIT
+    if axis.out * count > TAPS_LIMIT or not (small or count <= GATHERED_LIMIT):
+        raise Unsupported(
+            f"an axis that is resized to {axis.out} values, each of {count} elements: at most "
+            f"{TAPS_LIMIT:,} in all are supported, and {GATHERED_LIMIT} of each on long axes"
+        )
     points = COORDINATES[style.coordinates](np.arange(axis.out, dtype=np.float64), axis)
     positions, weights = _taps(points, axis, style)
     dtype = dtype_of(x)
     if style.mode == "nearest":
         y: Expr = R.take(x, Constant(positions[:, 0]), at)
+    elif count <= 4 or not small:
+        y = _weighted_sum(ctx, x, at, positions, weights)
     else:
-        if positions.shape[1] <= 4:
-            y = _weighted_sum(ctx, x, at, positions, weights)
-        else:
-            y = _contracted(x, at, axis, positions, weights)
+        y = _contracted(x, at, axis, positions, weights)
     if style.coordinates == "tf_crop_and_resize":
         outside = (points < 0) | (points > axis.size - 1)
         shape = [axis.out if i == at else 1 for i in range(len(dims_of(x)))]
@@ -207,35 +224,38 @@ def _resized(ctx: Context, x: Expr, axes: dict[int, Axis], style: Style) -> Expr
 
 def _by_scales(x: Expr, scales: Sequence[float], where: Sequence[int]) -> dict[int, Axis]:
     dims = dims_of(x)
-    if len(scales) != len(where):
-        raise ValueError(f"{len(scales)} scales for {len(where)} axes")
     made: dict[int, Axis] = {}
     for at, scale in zip(where, scales, strict=True):
-        if scale <= 0:
-            raise ValueError(f"the scale {scale}")
         if scale != 1 or isinstance(dims[at], int):
             size = static(dims[at], "the size of a resized axis")
             made[at] = Axis(size, math.floor(size * scale), scale)
     return made
 
 
-def _multiplied(x: Expr, scales: Sequence[float], where: Sequence[int]) -> list[Dim]:
+def _multiplied(ctx: Context, x: Expr, scales: Sequence[float], where: Sequence[int]) -> list[Dim]:
     """The sizes by scales where a symbolic axis is resized; empty where none is.
 
-    Such scales are whole numbers: the points of another would depend on more than the sizes.
+    They are whole: the points of another would depend on more than the sizes. The machine refuses
+    sizes of symbolic axes that are not.
     """
-    dims = dims_of(x)
-    pairs = [(dims[a], s) for a, s in zip(where, scales, strict=True)]
-    if all(isinstance(d, int) or s == 1 for d, s in pairs):
+    dims = [dims_of(x)[a] for a in where]
+    if all(isinstance(d, int) or s == 1 for d, s in zip(dims, scales, strict=True)):
         return []
-    for _, s in pairs:
-        if not float(s).is_integer() or s < 1:
+    made: list[Dim] = []
+    for a, d, s in zip(where, dims, scales, strict=True):
+        if float(s).is_integer() and s >= 1:
+            made.append(fold_dim(d * int(s)))
+        elif not isinstance(d, int):
+            made += late.scaled(ctx, x, Constant(np.array([s])), [a])
+        elif float(d * s).is_integer():
+            made.append(int(d * s))
+        else:
             raise Unsupported(
-                f"the scale {s} of an axis, beside a resized one whose size is not known at "
-                "import: whole numbers are supported",
+                f"the scale {s} of an axis of {d}, beside a resized one whose size is not known at "
+                "import: the result must be whole",
                 "give the shape in shape_dict",
             )
-    return [fold_dim(d * int(s)) for d, s in pairs]
+    return made
 
 
 def _by_sizes(
@@ -263,8 +283,15 @@ def _by_sizes(
     }
 
 
-def _numbers(scales: Sequence[Any]) -> list[float]:
-    return [float(s) for s in scales]
+def _numbers(scales: Sequence[Any], where: Sequence[int]) -> list[float]:
+    """One positive scale an axis."""
+    if len(scales) != len(where):
+        raise ValueError(f"{len(scales)} scales for {len(where)} axes")
+    numbers = [float(s) for s in scales]
+    for s in numbers:
+        if not (s > 0 and math.isfinite(s)):
+            raise ValueError(f"the scale {s}")
+    return numbers
 
 
 # Names of R.image.resize2d.
@@ -273,9 +300,10 @@ _SAME = {"half_pixel_symmetric": "half_pixel"}
 
 
 def _late(ctx: Context, x: Expr, dims: Sequence[Dim], style: Style) -> Expr:
-    """Height and width of images to sizes that are computed at run time."""
-    if len(dims) != 4:
-        raise Unsupported(f"sizes computed at run time for a tensor of rank {len(dims)}")
+    """Signals, images and volumes to sizes that are computed at run time."""
+    rank = len(dims)
+    if rank not in (3, 4, 5):
+        raise Unsupported(f"sizes computed at run time for a tensor of rank {rank}")
     if style.antialias:
         raise Unsupported("antialias with sizes computed at run time")
     how = choice(
@@ -285,28 +313,43 @@ def _late(ctx: Context, x: Expr, dims: Sequence[Dim], style: Style) -> Expr:
     )
     dtype = dtype_of(x)
     mixes = style.mode != "nearest" and not is_float(dtype)
-    made = R.image.resize2d(
-        R.astype(x, "float32") if mixes else x,
-        list(dims[2:]),
-        layout="NCHW",
-        method=_METHODS[choice(style.mode, _METHODS, "mode")],
-        coordinate_transformation_mode=how,
-        rounding_method=style.nearest if style.mode == "nearest" else "",
-        cubic_alpha=style.alpha,
-        cubic_exclude=int(style.exclude_outside),
-    )
+    y = R.astype(x, "float32") if mixes else x
+    more: dict[str, Any] = {
+        "method": _METHODS[choice(style.mode, _METHODS, "mode")],
+        "coordinate_transformation_mode": how,
+        "rounding_method": style.nearest if style.mode == "nearest" else "",
+        "cubic_alpha": style.alpha,
+        "cubic_exclude": int(style.exclude_outside),
+    }
+    if rank == 5:
+        y = R.image.resize3d(y, list(dims[2:]), layout="NCDHW", **more)
+    elif rank == 4:
+        y = R.image.resize2d(y, list(dims[2:]), layout="NCHW", **more)
+    else:
+        # A signal is an image of one row.
+        y = R.image.resize2d(R.expand_dims(y, [2]), [1, dims[2]], layout="NCHW", **more)
+        y = R.squeeze(y, [2])
     # The check at run time says so where the batch or the channels were to change, too.
-    made = ctx.pinned(made, dims)
-    return R.astype(made, dtype) if mixes else made
+    y = ctx.pinned(y, dims)
+    return R.astype(y, dtype) if mixes else y
 
 
 # -- Upsample ------------------------------------------------------------------------------------
 _OLD = ("asymmetric", "floor")
 
 
-def _old(ctx: Context, x: Expr, scales: Sequence[float], mode: str) -> Expr:
+def _old(ctx: Context, x: Expr, scales: Sequence[Any] | Expr, mode: str) -> Expr:
     style = Style("linear" if mode == "bilinear" else mode, *_OLD)
-    return _resized(ctx, x, _by_scales(x, scales, range(len(dims_of(x)))), style)
+    where = range(ndim_of(x))
+    if isinstance(scales, Expr):
+        return _late(ctx, x, late.scaled(ctx, x, scales, where), style)
+    numbers = _numbers(scales, where)
+    sizes = _multiplied(ctx, x, numbers, where)
+    return (
+        _late(ctx, x, sizes, style)
+        if sizes
+        else _resized(ctx, x, _by_scales(x, numbers, where), style)
+    )
 
 
 @onnx_op("Upsample")
@@ -326,10 +369,7 @@ def upsample_attribute(
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
 def upsample(ctx: Context, X: Expr, scales: Lazy, *, mode: str = "nearest") -> Expr:
-    if isinstance(scales, Expr):
-        style = Style("linear" if mode == "bilinear" else mode, *_OLD)
-        return _late(ctx, X, late.scaled(ctx, X, scales, range(ndim_of(X))), style)
-    return _old(ctx, X, _numbers(scales), mode)
+    return _old(ctx, X, scales, mode)
 
 
 # -- Resize --------------------------------------------------------------------------------------
@@ -362,11 +402,12 @@ def resize(
         bool(antialias),
         extrapolation_value,
     )
-    made: dict[int, Axis] = {}
+    numbers: list[float] = []
     if isinstance(scales, Expr):
         sizes = late.scaled(ctx, X, scales, where)
     elif scales is not None and len(scales):
-        sizes = _multiplied(X, _numbers(scales), where) or sizes
+        numbers = _numbers(scales, where)
+        sizes = _multiplied(ctx, X, numbers, where) or sizes
     if sizes is not None and any(isinstance(tir.as_dim(s), tir.PrimExpr) for s in sizes):
         choice(keep_aspect_ratio_policy, ("stretch",), "keep_aspect_ratio_policy")
         full = list(dims_of(X))
@@ -375,8 +416,8 @@ def resize(
         return _late(ctx, X, full, style)
     if sizes is not None and len(sizes):
         made = _by_sizes(X, sizes, where, keep_aspect_ratio_policy)
-    elif scales is not None and not isinstance(scales, Expr) and len(scales):
-        made = _by_scales(X, _numbers(scales), where)
+    elif numbers:
+        made = _by_scales(X, numbers, where)
     else:
         raise ValueError("it has neither scales nor sizes")
     if coordinate_transformation_mode == "tf_crop_and_resize":

@@ -31,9 +31,15 @@ def count_of(x: Expr, what: str) -> int:
         return 1
     if dims is None or len(dims) != 1 or not isinstance(dims[0], int):
         raise NeedsValue(x, f"{what}, whose number of values is not known,")
-    if dims[0] > LIST_LIMIT:
-        raise Unsupported(f"{what} has {dims[0]} values; {LIST_LIMIT} are supported")
+    limited(x, what)
     return dims[0]
+
+
+def limited(x: Expr, what: str) -> None:
+    """Raise a gap for a vector of more values than one that says positions may have."""
+    count = (info_of(x).dims or (0,))[0]
+    if isinstance(count, int) and count > LIST_LIMIT:
+        raise Unsupported(f"{what} has {count} values; {LIST_LIMIT} are supported")
 
 
 def vector(builder: BlockBuilder, x: Expr) -> Expr:

@@ -140,6 +140,13 @@ def a_gigantic_image(mode: str) -> Callable[[], onnx.ModelProto]:
     return build
 
 
+def an_endless_kernel() -> onnx.ModelProto:
+    """2^40 rows become 2^20, each a mean of two million."""
+    resize = node("Resize", ["x", "", "s"], ["y"], mode="linear", antialias=1)
+    weights = {"s": np.array([1, 1, 2.0**-20, 1], np.float32)}
+    return model([resize], [info("x", F, [1, 1, 2**40, 8])], [info("y", F, None)], weights)
+
+
 ABSURD = {
     "functions": (functions_that_call_two, "come to more than 1024 nodes"),
     "polynomials": (polynomials, ""),
@@ -149,6 +156,7 @@ ABSURD = {
     "parts": (parts_without_end, "num_outputs is 1099511627776; the node has 1 outputs"),
     "nearest": (a_gigantic_image("nearest"), "an axis that is resized to 8000000000 values"),
     "cubic": (a_gigantic_image("cubic"), "an axis that is resized to 8000000000 values"),
+    "antialias": (an_endless_kernel, "an axis that is resized to 1048576 values"),
 }
 
 

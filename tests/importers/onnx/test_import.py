@@ -99,12 +99,9 @@ def test_a_lower_opset_warns_and_a_higher_one_does_not() -> None:
 
 
 def test_the_opset_is_that_of_the_models_own_operators() -> None:
-    model = model_of(
-        [node("Softmax", ["x"], ["y"])],
-        [value("x", X)],
-        opset=13,
-        imports=[helper.make_opsetid("com.other", 1)],
-    )
+    """Wherever it stands among the versions of domains; TVM takes the first of them."""
+    model = model_of([node("Softmax", ["x"], ["y"])], [value("x", X)], opset=13)
+    model.opset_import.insert(0, helper.make_opsetid("com.other", 1))
     assert "axis=1" in from_onnx(model).script()
 
 
@@ -116,6 +113,15 @@ def test_the_checker_only_warns() -> None:
     assert [g.reason for g in e.value.gaps] == [
         "the attribute nonsense is not supported (opset 21)"
     ]
+
+
+def test_a_checker_that_fails_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(model: onnx.ModelProto) -> None:
+        raise RuntimeError("the checker itself is broken")
+
+    monkeypatch.setattr(onnx.checker, "check_model", fail)
+    with pytest.warns(UserWarning, match="^the checker itself is broken$"):
+        assert params(from_onnx(dense())) == ["x"]
 
 
 # -- inputs --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from onnx import helper
 
 from relax2xla.errors import CallError, OpNotImplemented, TVMError
 from relax2xla.frontend.onnx import from_onnx
+from relax2xla.importers.onnx import ops_resize
 from relax2xla.vm.build import build
 from relax2xla.vm.machine import VirtualMachine
 from tests.importers.onnx.support import agree, model_of, one, ours, value
@@ -168,16 +169,49 @@ def test_concat_of_dimensions_with_different_names_has_the_known_sizes() -> None
         ours(model, [a, b[:2]])
 
 
-@pytest.mark.parametrize(("mode", "how"), [("nearest", "asymmetric"), ("cubic", "half_pixel")])
-def test_resize_of_symbolic_axes_by_whole_scales(mode: str, how: str) -> None:
-    node = helper.make_node(
-        "Resize",
-        ["x", "", "scales"],
-        ["y"],
-        mode=mode,
-        coordinate_transformation_mode=how,
-        nearest_mode="floor",
+def resized(x: Any, dims: list[Any], scales: list[float], opset: int = 21, **form: Any) -> Any:
+    node = helper.make_node("Resize", ["x", *[""] * (opset > 10), "scales"], ["y"], **form)
+    weights = {"scales": np.array(scales, np.float32)}
+    return model_of([node], [value("x", x, dims)], opset=opset, weights=weights)
+
+
+FLOOR = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "scales", "form"),
+    [
+        ((1, 2, 4, 3), ["b", 2, "h", "w"], [1, 1, 2, 3], FLOOR),
+        ((1, 2, 4, 3), ["b", 2, "h", "w"], [1, 1, 2, 3], {"mode": "cubic"}),
+        ((1, 2, 4, 6), ["b", 2, "h", 6], [1, 1, 0.5, 1.5], {"mode": "linear"}),
+        ((2, 3, 5), [2, 3, "n"], [1, 1, 4], {"mode": "linear"}),
+        ((1, 1, 2, 3, 4), [1, 1, "d", 3, "w"], [1, 1, 2, 1, 0.5], FLOOR),
+        ((1, 2, 4, 3), ["b", 2, "h", "w"], [1, 1, 2, 3], {"mode": "nearest", "opset": 10}),
+    ],
+)
+def test_resize_of_symbolic_axes(shape: Any, dims: Any, scales: Any, form: Any) -> None:
+    x = f(*shape)
+    agree(resized(x, dims, scales, **form), [x])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_resize_of_symbolic_axes_to_broken_sizes_is_refused() -> None:
+    x = f(1, 1, 3, 5)
+    with pytest.raises(CallError, match="must not be negative"):
+        ours(resized(x, [1, 1, "h", 5], [1, 1, 0.5, 1]), [x])
+    with pytest.raises(OpNotImplemented, match=r"the scale 1\.5 of an axis of 5"):
+        from_onnx(resized(x, [1, 1, "h", 5], [1, 1, 2, 1.5]))
+
+
+def test_a_minute_of_sound() -> None:
+    x = f(1, 1, 1 << 17)
+    np.testing.assert_array_equal(
+        ours(resized(x, [1, 1, 1 << 17], [1, 1, 24], **FLOOR), [x])[0], x.repeat(24, 2)
     )
-    x = f(1, 2, 4, 3)
-    scales = {"scales": np.array([1, 1, 2, 3], np.float32)}
-    agree(model_of([node], [value("x", x, ["b", 2, "h", "w"])], weights=scales), [x])
+
+
+def test_antialiasing_of_long_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_resize, "MATRIX_LIMIT", 0)
+    x = f(1, 1, 40, 40)
+    form: dict[str, Any] = {"mode": "cubic", "antialias": 1}
+    agree(resized(x, [1, 1, 40, 40], [1, 1, 0.2, 0.1], **form), [x])
