@@ -175,7 +175,11 @@ def resized(x: Any, dims: list[Any], scales: list[float], opset: int = 21, **for
     return model_of([node], [value("x", x, dims)], opset=opset, weights=weights)
 
 
-FLOOR = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+FLOOR: dict[str, Any] = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
 
 
 @pytest.mark.parametrize(
