@@ -22,13 +22,14 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import BY_TORCH, dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import control, converters, data_dependent
-from relax2xla.importers.torch.context import Context, UnknownSize, dtype_of_torch
+from relax2xla.importers.torch.context import Context, UnknownSize, as_bool, dtype_of_torch
 from relax2xla.importers.torch.decompositions import OWN, decompositions
 from relax2xla.importers.torch.inplace import (
     PARTS,
@@ -59,6 +60,13 @@ from relax2xla.ir import (
 # bounds of the symbolic variables.
 MASKED = {"index.Tensor", "_unsafe_index.Tensor"}
 CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+ASSERTIONS = {
+    "_assert_async",
+    "_assert_async.msg",
+    "_assert_scalar",
+    "_functional_assert_async.msg",
+    "_functional_assert_scalar",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,8 @@ def from_exported_program(
     The parameters of ``main`` are the tensors among the user's inputs, nested ones flattened in
     order; its result is the tuple of the flattened outputs. A dimension of ``torch.export.Dim`` is
     one symbolic variable everywhere; its range is in the function attributes
-    ``tir_var_lower_bound`` and ``tir_var_upper_bound``, and is checked at each call.
+    ``tir_var_lower_bound`` and ``tir_var_upper_bound``, conditions on several that torch found
+    (``if x.shape[0] > y.shape[0]``) in ``tir_var_conditions``; calls check both.
 
     A ``torch.nn.Module`` is exported first, for ``example_args``, ``example_kwargs`` and
     ``dynamic_shapes`` as ``torch.export.export`` takes them.
@@ -195,12 +204,15 @@ class Importer:
         self.builder = BlockBuilder()
         self.ctx = Context(self.builder, self.symbols)
         self.env: dict[Node, Any] = {}
+        self.regions = 0
+        self.asserted: list[tuple[Expr, str]] = []
 
     # -- the program -------------------------------------------------------------------------
     def run(self) -> IRModule | None:
         """The module, or None where there are gaps."""
         self.name_symbols()
         inputs, states, params = self.inputs()
+        self.traced_for()
         attrs: dict[str, Any] = {}
         if self.options.keep_params:
             values = [as_numpy(i.value) for i, _ in params]
@@ -213,8 +225,25 @@ class Importer:
                 outputs = self.walk(self.program.module)
                 with self.builder.source("output"):
                     result = self.result(self.ordered(outputs))
+                asserted = [(self.builder.emit_output(x), text) for x, text in self.asserted]
+            for condition, text in asserted:
+                self.builder.emit(R.assert_op(condition, format=text))
             self.builder.emit_func_output(result)
-        return None if self.gaps else self.builder.get()
+        if self.gaps:
+            return None
+        mod = self.builder.get()
+        if self.ctx.conditions:
+            told = {"tir_var_conditions": list(self.ctx.conditions)}
+            mod["main"] = mod["main"].with_attrs(told)
+        return mod
+
+    def traced_for(self) -> None:
+        """Let calls check what torch assumed of the sizes of the inputs."""
+        users = [i.node for i in self.program.inputs if i.meaning in ("input", "number")]
+        for condition in self.program.conditions:
+            self.ctx.require(
+                condition(lambda i, a: self.symbols.dims(users[i].meta["val"].shape)[a])
+            )
 
     def name_symbols(self) -> None:
         """Give symbols the names of the user's ``torch.export.Dim``, where torch knows them."""
@@ -436,8 +465,8 @@ class Importer:
         name = operator_name(op)
         if name in CHECKS:
             return None
-        if name == "_assert_scalar":
-            return self.check(node)
+        if name in ASSERTIONS:
+            return self.assertion(node)
         changed = functional_form(op)
         converter = CONVERTERS.get(operator_name(changed or op))
         if converter is None:
@@ -456,16 +485,30 @@ class Importer:
             value = self.ctx.cast(value, self.ctx.dtype())
         return value
 
-    def check(self, node: Node) -> None:
-        """A condition on sizes: torch derives it from the bounds, which ``main`` carries."""
-        if isinstance(self.read(node.args[0]), Expr):
-            raise Unsupported("an assertion on data")
+    def assertion(self, node: Node) -> Any:
+        """A condition; the machine looks at those on data when the results are there.
+
+        Those on sizes torch derives from the bounds, which ``main`` carries.
+        """
+        condition, *rest = map(self.read, node.args)
+        if isinstance(condition, Expr):
+            if self.regions:
+                raise Unsupported("an assertion on data in a branch or a loop")
+            condition = self.ctx.reshape(as_bool(condition), ())
+            # It is no format for values.
+            text = rest[0].replace("{", "{{").replace("}", "}}") if rest else ""
+            self.asserted.append((condition, text))
+        return rest[1] if len(rest) > 1 else None
 
     def region(self, module: GraphModule, args: Sequence[Any]) -> Sequence[Any]:
         """Convert the nodes of a graph inside the graph where they stand, for these arguments."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(placeholders, args, strict=True))
-        return self.walk(module)
+        self.regions += 1
+        try:
+            return self.walk(module)
+        finally:
+            self.regions -= 1
 
     # -- values ------------------------------------------------------------------------------
     def bound(self, node: Node, value: Any, expected: Any) -> Any:

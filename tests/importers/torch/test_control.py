@@ -11,7 +11,9 @@ torch = pytest.importorskip("torch")
 from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: E402
 from torch._higher_order_ops import map as torch_map  # noqa: E402
 
-from .helpers import check  # noqa: E402
+from relax2xla.errors import AssertError, OpNotImplemented  # noqa: E402
+
+from .helpers import check, imported, run  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -105,3 +107,32 @@ def test_symbolic_floats() -> None:
 
     n = torch.export.Dim("n", min=2, max=40)
     check(f, [X], [{0: n}], others=[[torch.randn(7, 3)]])
+
+
+def test_assertions_on_data_are_looked_at_when_the_program_runs() -> None:
+    def one_hot(x: Any, kinds: Any) -> Any:
+        torch._assert_async((x > 0).all(), "x is {not} positive")
+        torch._assert_async(x[0])
+        return 2 * x, torch.nn.functional.one_hot(kinds, 4)
+
+    x, kinds = torch.tensor([1.0, 2.0]), torch.tensor([1, 3])
+    mod = check(one_hot, [x, kinds])
+    with pytest.raises(AssertError, match=r"x is \{not\} positive"):
+        run(mod, [-x, kinds])
+    # torch.compile has those that torch's decomposition of one_hot makes, too.
+    call = torch.compile(one_hot, backend="relax2xla", options={"fallback": False})
+    torch.testing.assert_close(call(x, kinds), one_hot(x, kinds))
+    with pytest.raises(AssertError, match="smaller than num_classes"):
+        call(x, kinds + 1)
+
+
+def test_assertions_on_data_in_branches_are_refused() -> None:
+    def branch(x: Any) -> Any:
+        torch._assert_async(x.any(), "no")
+        return x + 1
+
+    def chosen(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, branch, lambda x: x - 1, (x,))
+
+    with pytest.raises(OpNotImplemented, match="in a branch or a loop"):
+        imported(chosen, [torch.ones(2)])
