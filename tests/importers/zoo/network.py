@@ -112,8 +112,8 @@ SEQUENCES: dict[str, Any] = {
 }
 
 
-def unrolled(*names: str) -> dict[str, frozenset[str]]:
-    """What torch.export fixes as it writes recurrent layers out, step by step."""
+def exporting(*names: str) -> dict[str, frozenset[str]]:
+    """What torch.export writes down: the length of recurrent layers, for one."""
     return dict.fromkeys(("onnx-dynamo", "export"), frozenset(names))
 
 
@@ -122,4 +122,4 @@ def attention(*names: str) -> dict[str, frozenset[str]]:
     return {"onnx-torchscript": frozenset(names)}
 
 
-RECURRENT: dict[str, Any] = {**SEQUENCES, "fixed": unrolled("length")}
+RECURRENT: dict[str, Any] = {**SEQUENCES, "fixed": exporting("length")}

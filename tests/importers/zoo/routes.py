@@ -83,11 +83,26 @@ def onnx_model(network: Network, exporter: str, dynamic: bool) -> bytes:
     return target.getvalue()
 
 
+def _want_variable(network: Network, route: str, contents: bytes) -> None:
+    """NotExported where torch wrote down the size of a dimension that is to vary."""
+    import onnx
+
+    fixed = network.fixed.get(route, ())
+    graph = onnx.load_from_string(contents).graph
+    for x, of in zip(graph.input, network.dims, strict=True):
+        dims = x.type.tensor_type.shape.dim
+        for axis, text in of.items():
+            if text not in fixed and not dims[axis].dim_param:
+                raise NotExported(f"torch fixes {text} ({x.name}) to {dims[axis].dim_value}")
+
+
 def _from_onnx(exporter: str) -> Callable[[Network, bool], Run]:
     def make(network: Network, dynamic: bool) -> Run:
         from relax2xla.frontend.onnx import from_onnx
 
         contents = onnx_model(network, exporter, dynamic)
+        if dynamic:
+            _want_variable(network, f"onnx-{exporter}", contents)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # onnx's checker, of torch's own models
             return _machine(from_onnx(contents))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .network import BATCH, RECURRENT, SEQUENCES, Network, attention, tokens, unrolled
+from .network import BATCH, RECURRENT, SEQUENCES, Network, attention, exporting, tokens
 
 WORDS = 41
 
@@ -272,7 +272,7 @@ NETWORKS = {
         ),
         ({0: "batch", 1: "length"}, {1: "batch"}, {1: "batch"}),
         SEQUENCES["sizes"],
-        unrolled("length"),
+        exporting("length"),
     ),
     "gru_classifier": Network(
         GRUClassifier, lambda d, batch, length: (d.normal(batch, length, 6),), **RECURRENT
@@ -298,7 +298,7 @@ NETWORKS = {
         lambda d, batch, width: (d.normal(batch, 1, 12, width),),
         ({0: "batch", 3: "width"},),
         {"batch": BATCH, "width": (16, 20, 14)},
-        unrolled("width"),
+        exporting("width"),
     ),
     "speech_stft": Network(
         Speech,
