@@ -10,7 +10,7 @@ it several times as long as the import itself.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -184,10 +184,7 @@ def _aliases(node: Node, chain: set[Node], order: Mapping[Node, int]) -> set[Nod
         if not isinstance(at, Node) or at.op != "call_function":
             return None
         found.add(at)
-        if _form_of(at) is not None:
-            todo.append(at.args[0])
-        elif not makes_new_memory(_maker(at).target):
-            todo += at.all_input_nodes
+        todo += _sources(at)
         users = [u for u in at.users if at not in chain or u in order]
         todo += [user for user in users if user is not node and _shares(user, at)]
     return found
@@ -203,6 +200,19 @@ def _shares(user: Node, value: Node) -> bool:
     """Whether the result of ``user`` may share the memory of its argument ``value``."""
     if user.op != "call_function" or isinstance(user.meta.get("val"), NUMBERS):
         return False
-    if _form_of(user) is not None:
-        return user.args[0] is value
-    return not makes_new_memory(user.target)
+    return any(source is value for source in _sources(user))
+
+
+def _sources(node: Node) -> Sequence[Any]:
+    """The arguments of a call whose memory its results may share."""
+    if _form_of(node) is not None:
+        return node.args[:1]
+    if makes_new_memory(_maker(node).target):
+        return ()
+    schema = _schema(node.target)
+    if schema is not None and any(r.alias_info is not None for r in schema.returns):
+        # Views say whose memory: of `expand_as(self, other)` it is that of `self` alone.
+        shared = [a.alias_info is not None for a in schema.arguments]
+        if shared.count(True) == 1 and shared[0] and node.args:
+            return node.args[:1]
+    return node.all_input_nodes

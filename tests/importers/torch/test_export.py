@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -27,7 +28,7 @@ from relax2xla.ir import (  # noqa: E402
     TupleStructInfo,
 )
 
-from .helpers import check, imported, run  # noqa: E402
+from .helpers import Fn, check, imported, run  # noqa: E402
 
 
 def bindings(mod: IRModule) -> list[Any]:
@@ -241,6 +242,45 @@ def test_ranges_are_checked_at_the_call() -> None:
     assert run(mod, [X[:1]])[0].shape == (1, 10)
 
 
+class Taller(torch.nn.Module):
+    """Branches on sizes of nested and named inputs."""
+
+    def forward(self, x: Any, *rest: Any, more: Any = None) -> Any:
+        z = rest[0] * 2 if x.shape[0] > rest[0].shape[0] else rest[0]
+        return z + 1 if more["k"][0].shape[0] < 2 * x.shape[0] else z
+
+
+@pytest.mark.parametrize("how", ["traced", "strict", "saved"])
+def test_branches_on_sizes_are_conditions_of_the_call(how: str) -> None:
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(
+        Taller(),
+        (X[:8], X[:5]),
+        {"more": {"k": [X[:3]]}},
+        dynamic_shapes={"x": {0: auto}, "rest": ({0: auto},), "more": {"k": [{0: auto}]}},
+        strict=how == "strict",
+    )
+    if how == "saved":
+        file = io.BytesIO()
+        torch.export.save(program, file)
+        file.seek(0)
+        program = torch.export.load(file)
+    mod = from_exported_program(program)
+    assert np.array_equal(run(mod, [X[:4], X[:3], X[:7]])[0], X[:3] * 2 + 1)
+    assert len(mod["main"].attrs["tir_var_conditions"]) == 2
+    for wrong in ([X[:4], X[:4], X[:7]], [X[:4], X[:3], X[:8]]):
+        with pytest.raises(CallError, match=r"main: `.*<.*` does not hold for dimension 0 .* `x`"):
+            run(mod, wrong)
+
+
+def test_a_condition_that_is_not_on_sizes() -> None:
+    program = torch.export.export(Fn(lambda x: x + 1), (X,))
+    program._guards_code = ["L['args'][0].stride()[0] == 10", "L['args'][0].size()[0] == 16"]
+    with pytest.warns(UserWarning, match=r"stride\(\).* is not checked: .* no size of an input"):
+        mod = from_exported_program(program)
+    assert "tir_var_conditions" not in mod["main"].attrs
+
+
 def test_dimensions_that_have_to_be_equal() -> None:
     n = torch.export.Dim("n")
     mod = imported(lambda x, y: x + y, [X, X], [{0: n}, {0: n}])
@@ -301,7 +341,10 @@ def test_writes_that_nobody_else_sees_need_no_rewriting(monkeypatch: pytest.Monk
         y = x * 2
         z = y + 1
         y.add_(z).clamp_(min=0)
-        return y.sum(), z.relu_(), y
+        w = x + 3
+        # The mask takes the shape of what is written, and none of its memory.
+        w.masked_fill_((x[:1] > 0).expand_as(w), -1)
+        return y.sum(), z.relu_(), y, w
 
     check(f, [torch.randn(3, 4)])
     block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Hardswish(inplace=True))
