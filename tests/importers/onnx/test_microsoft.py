@@ -434,6 +434,18 @@ def test_one_operator(at: int) -> None:
     agree(*model_of(op, arrays, **more))
 
 
+def test_columns_of_weights_name_the_block_of_their_packed_zero_point() -> None:
+    """ONNX Runtime 1.31 mixes these zero points up."""
+    a, packed, scales, zeros = f(2, 32), u8(5, 2, 8), f(5, 2), u8(5, 1)
+    block = RNG.permutation(np.arange(32) // 16).astype(np.int32)
+    inputs = [a, packed, scales, zeros, block]
+    form: dict[str, Any] = {"K": 32, "N": 5, "block_size": 16, "known": (1, 2, 3, 4)}
+    (got,) = ours(*model_of("MatMulNBits", inputs, **form))
+    weight, zero = (np.stack([x & 15, x >> 4], -1).reshape(5, -1) for x in (packed, zeros))
+    full = (weight - zero[:, block].astype(F32)) * scales[:, block]
+    np.testing.assert_allclose(got, a @ full.T, rtol=1e-4, atol=1e-4)
+
+
 def test_packed_keys_and_values_are_those_apart() -> None:
     """ONNX Runtime has packed ones on the GPU only."""
     q, k, v = (f(2, 4, HEADS, SIZE) for _ in range(3))
