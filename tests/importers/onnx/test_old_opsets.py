@@ -56,6 +56,8 @@ def one_hot_of_largest(x: Any) -> Any:
 H = 2
 SEQUENCE, WEIGHT, RECURRENCE = f(3, 1, 4), f(1, H, 4), f(1, H, H)
 GRU_W, GRU_R, GRU_B = f(1, 3 * H, 4), f(1, 3 * H, H), f(1, 6 * H)
+LSTM_W, LSTM_R, LSTM_B, PEEP = f(1, 4 * H, 4), f(1, 4 * H, H), f(1, 8 * H), f(1, 3 * H)
+STARTS = [f(1, 1, H), f(1, 1, H)]
 
 
 def sigmoid(x: Any) -> Any:
@@ -79,6 +81,20 @@ def gru(linear_before_reset: bool) -> Any:
         old = r * (h @ rh.T + ch) if linear_before_reset else (r * h) @ rh.T + ch
         h = (1 - z) * np.tanh(x @ wh.T + old + bh) + z * h
     return h[None]
+
+
+def lstm() -> list[Any]:
+    """Gates i, o, f, c; the output sees the new cell, the others the old one."""
+    h, c = (x[0] for x in STARTS)
+    pi, po, pf = np.split(PEEP[0], 3)
+    hs: list[Any] = []
+    for x in SEQUENCE:
+        sums = x @ LSTM_W[0].T + h @ LSTM_R[0].T + LSTM_B[0, : 4 * H] + LSTM_B[0, 4 * H :]
+        i, o, forget, new = np.split(sums, 4, 1)
+        c = sigmoid(forget + pf * c) * c + sigmoid(i + pi * c) * np.tanh(new)
+        h = sigmoid(o + po * c) * np.tanh(c)
+        hs.append(h)
+    return [np.stack(hs)[:, None], h[None], c[None]]
 
 
 def scan() -> tuple[list[Any], dict[str, Any], list[Any]]:
@@ -175,6 +191,12 @@ CASES: dict[int, list[Case]] = {
         ),
         ("RNN", [SEQUENCE, WEIGHT, RECURRENCE], {"hidden_size": H, "output_sequence": 1}, rnn()),
         ("GRU", [SEQUENCE, GRU_W, GRU_R, GRU_B], {"hidden_size": H}, [None, gru(False)]),
+        (
+            "LSTM",
+            [SEQUENCE, LSTM_W, LSTM_R, LSTM_B, None, *STARTS, PEEP],
+            {"hidden_size": H, "output_sequence": 1},
+            lstm(),
+        ),
     ],
     2: [
         (
