@@ -16,9 +16,17 @@ from relax2xla import op as R
 from relax2xla.dtypes import dtype_info
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
-from relax2xla.importers.onnx.context import Context, row
+from relax2xla.importers.onnx.context import Context, fold_dim, row
 from relax2xla.importers.onnx.registry import Known, as_int, onnx_op
-from relax2xla.importers.onnx.values import Array, axis_of, dims_of, dtype_of, ndim_of, static
+from relax2xla.importers.onnx.values import (
+    Array,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.ir import Constant, Expr
 
 # Entries of a filter bank that is made at import.
@@ -153,18 +161,21 @@ def stft(
 ) -> Expr:
     """Frames of the window's length (or ``frame_length``), transformed at ``frame_length``."""
     step = as_int(frame_step, "frame_step")
-    size = static(dims_of(signal)[1], "the length of the signal")
+    size = dims_of(signal)[1]
     width = None if window is None else static(dims_of(window)[0], "the length of the window")
-    given = _number(frame_length, "frame_length")
-    length = given if given is not None else size if width is None else width
-    if step < 1 or not 1 <= length <= size:
+    length = _number(frame_length, "frame_length")
+    if length is None:
+        length = static(size, "the length of the signal") if width is None else width
+    if step < 1 or length < 1 or (isinstance(size, int) and length > size):
         raise ValueError(f"frames of {length} with the step {step} in a signal of {size}")
     wide = length if width is None else width
-    count = 1 + (size - length) // step
-    positions = np.arange(count)[:, None] * step + np.arange(wide)[None, :]
-    if positions.max() >= size:
+    count = fold_dim((size - length) // step + 1)
+    last = (count - 1) * step + wide
+    if wide > length and not (isinstance(size, int) and isinstance(last, int) and last <= size):
         raise Unsupported(f"a window of {wide} that is longer than the frames of {length}")
-    frames = R.take(signal, Constant(positions), 1)
+    starts = R.multiply(R.arange(0, count, 1, "int64"), scalar(step, "int64"))
+    positions = R.add(R.expand_dims(starts, [1]), Constant(np.arange(wide)))
+    frames = R.take(signal, positions, 1)
     if window is not None:
         shaped = R.reshape(ctx.cast(window, dtype_of(signal)), (1, 1, wide, 1))
         frames = R.multiply(frames, shaped)

@@ -84,13 +84,16 @@ def test_against_onnxruntime(at: int) -> None:
     agree(model, inputs, rtol=1e-3, atol=1e-4)
 
 
-def test_stft_with_a_window() -> None:
+@pytest.mark.parametrize("length", [20, "length"])
+def test_stft_with_a_window(length: Any) -> None:
     frame, step = 8, 3
     window = np.hanning(frame).astype(np.float32)
     x = f(2, 20, 1)
     model, inputs = one(
         "STFT", [x, np.array(step), window, np.array(frame)], opset=17, known=[1, 3]
     )
+    dim = model.graph.input[0].type.tensor_type.shape.dim[1]
+    setattr(dim, "dim_value" if isinstance(length, int) else "dim_param", length)
     got = ours(model, inputs)[0]
     frames = np.stack([x[:, s : s + frame, 0] * window for s in range(0, 13, step)], 1)
     want = np.fft.rfft(frames)
