@@ -75,6 +75,25 @@ def _settled(network: nn.Module) -> nn.Module:
     return network.eval()
 
 
+def _kind(layer: nn.Module) -> tuple[Any, ...]:
+    """What two layers have in common that differ in their weights alone."""
+    parts = tuple(type(m) for m in layer.modules())
+    return parts, tuple((n, t.shape) for n, t in layer.state_dict().items())
+
+
+def _shortened(network: nn.Module, keep: int) -> None:
+    """Of layers of one kind in a row leave the first ``keep``; the others show nothing new."""
+    for layer in list(network.modules()):
+        if type(layer) is not nn.Sequential:
+            continue
+        names = list(layer._modules)  # pyright: ignore[reportPrivateUsage]
+        kinds = [_kind(layer[i]) for i in range(len(layer))]
+        for i, name in enumerate(names):
+            if i >= keep and all(kinds[i - k] == kinds[i] for k in range(1, keep + 1)):
+                if kinds[i][1]:  # it has weights
+                    del layer._modules[name]  # pyright: ignore[reportPrivateUsage]
+
+
 # -- images ------------------------------------------------------------------------------------
 def _images(size: int) -> Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]:
     def make(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -84,35 +103,40 @@ def _images(size: int) -> Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]
     return make
 
 
-def _vision(make: Callable[[], nn.Module], size: int) -> Example:
+def _vision(make: Callable[[], nn.Module], size: int, keep: int) -> Example:
     inputs = _images(size)
-    network = _settled(make())
+    network = make()
+    _shortened(network, keep)
+    _settled(network)
     with torch.no_grad():
         observe(network, inputs(8)[0][0])
     return Example(network, inputs)
 
 
-def _torchvision(name: str, size: int = 64, **options: Any) -> Example:
-    tv = _package("torchvision")
+def _torchvision(name: str, size: int = 64, keep: int = 1, **options: Any) -> Example:
+    models = _package("torchvision").models
+    if name[0].isupper():  # a class, for sizes that its functions fix
+        return _vision(lambda: getattr(models, name)(num_classes=10, **options), size, keep)
     options = {"weights": None, "num_classes": 10, **options}
-    return _vision(lambda: tv.models.get_model(name, **options), size)
+    return _vision(lambda: models.get_model(name, **options), size, keep)
 
 
-def _timm(name: str, size: int = 64, **options: Any) -> Example:
+def _timm(name: str, size: int = 64, keep: int = 1, **options: Any) -> Example:
     timm = _package("timm")
     return _vision(
-        lambda: timm.create_model(name, pretrained=False, num_classes=10, **options), size
+        lambda: timm.create_model(name, pretrained=False, num_classes=10, **options), size, keep
     )
 
 
-# torchvision's name -> options; ``size`` is the images'.
+# torchvision's name -> options; ``size`` is the images', ``keep`` the layers that are left of those
+# of one kind in a row (two where they take turns, as shifted windows do).
 TORCHVISION: Mapping[str, Mapping[str, Any]] = {
     "alexnet": {},
     "vgg11_bn": {},
     "resnet18": {},
     "resnext50_32x4d": {},
     "wide_resnet50_2": {},
-    "densenet121": {},
+    "DenseNet": {"growth_rate": 8, "block_config": (2, 3, 2, 2), "num_init_features": 16},
     "googlenet": {"init_weights": False},
     "inception_v3": {"init_weights": False, "size": 96},
     "shufflenet_v2_x0_5": {},
@@ -125,8 +149,8 @@ TORCHVISION: Mapping[str, Mapping[str, Any]] = {
     "regnet_y_400mf": {},
     "convnext_tiny": {},
     "vit_b_32": {"image_size": 64},
-    "swin_t": {},
-    "swin_v2_t": {},
+    "swin_t": {"keep": 2},
+    "swin_v2_t": {"keep": 2},
     "maxvit_t": {"input_size": (224, 224), "size": 224},
     "fcn_resnet50": {"weights_backbone": None},
     "deeplabv3_mobilenet_v3_large": {"weights_backbone": None},
@@ -157,7 +181,7 @@ TIMM: Mapping[str, Mapping[str, Any]] = {
     "gcvit_xxtiny": {"size": 224},
     "ghostnet_050": {},
     "hardcorenas_a": {},
-    "hrnet_w18_small": {},
+    "hrnet_w18_small": {"keep": 9},
     "inception_next_atto": {},
     "inception_resnet_v2": {"size": 96},
     "levit_128s": {"size": 224},

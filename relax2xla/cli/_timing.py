@@ -14,11 +14,13 @@ def interleaved(
     calls: int = 1,
     warmup: int = 1,
     untimed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds a call of each variant, one figure a round; the order rotates from round to round.
 
     ``untimed``: calls before each measurement. Idle threads of the runtime measured before may
     spin for some milliseconds and take its cores; with several cores one such call is fair.
+    ``clock``: ``time.process_time`` on a machine with other work.
     """
     for _ in range(warmup):
         for run in variants.values():
@@ -31,10 +33,10 @@ def interleaved(
             run = variants[name]
             for _ in range(untimed):
                 run()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 run()
-            times[name].append((time.perf_counter() - start) / calls)
+            times[name].append((clock() - start) / calls)
     return times
 
 
