@@ -255,6 +255,26 @@ def test_constants_are_folded_into_attributes() -> None:
     assert dims(mod) == (6, 2)
 
 
+def test_what_is_made_at_import_is_folded_further() -> None:
+    """As are tables of converters, small kept weights, and what a known branch gives."""
+    sizes = {"bins": 3, "length": 4, "rate": 100, "top": 40.0, "low": 0.0}
+    mel = node("MelWeightMatrix", ["bins", "length", "rate", "low", "top"], ["m"])
+    nodes = [mel, node("Transpose", ["m"], ["t"]), node("MatMul", ["x", "t"], ["y"])]
+    weights = {n: np.asarray(v, np.float32 if n in ("low", "top") else None)
+               for n, v in sizes.items()}  # fmt: skip
+    model = model_of(nodes, [value("x", X[:, :3])], weights=weights)
+    assert calls(from_onnx(model)) == ["relax.matmul"]
+    twice = [node("Add", ["s", "s"], ["d"]), node("Reshape", ["x", "d"], ["y"])]
+    model = model_of(twice, [value("x", X)], weights={"s": np.array([3, 1])})
+    mod = from_onnx(model, keep_params_in_input=True)
+    assert (calls(mod), params(mod)) == (["relax.reshape"], ["x"])
+    shape = node("Constant", [], ["k"], value_ints=[3, 1])
+    branch = helper.make_graph([shape], "g", [], [helper.make_empty_tensor_value_info("k")])
+    chosen = node("If", ["c"], ["s"], then_branch=branch, else_branch=branch)
+    model = model_of([chosen, *twice], [value("x", X)], weights={"c": np.array(True)})
+    assert calls(from_onnx(model)) == ["relax.reshape"]
+
+
 def test_shapes_of_symbolic_dimensions_stay_symbolic() -> None:
     """Shape, Gather, Div, Mul, Concat, Unsqueeze, Where and Expand on symbols are arithmetic."""
     nodes = [
