@@ -457,6 +457,20 @@ def test_broken_graphs_give_one_clear_error(what: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_function_sees_its_own_inputs_only() -> None:
+    opsets = [helper.make_opsetid("", 21)]
+    body = helper.make_function("own", "F", ["v"], ["w"], [node("Add", ["v", "x"], ["w"])], opsets)
+    model = model_of(
+        [node("F", ["x"], ["y"], domain="own")],
+        [value("x", X)],
+        imports=[helper.make_opsetid("own", 1)],
+        functions=[body],
+    )
+    with pytest.raises(FileFormatError, match="the value 'x' is read, but no input"):
+        from_onnx(model)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_function_that_calls_itself_is_an_error() -> None:
     body = helper.make_function(
         "own", "F", ["a"], ["b"], [node("F", ["a"], ["b"], domain="own")], []
