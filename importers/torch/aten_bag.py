@@ -7,13 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from relax2xla import op as R
 from relax2xla.dtypes import is_integer
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.torch.registry import aten
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Expr
 
 SUM, MEAN, MAX = 0, 1, 2
 
@@ -103,13 +101,22 @@ def cdist(
 
 @aten("_pdist_forward", "pdist")
 def pdist(ctx: Context, self: Expr, p: float = 2.0) -> Expr:
-    count = static(dims_of(self)[0], "the number of rows")
-    first, second = np.triu_indices(count, 1)
-    if len(first) == 0 or 0 in dims_of(self):
+    """The pair of number k, of those above the diagonal: row i of them begins at i(2n - 1 - i)/2.
+
+    The root is exact where it is whole, so its floor is right for up to millions of rows.
+    """
+    if 0 in dims_of(self) or 0 in ctx.dims():
         return R.zeros(ctx.dims(), ctx.dtype())
-    x = ctx.emit(self)
-    gap = R.subtract(R.take(x, Constant(first), 0), R.take(x, Constant(second), 0))
-    return _length(ctx.emit(gap), float(p))
+    x, two, eight = ctx.emit(self), scalar(2, "int64"), scalar(8, "int64")
+    k = ctx.grid(ctx.dims(), (1,))
+    wide = ctx.emit(ctx.tensor(2 * dims_of(self)[0] - 1, "int64"))
+    rest = R.subtract(R.multiply(wide, wide), R.multiply(k, eight))
+    root = R.sqrt(R.astype(rest, "float64"))
+    i = R.floor(R.divide(R.subtract(R.astype(wide, "float64"), root), scalar(2.0, "float64")))
+    i = ctx.emit(R.astype(i, "int64"))
+    begin = R.floor_divide(R.multiply(i, R.subtract(wide, i)), two)
+    j = R.add(R.add(R.subtract(k, begin), i), scalar(1, "int64"))
+    return _length(ctx.emit(R.subtract(R.take(x, i, 0), R.take(x, j, 0))), float(p))
 
 
 # -- products ------------------------------------------------------------------------------------

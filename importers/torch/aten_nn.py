@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
@@ -24,7 +22,7 @@ from relax2xla.importers.torch.context import (
     static,
 )
 from relax2xla.importers.torch.registry import Function, aten
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Expr
 
 Ints = Sequence[int]
 
@@ -417,15 +415,16 @@ def _dropping(
     if grouped:
         key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
     dtype = dtype_of(query)
-    depth = static(dims_of(query)[-1], "the depth of the heads")
-    factor = 1.0 / math.sqrt(depth) if scale is None else scale
+    if scale is None:
+        scale = 1.0 / math.sqrt(static(dims_of(query)[-1], "the depth of the heads"))
     n = ndim_of(key)
     turned = R.permute_dims(key, [*range(n - 2), n - 1, n - 2])
-    score = ctx.emit(R.multiply(R.matmul(query, turned), scalar(factor, dtype)))
+    score = ctx.emit(R.multiply(R.matmul(query, turned), scalar(scale, dtype)))
     low = scalar(-math.inf, dtype)
     if causal:
-        rows, columns = (static(d, "a length") for d in dims_of(score)[-2:])
-        score = R.where(Constant(np.tri(rows, columns, dtype=np.bool_)), score, low)
+        rows, columns = dims_of(score)[-2:]
+        past = R.less_equal(ctx.grid((1, columns), (0, 1)), ctx.grid((rows, 1), (1, 0)))
+        score = R.where(past, score, low)
     if mask is not None:
         same = dtype_of(mask) == "bool"
         score = R.where(mask, score, low) if same else R.add(score, ctx.cast(mask, dtype))

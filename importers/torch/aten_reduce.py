@@ -20,7 +20,6 @@ from relax2xla.importers.torch.context import (
     dtype_of,
     ndim_of,
     scalar,
-    static,
 )
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
@@ -267,8 +266,7 @@ def topk(
     if ndim_of(self) == 0:
         return self, R.zeros((), "int64")
     axis = axis_of(dim, ndim_of(self))
-    count = static(k, "k of topk")
-    pair = ctx.emit(R.topk(self, count, axis, "both", largest, "int64"))
+    pair = ctx.emit(R.topk(self, k, axis, "both", largest, "int64"))
     return pair[0], pair[1]
 
 
@@ -299,9 +297,10 @@ def kthvalue(
     if ndim_of(self) == 0:
         return self, R.zeros((), "int64")
     axis = axis_of(dim, ndim_of(self))
-    at = static(k, "k") - 1
     values, order = (ctx.emit(v) for v in sort(ctx, self, axis))
-    picked = [R.strided_slice(v, [axis], [at], [at + 1]) for v in (values, order)]
+    picked = [
+        R.strided_slice(v, [axis], [k - 1], [k], assume_inbound=True) for v in (values, order)
+    ]
     kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
     return kept[0], kept[1]
 

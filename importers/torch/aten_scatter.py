@@ -16,7 +16,6 @@ from relax2xla.importers.torch.context import (
     dtype_of,
     ndim_of,
     scalar,
-    static,
 )
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
@@ -134,11 +133,11 @@ def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
     x, m = (v if dims_of(v) == dims else R.broadcast_to(v, dims) for v in (self, mask))
     m = ctx.emit(m)
     flat = ctx.emit(R.reshape(source, (-1,)))
-    count = static(dims_of(flat)[0], "the size of the source")
-    if count == 0:
+    count = dims_of(flat)[0]
+    if isinstance(count, int) and count == 0:
         return x
     at = ctx.emit(ranks(ctx, m))
-    at = R.minimum(R.maximum(at, scalar(0, "int64")), scalar(count - 1, "int64"))
+    at = R.minimum(R.maximum(at, scalar(0, "int64")), ctx.tensor(count - 1, "int64"))
     return R.where(m, R.take(flat, at, 0), x)
 
 

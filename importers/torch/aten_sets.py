@@ -15,12 +15,14 @@ from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_complex import is_complex
 from relax2xla.importers.torch.aten_reduce import sort
+from relax2xla.importers.torch.aten_shape import take_range
 from relax2xla.importers.torch.context import (
     Context,
     Dims,
     axis_of,
     dims_of,
     dtype_of,
+    larger,
     ndim_of,
     row,
     scalar,
@@ -99,21 +101,19 @@ def unique_consecutive(
 ) -> tuple[Expr, Expr, Expr]:
     x = ctx.emit(R.reshape(self, (-1,)) if dim is None else self)
     axis = 0 if dim is None else axis_of(dim, ndim_of(x))
-    size = static(dims_of(x)[axis], "the dimension that is searched")
-    if size == 0:
+    size = dims_of(x)[axis]
+    if isinstance(size, int) and size == 0:
         raise Unsupported("unique_consecutive of a tensor without elements")
-    later = R.strided_slice(x, [axis], [1], [size])
-    earlier = R.strided_slice(x, [axis], [0], [size - 1])
+    later, earlier = take_range(x, axis, 1, size), take_range(x, axis, 0, size - 1)
     others = [i for i in range(ndim_of(x)) if i != axis]
     change = R.astype(R.not_equal(later, earlier), "int32")
     change = R.max(change, others) if others else change
-    starts = R.concat([R.ones((1,), "int32"), change], 0) if size > 1 else R.ones((1,), "int32")
-    starts = ctx.emit(starts)
+    starts = ctx.emit(R.concat([R.ones((1,), "int32"), change], 0))
     count = ctx.dims(0)[axis]
     at = ctx.emit(R.reshape(places(ctx, starts, count), (count,)))
     values = R.take(x, at, axis)
     inverse = R.subtract(R.cumsum(R.astype(starts, "int64"), 0), scalar(1, "int64"))
-    ends = R.concat([at, Constant(np.array([size], np.int64))], 0)
+    ends = R.concat([at, ctx.full((1,), size, "int64")], 0)
     after = R.strided_slice(ctx.emit(ends), [0], [1], [count + 1], assume_inbound=True)
     counts = R.subtract(after, at)
     return _answers(ctx, values, inverse, counts, return_inverse, return_counts)
@@ -126,7 +126,7 @@ def bincount(ctx: Context, self: Expr, weights: Expr | None = None, minlength: A
     x = ctx.emit(ctx.cast(self, "int64"))
     (count,) = ctx.dims()
     if not isinstance(count, int):
-        least = scalar(static(minlength, "minlength"), "int64")
+        least = ctx.tensor(minlength, "int64")
         top = R.maximum(R.add(R.max(x), scalar(1, "int64")), least)
         shape = ctx.emit(R.tensor_to_shape(ctx.emit(R.reshape(top, (1,)))))
         ctx.builder.match_cast(shape, ShapeStructInfo((count,)))
@@ -224,10 +224,10 @@ def histogram(
     dtype = dtype_of(self)
     x = ctx.emit(R.reshape(self, (-1,)))
     edges = ctx.emit(bins) if isinstance(bins, Expr) else _edges(ctx, x, bins, range)
-    count = static(dims_of(edges)[0], "the number of edges") - 1
-    left = R.expand_dims(R.strided_slice(edges, [0], [0], [count]), [1])
-    right = R.expand_dims(R.strided_slice(edges, [0], [1], [count + 1]), [1])
-    closed = Constant((np.arange(count) == count - 1).reshape(count, 1))
+    count = dims_of(edges)[0] - 1
+    left = R.expand_dims(take_range(edges, 0, 0, count), [1])
+    right = R.expand_dims(take_range(edges, 0, 1, count + 1), [1])
+    closed = R.equal(ctx.grid((count, 1), (1, 0)), ctx.tensor(count - 1, "int64"))
     hits = R.less(x, right)
     hits = R.logical_or(hits, R.logical_and(closed, R.equal(x, right)))
     hits = R.logical_and(hits, R.greater_equal(x, left))
@@ -256,7 +256,7 @@ def histogramdd(
     dtype = dtype_of(self)
     points = R.reshape(self, (-1, dims_of(self)[-1]))
     points = ctx.emit(points)
-    count, rank = (static(d, "a dimension") for d in dims_of(points))
+    count, rank = dims_of(points)[0], static(dims_of(points)[1], "the number of axes")
     wanted = [bins] * rank if isinstance(bins, int) else bins
     edges: list[Expr] = []
     inside: Expr = R.full((count,), scalar(True, "bool"), "bool")
@@ -267,26 +267,25 @@ def histogramdd(
         bounds = None if range is None else range[2 * i : 2 * i + 2]
         line = ctx.emit(own) if isinstance(own, Expr) else _edges(ctx, x, own, bounds)
         edges.append(line)
-        size = static(dims_of(line)[0], "the number of edges") - 1
+        size = dims_of(line)[0] - 1
         passed = R.greater_equal(R.expand_dims(x, [1]), line)
         at = R.subtract(R.sum(R.astype(passed, "int64"), [1]), scalar(1, "int64"))
-        last = R.strided_slice(line, [0], [size], [size + 1])
+        last = take_range(line, 0, size, size + 1)
         inside = R.logical_and(inside, R.greater_equal(at, scalar(0, "int64")))
         inside = ctx.emit(R.logical_and(inside, R.less_equal(x, last)))
         # The last bin holds its right edge.
-        at = R.clip(at, 0, size - 1)
-        cell = ctx.emit(R.add(R.multiply(cell, scalar(size, "int64")), at))
+        at = R.minimum(R.maximum(at, scalar(0, "int64")), ctx.tensor(size - 1, "int64"))
+        cell = ctx.emit(R.add(R.multiply(cell, ctx.tensor(size, "int64")), at))
     own_weight = scalar(1, dtype) if weight is None else R.reshape(weight, (count,))
     counted = R.where(inside, own_weight, scalar(0, dtype))
-    cells = math.prod(static(d, "a dimension") for d in ctx.dims(0))
+    cells = math.prod(ctx.dims(0))
     total = R.scatter_elements(R.zeros((cells,), dtype), cell, counted, 0, "add")
     total = ctx.emit(R.reshape(total, ctx.dims(0)))
     if density:
         total = R.divide(total, R.sum(total))
         for i, line in enumerate(edges):
-            size = static(dims_of(line)[0], "the number of edges") - 1
-            after = R.strided_slice(line, [0], [1], [size + 1])
-            width = R.subtract(after, R.strided_slice(line, [0], [0], [size]))
+            size = dims_of(line)[0] - 1
+            width = R.subtract(take_range(line, 0, 1, size + 1), take_range(line, 0, 0, size))
             total = R.divide(total, R.reshape(width, [-1, *[1] * (rank - 1 - i)]))
     return total, edges
 
@@ -296,20 +295,20 @@ def _middle(ctx: Context, x: Expr, axis: int, keepdim: bool, ignore: bool) -> tu
     """The lower middle value and its place; NaN wins, or (``ignore``) does not count."""
     dtype = dtype_of(x)
     x = ctx.emit(x)
-    size = static(dims_of(x)[axis], "the dimension that is searched")
+    size = dims_of(x)[axis]
     values, order = (ctx.emit(v) for v in sort(ctx, x, axis))
     thin: Dims = tuple(1 if i == axis else d for i, d in enumerate(dims_of(x)))
-    at: Expr = R.full(thin, scalar((size - 1) // 2, "int64"), "int64")
+    at = ctx.full(thin, (size - 1) // 2, "int64")
     if is_float(dtype):
         # NaN is sorted to the end.
         missing = ctx.emit(R.sum(R.astype(R.isnan(x), "int64"), [axis], True))
         if ignore:
-            there = R.subtract(scalar(size - 1, "int64"), missing)
+            there = R.subtract(ctx.tensor(size - 1, "int64"), missing)
             half = R.floor_divide(R.maximum(there, scalar(0, "int64")), scalar(2, "int64"))
             at = half
         else:
             some = R.greater(missing, scalar(0, "int64"))
-            at = R.where(some, R.subtract(scalar(size, "int64"), missing), at)
+            at = R.where(some, R.subtract(ctx.tensor(size, "int64"), missing), at)
     at = ctx.emit(at)
     picked = [R.gather_elements(v, at, axis) for v in (values, order)]
     kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
@@ -356,7 +355,6 @@ def mode(ctx: Context, self: Expr, dim: int = -1, keepdim: bool = False) -> tupl
     axis, last = axis_of(dim, ndim_of(self)), ndim_of(self) - 1
     order = [i for i in range(last + 1) if i != axis] + [axis]
     x = ctx.emit(self if axis == last else R.permute_dims(self, order))
-    size = static(dims_of(x)[last], "the dimension that is searched")
     same = ctx.emit(R.equal(R.expand_dims(x, [-1]), R.expand_dims(x, [-2])))
     often = ctx.emit(R.sum(R.astype(same, "int64"), [-1]))
     most = ctx.emit(R.equal(often, R.max(often, [-1], True)))
@@ -365,7 +363,7 @@ def mode(ctx: Context, self: Expr, dim: int = -1, keepdim: bool = False) -> tupl
     first = ctx.emit(R.expand_dims(R.argmax(wanted, -1, False), [-1]))
     value = ctx.emit(R.gather_elements(ranked, R.astype(first, "int64"), last))
     hit = R.equal(x, value)
-    count = Constant(np.arange(size))
+    count = ctx.grid((dims_of(x)[last],), (1,))
     at = R.max(R.where(hit, count, scalar(0, "int64")), [-1])
     value = R.squeeze(value, [last])
     if keepdim:
@@ -446,24 +444,20 @@ def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
 
 @aten("nonzero_static")
 def nonzero_static(ctx: Context, self: Expr, size: Any, fill_value: int = -1) -> Expr:
-    wanted, ndim = static(size, "size"), ndim_of(self)
-    dims = [static(d, "a dimension") for d in dims_of(self)]
+    ndim, dims, wanted = ndim_of(self), dims_of(self), ctx.dims()[0]
+    if ndim == 0 or 0 in dims or 0 in ctx.dims():
+        return ctx.full(ctx.dims(), fill_value, "int64")
     total = math.prod(dims)
-    if ndim == 0 or total == 0 or wanted == 0:
-        return R.full((wanted, ndim), scalar(fill_value, "int64"), "int64")
+    end = ctx.emit(ctx.tensor(total, "int64"))
     flat = R.reshape(self, (-1,))
     own = R.not_equal(flat, scalar(0, dtype_of(self))) if dtype_of(self) != "bool" else flat
-    place = R.where(own, Constant(np.arange(total)), scalar(total, "int64"))
-    ordered = R.sort(place, 0)
-    if total < wanted:
-        ordered = R.concat([ordered, R.full((wanted - total,), scalar(total, "int64"), "int64")], 0)
-    at = ctx.emit(R.strided_slice(ordered, [0], [0], [wanted]))
+    place = R.where(own, ctx.grid((total,), (1,)), end)
+    more = ctx.full((larger(wanted - total, 0),), end, "int64")
+    at = ctx.emit(take_range(ctx.emit(R.concat([R.sort(place, 0), more], 0)), 0, 0, wanted))
     columns: list[Expr] = []
-    rest = total
-    for d in dims:
-        rest //= d
-        part = R.floor_mod(R.floor_divide(at, scalar(rest, "int64")), scalar(d, "int64"))
-        columns.append(part)
+    for i, d in enumerate(dims):
+        inner = ctx.tensor(math.prod(dims[i + 1 :]), "int64")
+        columns.append(R.floor_mod(R.floor_divide(at, inner), ctx.tensor(d, "int64")))
     found = R.stack(columns, 1)
-    there = R.expand_dims(R.less(at, scalar(total, "int64")), [1])
+    there = R.expand_dims(R.less(at, end), [1])
     return R.where(there, found, scalar(fill_value, "int64"))

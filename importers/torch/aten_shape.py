@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
@@ -29,7 +27,7 @@ from relax2xla.importers.torch.context import (
     static,
 )
 from relax2xla.importers.torch.registry import Function, aten
-from relax2xla.ir import Constant, Expr, TensorStructInfo
+from relax2xla.ir import Expr, TensorStructInfo
 
 END = 1 << 62  # torch writes an open end of a slice as the largest int64
 
@@ -229,9 +227,9 @@ def roll(ctx: Context, self: Expr, shifts: Sequence[Any], dims: Sequence[int] = 
 
 
 # -- parts ---------------------------------------------------------------------------------------
-def take_range(x: Expr, axis: int, start: Dim, stop: Dim, step: int = 1) -> Expr:
+def take_range(x: Expr, axis: int, start: Dim, stop: Dim, step: Dim = 1) -> Expr:
     """``x[start:stop:step]`` along one axis; the bounds lie inside."""
-    if step == 1 and isinstance(start, int) and start == 0 and stop == dims_of(x)[axis]:
+    if (start, step) == (0, 1) and stop == dims_of(x)[axis]:
         return x
     return R.strided_slice(x, [axis], [start], [stop], [step], assume_inbound=True)
 
@@ -342,12 +340,12 @@ def diagonal(
     if len(shape) < 2:
         raise Unsupported("diag of a vector")
     a, b = axis_of(dim1, len(shape)), axis_of(dim2, len(shape))
-    rows, columns = (static(shape[i], "a dimension of diagonal") for i in (a, b))
+    rows, columns = shape[a], shape[b]
     others = [i for i in range(len(shape)) if i not in (a, b)]
     x = _permute(self, [*others, a, b])
     lead = [shape[i] for i in others]
-    count = static(ctx.dims()[-1], "the length of a diagonal")
-    if count == 0:
+    count = ctx.dims()[-1]
+    if isinstance(count, int) and count == 0:
         return ctx.full(ctx.dims(), 0, dtype_of(self))
     first = offset if offset >= 0 else -offset * columns
     flat = R.reshape(x, (*lead, rows * columns))
@@ -466,9 +464,8 @@ def triu(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
 
 @aten("pixel_shuffle")
 def pixel_shuffle(ctx: Context, self: Expr, upscale_factor: int) -> Expr:
-    *lead, channels, high, wide = dims_of(self)
-    r = upscale_factor
-    deep = static(channels, "the number of channels") // (r * r)
+    *lead, _, high, wide = dims_of(self)
+    r, deep = upscale_factor, ctx.dims()[-3]
     n = len(lead)
     x = R.reshape(self, (*lead, deep, r, r, high, wide))
     order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
@@ -489,8 +486,7 @@ def pixel_unshuffle(ctx: Context, self: Expr, downscale_factor: int) -> Expr:
 @aten("channel_shuffle")
 def channel_shuffle(ctx: Context, self: Expr, groups: Any) -> Expr:
     lead, channels, *rest = dims_of(self)
-    each = static(channels, "the number of channels") // groups
-    x = R.reshape(self, (lead, groups, each, *rest))
+    x = R.reshape(self, (lead, groups, tir.simplify(channels // groups), *rest))
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return R.reshape(R.permute_dims(x, order), ctx.dims())
 
@@ -498,9 +494,7 @@ def channel_shuffle(ctx: Context, self: Expr, groups: Any) -> Expr:
 @aten("unfold")
 def unfold(ctx: Context, self: Expr, dimension: int, size: int, step: int) -> Expr:
     axis = axis_of(dimension, ndim_of(self))
-    count = static(ctx.dims()[axis], "the number of windows")
-    windows = torch.arange(count)[:, None] * step + torch.arange(size)[None, :]
-    taken = R.take(self, Constant(windows.numpy()), axis)
+    taken = R.take(self, ctx.grid((ctx.dims()[axis], size), (step, 1)), axis)
     ndim = ndim_of(self)
     order = [i if i <= axis else i + 1 for i in range(ndim)] + [axis + 1]
     return R.permute_dims(taken, order)

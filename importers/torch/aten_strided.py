@@ -1,57 +1,51 @@
 # ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
-"""Views by strides, and writing to places that are known at the import.
+"""Views by strides, and writing to places that the sizes alone tell.
 
-A Relax tensor has no strides. A view by strides is a gather at constant places, for operands that
-torch lays out in row-major order from the start of their memory.
+A Relax tensor has no strides. A view by strides is a gather at places that are known when the sizes
+are, for operands that torch lays out in row-major order from the start of their memory.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.dtypes import Array
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_shape import take_range
 from relax2xla.importers.torch.context import (
     Context,
+    Dim,
+    Dims,
     axis_of,
     dims_of,
     dtype_of,
+    larger,
     ndim_of,
     scalar,
+    smaller,
     static,
 )
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
 
-def sizes_of(x: Expr) -> tuple[int, ...]:
-    """The shape of ``x`` in integers."""
-    return tuple(static(d, "a dimension") for d in dims_of(x))
-
-
-def _places(ctx: Context, self: Expr, size: Any, stride: Any, offset: Any) -> Array:
+def _places(ctx: Context, self: Expr, size: Any, stride: Any, offset: Any) -> Expr:
     """Positions in the flat operand."""
     operand: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
     meta = getattr(operand, "meta", {}).get("val")
     if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset():
         raise Unsupported("a view by strides of a tensor that is itself a view")
-    at = np.array(static(offset or 0, "the offset"), np.int64)
-    shape = [static(s, "a size") for s in size]
-    for axis, (count, step) in enumerate(zip(shape, stride, strict=True)):
-        line = np.arange(count, dtype=np.int64) * static(step, "a stride")
-        at = at + line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    at = np.broadcast_to(at, shape)
-    if at.size and at.max() >= math.prod(sizes_of(self)):
-        raise Unsupported("a view by strides that goes beyond the tensor")
-    return np.ascontiguousarray(at)
+    start, top = offset or 0, offset or 0
+    for count, step in zip(size, stride, strict=True):
+        top = top + (count - 1) * step
+    if 0 not in size:
+        ctx.require(math.prod(dims_of(self)) > top)  # the view lies in the tensor
+    return R.broadcast_to(ctx.grid(size, stride, start), size)
 
 
 @aten("as_strided", "as_strided_copy")
@@ -59,16 +53,15 @@ def as_strided(
     ctx: Context, self: Expr, size: Any, stride: Any, storage_offset: Any = None
 ) -> Expr:
     at = _places(ctx, self, size, stride, storage_offset)
-    return R.take(R.reshape(self, (-1,)), Constant(at), 0)
+    return R.take(R.reshape(self, (-1,)), at, 0)
 
 
-def written(ctx: Context, self: Expr, at: Array, source: Expr) -> Expr:
+def written(ctx: Context, self: Expr, at: Expr, source: Expr) -> Expr:
     """``self`` with the elements at flat places replaced."""
-    flat = R.reshape(self, (-1,))
-    if at.size == 0:
+    if 0 in dims_of(source):
         return self
-    update = ctx.reshape(ctx.cast(source, dtype_of(self)), (at.size,))
-    made = R.scatter_elements(flat, Constant(at.reshape(-1)), update, 0, "update")
+    update = R.reshape(ctx.cast(source, dtype_of(self)), (-1,))
+    made = R.scatter_elements(R.reshape(self, (-1,)), R.reshape(at, (-1,)), update, 0, "update")
     return ctx.reshape(made, dims_of(self))
 
 
@@ -90,41 +83,44 @@ def as_strided_scatter(
 def diagonal_scatter(
     ctx: Context, self: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Expr:
-    shape = sizes_of(self)
-    all_places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    at = np.diagonal(all_places, offset, dim1, dim2)
-    return written(ctx, self, np.ascontiguousarray(at), src)
+    at = _on_diagonal(ctx, dims_of(self), offset, dim1, dim2, dims_of(src))
+    return written(ctx, self, at, src)
+
+
+def _on_diagonal(
+    ctx: Context, shape: Dims, offset: int, dim1: int, dim2: int, wanted: Dims
+) -> Expr:
+    """Flat places of the elements of a diagonal; ``wanted``: its shape, the diagonal last."""
+    a, b = dim1 % len(shape), dim2 % len(shape)
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    others = [steps[i] for i in range(len(shape)) if i not in (a, b)]
+    start = offset * steps[b] if offset >= 0 else -offset * steps[a]
+    return ctx.grid(wanted, [*others, steps[a] + steps[b]], start)
 
 
 @aten("linalg_diagonal")
 def linalg_diagonal(ctx: Context, A: Expr, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expr:
-    shape = sizes_of(A)
-    all_places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    at = np.ascontiguousarray(np.diagonal(all_places, offset, dim1, dim2))
-    return R.take(R.reshape(A, (-1,)), Constant(at), 0)
+    at = _on_diagonal(ctx, dims_of(A), offset, dim1, dim2, ctx.dims())
+    return R.take(R.reshape(A, (-1,)), at, 0)
 
 
 @aten("resize", "resize_as")
 def resize(ctx: Context, self: Expr, size: Any = None, the_template: Any = None) -> Expr:
     """Elements that torch leaves undefined are 0."""
-    wanted = [static(d, "a size") for d in ctx.dims()]
-    have, count = math.prod(sizes_of(self)), math.prod(wanted)
-    flat = R.reshape(self, (-1,))
-    if count < have:
-        flat = R.strided_slice(flat, [0], [0], [count])
-    elif count > have:
-        flat = R.concat([flat, R.zeros((count - have,), dtype_of(self))], 0)
-    return R.reshape(flat, wanted)
+    have, count = math.prod(dims_of(self)), math.prod(ctx.dims())
+    more = larger(count - have, 0)
+    flat = R.concat([R.reshape(self, (have,)), R.zeros((more,), dtype_of(self))], 0)
+    return R.reshape(take_range(ctx.emit(flat), 0, 0, count), ctx.dims())
 
 
 def _parts(ctx: Context, x: Expr, axis: int) -> list[Expr]:
     """Parts of the sizes that torch gives."""
     made: list[Expr] = []
-    start = 0
+    start: Dim = 0
     x = ctx.emit(x)
     for i in range(len(ctx.out)):
-        stop = start + static(ctx.dims(i)[axis], "the size of a part")
-        made.append(R.strided_slice(x, [axis], [start], [stop]))
+        stop = start + ctx.dims(i)[axis]
+        made.append(take_range(x, axis, start, stop))
         start = stop
     return made
 
@@ -162,13 +158,12 @@ def tensor_split_by_tensor(
         return _cut(ctx, self, axis, None, value.tolist() if value.ndim else None)
     if ndim_of(tensor_indices_or_sections) == 0:
         raise Unsupported("a number of parts that is computed", "give the number of parts as int")
-    size = static(dims_of(self)[axis], "the dimension that is split")
+    size = dims_of(self)[axis]
     x, zero = ctx.emit(self), scalar(0, "int64")
     at = ctx.wrap(ctx.cast(tensor_indices_or_sections, "int64"), size)
-    at = R.clip(at, 0, size)
-    bounds = ctx.emit(
-        R.concat([R.zeros((1,), "int64"), at, R.full((1,), scalar(size, "int64"), "int64")], 0)
-    )
+    end = ctx.tensor(size, "int64")
+    at = R.minimum(R.maximum(at, zero), end)
+    bounds = ctx.emit(R.concat([R.zeros((1,), "int64"), at, ctx.full((1,), end, "int64")], 0))
     made: list[Expr] = []
     for i in range(len(ctx.out)):
         start = R.strided_slice(bounds, [0], [i], [i + 1])
@@ -185,13 +180,12 @@ def _cut(ctx: Context, x: Expr, axis: int, sections: Any, indices: Any) -> list[
     """Parts may overlap where indices go backwards; torch then says so by their sizes alone."""
     if indices is None:
         return _parts(ctx, x, axis)
-    size = static(dims_of(x)[axis], "the dimension that is split")
-    x = ctx.emit(x)
-    bounds = [0, *(static(i, "a place to split at") for i in indices), size]
+    size, x = dims_of(x)[axis], ctx.emit(x)
+    places = [0, *(static(i, "a place to split at") for i in indices)]
     made: list[Expr] = []
-    for low, high in itertools.pairwise(bounds):
-        start, stop, _ = slice(low, high).indices(size)
-        made.append(R.strided_slice(x, [axis], [start], [max(start, stop)]))
+    for i, place in enumerate(places):
+        start = smaller(place, size) if place >= 0 else larger(size + place, 0)
+        made.append(take_range(x, axis, start, start + ctx.dims(i)[axis]))
     return made
 
 

@@ -149,6 +149,7 @@ class Context:
         self.symbols = symbols
         self.out: Any = None
         self.node: Any = None
+        self.conditions: dict[str, None] = {}
 
     # -- the result as torch describes it ----------------------------------------------------
     def dims(self, index: int | None = None) -> Dims:
@@ -158,6 +159,16 @@ class Context:
     def dtype(self, index: int | None = None) -> str:
         """dtype of the result, or of field ``index`` of it."""
         return dtype_of_torch((self.out if index is None else self.out[index]).dtype)
+
+    def require(self, condition: Any) -> None:
+        """Let each call check a condition on sizes; False is a gap now."""
+        known = tir.simplify(condition) if isinstance(condition, tir.PrimExpr) else condition
+        if isinstance(known, tir.IntImm):
+            known = bool(known.value)
+        if known is False:
+            raise Unsupported(f"the condition `{condition}`, which never holds")
+        if known is not True:
+            self.conditions[str(known)] = None
 
     # -- emitting ----------------------------------------------------------------------------
     def emit(self, value: Expr) -> Expr:

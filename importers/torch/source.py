@@ -16,6 +16,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
+from relax2xla.importers.torch.guards import Condition, conditions
+
 InputMeaning = Literal["input", "parameter", "buffer", "constant", "number", "refused"]
 OutputMeaning = Literal["result", "buffer", "parameter", "input", "refused"]
 
@@ -59,6 +61,7 @@ class Program:
     """``ranges``: of the symbols (sympy symbol to an interval with ``lower`` and ``upper``).
 
     ``decompose``: the same program made functional, with torch's decompositions of a table.
+    ``conditions``: those on sizes of the user's inputs under which it was traced.
     """
 
     module: GraphModule
@@ -66,6 +69,7 @@ class Program:
     outputs: Sequence[Output]
     ranges: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     decompose: Callable[[dict[Any, Any]], Program] | None = None
+    conditions: Sequence[Condition] = ()
 
     @property
     def changes(self) -> set[tuple[OutputMeaning, str]]:
@@ -73,8 +77,9 @@ class Program:
         return {(o.meaning, o.target) for o in self.outputs if o.meaning != "result"}
 
 
-def exported(program: ExportedProgram) -> Program:
-    """An ExportedProgram as a :class:`Program`."""
+def exported(program: ExportedProgram, known: Sequence[Condition] | None = None) -> Program:
+    """An ExportedProgram as a :class:`Program`; ``known``: its conditions, else they are read."""
+    guards = conditions(program) if known is None else known
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
     inputs: list[Input] = []
     for spec in program.graph_signature.input_specs:
@@ -99,10 +104,10 @@ def exported(program: ExportedProgram) -> Program:
     def decompose(table: dict[Any, Any]) -> Program:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about classes of its own
-            return exported(program.run_decompositions(table))
+            return exported(program.run_decompositions(table), guards)
 
     ranges = program.range_constraints
-    return Program(program.graph_module, inputs, outputs, ranges, decompose)
+    return Program(program.graph_module, inputs, outputs, ranges, decompose, guards)
 
 
 def _tensor_of(program: ExportedProgram, spec: Any) -> torch.Tensor:

@@ -162,12 +162,18 @@ def topk(
     if info.dims is not None:
         at = norm_axis(axis, info.ndim)
         size = info.dims[at]
+        if not isinstance(k, int):
+            return _picked(tensor(None, info.dtype, info.ndim, info), ret_type, dtype)
         count = size if k < 1 or (isinstance(size, int) and size < k) else k
         info = tensor((*info.dims[:at], count, *info.dims[at + 1 :]), info.dtype, like=info)
-    where = with_dtype(info, dtype or "int32")
+    return _picked(info, ret_type, dtype)
+
+
+def _picked(values: TensorStructInfo, ret_type: str, dtype: DTypeLike) -> StructInfo:
+    where = with_dtype(values, dtype or "int32")
     if ret_type == "both":
-        return TupleStructInfo([info, where])
-    return info if ret_type == "values" else where
+        return TupleStructInfo([values, where])
+    return values if ret_type == "values" else where
 
 
 @topk.legalize

@@ -50,7 +50,7 @@ from relax2xla.vm.plain import (
     placed_pattern,
     plain_attrs,
 )
-from relax2xla.vm.ranges import owner, ranges
+from relax2xla.vm.ranges import conditions, owner, ranges, unmet
 from relax2xla.vm.regions import DefineStep, HostStep, RegionStep, split
 from relax2xla.vm.vdevices import without_devices
 
@@ -225,6 +225,10 @@ class _Lowerer:
                 of, dimension = owner(self.func, var)
                 told = (*bounds[var.name], f"{self.name}: {of}", dimension)
                 self.builtin("check_range", value, *map(bc.Imm, told))
+        for text, condition in conditions(self.func):
+            if all(v in self.dims for v in tir.free_vars(condition)):
+                message = unmet(self.name, self.func, text, condition)
+                self.builtin("check_condition", self.dim(condition), bc.Imm(message))
         if self.pending.own is not None:
             last = len(params) - self.pending.captured
             fixed: list[bc.Arg] = [bc.Reg(i) for i in range(last, len(self.pending.params()))]

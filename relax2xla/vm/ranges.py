@@ -1,13 +1,15 @@
-"""Symbolic dimensions within the bounds that a program states."""
+"""Symbolic dimensions within the bounds, and under the conditions, that a program states."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 
 from relax2xla import tir
 from relax2xla.errors import CallError
 from relax2xla.ir import Function, TensorStructInfo
-from relax2xla.ir.lattice import SymMap
+from relax2xla.ir.lattice import SymMap, free_symbolic_vars
+from relax2xla.script.arithmetic import arithmetic
 
 
 def ranges(func: Function) -> dict[str, tuple[int, int | None]]:
@@ -53,10 +55,53 @@ def check_range(value: int, least: int, most: int | None, of: str, dimension: st
         )
 
 
+def conditions(func: Function) -> list[tuple[str, tir.PrimExpr]]:
+    """What must hold of symbolic dimensions, as the attribute ``tir_var_conditions`` states it.
+
+    It is a list of texts such as ``n > m * 2``, over the names of the parameters' dimensions. Each
+    comes with the expression that it is; CallError for a text that is no such condition.
+    """
+    texts = func.attrs.get("tir_var_conditions") or ()
+    if not texts:
+        return []
+    known = {v.name: v for p in func.params for v in free_symbolic_vars(p.struct_info)}
+    made: list[tuple[str, tir.PrimExpr]] = []
+    for text in texts:
+        try:
+            value = arithmetic(ast.parse(str(text), mode="eval").body, known.__getitem__)
+        except KeyError:
+            continue  # of a variable that has been bound to a number
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as e:
+            raise CallError(f"tir_var_conditions: {text!r} is no condition on sizes: {e}") from None
+        if isinstance(value, tir.PrimExpr):
+            made.append((str(text), value))
+    return made
+
+
+def check_condition(holds: int, told: str) -> None:
+    """CallError where a condition does not hold."""
+    if not holds:
+        raise CallError(told)
+
+
+def unmet(name: str, func: Function, text: str, condition: tir.PrimExpr) -> str:
+    """The message for a condition of ``func`` that does not hold."""
+    where = [owner(func, v) for v in tir.free_vars(condition)]
+    sizes = " and ".join(f"{dimension} of {of}" for of, dimension in where)
+    return (
+        f"{name}: `{text}` does not hold for {sizes}; the program was exported for sizes "
+        "where it does"
+    )
+
+
 def check_ranges(name: str, func: Function, env: SymMap) -> None:
-    """CallError where a dimension that ``env`` binds is out of its range in ``func``."""
+    """CallError where dimensions that ``env`` binds are not those which ``func`` is for."""
     bounds = ranges(func)
     for var, value in env.items() if bounds else ():
         if var.name in bounds and isinstance(value, int):
             of, dimension = owner(func, var)
             check_range(value, *bounds[var.name], f"{name}: {of}", dimension)
+    numbers = {v: n for v, n in env.items() if isinstance(n, int)}
+    for text, condition in conditions(func):
+        if all(v in numbers for v in tir.free_vars(condition)):
+            check_condition(tir.evaluate(condition, numbers), unmet(name, func, text, condition))

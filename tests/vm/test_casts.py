@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import numpy as np
@@ -137,3 +138,32 @@ def test_ranges_of_dimensions_are_checked_at_the_call(value: str) -> None:
             f"main: the argument for parameter `x` has {wrong} as dimension 0 (`n`), "
             "outside of the range 3 to 5 of the program"
         )
+
+
+@pytest.mark.parametrize("value", ["R.add(x, x)", "R.nonzero(x)"], ids=["one program", "bytecode"])
+def test_conditions_on_dimensions_are_checked_at_the_call(value: str) -> None:
+    main = machine(f"""
+        @R.function
+        def main(x: R.Tensor(("n", "m"), "float32")):
+            R.func_attr({{"tir_var_conditions": ["n > m * 2", "n % T.max(m, 2) == 1"]}})
+            y = {value}
+            return y
+    """)["main"]
+    for good in ((3, 1), (7, 3)):
+        main(np.ones(good, np.float32))
+    for wrong, text in (((3, 2), "n > m * 2"), ((4, 1), "n % T.max(m, 2) == 1")):
+        with pytest.raises(CallError, match=re.escape(f"main: `{text}` does not hold for")):
+            main(np.ones(wrong, np.float32))
+
+
+@pytest.mark.parametrize("text", ["n >", "__import__('os')", "n @ m", "n.real > 1"])
+def test_a_text_that_is_no_condition(text: str) -> None:
+    main = machine(f"""
+        @R.function
+        def main(x: R.Tensor(("n", "m"), "float32")):
+            R.func_attr({{"tir_var_conditions": [{text!r}]}})
+            y = R.add(x, x)
+            return y
+    """)["main"]
+    with pytest.raises(CallError, match="is no condition on sizes"):
+        main(np.ones((2, 2), np.float32))

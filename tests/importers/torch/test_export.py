@@ -275,8 +275,12 @@ def test_branches_on_sizes_are_conditions_of_the_call(how: str) -> None:
 
 def test_a_condition_that_is_not_on_sizes() -> None:
     program = torch.export.export(Fn(lambda x: x + 1), (X,))
-    program._guards_code = ["L['args'][0].stride()[0] == 10", "L['args'][0].size()[0] == 16"]
-    with pytest.warns(UserWarning, match=r"stride\(\).* is not checked: .* no size of an input"):
+    program._guards_code = [
+        "L['args'][0].stride()[0] == 5",  # no matter
+        "L['args'][0].size()[0] == 128",
+        "len(L['args']) == 1",
+    ]
+    with pytest.warns(UserWarning, match=r"`len\(.*\) == 1`, which is not checked: .* no arith"):
         mod = from_exported_program(program)
     assert "tir_var_conditions" not in mod["main"].attrs
 

@@ -1,0 +1,103 @@
+"""What a program was traced under: conditions on sizes, beyond the ranges of each.
+
+Where Python code branches on sizes (``if x.shape[0] > x.shape[1]``), the program is the branch that
+was taken, and torch keeps the condition as text: ``L['x'].size()[0] > L['x'].size()[1]``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from relax2xla import tir
+from relax2xla.script.arithmetic import arithmetic
+
+#: How a tensor lies in memory, which no Relax tensor has.
+LAYOUT = re.compile(r"\._base\b|\.stride\(\)|\.storage_offset\(\)")
+
+Condition = Callable[[Callable[[int, int], tir.Dim]], Any]
+
+
+def conditions(program: ExportedProgram) -> list[Condition]:
+    """The conditions of a program, each a function of "the size of input i along axis a".
+
+    Those on memory do not matter here; one of something else than sizes of inputs gives a warning.
+    """
+    found: list[Condition] = []
+    texts: Sequence[str] = getattr(program, "_guards_code", ())
+    inputs = _inputs(program) if texts else {}
+    for text in texts:
+        if LAYOUT.search(text):
+            continue
+        try:
+            tree = _Sizes(inputs).visit(ast.parse(text, mode="eval").body)
+            _value(tree, lambda i, a: tir.Var("n", "int64"))
+        except (SyntaxError, ValueError, TypeError) as e:
+            warnings.warn(
+                f"the program is for arguments with `{text}`, which is not checked: {e}",
+                stacklevel=2,
+            )
+            continue
+        found.append(lambda size, tree=tree: _value(tree, size))
+    return found
+
+
+def _value(tree: ast.expr, size: Callable[[int, int], tir.Dim]) -> Any:
+    def resolve(name: str) -> tir.Dim:
+        _, i, a = name.split("_")
+        return size(int(i), int(a))
+
+    return arithmetic(tree, resolve)
+
+
+def _inputs(program: ExportedProgram) -> dict[str, int]:
+    """The number of each input among the flattened ones, by what conditions call it."""
+    spec = program.call_spec.in_spec
+    signature = program.module_call_graph[0].signature
+    if spec is None or signature is None:
+        return {}
+    names = signature.forward_arg_names or []
+    tree: Any = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    found: dict[str, int] = {}
+    leaves: list[tuple[Any, int]] = pytree.tree_flatten_with_path(tree)[0]
+    for (kind, key, *rest), leaf in leaves:
+        # Arguments by place, then those by name.
+        root = key.key if kind.idx else names[key.idx] if key.idx < len(names) else ""
+        inside = pytree.keystr(tuple(rest))
+        texts = [f"L['{root}']{inside}", f"L['flat_args'][{leaf}]"]
+        if several := re.fullmatch(r"(.+)_(\d+)", root):
+            texts.append(f"L['{several[1]}'][{several[2]}]{inside}")
+        found.update({ast.unparse(ast.parse(t, mode="eval")): leaf for t in texts})
+    return found
+
+
+class _Sizes(ast.NodeTransformer):
+    """``L['x'].size()[0]`` becomes the name ``size_0_0``, and Python's ``max`` ``T.max``."""
+
+    def __init__(self, inputs: dict[str, int]) -> None:
+        self.inputs = inputs
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        match node:
+            case ast.Subscript(
+                value=ast.Call(func=ast.Attribute(value=source, attr="size"), args=[]),
+                slice=ast.Constant(value=int() as axis),
+            ):
+                place = self.inputs.get(ast.unparse(source))
+                if place is not None:
+                    return ast.Name(f"size_{place}_{axis}", ast.Load())
+            case _:
+                pass
+        raise ValueError(f"`{ast.unparse(node)}` is no size of an input")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+            function = ast.Attribute(ast.Name("T", ast.Load()), node.func.id, ast.Load())
+            return ast.Call(function, [self.visit(a) for a in node.args], [])
+        raise ValueError(f"`{ast.unparse(node)}` is no arithmetic on sizes")
