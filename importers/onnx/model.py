@@ -339,7 +339,15 @@ class Importer:
         for info in self.proto.graph.input:
             shape = self.shapes.get(info.name)
             dims = info.type.tensor_type.shape.dim
-            if shape is None or info.name in weights or not dims:
+            if shape is not None and info.name in weights:
+                own = weights[info.name].data.shape
+                if tuple(shape) != own:
+                    raise ValueError(
+                        f"shape_dict gives {info.name!r} the shape {tuple(shape)}; it is an "
+                        f"initializer of shape {own}"
+                    )
+                continue
+            if shape is None or not dims:
                 continue
             if len(shape) != len(dims):
                 raise ValueError(

@@ -139,6 +139,15 @@ def test_shapes_are_given_to_inputs_of_the_outermost_graph_only(given: dict[str,
     assert params(from_onnx(model, {"x": [3, 4]})) == ["m", "x"]
     with pytest.raises(ValueError, match=r"the model's inputs are 'm', 'x'$"):
         from_onnx(model, given)
+    with pytest.raises(ValueError, match=r"^dtype_dict names "):
+        from_onnx(model, dtype_dict=dict.fromkeys(given, "float16"))
+
+
+def test_a_shape_given_for_a_weight_must_be_its_own() -> None:
+    given = {"listed": [4], "x": [3, 4]}
+    assert params(from_onnx(weighted(), given)) == ["x", "unused"]
+    with pytest.raises(ValueError, match=r"'listed' the shape \(5,\); it is an initializer"):
+        from_onnx(weighted(), {"listed": [5]})
 
 
 # -- inputs and outputs of nodes -------------------------------------------------------------------
