@@ -6,10 +6,12 @@ only nested functions and branches recurse (one Python frame a level).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from relax2xla import tir
+from relax2xla.dtypes import is_float
 from relax2xla.ir import lattice
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.deep import nests
@@ -61,22 +63,11 @@ def children(node: Expr) -> Sequence[Expr]:
 def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
     """``node`` with other children; itself where they are the same objects."""
     old = children(node)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if all(map(operator.is_, old, new)):
         return node
     if isinstance(node, Call):
         op, args = (node.op, new) if isinstance(node.op, Op) else (new[0], new[1:])
-        # Variables for variables of the same struct info: nothing that inference could see.
-        same = all(
-            a is b
-            or (
-                isinstance(a, Var)
-                and isinstance(b, Var)
-                and a.struct_info_ == b.struct_info_
-                # The struct info of the call may name the variable as its shape.
-                and not isinstance(a.struct_info_, ShapeStructInfo)
-            )
-            for a, b in zip(old, new, strict=True)
-        )
+        same = all(map(_infer_alike, old, new))
         info = node.struct_info_ if same else None
         return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=info)
     if isinstance(node, Tuple):
@@ -91,6 +82,22 @@ def rebuild(node: Expr, new: Sequence[Expr]) -> Expr:
     if isinstance(node, If):
         return If(new[0], node.true_branch, node.false_branch, node.span)
     return node
+
+
+def _infer_alike(old: Expr, new: Expr) -> bool:
+    """Whether inference of a call cannot tell ``new`` from ``old``.
+
+    Of variables it sees the struct info alone, and of numbers that are no integers too.
+    """
+    if old is new:
+        return True
+    info = old.struct_info_
+    if not isinstance(new, Var) or info != new.struct_info_:
+        return False
+    if isinstance(old, Var):
+        # The struct info of the call may name the variable as its shape.
+        return not isinstance(info, ShapeStructInfo)
+    return isinstance(old, Constant) and is_float(getattr(info, "dtype", ""))
 
 
 def post_order(
@@ -251,23 +258,30 @@ class Rewriter:
                 and all(type(a) in _LEAVES and a not in env for a in root.args)
             ):
                 return root
+        kids = children(root)
+        if all(type(k) in _LEAVES for k in kids):
+            # A-normal form: no walk is needed.
+            return self._node(root, [self._node(k, ()) for k in kids])
         done: dict[int, Expr] = {}
         for node in post_order(root):
-            kids = children(node)
-            if not kids and not isinstance(node, Call | Tuple):
-                new = self.leaf(node)
-            else:
-                new = rebuild(node, [done[id(k)] for k in kids])
-            if isinstance(new, If):
-                a, b = self.seq(new.true_branch), self.seq(new.false_branch)
-                if a is not new.true_branch or b is not new.false_branch:
-                    new = If(new.cond, a, b, new.span)
-            elif isinstance(new, Call) and (self.symbolic or (self.env and new.sinfo_args)):
-                new = self.symbols_in(new)
-            if self.rule is not None and not isinstance(new, Function | SeqExpr):
-                new = self.rule(new) or new
-            done[id(node)] = new
+            done[id(node)] = self._node(node, [done[id(k)] for k in children(node)])
         return done[id(root)]
+
+    def _node(self, node: Expr, kids: Sequence[Expr]) -> Expr:
+        """One node of a plain expression, whose children are done, under the rule."""
+        if not kids and not isinstance(node, Call | Tuple):
+            new = self.leaf(node)
+        else:
+            new = rebuild(node, kids)
+        if isinstance(new, If):
+            a, b = self.seq(new.true_branch), self.seq(new.false_branch)
+            if a is not new.true_branch or b is not new.false_branch:
+                new = If(new.cond, a, b, new.span)
+        elif isinstance(new, Call) and (self.symbolic or (self.env and new.sinfo_args)):
+            new = self.symbols_in(new)
+        if self.rule is not None and not isinstance(new, Function | SeqExpr):
+            new = self.rule(new) or new
+        return new
 
     def binding(self, b: Binding) -> Binding:
         """One binding; later uses see the new variable."""

@@ -22,18 +22,18 @@ from relax2xla.ir import (
     DataflowVar,
     Expr,
     Function,
-    MatchCast,
     Op,
     SeqExpr,
     ShapeExpr,
     Span,
+    StructInfo,
     TensorStructInfo,
     Tuple,
     Var,
     VarBinding,
 )
 from relax2xla.ir.op import call_attrs
-from relax2xla.ir.rewrite import Rewriter
+from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import Dims
 from relax2xla.tir import Dim
 
@@ -64,6 +64,13 @@ def dims_of(value: Expr) -> Dims | None:
     """Dimensions of a tensor if its shape is known."""
     info = value.struct_info_
     return info.dims if isinstance(info, TensorStructInfo) else None
+
+
+def reordered(info: StructInfo, order: Order) -> StructInfo | None:
+    """Struct info of a value with its axes in ``order``; None where the shape is unknown."""
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        return None
+    return TensorStructInfo.make(tuple(info.dims[a] for a in order), info.dtype, info.vdevice)
 
 
 def identity(ndim: int) -> Order:
@@ -114,8 +121,10 @@ class Twins:
                 self.twins[b.var] = (twin, order)
                 self.due.add(b.var)
                 return
-        if isinstance(b, VarBinding | MatchCast) and self.due:
-            _Reader(self.plain).expr(b.value)
+        if self.due:
+            for node in post_order_deep(b.value):
+                if isinstance(node, Var):
+                    self.plain(node)
         self.out.append(b)
 
     # -- values in an order
@@ -130,18 +139,30 @@ class Twins:
         """A call of the operator ``relax.NAME``."""
         return Op.get(f"relax.{name}")(*args, **attrs)
 
-    def again(self, call: Call, args: Sequence[Expr], **attrs: Any) -> Call:
-        """``call`` with other operands and some other attributes."""
-        return Call(call.op, args, {**call.attrs, **attrs}, None, call.span)
+    def again(self, call: Call, args: Sequence[Expr], order: Order, **attrs: Any) -> Call:
+        """``call`` with other operands and some other attributes, its result in ``order``."""
+        new = {**call.attrs, **attrs} if attrs else call.attrs
+        info = reordered(call.struct_info, order)
+        return Call(call.op, args, new, None, call.span, struct_info=info)
+
+    def permuted(self, value: Expr, order: Order) -> Call:
+        """``value`` with its axes in ``order``."""
+        info = reordered(value.struct_info, order)
+        return Call(Op.get("relax.permute_dims"), [value], {"axes": order}, struct_info=info)
+
+    def einsum(self, call: Call, operands: Sequence[Expr], subscripts: str, order: Order) -> Call:
+        """An einsum whose result is that of ``call`` in ``order``."""
+        info = reordered(call.struct_info, order)
+        attrs = {"subscripts": subscripts}
+        return Call(Op.get("relax.einsum"), [Tuple(operands)], attrs, struct_info=info)
 
     def plain(self, var: Expr) -> None:
         """Write the binding of a variable itself, from its twin, if it is still due."""
         if var in self.due and isinstance(var, Var):
             self.due.discard(var)
             twin, order = self.twins[var]
-            back = [order.index(i) for i in range(len(order))]
-            call = self.call("permute_dims", twin, axes=back)
-            self.out.append(VarBinding(var, call, var.span))
+            back = tuple(order.index(i) for i in range(len(order)))
+            self.out.append(VarBinding(var, self.permuted(twin, back), var.span))
 
     def order_of(self, value: Expr) -> Order | None:
         """The order of the twin of ``value``; None without one."""
@@ -157,9 +178,9 @@ class Twins:
             return value
         name = getattr(value, "name_hint", "const")
         if twin is not None and value in self.due:
-            axes = [twin[1].index(a) for a in order]
-            return self.bind(self.call("permute_dims", twin[0], axes=axes), name)
-        made = self.bind(self.call("permute_dims", value, axes=list(order)), name)
+            axes = tuple(twin[1].index(a) for a in order)
+            return self.bind(self.permuted(twin[0], axes), name)
+        made = self.bind(self.permuted(value, order), name)
         if isinstance(value, Var) and twin is None:
             self.twins[value] = (made, order)
         return made
@@ -185,7 +206,7 @@ class Twins:
         order = self.order_of(call.args[0])
         if order is None:
             return None
-        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]]), order
+        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]], order), order
 
     def broadcasting(self, call: Call) -> Ordered | None:
         """An element-wise operator of several tensors, in the order of the largest twin."""
@@ -199,7 +220,7 @@ class Twins:
             return None
         args = [self.aligned(a, order) for a in call.args]
         kept = [a for a in args if a is not None]
-        return (self.again(call, kept), order) if len(kept) == len(args) else None
+        return (self.again(call, kept, order), order) if len(kept) == len(args) else None
 
     def reduction(self, call: Call) -> Ordered | None:
         """A reduction over some axes."""
@@ -210,11 +231,10 @@ class Twins:
         ndim = len(order)
         axes = range(ndim) if attrs["axis"] is None else [a % ndim for a in attrs["axis"]]
         moved = sorted(order.index(a) for a in axes)
-        value = self.again(call, [self.twins[call.args[0]][0]], axis=moved)
-        if attrs["keepdims"]:
-            return value, order
-        kept = [a for a in order if a not in axes]
-        return value, tuple(sorted(kept).index(a) for a in kept)
+        if not attrs["keepdims"]:
+            kept = [a for a in order if a not in axes]
+            order = tuple(sorted(kept).index(a) for a in kept)
+        return self.again(call, [self.twins[call.args[0]][0]], order, axis=moved), order
 
     def one_axis(self, call: Call) -> Ordered | None:
         """An operator along one axis, ``axis``."""
@@ -222,7 +242,7 @@ class Twins:
         if order is None:
             return None
         axis = order.index(call_attrs(call)["axis"] % len(order))
-        return self.again(call, [self.twins[call.args[0]][0]], axis=axis), order
+        return self.again(call, [self.twins[call.args[0]][0]], order, axis=axis), order
 
     def norm(self, call: Call) -> Ordered | None:
         """``layer_norm`` or ``rms_norm`` over one axis, with its vectors of weights."""
@@ -231,7 +251,8 @@ class Twins:
         if order is None or len(axes) != 1:
             return None
         axis = order.index(axes[0] % len(order))
-        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]], axes=[axis]), order
+        args = [self.twins[call.args[0]][0], *call.args[1:]]
+        return self.again(call, args, order, axes=[axis]), order
 
     def concat(self, call: Call) -> Ordered | None:
         """A concatenation of values that are written out as a tuple."""
@@ -240,7 +261,8 @@ class Twins:
         if order is None:
             return None
         axis = order.index((call_attrs(call)["axis"] or 0) % len(order))
-        return self.again(call, [Tuple([self.ordered(p, order) for p in parts])], axis=axis), order
+        fields = Tuple([self.ordered(p, order) for p in parts])
+        return self.again(call, [fields], order, axis=axis), order
 
     def pad(self, call: Call) -> Ordered | None:
         """Padding, given as (before, after) for each axis."""
@@ -250,7 +272,7 @@ class Twins:
         width = list(call_attrs(call)["pad_width"])
         moved = [n for a in order for n in width[2 * a : 2 * a + 2]]
         args = [self.twins[call.args[0]][0], *call.args[1:]]
-        return self.again(call, args, pad_width=moved), order
+        return self.again(call, args, order, pad_width=moved), order
 
     def permute_dims(self, call: Call) -> Ordered | None:
         """A permutation: the twin stays, its order gets other names."""
@@ -324,19 +346,6 @@ def _groups(old: Dims, new: Dims) -> list[tuple[list[int], list[int]]] | None:
                 b, j = b * size, j + 1
         groups.append((ins, outs))
     return groups
-
-
-class _Reader(Rewriter):
-    """Walks an expression, also inside functions and branches, and reports its variables."""
-
-    def __init__(self, report: Callable[[Expr], None]) -> None:
-        super().__init__()
-        self.report = report
-
-    def leaf(self, node: Expr) -> Expr:
-        if isinstance(node, Var):
-            self.report(node)
-        return super().leaf(node)
 
 
 ANY_ORDER: dict[str, Rule] = {

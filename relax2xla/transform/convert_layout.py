@@ -14,7 +14,16 @@ from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, V
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
-from relax2xla.transform._twins import ANY_ORDER, Order, Ordered, Rule, Twins, dims_of, names
+from relax2xla.transform._twins import (
+    ANY_ORDER,
+    Order,
+    Ordered,
+    Rule,
+    Twins,
+    dims_of,
+    identity,
+    names,
+)
 
 SOURCE = "NCHW"
 POOLS = names("nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d")
@@ -100,13 +109,13 @@ class _Converter(Twins):
         layout: str = call_attrs(call)["kernel_layout"]
         if self.pointwise and _is_pointwise(call):
             return self.contraction(call, layout), self.order
-        axes = [layout.index(a) for a in self.kernel]
+        axes = tuple(layout.index(a) for a in self.kernel)
         weight: Expr = call.args[1]
-        if axes != sorted(axes):
-            weight = self.bind(self.call("permute_dims", weight, axes=axes), "weight")
+        if axes != identity(len(axes)):
+            weight = self.bind(self.permuted(weight, axes), "weight")
         args = [self.ordered(call.args[0], self.order), weight]
         layouts = {"data_layout": self.data, "kernel_layout": self.kernel, "out_layout": self.data}
-        return self.again(call, args, **layouts), self.order
+        return self.again(call, args, self.order, **layouts), self.order
 
     def contraction(self, call: Call, layout: str) -> Call:
         """A 1x1 convolution as one contraction over channels, which XLA:CPU runs faster.
@@ -128,11 +137,11 @@ class _Converter(Twins):
         dims = dims_of(weight) or ()
         outputs, inputs = layout.index("O"), layout.index("I")
         if outputs > inputs:
-            order = [layout.index(a) for a in "OIHW"]
-            weight = self.bind(self.call("permute_dims", weight, axes=order), "weight")
+            order = tuple(layout.index(a) for a in "OIHW")
+            weight = self.bind(self.permuted(weight, order), "weight")
         matrix = self.bind(self.call("reshape", weight, (dims[outputs], dims[inputs])), "weight")
         pixels = self.data[:-1].lower()
-        return self.call("einsum", (x, matrix), subscripts=f"{pixels}i,oi->{pixels}o")
+        return self.einsum(call, (x, matrix), f"{pixels}i,oi->{pixels}o", self.order)
 
     def pool(self, call: Call) -> Ordered | None:
         """A pooling operator."""
@@ -142,7 +151,8 @@ class _Converter(Twins):
         if attrs.get("out_layout") not in (None, "", SOURCE):
             return None
         layouts = {"layout": self.data, "out_layout": self.data}
-        return self.again(call, [self.ordered(call.args[0], self.order)], **layouts), self.order
+        args = [self.ordered(call.args[0], self.order)]
+        return self.again(call, args, self.order, **layouts), self.order
 
 
 RULES: dict[str, Rule] = {

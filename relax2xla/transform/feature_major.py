@@ -104,7 +104,7 @@ class _FeatureMajor(Twins):
     def __init__(self) -> None:
         super().__init__(RULES)
 
-    def einsum(self, call: Call) -> Ordered | None:
+    def linear(self, call: Call) -> Ordered | None:
         """A linear layer: ``oi,i..->o..``, the result's features first."""
         axes = linear_axes(call)
         operands = call.args[0]
@@ -119,7 +119,7 @@ class _FeatureMajor(Twins):
         ordered = self.ordered(value, order)
         letters = "".join(x[a] for a in order)
         subscripts = f"{w},{letters}->{w[0]}{letters[1:]}"
-        return self.call("einsum", (weight, ordered), subscripts=subscripts), order
+        return self.einsum(call, (weight, ordered), subscripts, order), order
 
     def matmul(self, call: Call) -> Ordered | None:
         """A product of two activations, with the columns of the result first."""
@@ -139,12 +139,12 @@ class _FeatureMajor(Twins):
         in_b = "".join((letters + "zx")[i] for i in order_b)
         batch = "".join(c for c in in_b if c in letters)
         operands = (self.ordered(b, order_b), self.ordered(a, order_a))
-        made = self.call("einsum", operands, subscripts=f"{in_b},{in_a}->{batch}xy")
-        return made, tuple((letters + "yx").index(c) for c in batch + "xy")
+        order = tuple((letters + "yx").index(c) for c in batch + "xy")
+        return self.einsum(call, operands, f"{in_b},{in_a}->{batch}xy", order), order
 
 
 RULES: dict[str, Rule] = {
     **ANY_ORDER,
-    "relax.einsum": _FeatureMajor.einsum,
+    "relax.einsum": _FeatureMajor.linear,
     "relax.matmul": _FeatureMajor.matmul,
 }

@@ -12,13 +12,15 @@ from collections import Counter
 
 from relax2xla.ir import (
     Binding,
+    BindingBlock,
     Call,
     Expr,
     Function,
     IRModule,
-    MatchCast,
     Op,
     SeqExpr,
+    ShapeExpr,
+    StructInfo,
     TensorStructInfo,
     Tuple,
     Var,
@@ -26,7 +28,8 @@ from relax2xla.ir import (
     const,
 )
 from relax2xla.ir.op import call_attrs, is_op
-from relax2xla.ir.rewrite import bindings_of, post_order
+from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.ir.struct_info import dims_of
 from relax2xla.tir import Dim
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
@@ -47,71 +50,100 @@ class FoldBatchNorm(Pass):
 
 
 def _fold(func: Function) -> Function:
-    if not any(
-        isinstance(b, VarBinding) and is_op(b.value, "relax.nn.batch_norm")
-        for b in bindings_of(func.body)
-    ):
+    if not any(isinstance(b, VarBinding) and _foldable(b.value) for b in bindings_of(func.body)):
         return func
     uses = _use_counts(func)
     convs: dict[Expr, Call] = {}
-    blocks = []
+    merged: set[Expr] = set()
+    made: list[tuple[BindingBlock, list[Binding]]] = []
     for block in func.body.blocks:
         out: list[Binding] = []
         for b in block.bindings:
             value = b.value if isinstance(b, VarBinding) else None
-            if isinstance(value, Call) and is_op(value, "relax.nn.batch_norm"):
-                out.extend(_folded(b.var, value, convs, uses))
+            if isinstance(value, Call) and _foldable(value):
+                data = value.args[0]
+                conv = convs.get(data) if uses[data] == 1 else None
+                if conv is not None and _channel_axis(conv) == _axis(value):
+                    merged.add(data)
+                else:
+                    conv = None
+                out.extend(_folded(b.var, value, conv))
                 continue
             if isinstance(value, Call) and any(is_op(value, c) for c in CONVOLUTIONS):
                 convs[b.var] = value
             out.append(b)
-        blocks.append(type(block)(out, block.span))
+        made.append((block, out))
+    blocks = [
+        type(block)([b for b in out if b.var not in merged], block.span) for block, out in made
+    ]
     return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
 
 
+def _foldable(value: Expr) -> bool:
+    """Whether ``value`` is a batch norm of inference of which enough is known."""
+    if not isinstance(value, Call) or not is_op(value, "relax.nn.batch_norm"):
+        return False
+    info, moments = value.args[0].struct_info, value.args[4].struct_info
+    known = isinstance(info, TensorStructInfo) and info.ndim >= 0
+    return known and dims_of(moments) is not None and not call_attrs(value)["training"]
+
+
 def _use_counts(func: Function) -> Counter[Expr]:
-    """How often each variable is read, those that leave the function once more."""
-    counts: Counter[Expr] = Counter()
-    for b in bindings_of(func.body):
-        if isinstance(b, VarBinding | MatchCast):
-            counts.update(n for n in post_order(b.value) if isinstance(n, Var))
-    counts.update(n for n in post_order(func.body.body) if isinstance(n, Var))
-    return counts
+    """How many values read each variable, those that hold it deep inside too, and the result."""
+    roots = [*(b.value for b in bindings_of(func.body)), func.body.body]
+    return Counter(n for r in roots for n in post_order_deep(r) if isinstance(n, Var))
 
 
-def _folded(var: Var, bn: Call, convs: dict[Expr, Call], uses: Counter[Expr]) -> list[Binding]:
-    """Bindings that make ``var`` the result of ``bn`` (a tuple of three) without it."""
+def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:
+    """Bindings that make ``var`` the result of ``bn`` (a tuple of three) without it.
+
+    ``conv``: the convolution before it, whose place they take, too.
+    """
     attrs = call_attrs(bn)
     data, gamma, beta, mean, variance = bn.args
     info, moments = data.struct_info, variance.struct_info
-    if not isinstance(info, TensorStructInfo) or not isinstance(moments, TensorStructInfo):
-        return [VarBinding(var, bn)]
-    if attrs["training"] or info.ndim < 0 or moments.dims is None:
-        return [VarBinding(var, bn)]
+    assert isinstance(info, TensorStructInfo)
+    assert isinstance(moments, TensorStructInfo)
+    alike = all(v.struct_info == moments for v in (gamma, beta, mean))
+    vector = moments if alike else None
+    axis = _axis(bn)
     fold = _Bindings(var)
-    channels = moments.dims[0]
     eps = const(attrs["epsilon"], moments.dtype)
-    scale: Expr = fold("rsqrt", "relax.rsqrt", fold("eps", "relax.add", variance, eps))
+    scale: Expr = fold(
+        "rsqrt", "relax.rsqrt", vector, fold("eps", "relax.add", vector, variance, eps)
+    )
     if attrs["scale"]:
-        scale = fold("scale", "relax.multiply", gamma, scale)
-    shift: Expr = fold("mean", "relax.multiply", mean, scale)
+        scale = fold("scale", "relax.multiply", vector, gamma, scale)
+    shift: Expr = fold("mean", "relax.multiply", vector, mean, scale)
     if attrs["center"]:
-        shift = fold("shift", "relax.subtract", beta, shift)
+        shift = fold("shift", "relax.subtract", vector, beta, shift)
     else:
-        shift = fold("shift", "relax.negative", shift)
-    axis = attrs["axis"] % info.ndim
-    conv = convs.get(data)
-    if conv is not None and uses[data] == 1 and _channel_axis(conv) == axis:
+        shift = fold("shift", "relax.negative", vector, shift)
+    if conv is not None:
         layout: str = call_attrs(conv)["kernel_layout"]
-        along = fold.along(scale, channels, layout.index("O"), len(layout))
-        weight = fold("weight", "relax.multiply", conv.args[1], along)
-        again = Call(conv.op, [conv.args[0], weight], conv.attrs, span=conv.span)
-        scaled: Expr = fold.bind("conv", again)
+        outputs = layout.index("O")
+        kernel = conv.args[1]
+        same = _scaled(kernel.struct_info, moments, outputs)
+        along = fold.along(scale, outputs, len(layout))
+        weight = fold("weight", "relax.multiply", same, kernel, along)
+        args, known = [conv.args[0], weight], None if same is None else info
+        scaled: Expr = fold.bind(
+            "conv", Call(conv.op, args, conv.attrs, span=conv.span, struct_info=known)
+        )
     else:
-        along = fold.along(scale, channels, axis, info.ndim)
-        scaled = fold("scaled", "relax.multiply", data, along)
-    result = fold("out", "relax.add", scaled, fold.along(shift, channels, axis, info.ndim))
+        same = _scaled(info, moments, axis)
+        scaled = fold("scaled", "relax.multiply", same, data, fold.along(scale, axis, info.ndim))
+    same = _scaled(scaled.struct_info, moments, axis)
+    result = fold("out", "relax.add", same, scaled, fold.along(shift, axis, info.ndim))
     return [*fold.made, VarBinding(var, Tuple([result, mean, variance]), var.span)]
+
+
+def _scaled(info: StructInfo, vector: TensorStructInfo, axis: int) -> StructInfo | None:
+    """Struct info of a tensor times ``vector`` along ``axis``, where it is plainly the tensor's."""
+    if not isinstance(info, TensorStructInfo) or info.dims is None or vector.dims is None:
+        return None
+    fits = (info.dims[axis], info.dtype) == (vector.dims[0], vector.dtype)
+    return info if fits and info.vdevice == vector.vdevice else None
 
 
 class _Bindings:
@@ -127,14 +159,25 @@ class _Bindings:
         self.made.append(VarBinding(made, value, self.var.span))
         return made
 
-    def __call__(self, name: str, operator: str, *operands: Expr) -> Var:
-        return self.bind(name, Op.get(operator)(*operands))
+    def __call__(self, name: str, operator: str, info: StructInfo | None, *operands: Expr) -> Var:
+        """A new variable for a call of an operator, whose struct info may be known."""
+        return self.bind(name, Call(Op.get(operator), operands, struct_info=info))
 
-    def along(self, vector: Expr, size: Dim, axis: int, ndim: int) -> Var:
+    def along(self, vector: Expr, axis: int, ndim: int) -> Var:
         """A vector as a tensor of rank ``ndim`` along ``axis``."""
+        info = vector.struct_info
+        assert isinstance(info, TensorStructInfo)
+        assert info.dims is not None
         shape: list[Dim] = [1] * ndim
-        shape[axis] = size
-        return self.bind("vec", Op.get("relax.reshape")(vector, shape))
+        shape[axis] = info.dims[0]
+        known = TensorStructInfo.make(tuple(shape), info.dtype, info.vdevice)
+        return self("vec", "relax.reshape", known, vector, ShapeExpr(shape))
+
+
+def _axis(bn: Call) -> int:
+    info = bn.args[0].struct_info
+    assert isinstance(info, TensorStructInfo)
+    return call_attrs(bn)["axis"] % info.ndim
 
 
 def _channel_axis(conv: Call) -> int:

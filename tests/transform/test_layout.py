@@ -150,11 +150,33 @@ def test_folding_matches_torch() -> None:
     )
     folded = FoldBatchNorm()(mod)["main"]
     assert "relax.nn.batch_norm" not in names(folded)
+    assert names(folded).count("relax.nn.conv2d") == 1
     x = torch.randn(2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = layer(x).numpy()
     result = rx.VirtualMachine(rx.build(mod))["main"](x)
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_that_a_branch_reads_too_stays() -> None:
+    def body(x: rx.Expr) -> rx.Expr:
+        builder = rx.BlockBuilder.current()
+        y = builder.emit(conv(x, 8, 3))
+        c = builder.emit(R.greater(R.sum(x), rx.const(0.0)))
+        return R.add(rx.If(c, y, R.negative(y)), normalised(y, 8))
+
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", T((1, 4, 9, 9)))
+    with builder.function("main", [x]):
+        builder.emit_func_output(body(x))
+    mod = builder.get()
+    assert rx.analysis.well_formed(FoldBatchNorm()(mod))
+    value = -np.abs(RNG.standard_normal((1, 4, 9, 9))).astype("f")
+    plain, fast = (
+        rx.VirtualMachine(rx.build(mod, relax_pipeline=p))["main"](value)
+        for p in ("zero", "default")
+    )
+    np.testing.assert_allclose(np.asarray(fast), np.asarray(plain), rtol=2e-4, atol=2e-5)
 
 
 def test_transposed_matrices_are_read_as_they_lie() -> None:
