@@ -331,7 +331,7 @@ def tree_regressor(
     target_weights: list[float] | None = None,
     target_weights_as_tensor: Array | None = None,
 ) -> Expr:
-    """``nodes_hitrates`` is about speed."""
+    """``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed."""
     how = choice(aggregate_function, _AGGREGATES, "aggregate_function")
     trees = Listed.of(
         nodes_treeids,
@@ -387,7 +387,9 @@ def tree_classifier(
     nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
 ) -> list[Expr | None]:
-    """``nodes_hitrates`` is about speed. Two classes of which one has weights: see ``_binary``."""
+    """``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed. Two classes of which one
+    has weights: see ``_binary``.
+    """
     trees = Listed.of(
         nodes_treeids,
         nodes_nodeids,

@@ -275,12 +275,13 @@ def _dropout(ctx: Context, x: Expr, mask: str) -> list[Expr]:
 
 @onnx_op("Dropout")
 def dropout_old(ctx: Context, data: Expr, *, ratio: float = 0.5, is_test: int = 0) -> list[Expr]:
-    """Runtimes have always taken opsets 1 to 6 for inference, whatever ``is_test``."""
+    """Runtimes always took opsets 1 to 6 for inference, whatever ``is_test`` and ``ratio`` are."""
     return _dropout(ctx, data, dtype_of(data))
 
 
 @onnx_op("Dropout", since=7)
 def dropout_ratio(ctx: Context, data: Expr, *, ratio: float = 0.5) -> list[Expr]:
+    """Of inference only, in which ``ratio`` changes nothing."""
     return _dropout(ctx, data, dtype_of(data) if ctx.opset < 10 else "bool")
 
 

@@ -194,7 +194,7 @@ def topk_input(ctx: Context, X: Expr, K: Sizes, *, axis: int = -1) -> Any:
 def topk(
     ctx: Context, X: Expr, K: Sizes, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
-    """Sorted even where the node leaves the order open."""
+    """Sorted even where ``sorted`` leaves the order open."""
     return _topk(ctx, X, _one(K), axis, largest)
 
 

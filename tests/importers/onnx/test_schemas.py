@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
+from relax2xla.importers import onnx as importer
 from relax2xla.importers.onnx import registry
 from relax2xla.importers.onnx.model import load_converters
 
@@ -66,3 +70,27 @@ def test_converters_take_every_attribute_and_input_of_their_schemas() -> None:
             if default is registry.REQUIRED and not needed:
                 wrong.append(f"{name} needs {a}")
     assert not wrong
+
+
+def converters() -> Iterator[ast.FunctionDef]:
+    for file in Path(importer.__file__).parent.glob("ops_*.py"):
+        for made in ast.walk(ast.parse(file.read_text("utf-8"))):
+            decorators = getattr(made, "decorator_list", ())
+            if isinstance(made, ast.FunctionDef) and any(
+                "onnx_op" in ast.dump(d) for d in decorators
+            ):
+                yield made
+
+
+def test_what_a_converter_does_not_use_its_documentation_names() -> None:
+    """An input or attribute that is taken and then forgotten would be silently wrong."""
+    count, forgotten = 0, list[str]()
+    for made in converters():
+        count += 1
+        own = made.args
+        names = {a.arg for a in (*own.args[1:], *own.kwonlyargs, own.vararg) if a is not None}
+        used = {n.id for part in made.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+        told = ast.get_docstring(made) or ""
+        forgotten += [f"{made.name}: {n}" for n in sorted(names - used) if f"``{n}``" not in told]
+    assert count > 200
+    assert not forgotten
