@@ -1,9 +1,12 @@
-"""Which library multiplies the matrices of a program of XLA:CPU.
+"""Which library multiplies the matrices of a program of XLA:CPU, and which sums up.
 
 XLA:CPU gives products to YNNPACK, or, where an option takes that away, to Eigen. On AVX-512 Eigen
 is 5 to 40 % faster in float32 and has no work at a program's first run (YNNPACK plans each product
 then), but it transposes a right operand that is contracted over its last axis at every call.
 ``python -m benchmarks dots`` measures this.
+
+Reductions go to YNNPACK as well, which plans each of them too. XLA's own loops are as fast along an
+axis that is not the last, as those of a transformer are whose features come first.
 """
 
 from __future__ import annotations
@@ -21,31 +24,67 @@ from relax2xla import processor
 EIGEN: Final[Mapping[str, str]] = {
     processor.YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION,LIBRARY_FUSION_TYPE_REDUCE"
 }
+#: The same without reductions.
+EIGEN_AND_LOOPS: Final[Mapping[str, str]] = {
+    processor.YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
+}
 
 # Seconds that Eigen gains for each multiplication, and loses for each element that it transposes.
 _GAIN: Final = 4e-12
 _LOSS: Final = 9e-9
+# Seconds that YNNPACK takes to plan a reduction, and calls that have to earn it back.
+_PLAN: Final = 1.6e-3
+_CALLS: Final = 100
+# Seconds that it gains for each element of a sum along the last axis, and of other reductions.
+_SUM: Final = 1.5e-10
+_REDUCTION: Final = 1.2e-9
 # YNNPACK multiplies these as they are; Eigen widens them first.
 _NARROW: Final = frozenset({"bf16", "f16", "i8", "ui8", "i4", "ui4"})
 
 
 def options(module: ir.Module) -> Mapping[str, str]:
-    """XLA's options for the products in ``module``: empty, or :data:`EIGEN`."""
-    return EIGEN if processor.eigen_multiplies() and balance(module) > 0 else {}
+    """XLA's options for the products in ``module``: empty, or one of the two above."""
+    if not processor.eigen_multiplies() or balance(module) <= 0:
+        return {}
+    return EIGEN if planning_pays(module) else EIGEN_AND_LOOPS
+
+
+def planning_pays(module: ir.Module) -> bool:
+    """Whether YNNPACK gains more on the reductions in ``module`` than it takes to plan them."""
+    gains = [_reduction_gain(op) for op in _operations(module, "stablehlo.reduce")]
+    return _CALLS * sum(gains) >= _PLAN * len(gains)
+
+
+def _reduction_gain(op: ir.Operation) -> float:
+    """Seconds that a call gains with YNNPACK; it takes float32 to a single result."""
+    kind = ir.RankedTensorType(op.operands[0].type)
+    if len(op.operands) != 2 or str(kind.element_type) != "f32" or not kind.has_static_shape:
+        return 0.0
+    axes = [int(a) for a in ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
+    last = kind.rank - 1 in axes
+    if len(axes) == 1 and not last:
+        return 0.0
+    body = op.regions[0].blocks[0].operations[0].operation.name
+    each = _SUM if body == "stablehlo.add" and len(axes) == 1 else _REDUCTION
+    return each * math.prod(kind.shape)
 
 
 def balance(module: ir.Module) -> float:
     """Seconds that a call of ``module`` gains with Eigen: negative where it loses."""
-    total = 0.0
+    return sum(map(_gain, _operations(module, "stablehlo.dot_general")))
+
+
+def _operations(module: ir.Module, name: str) -> list[ir.Operation]:
+    """All operations of one name, those in regions too."""
+    found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal total
-        if op.name == "stablehlo.dot_general":
-            total += _gain(op)
+        if op.name == name:
+            found.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return total
+    return found
 
 
 def _gain(op: ir.Operation) -> float:

@@ -47,6 +47,38 @@ def test_the_choice(
     assert dot_library.options(module) == {}
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes", "kind", "planned"),
+    [
+        ((768, 1, 128), (0,), "sum", False),
+        ((12, 128, 128), (1,), "max", False),
+        ((12, 128, 128), (2,), "max", True),
+        ((1024, 1024), (1,), "sum", True),
+        ((8, 64), (1,), "sum", False),
+        ((1, 56, 56, 256), (1, 2), "sum", True),
+        ((8, 64), (1,), "argmax", False),
+    ],
+)
+def test_reductions_are_planned_where_that_pays(
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    kind: str,
+    planned: bool,
+) -> None:
+    def call(a: jax.Array, b: jax.Array, x: jax.Array) -> object:
+        axis = axes[0] if kind == "argmax" else axes
+        return a @ b, getattr(jnp, kind)(x, axis=axis)
+
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
+    monkeypatch.setattr(processor, "_KNOWN", "")
+    arguments = [jax.ShapeDtypeStruct(s, "float32") for s in ((8, 32), (32, 16), shape)]
+    module = jax.jit(call).lower(*arguments).compiler_ir()
+    expected = dot_library.EIGEN if planned else dot_library.EIGEN_AND_LOOPS
+    assert dot_library.options(module) == expected
+
+
 def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
@@ -56,7 +88,7 @@ def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(s).astype("f") for s in ((5, 7, 33), (5, 33, 19)))
-    for chosen in ({}, dot_library.EIGEN):
+    for chosen in ({}, dot_library.EIGEN, dot_library.EIGEN_AND_LOOPS):
         monkeypatch.setattr(dot_library, "options", lambda _, found=chosen: found)
         module, _ = program("bmk,bkn->bmn", a.shape, b.shape, "float32")
         loaded = xla.Loaded(module, [jax.core.ShapedArray((5, 7, 19), np.dtype("f"))], None)
