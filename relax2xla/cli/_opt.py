@@ -29,6 +29,7 @@ PLAIN: Final[dict[str, Callable[[], Pass]]] = {
         transform.DecomposeOpsForInference,
         transform.DecomposeOpsForTraining,
         transform.ExpandDepthwise,
+        transform.GatherWindows,
         transform.FeatureMajor,
         transform.FoldBatchNorm,
         transform.FuseTransposeMatmul,

@@ -19,6 +19,7 @@ from relax2xla.transform.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.feature_major import FeatureMajor as FeatureMajor
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm as FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
+from relax2xla.transform.gather_windows import GatherWindows as GatherWindows
 from relax2xla.transform.inline import InlineSymbolicFunctions as InlineSymbolicFunctions
 from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
 from relax2xla.transform.lower_distributed import LowerDistIR as LowerDistIR

@@ -14,6 +14,7 @@ from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
+from relax2xla.transform.gather_windows import gather_windows
 from relax2xla.transform.inline import InlineSymbolicFunctions
 from relax2xla.transform.winograd import UseWinograd
 
@@ -53,7 +54,9 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
         passes.append(UseWinograd())
     passes.append(FuseTransposeMatmul())
     passes.append(DeadCodeElimination())
-    return Pipeline(passes, {"cpu": (expand_depthwise, feature_major)}, name="default")
+    return Pipeline(
+        passes, {"cpu": (expand_depthwise, gather_windows, feature_major)}, name="default"
+    )
 
 
 PIPELINES: dict[str, Callable[..., Pass]] = {

@@ -50,6 +50,7 @@ from relax2xla.script.tables import script_tables
 from relax2xla.stablehlo.serialize import parse, serialize
 from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
+from relax2xla.transform.gather_windows import gather_windows
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.vm import xla
 from relax2xla.vm.archive import Archive, write_archive
@@ -75,7 +76,7 @@ FORMAT: Final = 1
 MODULE: Final = "module.relax"
 CODE: Final = "code.json"
 # Rewrites of specialised functions that a file can name.
-REWRITES: Final = {f.__name__: f for f in (expand_depthwise, feature_major)}
+REWRITES: Final = {f.__name__: f for f in (expand_depthwise, gather_windows, feature_major)}
 WEIGHTS: Final = ("computed", "raw")
 
 Array = npt.NDArray[Any]
