@@ -31,6 +31,32 @@ CHECKED = {
             z = R.match_cast(y, R.Tensor((n,), "float32"))
             return R.sum(z)
     """,
+    "of which nothing uses the result": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            z = R.match_cast(y, R.Tensor((n,), "float32"))
+            return R.sum(x)
+    """,
+    "of which nothing uses the result, in a region": """
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            p = R.call_pure_packed("casts.same", y, sinfo_args=R.Tensor(ndim=1, dtype="float32"))
+            q = R.sin(p)
+            z = R.match_cast(q, R.Tensor((n,), "float32"))
+            r = R.sum(x)
+            k = R.call_pure_packed("casts.same", r, sinfo_args=R.Tensor((), dtype="float32"))
+            return k
+    """,
+    "of what a cast before it has bound": """
+        @R.function
+        def main(x: R.Tensor(ndim=1, dtype="float32"), y: R.Tensor(ndim=1, dtype="float32")):
+            n = T.int64()
+            a = R.match_cast(x, R.Tensor((n,), "float32"))
+            z = R.match_cast(y, R.Tensor((n,), "float32"))
+            return R.sum(R.add(a, z)) / R.const(2.0, "float32")
+    """,
     "in a branch": """
         @R.function
         def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")):
