@@ -211,6 +211,7 @@ class Importer:
     def run(self) -> IRModule | None:
         """The module, or None where there are gaps."""
         self.name_symbols()
+        self.derive_symbols()
         inputs, states, params = self.inputs()
         self.traced_for()
         attrs: dict[str, Any] = {}
@@ -259,7 +260,30 @@ class Importer:
                     for source, name in names.items():
                         if source in sources:
                             self.symbols.name(env.replace(sources[source]), name)
+                    for source, symbol in sources.items():
+                        # What dimensions such as 2 * n are derived from.
+                        self.symbols.name(env.replace(symbol), source)
                     return
+
+    def derive_symbols(self) -> None:
+        """Let dimensions such as 2 * n be variables where there is none of the size n."""
+        values = [i.node.meta["val"] for i in self.program.inputs if i.meaning == "input"]
+        sizes: list[Any] = [
+            size
+            for value in values
+            for size in (value.shape if isinstance(value, torch.Tensor) else [value])
+        ]
+        exprs = [s.node.expr for s in sizes if isinstance(s, torch.SymInt)]
+        for expr in exprs:
+            symbol, *others = expr.free_symbols
+            if others or symbol in exprs or symbol in self.symbols.derived:
+                continue
+            factor = expr.coeff(symbol)
+            offset = expr - factor * symbol
+            if factor.is_Integer and factor > 0 and offset.is_Integer:
+                exact = self.symbols.derive(symbol, int(factor), int(offset))
+                if exact is not None:
+                    self.ctx.require(exact)
 
     def bounds(self, params: Sequence[Var]) -> dict[str, Any]:
         """Function attributes with the ranges of the symbolic variables."""
@@ -267,13 +291,14 @@ class Importer:
         low: dict[str, int] = {}
         high: dict[str, int] = {}
         for symbol, interval in self.program.ranges.items():
-            variable = self.symbols.variables.get(str(symbol))
+            known = self.symbols.variables.get(str(symbol)), 1, 0
+            variable, factor, offset = self.symbols.derived.get(symbol, known)
             if variable is None or variable not in used:
                 continue
             if interval.lower.is_Integer:
-                low[variable.name] = int(interval.lower)
+                low[variable.name] = factor * int(interval.lower) + offset
             if interval.upper.is_Integer:
-                high[variable.name] = int(interval.upper)
+                high[variable.name] = factor * int(interval.upper) + offset
         named = (("tir_var_lower_bound", low), ("tir_var_upper_bound", high))
         return {name: bound for name, bound in named if bound}
 
@@ -440,7 +465,13 @@ class Importer:
         if custom is not None and (made := custom(self, node)) is not None:
             return made
         if isinstance(target, OpOverload) and operator_name(target) in data_dependent.ITEMS:
-            return data_dependent.item(self.ctx, self.read(node.args[0]), expected)
+            x = self.read(node.args[0])
+            settled = data_dependent.settled(expected)
+            if settled is None:
+                return data_dependent.item(self.ctx, x, expected)
+            same = R.equal(x, self.ctx.tensor(settled, x.struct_info.dtype))
+            self.demand(same, f"`{node}` is not {settled}, as torch.export took it to be")
+            return settled
         if isinstance(expected, torch.SymInt | torch.SymBool):
             return self.symbols.value(expected)
         if isinstance(expected, torch.SymFloat):
@@ -492,13 +523,16 @@ class Importer:
         """
         condition, *rest = map(self.read, node.args)
         if isinstance(condition, Expr):
-            if self.regions:
-                raise Unsupported("an assertion on data in a branch or a loop")
-            condition = self.ctx.reshape(as_bool(condition), ())
-            # It is no format for values.
-            text = rest[0].replace("{", "{{").replace("}", "}}") if rest else ""
-            self.asserted.append((condition, text))
+            self.demand(as_bool(condition), rest[0] if rest else "")
         return rest[1] if len(rest) > 1 else None
+
+    def demand(self, condition: Expr, text: str) -> None:
+        """Let the machine look at a condition on data when the results are there."""
+        if self.regions:
+            raise Unsupported("an assertion on data in a branch or a loop")
+        # It is no format for values.
+        text = text.replace("{", "{{").replace("}", "}}")
+        self.asserted.append((self.builder.emit(self.ctx.reshape(condition, ())), text))
 
     def region(self, module: GraphModule, args: Sequence[Any]) -> Sequence[Any]:
         """Convert the nodes of a graph inside the graph where they stand, for these arguments."""

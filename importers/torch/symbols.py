@@ -79,6 +79,8 @@ class Symbols:
         # Symbolic floats that are values of the program.
         self.numbers: dict[str, Expr] = {}
         self._memo: dict[Any, Any] = {}
+        # By symbol: the variable, factor and offset of a dimension that it is computed from.
+        self.derived: dict[Any, tuple[tir.Var, int, int]] = {}
 
     def name(self, expr: Any, name: str) -> None:
         """Use the user's name of a dimension for a symbol."""
@@ -90,6 +92,21 @@ class Symbols:
     def define(self, expr: Any, value: tir.PrimExpr) -> None:
         """Let a symbol stand for an expression in others."""
         self._memo[expr] = value
+
+    def derive(self, symbol: Any, factor: int, offset: int) -> tir.PrimExpr | None:
+        """Let the dimension ``factor * symbol + offset`` be a variable, and compute ``symbol``.
+
+        The condition on the variable under which this is exact; None where the symbol is the
+        user's own variable.
+        """
+        known = self.variables.get(str(symbol))
+        if known is not None and known in self._own.values():
+            return None
+        root = str(symbol) if known is None else known.name
+        variable = tir.Var(f"{root}_times_{factor}" + f"_plus_{offset}" * bool(offset), "int64")
+        self.derived[symbol] = variable, factor, offset
+        self.define(symbol, (variable - offset) // factor)
+        return tir.EQ.make((variable - offset) % factor, 0)
 
     def convert(self, expr: Any) -> Any:
         """A sympy expression as an int, a bool or a symbolic expression in normal form."""
@@ -116,11 +133,22 @@ class Symbols:
         if kind in WHOLE:
             top, down = self._fraction(expr.args[0])
             made = (top if WHOLE[kind] else top + down - 1) // down
+        elif kind == "Mul" and (whole := self._multiple(expr)) is not None:
+            made = whole
         elif kind in RULES:
             made = RULES[kind](*(self.convert(a) for a in expr.args))
         else:
             raise Unsupported(f"the symbolic expression {expr} has no Relax counterpart")
         return tir.simplify(made) if isinstance(made, tir.PrimExpr) else made
+
+    def _multiple(self, product: Any) -> Any:
+        """A product in which a derived symbol has (a multiple of) its factor."""
+        number, rest = product.as_coeff_Mul()
+        for symbol in sympy.Mul.make_args(rest):
+            variable, factor, offset = self.derived.get(symbol, (None, 1, 0))
+            if variable is not None and number % factor == 0:
+                return (variable - offset) * self.convert(number // factor * (rest / symbol))
+        return None
 
     def _fraction(self, number: Any) -> tuple[Any, int]:
         """``1.5 * n`` and ``n / 2`` as whole numbers, above and below, where floats are exact."""
@@ -138,6 +166,8 @@ class Symbols:
                 top = top * self.convert(factor.args[0] if kind == "ToFloat" else factor)
             else:
                 raise Unsupported(f"the symbolic number {number} has no integer form")
+        if down < 0:
+            top, down = -top, -down
         if not 0 < down <= EXACT:
             raise Unsupported(f"the symbolic number {number} is rounded, and has no integer form")
         return top, down

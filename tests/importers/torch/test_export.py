@@ -294,6 +294,28 @@ def test_dimensions_that_have_to_be_equal() -> None:
         run(mod, [X[:4], X[:5]])
 
 
+def test_a_derived_dim_of_which_there_is_nothing_else() -> None:
+    """The parameter has a variable of its own, and torch's symbol is computed from it."""
+
+    def pairs(x: Any, y: Any) -> Any:
+        sums = x.unflatten(0, (-1, 4)).flip(1)[:, :3].sum(1)
+        return sums.flatten(), y[1:].unflatten(0, (-1, 2)).amax(1) + sums.shape[0]
+
+    n, m = torch.export.Dim("n", min=2, max=9), torch.export.Dim("m", min=2, max=9)
+    dims = ({0: 4 * n}, {0: 2 * m + 1})
+    other = [torch.randn(20, 3), torch.randn(11)]
+    mod = check(pairs, [torch.randn(12, 3), torch.randn(7)], dims, [other])
+    assert relax2xla.analysis.well_formed(mod)
+    assert [p.struct_info.dims[0].name for p in mod["main"].params] == [
+        "n_times_4",
+        "m_times_2_plus_1",
+    ]
+    with pytest.raises(CallError, match="n_times_4 % 4 == 0"):
+        run(mod, [torch.randn(13, 3), torch.randn(7)])
+    with pytest.raises(CallError, match="m_times_2_plus_1"):
+        run(mod, [torch.randn(12, 3), torch.randn(21)])
+
+
 def test_a_derived_dim() -> None:
     half = torch.export.Dim("half", min=2, max=30)
     x, y = torch.randn(8, 3), torch.randn(4, 3)
@@ -440,10 +462,10 @@ def test_no_grad_regions_are_converted_in_place() -> None:
 
 def test_what_has_no_converter_is_decomposed_by_torch() -> None:
     assert "logit" not in CONVERTERS
-    assert "trace" not in CONVERTERS
+    assert "diag_embed" not in CONVERTERS
 
     def f(x: Any) -> Any:
-        return torch.logit(torch.sigmoid(x)), torch.trace(x), torch.special.entr(x.abs())
+        return torch.logit(torch.sigmoid(x)), torch.diag_embed(x), torch.special.entr(x.abs())
 
     check(f, [torch.randn(4, 4)], scale=10)
 
