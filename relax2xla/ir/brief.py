@@ -5,6 +5,18 @@ from __future__ import annotations
 from relax2xla.ir import expr as e
 from relax2xla.ir.op import Op
 
+LEAVES = (
+    Op,
+    e.Var,
+    e.GlobalVar,
+    e.ExternFunc,
+    e.Constant,
+    e.ShapeExpr,
+    e.PrimValue,
+    e.StringImm,
+    e.DataTypeImm,
+)
+
 
 def brief(node: e.Expr) -> str:
     """A short text of ``node``, never more than two levels deep."""
@@ -37,6 +49,4 @@ def brief(node: e.Expr) -> str:
 
 def leaf(node: e.Expr) -> str:
     """``node`` if it is a leaf, else an ellipsis with its kind."""
-    if isinstance(node, Op | e.Var | e.GlobalVar | e.Constant | e.ShapeExpr | e.PrimValue):
-        return brief(node)
-    return f"<{type(node).__name__}>"
+    return brief(node) if isinstance(node, LEAVES) else f"<{type(node).__name__}>"
