@@ -8,9 +8,11 @@ that the node gives enters the coordinates even where the size was rounded.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,19 @@ from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.ops_sample import TAPS, clamped
 from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
     dtype_of,
+    like,
     ndim_of,
     scalar,
     static,
     statics,
 )
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
 Floats = npt.NDArray[np.float64]
@@ -41,6 +45,8 @@ Floats = npt.NDArray[np.float64]
 TAPS_LIMIT = 1 << 23
 # Values of the matrix that many taps of each point are multiplied by.
 MATRIX_LIMIT = 1 << 24
+# A symbolic size times a fraction is one too, unless the fraction is a number that was rounded.
+DENOMINATOR_LIMIT = 1 << 10
 # Taps that are gathered one after the other, where the matrix would be larger.
 GATHERED_LIMIT = 64
 
@@ -207,7 +213,7 @@ def _contracted(
     return R.permute_dims(made, back)
 
 
-def _resized(ctx: Context, x: Expr, axes: dict[int, Axis], style: Style) -> Expr:
+def _resized(ctx: Context, x: Expr, axes: Mapping[int, Axis | float], style: Style) -> Expr:
     """``x`` with every axis of ``axes`` resized; integers by way of float32."""
     choice(style.mode, ("nearest", *KERNELS), "mode")
     choice(style.coordinates, COORDINATES, "coordinate_transformation_mode")
@@ -216,45 +222,42 @@ def _resized(ctx: Context, x: Expr, axes: dict[int, Axis], style: Style) -> Expr
     mixes = style.mode != "nearest" and not is_float(dtype)
     y = R.astype(x, "float32") if mixes else x
     for at, axis in axes.items():
+        if not isinstance(axis, Axis):
+            y = _along(ctx, y, at, axis, style)
+            continue
         crops = style.coordinates == "tf_crop_and_resize" and (axis.start, axis.end) != (0, 1)
         if axis.out != axis.size or axis.scale != 1 or crops:
             y = _resize_axis(ctx, y, at, axis, style)
     return R.astype(y, dtype) if mixes else y
 
 
-def _by_scales(x: Expr, scales: Sequence[float], where: Sequence[int]) -> dict[int, Axis]:
-    dims = dims_of(x)
-    made: dict[int, Axis] = {}
+def _by_scales(x: Expr, scales: Sequence[float], where: Sequence[int]) -> dict[int, Axis | float]:
+    """The axes by scales; of a symbolic one the scale."""
+    made: dict[int, Axis | float] = {}
     for at, scale in zip(where, scales, strict=True):
-        if scale != 1 or isinstance(dims[at], int):
-            size = static(dims[at], "the size of a resized axis")
+        size = dims_of(x)[at]
+        if isinstance(size, int):
             made[at] = Axis(size, math.floor(size * scale), scale)
+        elif scale != 1:
+            made[at] = scale
     return made
 
 
-def _multiplied(ctx: Context, x: Expr, scales: Sequence[float], where: Sequence[int]) -> list[Dim]:
-    """The sizes by scales where a symbolic axis is resized; empty where none is.
-
-    They are whole: the points of another would depend on more than the sizes. The machine refuses
-    sizes of symbolic axes that are not.
+def _multiplied(x: Expr, scales: Sequence[float], where: Sequence[int]) -> list[Dim]:
+    """The sizes by scales where a symbolic axis is resized and all sizes are whole numbers for
+    certain; else nothing.
     """
     dims = [dims_of(x)[a] for a in where]
     if all(isinstance(d, int) or s == 1 for d, s in zip(dims, scales, strict=True)):
         return []
     made: list[Dim] = []
-    for a, d, s in zip(where, dims, scales, strict=True):
-        if float(s).is_integer() and s >= 1:
+    for d, s in zip(dims, scales, strict=True):
+        if s.is_integer():
             made.append(fold_dim(d * int(s)))
-        elif not isinstance(d, int):
-            made += late.scaled(ctx, x, Constant(np.array([s])), [a])
-        elif float(d * s).is_integer():
+        elif isinstance(d, int) and (d * s).is_integer():
             made.append(int(d * s))
         else:
-            raise Unsupported(
-                f"the scale {s} of an axis of {d}, beside a resized one whose size is not known at "
-                "import: the result must be whole",
-                "give the shape in shape_dict",
-            )
+            return []
     return made
 
 
@@ -281,6 +284,76 @@ def _by_sizes(
         at: Axis(a, math.floor(scale * a + 0.5), scale)
         for at, (a, _) in zip(where, whole, strict=True)
     }
+
+
+def _late_half(x: Expr, s: Expr) -> Expr:
+    return R.subtract(R.divide(R.add(x, like(x, 0.5)), s), like(x, 0.5))
+
+
+def _late_symmetric(x: Expr, s: Expr, size: Expr, out: Expr) -> Expr:
+    share = R.subtract(like(x, 1), R.divide(out, R.multiply(s, size)))
+    return R.add(R.multiply(R.divide(size, like(x, 2)), share), _late_half(x, s))
+
+
+def _late_corners(x: Expr, s: Expr, size: Expr, out: Expr) -> Expr:
+    rest = R.subtract(R.multiply(s, size), like(x, 1))
+    moved = R.divide(R.multiply(x, R.subtract(size, like(x, 1))), rest)
+    return R.where(R.equal(rest, like(x, 0)), like(x, 0), moved)
+
+
+# COORDINATES of a symbolic axis: from the place in the result, the scale and both sizes.
+_PLACES: dict[str, Callable[[Expr, Expr, Expr, Expr], Expr]] = {
+    "half_pixel": lambda x, s, size, out: _late_half(x, s),
+    "half_pixel_symmetric": _late_symmetric,
+    "pytorch_half_pixel": lambda x, s, size, out: R.where(
+        R.greater(out, like(x, 1)), _late_half(x, s), like(x, 0)
+    ),
+    "align_corners": _late_corners,
+    "asymmetric": lambda x, s, size, out: R.divide(x, s),
+    "tf_half_pixel_for_nn": lambda x, s, size, out: R.divide(R.add(x, like(x, 0.5)), s),
+}
+_ROUNDED: dict[str, Callable[[Expr], Expr]] = {
+    "round_prefer_floor": lambda x: R.ceil(R.subtract(x, like(x, 0.5))),
+    "round_prefer_ceil": lambda x: R.floor(R.add(x, like(x, 0.5))),
+    "floor": lambda x: R.floor(x),
+    "ceil": lambda x: R.ceil(x),
+}
+
+
+def _along(ctx: Context, x: Expr, at: int, scale: float, style: Style) -> Expr:
+    """A symbolic axis by a scale that may give sizes that are no whole numbers, rounded down."""
+    what = f"with the scale {scale} of an axis whose size is not known at import"
+    hint = "give the shape in shape_dict"
+    if style.antialias or style.exclude_outside or style.alpha != Style().alpha:
+        raise Unsupported(f"antialias, exclude_outside or cubic_coeff_a {what}", hint)
+    if style.coordinates not in _PLACES:
+        raise Unsupported(f"coordinate_transformation_mode={style.coordinates!r} {what}", hint)
+    dims = list(dims_of(x))
+    up, down = Fraction(scale).as_integer_ratio()
+    if down <= DENOMINATOR_LIMIT:
+        out = fold_dim(dims[at] * up // down)
+    else:
+        out = late.scaled(ctx, x, Constant(np.array([scale])), [at], whole=False)[0]
+    size, last, end = (
+        ctx.emit(ctx.size(d, "float64")) for d in (dims[at], fold_dim(dims[at] - 1), out)
+    )
+    places = R.arange(0, out, 1, "float64")
+    points = _PLACES[style.coordinates](places, scalar(scale, "float64"), size, end)
+
+    def taken(place: Expr) -> Expr:
+        return R.take(x, R.astype(clamped(place, 0, last), "int64"), at)
+
+    if style.mode == "nearest":
+        return taken(_ROUNDED[style.nearest](points))
+    first, weights = TAPS[style.mode]
+    points = ctx.emit(points)
+    base = ctx.emit(R.floor(points))
+    shape = ShapeExpr([out if i == at else 1 for i in range(len(dims))])
+    parts: list[Expr] = []
+    for k, weight in enumerate(weights(ctx.emit(R.subtract(points, base)))):
+        wide = R.reshape(ctx.cast(weight, dtype_of(x)), shape)
+        parts.append(R.multiply(taken(R.add(base, like(base, first + k))), wide))
+    return functools.reduce(R.add, parts)
 
 
 def _numbers(scales: Sequence[Any], where: Sequence[int]) -> list[float]:
@@ -344,7 +417,7 @@ def _old(ctx: Context, x: Expr, scales: Sequence[Any] | Expr, mode: str) -> Expr
     if isinstance(scales, Expr):
         return _late(ctx, x, late.scaled(ctx, x, scales, where), style)
     numbers = _numbers(scales, where)
-    sizes = _multiplied(ctx, x, numbers, where)
+    sizes = _multiplied(x, numbers, where)
     return (
         _late(ctx, x, sizes, style)
         if sizes
@@ -407,7 +480,7 @@ def resize(
         sizes = late.scaled(ctx, X, scales, where)
     elif scales is not None and len(scales):
         numbers = _numbers(scales, where)
-        sizes = _multiplied(ctx, X, numbers, where) or sizes
+        sizes = _multiplied(X, numbers, where) or sizes
     if sizes is not None and any(isinstance(tir.as_dim(s), tir.PrimExpr) for s in sizes):
         choice(keep_aspect_ratio_policy, ("stretch",), "keep_aspect_ratio_policy")
         full = list(dims_of(X))
@@ -415,9 +488,9 @@ def resize(
             full[a] = tir.as_dim(s)
         return _late(ctx, X, full, style)
     if sizes is not None and len(sizes):
-        made = _by_sizes(X, sizes, where, keep_aspect_ratio_policy)
+        resized: dict[int, Axis | float] = {**_by_sizes(X, sizes, where, keep_aspect_ratio_policy)}
     elif numbers:
-        made = _by_scales(X, numbers, where)
+        resized = _by_scales(X, numbers, where)
     else:
         raise ValueError("it has neither scales nor sizes")
     if coordinate_transformation_mode == "tf_crop_and_resize":
@@ -425,9 +498,8 @@ def resize(
             raise ValueError("tf_crop_and_resize needs a roi of two numbers an axis")
         ends = roi.astype(np.float64).reshape(2, -1)
         sizes_of = dict(zip(where, statics((dims_of(X)[a] for a in where), "a size"), strict=True))
-        made = {
-            a: Axis(sizes_of[a], found.out, found.scale, float(ends[0, i]), float(ends[1, i]))
-            for i, a in enumerate(where)
-            for found in [made.get(a, Axis(sizes_of[a], sizes_of[a], 1.0))]
-        }
-    return _resized(ctx, X, made, style)
+        for i, a in enumerate(where):
+            found = resized.get(a)
+            out, scale = (found.out, found.scale) if isinstance(found, Axis) else (sizes_of[a], 1.0)
+            resized[a] = Axis(sizes_of[a], out, scale, float(ends[0, i]), float(ends[1, i]))
+    return _resized(ctx, X, resized, style)

@@ -153,7 +153,7 @@ def _linear_weights(t: Expr) -> list[Expr]:
 
 
 # mode: the first element beside the point, and the weights of it and those after.
-_TAPS: dict[str, tuple[int, Callable[[Expr], list[Expr]]]] = {
+TAPS: dict[str, tuple[int, Callable[[Expr], list[Expr]]]] = {
     "linear": (0, _linear_weights),
     "cubic": (-1, _cubic_weights),
 }
@@ -167,7 +167,7 @@ def _grid_sample(
 
     ``R.image.grid_sample`` does as torch, which differs for points outside of the image.
     """
-    choice(mode, ("nearest", *_TAPS), "mode")
+    choice(mode, ("nearest", *TAPS), "mode")
     choice(padding, PADDING, "padding_mode")
     batch, channels, *sizes = dims_of(x)
     rank = len(sizes)
@@ -175,7 +175,7 @@ def _grid_sample(
     if dims_of(grid)[-1] != rank:
         raise ValueError(f"a grid of {dims_of(grid)[-1]} coordinates for {rank} axes")
     if mode != "nearest":
-        _few(len(_TAPS[mode][1](scalar(0.0, "float32"))) ** rank)
+        _few(len(TAPS[mode][1](scalar(0.0, "float32"))) ** rank)
     kind = working(dtype_of(x))
     sides = [Side.of(ctx, size, kind, align_corners) for size in sizes]
     points = product(out)
@@ -200,7 +200,7 @@ def _grid_sample(
         if mode == "nearest":
             axes.append([(p, None)])
             continue
-        first, weights = _TAPS[mode]
+        first, weights = TAPS[mode]
         base = ctx.emit(R.floor(p))
         parts = weights(ctx.emit(R.subtract(p, base)))
         axes.append(

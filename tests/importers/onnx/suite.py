@@ -260,8 +260,7 @@ Integers that are computed at run time may say a shape, an axis, a bound or a co
 `Expand`, `Tile`, `Slice`, `Pad`, `Resize`, `Range`, `TopK`, `Split`, reductions, ...): `from_onnx`
 binds them to symbolic variables, and the virtual machine reads them and compiles what follows for
 each value ([vm.md](vm.md)). How many values there are must be known, and inside the body of a loop
-they cannot be read. Scales of `Resize` that are computed, or of axes of symbolic size, must give
-whole numbers.
+they cannot be read. Scales of `Resize` that are computed must give whole numbers.
 
 `NonZero`, `Unique`, `Compress` and `NonMaxSuppression` have results of any size. Tensors of strings
 are numpy arrays of dtype object; their operators run on the host, and `stats()` names them.
