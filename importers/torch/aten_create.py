@@ -11,7 +11,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.context import Context, static
+from relax2xla.importers.torch.context import Context, larger
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.ir import Constant, Expr
@@ -81,11 +81,19 @@ def arange(ctx: Context, end: Any, start: Any = 0, step: Any = 1, dtype: Any = N
 
 @aten("linspace")
 def linspace(ctx: Context, start: Any, end: Any, steps: Any, dtype: Any = None) -> Expr:
-    """Computed by torch itself: it is a constant."""
-    if any(isinstance(v, Expr | tir.PrimExpr) for v in (start, end)):
-        raise Unsupported("linspace between values that are not constants")
-    made = torch.linspace(start, end, static(steps, "steps of linspace"), dtype=ctx.out.dtype)
-    return Constant(as_numpy(made))
+    """Between numbers it is a constant that torch computes; else from both ends to the middle."""
+    if not any(isinstance(v, Expr | tir.PrimExpr) for v in (start, end, steps)):
+        return Constant(as_numpy(torch.linspace(start, end, steps, dtype=ctx.out.dtype)))
+    kind = ctx.dtype()
+    if not is_float(kind):
+        raise Unsupported(f"linspace of {kind} between values that are not constants")
+    first, last, gaps = (ctx.tensor(v, kind) for v in (start, end, larger(steps - 1, 1)))
+    step = R.divide(R.subtract(last, first), gaps)
+    at = ctx.grid((steps,), (1,))
+    up = R.add(first, R.multiply(step, ctx.cast(at, kind)))
+    left = R.subtract(ctx.tensor(steps - 1, "int64"), at)
+    down = R.subtract(last, R.multiply(step, ctx.cast(left, kind)))
+    return R.where(R.less(at, ctx.tensor(steps // 2, "int64")), up, down)
 
 
 @aten("eye", "eye.m")

@@ -8,7 +8,7 @@ import math
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_math import half_to_even
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, scalar, static
+from relax2xla.importers.torch.context import Context, Dim, Dims, dims_of, dtype_of, scalar
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
@@ -16,28 +16,28 @@ BILINEAR, NEAREST = 0, 1
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def _unnormalised(x: Expr, size: int, align: bool) -> Expr:
+def _unnormalised(ctx: Context, x: Expr, size: Dim, align: bool) -> Expr:
     """From [-1, 1] to places along an axis."""
     dtype = dtype_of(x)
-    one = scalar(1, dtype)
+    one, two = scalar(1, dtype), scalar(2, dtype)
     if align:
-        return R.multiply(R.add(x, one), scalar((size - 1) / 2, dtype))
-    whole = R.subtract(R.multiply(R.add(x, one), scalar(size, dtype)), one)
-    return R.divide(whole, scalar(2, dtype))
+        return R.multiply(R.add(x, one), R.divide(ctx.tensor(size - 1, dtype), two))
+    whole = R.subtract(R.multiply(R.add(x, one), ctx.tensor(size, dtype)), one)
+    return R.divide(whole, two)
 
 
-def _reflected(ctx: Context, x: Expr, size: int, align: bool) -> Expr:
-    """Mirrored at both ends as often as it takes."""
+def _reflected(ctx: Context, x: Expr, size: Dim, align: bool) -> Expr:
+    """Mirrored at both ends as often as it takes; all of one point are that point."""
     dtype = dtype_of(x)
-    low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
-    if span == 0:
-        return R.zeros_like(x)
-    off = ctx.emit(R.abs(R.subtract(x, scalar(low, dtype))))
-    turns = ctx.emit(R.floor(R.divide(off, scalar(span, dtype))))
-    rest = ctx.emit(R.subtract(off, R.multiply(turns, scalar(span, dtype))))
-    odd = R.not_equal(R.floor_mod(turns, scalar(2, dtype)), scalar(0, dtype))
-    back = R.subtract(scalar(span + low, dtype), rest)
-    return R.where(odd, back, R.add(rest, scalar(low, dtype)))
+    low = scalar(0.0 if align else -0.5, dtype)
+    span = ctx.emit(ctx.tensor(size - 1 if align else size, dtype))
+    zero = scalar(0, dtype)
+    off = ctx.emit(R.abs(R.subtract(x, low)))
+    turns = ctx.emit(R.floor(R.divide(off, R.maximum(span, scalar(1, dtype)))))
+    rest = ctx.emit(R.subtract(off, R.multiply(turns, span)))
+    odd = R.not_equal(R.floor_mod(turns, scalar(2, dtype)), zero)
+    back = R.subtract(R.add(span, low), rest)
+    return R.where(R.equal(span, zero), zero, R.where(odd, back, R.add(rest, low)))
 
 
 @aten("grid_sampler_3d")
@@ -55,18 +55,18 @@ def grid_sampler_3d(
     dtype = "float32" if narrow in ("bfloat16", "float16") else narrow
     x, places = ctx.emit(ctx.cast(input, dtype)), ctx.emit(ctx.cast(grid, dtype))
     batch, channels, *volume = dims_of(x)
-    sizes = [static(d, "the size of a volume") for d in volume]
+    sizes = tuple(volume)
     if 0 in sizes or interpolation_mode not in (BILINEAR, NEAREST):
         raise Unsupported(f"grid_sampler_3d with the mode {interpolation_mode} on {sizes}")
     shape = dims_of(places)[:-1]
     at: list[Expr] = []
     for axis, size in enumerate(sizes):
         own = R.reshape(R.strided_slice(places, [4], [2 - axis], [3 - axis]), shape)
-        place = ctx.emit(_unnormalised(own, size, align_corners))
+        place = ctx.emit(_unnormalised(ctx, own, size, align_corners))
         if padding_mode == REFLECTION:
             place = ctx.emit(_reflected(ctx, place, size, align_corners))
         if padding_mode != ZEROS:
-            place = R.minimum(R.maximum(place, scalar(0, dtype)), scalar(float(size - 1), dtype))
+            place = R.minimum(R.maximum(place, scalar(0, dtype)), ctx.tensor(size - 1, dtype))
         at.append(ctx.emit(place))
     flat = ctx.emit(R.reshape(x, (batch, channels, math.prod(sizes))))
     if interpolation_mode == NEAREST:
@@ -87,18 +87,18 @@ def grid_sampler_3d(
     return ctx.cast(flat if total is None else total, narrow)
 
 
-def _read(ctx: Context, flat: Expr, at: list[Expr], sizes: list[int], weight: Expr | None) -> Expr:
+def _read(ctx: Context, flat: Expr, at: list[Expr], sizes: Dims, weight: Expr | None) -> Expr:
     """The elements at whole places, 0 outside, times a weight."""
     dtype = dtype_of(flat)
     batch, channels, _ = dims_of(flat)
     inside: Expr | None = None
     total: Expr | None = None
     for place, size in zip(at, sizes, strict=True):
-        top = scalar(float(size - 1), dtype)
+        top = ctx.tensor(size - 1, dtype)
         own = R.logical_and(R.greater_equal(place, scalar(0, dtype)), R.less_equal(place, top))
         inside = own if inside is None else R.logical_and(inside, own)
         kept = R.astype(R.minimum(R.maximum(place, scalar(0, dtype)), top), "int64")
-        total = kept if total is None else R.add(R.multiply(total, scalar(size, "int64")), kept)
+        total = kept if total is None else R.add(R.multiply(total, ctx.tensor(size, "int64")), kept)
     if inside is None or total is None:
         raise Unsupported("a volume without axes")
     _, *out = dims_of(at[0])

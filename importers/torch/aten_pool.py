@@ -1,7 +1,8 @@
 """Pooling that says where it found its values, with windows of any size, or at random places.
 
-A window is a list of places in the flattened image, known at the import (or, for random windows,
-computed); -1 marks a place outside. Everything is then a gather and a reduction over the windows.
+A window is a list of places in the flattened image, computed of the sizes alone (or, for random
+windows, of samples); -1 marks a place outside. Everything is then a gather and a reduction over the
+windows.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from relax2xla import op as R
-from relax2xla.dtypes import Array, is_float, limits
+from relax2xla.dtypes import is_float, limits
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_reduce import arg_extremum
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.torch.context import (
+    Context,
+    Dim,
+    Dims,
+    dims_of,
+    dtype_of,
+    larger,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Constant, Expr
 
-# (start, step inside the window, length) of the windows along one axis.
-Line = list[list[int]]
+ZERO, OUTSIDE = scalar(0, "int64"), scalar(-1, "int64")
 
 
 def per_axis(values: Any, ndim: int) -> list[int]:
@@ -30,48 +38,54 @@ def per_axis(values: Any, ndim: int) -> list[int]:
     return given * ndim if len(given) == 1 else given
 
 
-def space(x: Expr, ndim: int) -> list[int]:
+def space(x: Expr, ndim: int) -> Dims:
     """The sizes of an image."""
-    return [static(d, "the size of an image") for d in dims_of(x)[-ndim:]]
+    return dims_of(x)[-ndim:]
 
 
-def regular(size: int, count: int, window: int, step: int, pad: int, spread: int) -> Line:
-    """Places of evenly spaced windows; -1 outside."""
-    lines: Line = []
-    for i in range(count):
-        at = [i * step - pad + j * spread for j in range(window)]
-        lines.append([p if 0 <= p < size else -1 for p in at])
-    return lines
+def regular(
+    ctx: Context, size: Dim, count: Dim, window: int, step: int, pad: int, spread: int
+) -> Expr:
+    """Places of evenly spaced windows along one axis, (count, window)."""
+    at = ctx.grid((count, window), (step, spread), -pad)
+    inside = R.logical_and(R.greater_equal(at, ZERO), R.less(at, ctx.tensor(size, "int64")))
+    return ctx.emit(R.where(inside, at, OUTSIDE))
 
 
-def adaptive(size: int, count: int) -> Line:
+def adaptive(ctx: Context, size: Dim, count: Dim) -> Expr:
     """Windows that share an axis out, filled up with -1 to one length."""
-    found = [list(range(i * size // count, -(-(i + 1) * size // count))) for i in range(count)]
-    longest = max(map(len, found), default=0)
-    return [f + [-1] * (longest - len(f)) for f in found]
+    many, length = ctx.tensor(count, "int64"), ctx.tensor(size, "int64")
+    start = R.floor_divide(ctx.grid((count, 1), (size, 0)), many)
+    # Rounded up: the floor of the negative.
+    stop = R.negative(R.floor_divide(R.negative(ctx.grid((count, 1), (size, 0), size)), many))
+    longest = (size + count - 1) // larger(count, 1) + 1
+    at = ctx.emit(R.add(start, ctx.grid((1, longest), (0, 1))))
+    return ctx.emit(R.where(R.less(at, R.minimum(stop, length)), at, OUTSIDE))
 
 
-def flat_places(lines: Sequence[Line], sizes: Sequence[int]) -> Array:
-    """Places in the flattened image, (windows, places of one)."""
-    total = np.zeros((1, 1), np.int64)
-    inside = np.ones((1, 1), np.bool_)
-    for line, size in zip(lines, sizes, strict=True):
-        at = np.array(line, np.int64).reshape(len(line), -1)
-        total = total[:, None, :, None] * size + at[None, :, None, :]
-        inside = inside[:, None, :, None] & (at >= 0)[None, :, None, :]
-        total = total.reshape(-1, total.shape[2] * total.shape[3])
-        inside = inside.reshape(total.shape)
-    return np.where(inside, total, -1)
+def flat_places(ctx: Context, lines: Sequence[Expr], sizes: Dims) -> Expr:
+    """Places in the flattened image, (windows, places of one); -1 where any axis is outside."""
+    rank = len(lines)
+    counts, widths = ([dims_of(x)[i] for x in lines] for i in range(2))
+    total: Expr = ZERO
+    inside: Expr = scalar(True, "bool")
+    for axis, (line, size) in enumerate(zip(lines, sizes, strict=True)):
+        shape: list[Dim] = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = counts[axis], widths[axis]
+        at = ctx.emit(R.reshape(line, shape))
+        inside = R.logical_and(inside, R.greater_equal(at, ZERO))
+        total = R.add(R.multiply(total, ctx.tensor(size, "int64")), at)
+    made = R.where(inside, total, OUTSIDE)
+    return ctx.emit(R.reshape(made, (math.prod(counts), math.prod(widths))))
 
 
-def windows(ctx: Context, x: Expr, ndim: int, at: Array, none: Any) -> Expr:
+def windows(ctx: Context, x: Expr, ndim: int, at: Expr, none: Any) -> Expr:
     """The elements of each window along a last axis, ``none`` outside."""
     lead = dims_of(x)[: ndim_of(x) - ndim]
     flat = R.reshape(x, (*lead, math.prod(space(x, ndim))))
-    taken = R.take(flat, Constant(np.maximum(at, 0)), len(lead))
-    if (at >= 0).all():
-        return ctx.emit(taken)
-    return ctx.emit(R.where(Constant(at >= 0), taken, scalar(none, dtype_of(x))))
+    taken = R.take(flat, R.maximum(at, ZERO), len(lead))
+    inside = R.greater_equal(at, ZERO)
+    return ctx.emit(R.where(inside, taken, scalar(none, dtype_of(x))))
 
 
 def lowest(dtype: str) -> Any:
@@ -79,13 +93,13 @@ def lowest(dtype: str) -> Any:
     return -math.inf if is_float(dtype) else limits(dtype)[0]
 
 
-def largest(ctx: Context, x: Expr, ndim: int, at: Array, index: int) -> tuple[Expr, Expr]:
+def largest(ctx: Context, x: Expr, ndim: int, at: Expr, index: int) -> tuple[Expr, Expr]:
     """The maximum of each window, and where in the image it is; shapes are those of the result."""
     found = windows(ctx, x, ndim, at, lowest(dtype_of(x)))
     last = ndim_of(found) - 1
     values = R.max(found, [last])
     best = ctx.emit(arg_extremum(ctx, found, last, True, True))
-    wide = R.broadcast_to(Constant(at), dims_of(found))
+    wide = R.broadcast_to(at, dims_of(found))
     where = R.squeeze(R.gather_elements(wide, best, last), [last])
     return ctx.reshape(values, ctx.dims(0)), ctx.reshape(where, ctx.dims(index))
 
@@ -100,20 +114,16 @@ def _max_pool(ndim: int) -> Function:
         padding: Any = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,
-    ) -> tuple[Expr, Expr | None]:
-        """The values come from the plain pooling, so that the places cost nothing if unused.
-
-        Places in images of symbolic sizes are left to the decomposition.
-        """
+    ) -> tuple[Expr, Expr]:
+        """The values come from the plain pooling, so that the places cost nothing if unused."""
         window = per_axis(kernel_size, ndim)
         step = per_axis(stride, ndim) if stride else window
         pads, spread = per_axis(padding, ndim), per_axis(dilation, ndim)
-        x, where = ctx.emit(self), None
-        if all(isinstance(d, int) for d in (*dims_of(x)[-ndim:], *ctx.dims(0)[-ndim:])):
-            sizes, counts = space(x, ndim), [static(d, "a size") for d in ctx.dims(0)[-ndim:]]
-            every = zip(sizes, counts, window, step, pads, spread, strict=True)
-            at = flat_places([regular(*one) for one in every], sizes)
-            _, where = largest(ctx, x, ndim, at, 1)
+        x = ctx.emit(self)
+        sizes = space(x, ndim)
+        every = zip(sizes, ctx.dims(0)[-ndim:], window, step, pads, spread, strict=True)
+        at = flat_places(ctx, [regular(ctx, *one) for one in every], sizes)
+        _, where = largest(ctx, x, ndim, at, 1)
         plain = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}[ndim]
         batched = x if ndim_of(x) == ndim + 2 else R.reshape(x, (1, *dims_of(x)))
         values = plain(batched, window, step, pads, spread, ceil_mode)
@@ -125,9 +135,8 @@ def _max_pool(ndim: int) -> Function:
 def _adaptive_max_pool(ndim: int) -> Function:
     def convert(ctx: Context, self: Expr, output_size: Any) -> tuple[Expr, Expr]:
         sizes = space(self, ndim)
-        counts = [static(d, "the output size") for d in ctx.dims(0)[-ndim:]]
-        lines = [adaptive(s, c) for s, c in zip(sizes, counts, strict=True)]
-        return largest(ctx, ctx.emit(self), ndim, flat_places(lines, sizes), 1)
+        lines = [adaptive(ctx, *pair) for pair in zip(sizes, ctx.dims(0)[-ndim:], strict=True)]
+        return largest(ctx, ctx.emit(self), ndim, flat_places(ctx, lines, sizes), 1)
 
     return convert
 
@@ -140,7 +149,7 @@ for _n in (1, 2, 3):
 def summed(
     ctx: Context,
     x: Expr,
-    counts: Sequence[int],
+    counts: Dims,
     window: list[int],
     step: list[int],
     pads: list[int],
@@ -149,7 +158,8 @@ def summed(
     ndim = len(window)
     sizes = space(x, ndim)
     every = zip(sizes, counts, window, step, pads, [1] * ndim, strict=True)
-    found = windows(ctx, x, ndim, flat_places([regular(*one) for one in every], sizes), 0)
+    at = flat_places(ctx, [regular(ctx, *one) for one in every], sizes)
+    found = windows(ctx, x, ndim, at, 0)
     return R.sum(found, [ndim_of(found) - 1])
 
 
@@ -169,15 +179,14 @@ def _fractional(ndim: int) -> Function:
             # The samples of two axes are those of the columns first.
             pick = ndim - 1 - axis if ndim == 2 else axis
             u = R.strided_slice(samples, [2], [pick], [pick + 1])
-            starts = _starts(u, sizes[axis], counts[axis], kernel[axis])
+            starts = _starts(ctx, u, sizes[axis], counts[axis], kernel[axis])
             shape: list[Any] = [batch, channels, *[1] * (2 * ndim)]
             shape[2 + axis] = counts[axis]
             inner = [1] * (2 + 2 * ndim)
             inner[2 + ndim + axis] = kernel[axis]
-            line = Constant(np.arange(kernel[axis]).reshape(inner))
+            line = R.reshape(ctx.grid((kernel[axis],), (1,)), inner)
             at = R.add(R.reshape(starts, shape), line)
-            stride = math.prod(sizes[axis + 1 :])
-            at = R.multiply(at, scalar(stride, "int64"))
+            at = R.multiply(at, ctx.tensor(math.prod(sizes[axis + 1 :]), "int64"))
             total = at if total is None else R.add(total, at)
         if total is None:
             raise Unsupported("fractional pooling without axes")
@@ -193,18 +202,20 @@ def _fractional(ndim: int) -> Function:
     return convert
 
 
-def _starts(u: Expr, size: int, count: int, window: int) -> Expr:
+def _starts(ctx: Context, u: Expr, size: Dim, count: int, window: int) -> Expr:
     """Torch's sequence of random steps of 1 or 2, (batch, channels, count)."""
     dtype = dtype_of(u)
-    last = size - window
+    last = ctx.tensor(size - window, "int64")
     if count == 1:
-        return R.full((*dims_of(u)[:2], 1), scalar(last, "int64"), "int64")
-    alpha = scalar(last / (count - 1), dtype)
-    line = Constant(np.arange(count).astype(dtype).reshape(1, 1, count))
+        return ctx.full((*dims_of(u)[:2], 1), last, "int64")
+    alpha = R.divide(ctx.tensor(size - window, "float64"), scalar(float(count - 1), "float64"))
+    alpha = ctx.cast(alpha, dtype)
+    places = R.reshape(ctx.grid((count,), (1,)), (1, 1, count))
+    line = ctx.cast(places, dtype)
     shifted = R.astype(R.multiply(R.add(line, u), alpha), "int64")
     first = R.astype(R.multiply(u, alpha), "int64")
-    ends = Constant(np.arange(count).reshape(1, 1, count) == count - 1)
-    return R.where(ends, scalar(last, "int64"), R.subtract(shifted, first))
+    ends = R.equal(places, scalar(count - 1, "int64"))
+    return R.where(ends, last, R.subtract(shifted, first))
 
 
 aten("fractional_max_pool2d")(_fractional(2))
@@ -212,39 +223,62 @@ aten("fractional_max_pool3d")(_fractional(3))
 
 
 # -- smoothed resizing ---------------------------------------------------------------------------
-def _triangle(t: float) -> float:
-    return max(0.0, 1 - abs(t))
+def _f64(value: float) -> Constant:
+    return scalar(value, "float64")
 
 
-def _cubic(t: float) -> float:
-    a, t = -0.5, abs(t)
-    if t < 1:
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-    return (((t - 5) * t + 8) * t - 4) * a if t < 2 else 0.0
+def _triangle(t: Expr) -> Expr:
+    return R.maximum(_f64(0.0), R.subtract(_f64(1.0), t))
 
 
-FILTERS: dict[str, tuple[Callable[[float], float], int]] = {
+def _cubic(t: Expr) -> Expr:
+    """Keys' kernel with a = -0.5, by Horner's rule, of distances up to 1, up to 2, and beyond."""
+
+    def polynomial(*factors: float) -> Expr:
+        total: Expr = _f64(factors[0])
+        for f in factors[1:]:
+            total = R.add(R.multiply(total, t), _f64(f))
+        return total
+
+    near, far = polynomial(1.5, -2.5, 0.0, 1.0), polynomial(-0.5, 2.5, -4.0, 2.0)
+    rest = R.where(R.less(t, _f64(2.0)), far, _f64(0.0))
+    return R.where(R.less(t, _f64(1.0)), near, rest)
+
+
+FILTERS: dict[str, tuple[Callable[[Expr], Expr], int]] = {
     "bilinear": (_triangle, 2),
     "bicubic": (_cubic, 4),
 }
 
 
-def smoothing(size: int, wanted: int, scale: float | None, align: bool, name: str) -> Array:
-    """The weight of each input place in each output place, (wanted, size)."""
+def smoothing(
+    ctx: Context, size: Dim, wanted: Dim, scale: float | None, align: bool, name: str
+) -> Expr:
+    """The weight of each input place in each output place, (wanted, size), in float64."""
     shape, width = FILTERS[name]
+    old, new = (ctx.tensor(d, "float64") for d in (size, wanted))
     if align:
-        step = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+        gaps = R.subtract(new, _f64(1.0))
+        ratio = R.divide(R.subtract(old, _f64(1.0)), R.maximum(gaps, _f64(1.0)))
+        step = R.where(R.greater(gaps, _f64(0.0)), ratio, _f64(0.0))
     else:
-        step = 1 / scale if scale else size / wanted
-    support = width / 2 * max(step, 1.0)
-    made = np.zeros((wanted, size))
-    for i in range(wanted):
-        centre = step * (i + 0.5)
-        low = max(int(centre - support + 0.5), 0)
-        high = min(int(centre + support + 0.5), size)
-        weights = [shape((p - centre + 0.5) / max(step, 1.0)) for p in range(low, high)]
-        made[i, low:high] = np.array(weights) / (sum(weights) or 1.0)
-    return made
+        step = _f64(1 / scale) if scale else R.divide(old, new)
+    step = ctx.emit(step)
+    wide = ctx.emit(R.maximum(step, _f64(1.0)))
+    support = R.multiply(wide, _f64(width / 2))
+    half = _f64(0.5)
+    place = ctx.cast(ctx.grid((1, size), (0, 1)), "float64")
+    centre = ctx.emit(
+        R.multiply(step, R.add(ctx.cast(ctx.grid((wanted, 1), (1, 0)), "float64"), half))
+    )
+    low = R.maximum(R.trunc(R.add(R.subtract(centre, support), half)), _f64(0.0))
+    high = R.trunc(R.add(R.add(centre, support), half))
+    away = R.abs(R.divide(R.add(R.subtract(place, centre), half), wide))
+    weight = shape(ctx.emit(away))
+    inside = R.logical_and(R.greater_equal(place, low), R.less(place, high))
+    weight = ctx.emit(R.where(inside, weight, _f64(0.0)))
+    total = ctx.emit(R.sum(weight, [1], True))
+    return R.divide(weight, R.where(R.equal(total, _f64(0.0)), _f64(1.0), total))
 
 
 def _smoothed(name: str) -> Function:
@@ -262,10 +296,10 @@ def _smoothed(name: str) -> Function:
         dtype = dtype_of(x)
         if not is_float(dtype):
             raise Unsupported(f"smoothed resizing of a {dtype} tensor")
-        sizes, wanted = space(x, 2), [static(d, "a size") for d in ctx.dims()[-2:]]
+        sizes, wanted = space(x, 2), ctx.dims()[-2:]
         scales = scale_factors or [scales_h, scales_w]
         high, wide = (
-            Constant(smoothing(s, w, f, align_corners, name).astype("float64"))
+            smoothing(ctx, s, w, f, align_corners, name)
             for s, w, f in zip(sizes, wanted, scales, strict=True)
         )
         kind = dtype if dtype == "float64" else "float32"

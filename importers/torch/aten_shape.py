@@ -353,6 +353,14 @@ def diagonal(
     return take_range(flat, len(lead), first, last, columns + 1)
 
 
+@aten("trace")
+def trace(ctx: Context, self: Expr) -> Expr:
+    rows, columns = dims_of(self)
+    on = R.equal(ctx.grid((rows, 1), (1, 0)), ctx.grid((1, columns), (0, 1)))
+    x = ctx.cast(self, ctx.dtype())
+    return R.sum(R.where(on, x, scalar(0, ctx.dtype())))
+
+
 # -- joining -------------------------------------------------------------------------------------
 def _joined(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
     """Tensors in the result's dtype, without torch's legacy empty vectors."""

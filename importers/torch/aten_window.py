@@ -192,8 +192,7 @@ def _avg_pool(ndim: int) -> Function:
         if divisor_override is None:
             y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
         elif ceil_mode:
-            counts = [static(d, "a size") for d in ctx.dims()[-ndim:]]
-            y = summed(ctx, ctx.emit(x), counts, window, step, pads)
+            y = summed(ctx, ctx.emit(x), ctx.dims()[-ndim:], window, step, pads)
             y = R.divide(y, scalar(divisor_override, dtype_of(y)))
             return ctx.reshape(y, ctx.dims())
         else:
@@ -207,8 +206,8 @@ def _avg_pool(ndim: int) -> Function:
 def _adaptive_avg_pool(ndim: int) -> Function:
     def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
         x, alone = _batched(ctx, self, ndim)
-        size = [static(s, "the output size") for s in ctx.dims()[-ndim:]]
-        return _unbatched(ctx, ADAPTIVE_AVG_POOL[ndim](x, size), alone)
+        y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
+        return _unbatched(ctx, y, alone)
 
     return convert
 

@@ -1,12 +1,11 @@
 """Decompositions that torch lacks, written with torch's own operators.
 
-An operator goes this way where it has no converter, or where the converter computes less than is
-asked for (the indices of a pooling). Gradients of convolutions and poolings are here.
+An operator goes this way where it has no converter. Gradients of convolutions and poolings are
+here.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,65 +76,6 @@ def _weight_gradient(
 
 
 # -- pooling -------------------------------------------------------------------------------------
-def _max_pool_with_indices(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-    rank: int = 2,
-) -> tuple[Tensor, Tensor]:
-    """Every element of the window side by side, and the first of the largest."""
-    sizes, pads, steps_in = (_each(v, rank) for v in (kernel_size, padding, dilation))
-    strides = _each(stride, rank) if stride else sizes
-    spatial = x.shape[-rank:]
-    outs = [
-        _pooled(spatial[a], sizes[a], strides[a], pads[a], steps_in[a], ceil_mode)
-        for a in range(rank)
-    ]
-    around: list[Any] = []  # of integers, symbolic ones too
-    for a in reversed(range(rank)):
-        reach = (outs[a] - 1) * strides[a] + steps_in[a] * (sizes[a] - 1) + 1
-        around += [pads[a], torch.sym_max(0, reach - spatial[a] - pads[a])]
-    low: Any = float("-inf") if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
-    padded = torch.constant_pad_nd(x, around, low)
-    parts: list[Tensor] = []
-    places: list[Tensor] = []
-    for offset in itertools.product(*map(range, sizes)):
-        part, place = padded, torch.zeros((), dtype=torch.int64, device=x.device)
-        for a, o in enumerate(offset):
-            start = o * steps_in[a]
-            end = start + (outs[a] - 1) * strides[a] + 1
-            part = ATEN.slice.Tensor(part, x.ndim - rank + a, start, end, strides[a])
-            row = torch.arange(outs[a], device=x.device) * strides[a] + (start - pads[a])
-            row = row.reshape([-1 if b == a else 1 for b in range(rank)])
-            place = place * spatial[a] + row
-        parts.append(part)
-        places.append(place)
-    best, chosen = torch.stack(parts, -1).max(-1)
-    # The place in the image of the element of the window, by its number.
-    table = torch.stack(places, -1).expand(*x.shape[:-rank], *outs, len(places))
-    return best, table.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-
-
-def _pooled(size: Any, kernel: int, stride: int, pad: int, dilation: int, ceil: bool) -> Any:
-    """How many steps a window makes, by torch's rules."""
-    room = size + 2 * pad - dilation * (kernel - 1) - 1
-    if not ceil:
-        return room // stride + 1
-    # The last window must begin inside the image or its left padding.
-    return torch.sym_min((room + stride - 1) // stride, (size + pad - 1) // stride) + 1
-
-
-def _max_pool2d_with_indices(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    return _max_pool_with_indices(x, *args, rank=2, **kwargs)
-
-
-def _max_pool3d_with_indices(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    return _max_pool_with_indices(x, *args, rank=3, **kwargs)
-
-
 def _max_pool_backward(rank: int) -> Callable[..., Tensor]:
     def backward(grad: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Each gradient goes to the place that its element came from."""
@@ -341,8 +281,6 @@ def _linear_cross_entropy_of_rows(
 
 OWN: Table = {
     ATEN.convolution_backward.default: _convolution_backward,
-    ATEN.max_pool2d_with_indices.default: _max_pool2d_with_indices,
-    ATEN.max_pool3d_with_indices.default: _max_pool3d_with_indices,
     ATEN.max_pool2d_with_indices_backward.default: _max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
     ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,

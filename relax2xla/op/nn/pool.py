@@ -268,7 +268,7 @@ def _adaptive_rule(
     axes = data_axes(layout, ndim, "layout")
     out_axes = data_axes(out_layout or layout, ndim, "out_layout")
     if output_size is not None:
-        want_positive(output_size, "output_size")
+        want_positive([s for s in output_size if isinstance(s, int)], "output_size")
     if x.dims is None:
         return tensor(None, x.dtype, ndim + 2, x)
     sizes = [x.dims[a] for a in axes]
