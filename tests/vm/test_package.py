@@ -25,6 +25,7 @@ from relax2xla import tir
 from relax2xla.errors import CallError, FileFormatError, TVMError
 from relax2xla.script import from_source
 from relax2xla.vm import archive, xla
+from relax2xla.vm.serialised import is_complete
 
 T = rx.TensorStructInfo
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,11 +197,11 @@ def test_nothing_of_the_source_is_needed(tmp_path: Path, weights: dict[str, np.n
 def test_programs_whose_code_xla_leaves_out_are_found() -> None:
     kernel = b"\n\x06kernel\x12\x03\n\x01a\x5a\x05\n\x03fun"
     listed = b"\x08\x01\x12\x03fun"
-    assert xla._is_complete(kernel + listed)
-    assert not xla._is_complete(kernel)
-    assert not xla._is_complete(b"\n\x06kernel\x12\x03")
-    assert not xla._is_complete(b"...\n\x04sort...")
-    assert xla._is_complete(b"...\n\x04sort...\x7fELF")
+    assert is_complete(kernel + listed)
+    assert not is_complete(kernel)
+    assert not is_complete(b"\n\x06kernel\x12\x03")
+    assert not is_complete(b"...\n\x04sort...")
+    assert is_complete(b"...\n\x04sort...\x7fELF")
 
 
 # -- what cannot be saved --------------------------------------------------------------------------
