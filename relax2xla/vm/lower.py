@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.tir import Dim
 from relax2xla.vm import bytecode as bc
-from relax2xla.vm.hosts import MOVE, Hosts, devices, place
+from relax2xla.vm.hosts import Hosts, place
+from relax2xla.vm.intrinsics import INTRINSICS
 from relax2xla.vm.plain import (
     ARITHMETIC,
     FUNCTIONS,
@@ -117,7 +118,7 @@ class _Module:
                 self.function(g)
         while self.todo:
             pending = self.todo.pop(0)
-            self.rows[self.index["vm", pending.name]] = _Lowerer(self, pending).run()
+            self.rows[self.index["vm", pending.name]] = Lowerer(self, pending).run()
         code = bc.Code(tuple(self.rows), tuple(self.constants))
         bc.verify(code)
         return Lowered(code, self.regions, self.notes, self.devices)
@@ -172,7 +173,7 @@ class _Module:
         return bc.Const(self.known_constants[key])
 
 
-class _Lowerer:
+class Lowerer:
     """One function."""
 
     def __init__(self, module: _Module, pending: _Pending) -> None:
@@ -512,7 +513,7 @@ class _Lowerer:
         if isinstance(op, ExternFunc):
             return self.packed(op, call.args, call.sinfo_args, call)
         if isinstance(op, Op):
-            special = SPECIAL.get(op.name)
+            special = INTRINSICS.get(op.name)
             if special is not None:
                 return special(self, call)
             attrs = self.module.constant(plain_attrs(call))
@@ -557,88 +558,3 @@ def _has_dims(info: StructInfo) -> bool:
     if isinstance(info, TensorStructInfo):
         return info.dims is not None
     return isinstance(info, ShapeStructInfo) and info.values is not None
-
-
-def _dps(self: _Lowerer, call: Call) -> bc.Arg:
-    func, args = call.args[0], call.args[1]
-    info = call.sinfo_args[0]
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    made: list[bc.Arg] = []
-    for f in fields:
-        if not isinstance(f, TensorStructInfo) or f.dims is None:
-            raise LegalizeError(f"call_dps_packed needs results of known shape; got {f}")
-        made.append(self.tuple_of([self.dim(d) for d in f.dims]))
-        made.append(bc.Imm(f.dtype))
-    operands = args.fields if isinstance(args, Tuple) else None
-    packed = self.arg(args) if operands is None else self.tuple_of([self.arg(a) for a in operands])
-    several = isinstance(info, TupleStructInfo)
-    result = self.builtin("call_dps", self.arg(func), packed, bc.Imm(several), *made)
-    if not self.module.hosts.placed:
-        return result
-    where = self.module.constant(self.pattern(info))
-    return self.builtin("as_stated", result, where, bc.Imm(f"{self.name}: the result of {func!r}"))
-
-
-def _to_device(self: _Lowerer, call: Call) -> bc.Arg:
-    (device,) = devices(call.struct_info)
-    return self.builtin("to_device", self.arg(call.args[0]), bc.Imm(str(device)))
-
-
-def _inplace(self: _Lowerer, call: Call) -> bc.Arg:
-    func, *args = call.args
-    places = self.module.constant(tuple(call.attrs["inplace_indices"]))
-    made = self.builtin("call_inplace", self.arg(func), places, *(self.arg(a) for a in args))
-    return self.stated(made, call, f"{self.name}: the result of {func!r}")
-
-
-def _closure_call(self: _Lowerer, call: Call) -> bc.Arg:
-    closure, args = self.arg(call.args[0]), call.args[1]
-    if isinstance(args, Tuple):
-        made = self.builtin("invoke_closure", closure, *(self.arg(a) for a in args.fields))
-    else:
-        made = self.builtin("invoke_with", closure, self.arg(args))
-    return self.stated(made, call, f"{self.name}: the result of {call.args[0]!r}")
-
-
-def _make_closure(self: _Lowerer, call: Call) -> bc.Arg:
-    func, args = call.args
-    fields = args.fields if isinstance(args, Tuple) else [args[i] for i in range(_length(args))]
-    return self.builtin("make_closure", self.arg(func), *(self.arg(a) for a in fields))
-
-
-def _length(args: Expr) -> int:
-    info = args.struct_info
-    if not isinstance(info, TupleStructInfo):
-        raise LegalizeError(f"make_closure needs a tuple of known length; got {info}")
-    return len(info.fields)
-
-
-def _with_ctx(self: _Lowerer, call: Call) -> bc.Arg:
-    func, args = call.args
-    if not isinstance(func, ExternFunc) or not isinstance(args, Tuple):
-        raise LegalizeError("call_builtin_with_ctx needs the name of a builtin, and its arguments")
-    row = self.module.row("packed", func.global_symbol)
-    made = self.call(row, [bc.VM_STATE, *(self.arg(a) for a in args.fields)])
-    return self.stated(made, call, f"{self.name}: the result of {func.global_symbol}")
-
-
-def _py_func(self: _Lowerer, call: Call) -> bc.Arg:
-    name, args = call.args
-    if not isinstance(name, StringImm) or not isinstance(args, Tuple):
-        raise LegalizeError("call_py_func needs the name of a function, and its arguments")
-    return self.packed(ExternFunc(name.value), args.fields, call.sinfo_args, call)
-
-
-SPECIAL: dict[str, Callable[[_Lowerer, Call], bc.Arg]] = {
-    MOVE: _to_device,
-    "relax.call_pure_packed": lambda self, call: self.packed(
-        call.args[0], call.args[1:], call.sinfo_args, call
-    ),
-    "relax.call_py_func": _py_func,
-    "relax.call_dps_packed": _dps,
-    "relax.call_inplace_packed": _inplace,
-    "relax.call_builtin_with_ctx": _with_ctx,
-    "relax.make_closure": _make_closure,
-    "relax.invoke_closure": _closure_call,
-    "relax.invoke_pure_closure": _closure_call,
-}
