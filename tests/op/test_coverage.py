@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 NO_VALUES = {"test_misuse.py", "test_coverage.py", "test_reference.py"}
 # Operators or families, and where and why they are tested elsewhere.
 ELSEWHERE = {
-    "call_py_func": "tests/vm/test_regions.py: Python functions run on the machine",
+    "call_py_func": "tests/vm/test_host_work.py: Python functions run on the machine",
     "distributed.call_tir_local_view": "tests/op/test_distributed.py: a PrimFunc of each worker",
     "image.decode": "tests/importers/onnx/test_image.py: the host decodes",
     "maps": "tests/importers/onnx/test_maps.py: dictionaries on the host",
@@ -37,12 +37,12 @@ ELSEWHERE = {
 # Operators or families of which no random calls are drawn: why, and which test gives their values.
 NOT_DRAWN = {
     **ELSEWHERE,
-    "assert_op": "tests/vm/test_regions.py: an effect on the host",
+    "assert_op": "tests/vm/test_host_work.py: an effect on the host",
     "builtin.alloc_tensor": "tests/op/test_intrinsic.py: takes a shape alone",
-    "call_builtin_with_ctx": "tests/vm/test_regions.py: calls a registered function",
-    "call_dps_packed": "tests/vm/test_regions.py: calls a registered function",
-    "call_inplace_packed": "tests/vm/test_regions.py: calls a registered function",
-    "call_pure_packed": "tests/vm/test_regions.py: calls a registered function",
+    "call_builtin_with_ctx": "tests/vm/test_host_work.py: calls a registered function",
+    "call_dps_packed": "tests/vm/test_host_work.py: calls a registered function",
+    "call_inplace_packed": "tests/vm/test_host_work.py: calls a registered function",
+    "call_pure_packed": "tests/vm/test_host_work.py: calls a registered function",
     "call_tir": "tests/op/test_intrinsic.py: functions of TIR do not run",
     "call_tir_inplace": "tests/op/test_intrinsic.py: functions of TIR do not run",
     "call_tir_with_grad": "tests/op/test_intrinsic.py: functions of TIR do not run",
@@ -51,11 +51,11 @@ NOT_DRAWN = {
     "hint_on_device": "tests/op/test_intrinsic.py: the value is the operand's",
     "inspect": "tests/op/test_intrinsic.py: a scalar that follows from the type",
     "invoke_closure": "tests/vm/test_calls.py: calls a function of the module",
-    "invoke_pure_closure": "tests/vm/test_regions.py: calls a function of the module",
+    "invoke_pure_closure": "tests/vm/test_host_work.py: calls a function of the module",
     "make_closure": "tests/vm/test_calls.py: takes a function of the module",
     "memory": "tests/op/test_memory.py: XLA plans memory; a view has few forms",
     "null_value": "tests/op/test_intrinsic.py: no value",
-    "print": "tests/vm/test_regions.py: an effect on the host",
+    "print": "tests/vm/test_host_work.py: an effect on the host",
     "random_key": "tests/vm/test_host.py: random itself",
     "to_vdevice": "tests/op/test_intrinsic.py: the value is the operand's",
     "vm": "tests/op/test_memory.py: XLA plans memory",
