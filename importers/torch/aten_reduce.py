@@ -67,12 +67,12 @@ amax = aten("amax", "max")(_extremum(lambda x, axes, keep: R.max(x, axes, keep),
 amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep), "amin"))
 
 
-@aten("any", "any.dim", "any.dims")
+@aten("any", "any.dim", "any.dims", "_is_any_true")
 def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return ctx.cast(amax(ctx, as_bool(self), dim, keepdim), ctx.dtype())
 
 
-@aten("all", "all.dim", "all.dims")
+@aten("all", "all.dim", "all.dims", "_is_all_true")
 def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return ctx.cast(amin(ctx, as_bool(self), dim, keepdim), ctx.dtype())
 

@@ -22,6 +22,13 @@ from relax2xla.ir import Expr, ShapeStructInfo, TensorStructInfo
 ITEMS = frozenset({"item", "_local_scalar_dense"})
 
 
+def settled(expected: Any) -> Any:
+    """The value of an item that later assertions leave one value for; None where there are more."""
+    if not isinstance(expected, torch.SymInt | torch.SymBool) or expected.node.expr.free_symbols:
+        return None
+    return expected.node.pytype(expected.node.expr)
+
+
 def item(ctx: Context, x: Expr, expected: Any) -> Any:
     """``x.item()`` for a tensor of one element; ``expected`` is torch's symbol for it."""
     if isinstance(expected, torch.SymFloat):

@@ -100,6 +100,21 @@ def test_sizes_from_data() -> None:
     check(f, [X, m], others=[[-X, m + 1], [X.abs(), m * 0]], scale=5)
 
 
+def test_what_assertions_leave_one_value_for_is_looked_at() -> None:
+    def f(x: Any) -> Any:
+        torch._check(torch._is_all_true(x > 0).item())
+        n = x.sum().to(torch.int64).item()
+        torch._check(n == 6)
+        return x * n
+
+    x = torch.tensor([1.0, 2.0, 3.0])
+    mod = check(f, [x])
+    with pytest.raises(AssertError, match="is not 6, as torch"):
+        run(mod, [x + 1])
+    with pytest.raises(AssertError, match="is not True"):
+        run(mod, [x - torch.tensor([3.0, 0, -3])])
+
+
 def test_symbolic_floats() -> None:
     def f(x: Any) -> Any:
         n = x.shape[0]
