@@ -275,6 +275,8 @@ class Importer:
         ]
         exprs = [s.node.expr for s in sizes if isinstance(s, torch.SymInt)]
         for expr in exprs:
+            if not expr.free_symbols:
+                continue  # torch has settled it
             symbol, *others = expr.free_symbols
             if others or symbol in exprs or symbol in self.symbols.derived:
                 continue
