@@ -31,8 +31,12 @@ def main() -> None:
     )
     parser.add_argument("name", choices=BENCHMARKS)
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
+    parser.add_argument("--dynamic", action="store_true", help="opinfo: symbolic sizes")
     args = parser.parse_args()
-    importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick)
+    if args.dynamic and args.name != "opinfo":
+        parser.error("--dynamic goes with opinfo")
+    more = {"dynamic": True} if args.dynamic else {}
+    importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 Outcomes are kept in ``out/opinfo.jsonl`` (or what ``OPINFO_RESULTS`` names), a line a case. A run
 tries every case anew; ``--quick`` only those that have not passed yet, and those of the CI sample.
+``--dynamic`` exports one float32 sample of each entry with symbolic sizes and runs it at two sizes;
+outcomes are in ``out/opinfo_dynamic.jsonl``.
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ from tests.importers.torch.opinfo import (
     BY_ENTRY,
     ERROR,
     NO_EXPORT,
+    ONE_SIZE,
     PASS,
     REFUSED,
     WRONG,
     Outcome,
 )
+from tests.importers.torch.opinfo_dynamic import FIXED
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(os.environ.get("OPINFO_RESULTS", ROOT / "out/opinfo.jsonl"))
 PAGE = ROOT / "docs/torch.md"
-BEGIN, END = "<!-- opinfo: begin -->", "<!-- opinfo: end -->"
+DYNAMIC = RESULTS.with_stem(f"{RESULTS.stem}_dynamic")
 
 #: Ways to pass, from the strictest, and their columns in the table.
 WAYS = {PASS: "default tolerances", BY_ENTRY: "the entry's", BY_DOUBLE: "nearer to float64"}
@@ -109,29 +113,61 @@ def _short(reason: str) -> str:
     return text if len(text) <= 160 else f"{text[:160]} ..."
 
 
-def write(results: Results) -> None:
-    """Replace the table in the page."""
+def write(name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the page's marks of a name."""
+    begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
+    head, found, rest = PAGE.read_text().partition(begin)
+    if not found:
+        raise RuntimeError(f"{PAGE} has no mark {begin}")
+    _, _, tail = rest.partition(end)
+    PAGE.write_text(f"{head}{begin}\n" + "\n".join(lines).rstrip() + f"\n{end}{tail}")
+
+
+def static(results: Results) -> list[str]:
+    """The text about the samples as they are."""
     import torch
 
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    lines = [
-        BEGIN,
+    return [
         f"torch {torch.__version__.partition('+')[0]}, {len(opinfo.database())} entries, "
         f"up to {opinfo.SAMPLES} samples a dtype; {len(results)} of {len(opinfo.cases())} cases "
         "(an entry in one dtype) were run. `python -m benchmarks opinfo` makes this table.",
         "",
         *table(results),
     ]
-    PAGE.write_text(head + "\n".join(lines).rstrip() + "\n" + END + tail)
 
 
-def main(quick: bool = False) -> None:
+def symbolic(results: Results) -> list[str]:
+    """The text about the samples with symbolic sizes."""
+    found = Counter(worst(o) for o in results.values())
+    fixed = sum(o[0].reason == FIXED for o in results.values())
+    alone = sum(o[0].reason == ONE_SIZE for o in results.values())
+    lines = [
+        f"Of {len(results)} entries in float32, {sum(found.values()) - found[NO_EXPORT]} are "
+        f"exported with symbolic sizes (torch fixes all sizes of {fixed} others). Of these "
+        f"{found[PASS]} pass, {alone} of them at the sample's sizes alone, because torch takes no "
+        f"larger ones; {found[REFUSED]} are refused, {found[ERROR]} are errors, {found[WRONG]} "
+        "wrong. `python -m benchmarks opinfo --dynamic` makes this list.",
+        "",
+    ]
+    for status, title in (
+        (WRONG, "Wrong"),
+        (ERROR, "Errors that are no refusals"),
+        (REFUSED, "Refused"),
+    ):
+        lines += _reasons(results, status, title)
+    return lines
+
+
+def main(quick: bool = False, dynamic: bool = False) -> None:
     """Run the database and write the table."""
+    path, name, text = (
+        (DYNAMIC, "opinfo_dynamic", symbolic) if dynamic else (RESULTS, "opinfo", static)
+    )
     if not quick:
-        RESULTS.unlink(missing_ok=True)
-    todo = opinfo.chosen(RESULTS, failed=True)
-    opinfo.update(RESULTS, todo, verbose=True)
-    results = opinfo.load(RESULTS)
-    print("\n".join(table(results)))
-    write(results)
+        path.unlink(missing_ok=True)
+    dtypes = ("float32",) if dynamic else ()
+    todo = opinfo.chosen(path, dtypes, failed=True)
+    opinfo.update(path, todo, verbose=True, dynamic=dynamic)
+    lines = text(opinfo.load(path))
+    print("\n".join(lines))
+    write(name, lines)

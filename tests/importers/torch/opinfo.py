@@ -15,15 +15,19 @@ no export  torch.export does not export the sample; eager torch fails on it
 
 Cases run in worker processes, which are replaced when a case takes too long.
 
+With ``--dynamic`` every size of a sample that torch.export lets be symbolic is, and the program
+runs for the sample's sizes and for larger ones (:mod:`opinfo_dynamic`).
+
 ::
 
-    python -m tests.importers.torch.opinfo --out out/opinfo.jsonl [--failed] [--only NAME ...]
+    python -m tests.importers.torch.opinfo [--out FILE] [--failed] [--dynamic] [--only NAME ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -37,6 +41,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +53,8 @@ PASS, REFUSED, WRONG, ERROR, NO_EXPORT = "pass", "refused", "wrong", "error", "n
 
 #: What the reason of a pass begins with where the default tolerances do not do.
 BY_ENTRY, BY_DOUBLE = "by the entry's tolerances", "nearer to float64"
+#: The reason of a pass where eager torch takes no larger sizes.
+ONE_SIZE = "at one size"
 
 
 class Case(NamedTuple):
@@ -121,13 +128,28 @@ class Call:
 
         self.module = Module()
         self.tensors = tensors
+        self.sample = sample
+        self._at = spec, leaves, places
+
+    def with_tensors(self, tensors: Sequence[Any]) -> Call:
+        """The same call of other tensors."""
+        from torch.utils import _pytree as pytree
+
+        spec, leaves, places = self._at
+        other, given = copy.copy(self), list(leaves)
+        for place, value in zip(places, tensors, strict=True):
+            given[place] = value
+        first, args, kwargs = pytree.tree_unflatten(given, spec)
+        other.tensors = list(tensors)
+        other.sample = SimpleNamespace(input=first, args=args, kwargs=kwargs)
+        return other
 
     def inputs(self) -> tuple[Any, ...]:
         """Fresh copies: torch may write into its inputs."""
         return tuple(x.clone() for x in self.tensors)
 
 
-def attempt(entry: Any, dtype: Any, sample: Any) -> tuple[str, str]:
+def attempt(entry: Any, dtype: Any, sample: Any, dynamic: bool = False) -> tuple[str, str]:
     """Status and reason of one sample of an entry of the database."""
     import torch
     from torch.utils import _pytree as pytree
@@ -136,9 +158,9 @@ def attempt(entry: Any, dtype: Any, sample: Any) -> tuple[str, str]:
     from relax2xla.errors import OpNotImplemented, UnsupportedError
     from relax2xla.frontend.torch import from_exported_program
 
-    from .opinfo_checks import as_exact, tolerance_of, verdict
+    from . import opinfo_dynamic
 
-    name, call = full_name(entry), Call(entry.op, sample)
+    call = Call(entry.op, sample)
     try:
         torch.manual_seed(0)
         with torch.no_grad():
@@ -147,18 +169,40 @@ def attempt(entry: Any, dtype: Any, sample: Any) -> tuple[str, str]:
         return NO_EXPORT, f"eager torch: {_brief(e)}"
     try:
         with torch.no_grad():
-            program = torch.export.export(call.module, call.inputs())
+            export = opinfo_dynamic.exported if dynamic else torch.export.export
+            program = export(call.module, call.inputs())
     except Exception as e:
         return NO_EXPORT, _brief(e)
+    if program is None:
+        return NO_EXPORT, opinfo_dynamic.FIXED
+    others: list[tuple[Call, list[Any]]] = [(call, want)]
+    if dynamic:
+        with torch.no_grad():
+            others += opinfo_dynamic.larger(program, call)
     try:
         mod = from_exported_program(program)
         executable = relax2xla.build(mod)
         machine = relax2xla.VirtualMachine(executable, relax2xla.cpu())
-        result = machine["main"](*call.inputs())
+        results = [machine["main"](*c.inputs()) for c, _ in others]
     except (OpNotImplemented, UnsupportedError) as e:
         return REFUSED, _gaps(e)
     except Exception as e:
         return ERROR, f"{type(e).__name__}: {_brief(e, 600)}"
+    verdicts = [
+        _judged(entry, dtype, c, result, want)
+        for (c, want), result in zip(others, results, strict=True)
+    ]
+    found = next((v for v in verdicts if v[0] == WRONG), verdicts[0])
+    return (PASS, ONE_SIZE) if dynamic and found == (PASS, "") and len(others) == 1 else found
+
+
+def _judged(
+    entry: Any, dtype: Any, call: Call, result: Any, want: Sequence[Any]
+) -> tuple[str, str]:
+    """Status and reason of the machine's result beside eager torch's."""
+    from .opinfo_checks import as_exact, tolerance_of, verdict
+
+    name, sample = full_name(entry), call.sample
     given = list(result) if isinstance(result, tuple | list) else [result]
     got = [_as_torch(x) for x in given[: len(want)]]
     wrong = verdict(name, sample, got, want)
@@ -211,15 +255,17 @@ def _as_torch(value: Any) -> Any:
     return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
 
 
-def run_case(case: Case, samples: int = SAMPLES) -> Iterator[Outcome]:
-    """The outcomes of one case."""
+def run_case(case: Case, samples: int = SAMPLES, dynamic: bool = False) -> Iterator[Outcome]:
+    """The outcomes of one case; of symbolic sizes only samples that have some are tried."""
     import torch
 
     entry = database()[case.number]
     dtype = getattr(torch, case.dtype)
     torch.manual_seed(0)
     try:
-        inputs = list(itertools.islice(entry.sample_inputs("cpu", dtype), samples))
+        every = entry.sample_inputs("cpu", dtype)
+        usable = filter(_has_sizes, every) if dynamic else every
+        inputs = list(itertools.islice(usable, samples))
     except Exception as e:
         yield Outcome(case.name, case.dtype, 0, NO_EXPORT, f"no samples: {_brief(e)}")
         return
@@ -230,14 +276,20 @@ def run_case(case: Case, samples: int = SAMPLES) -> Iterator[Outcome]:
         quiet = io.StringIO()
         with warnings.catch_warnings(), contextlib.redirect_stderr(quiet):
             warnings.simplefilter("ignore")
-            status, reason = attempt(entry, dtype, sample)
+            status, reason = attempt(entry, dtype, sample, dynamic)
         taken = round(time.perf_counter() - begin, 3)
         torch.compiler.reset()
         yield Outcome(case.name, case.dtype, at, status, reason, taken)
 
 
+def _has_sizes(sample: Any) -> bool:
+    """Whether the first operand has an axis of two elements or more."""
+    shape = getattr(sample.input, "shape", (2,))
+    return any(n > 1 for n in shape)
+
+
 # -- many cases -----------------------------------------------------------------------------------
-def work() -> None:
+def work(dynamic: bool = False) -> None:
     """A worker: a case a line comes in, its outcomes go out, then an empty line."""
     import torch
 
@@ -246,7 +298,7 @@ def work() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
-        for outcome in run_case(Case(*json.loads(line))):
+        for outcome in run_case(Case(*json.loads(line)), 1 if dynamic else SAMPLES, dynamic):
             sys.stdout.write(json.dumps(outcome) + "\n")
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -255,9 +307,10 @@ def work() -> None:
 class Worker:
     """A worker process, and a thread that reads what it writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, dynamic: bool = False) -> None:
+        mode = ["--dynamic"] if dynamic else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.importers.torch.opinfo", "--worker"],
+            [sys.executable, "-m", "tests.importers.torch.opinfo", "--worker", *mode],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -305,7 +358,12 @@ class Worker:
         self.process.wait()
 
 
-def run_all(todo: Sequence[Case], workers: int, report: Callable[[list[Outcome]], None]) -> None:
+def run_all(
+    todo: Sequence[Case],
+    workers: int,
+    report: Callable[[list[Outcome]], None],
+    dynamic: bool = False,
+) -> None:
     """Run the cases on ``workers`` processes; ``report`` gets the outcomes of each in turn."""
     waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in todo:
@@ -319,7 +377,7 @@ def run_all(todo: Sequence[Case], workers: int, report: Callable[[list[Outcome]]
                 case = waiting.get_nowait()
             except queue.Empty:
                 break
-            worker = worker or Worker()
+            worker = worker or Worker(dynamic)
             outcomes, alive = worker.run(case)
             if not alive:
                 worker = None
@@ -350,7 +408,13 @@ def settled(outcomes: Iterable[Outcome]) -> bool:
     return all(o.status in (PASS, NO_EXPORT) for o in outcomes)
 
 
-def update(path: Path, todo: Sequence[Case], workers: int = 2, verbose: bool = False) -> None:
+def update(
+    path: Path,
+    todo: Sequence[Case],
+    workers: int = 2,
+    verbose: bool = False,
+    dynamic: bool = False,
+) -> None:
     """Run cases and write their outcomes to a file of results, a line a case."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -363,7 +427,7 @@ def update(path: Path, todo: Sequence[Case], workers: int = 2, verbose: bool = F
                     if o.status not in (PASS, NO_EXPORT):
                         print(f"{o.name} {o.dtype} {o.sample} {o.status}: {o.reason}", flush=True)  # noqa: T201
 
-        run_all(todo, workers, report)
+        run_all(todo, workers, report, dynamic)
 
 
 def chosen(
@@ -392,17 +456,20 @@ def main() -> None:
     """The command line, see the module's docstring."""
     parser = argparse.ArgumentParser(description="OpInfo through the PyTorch importer")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, default=ROOT / "out/opinfo.jsonl")
+    parser.add_argument("--out", type=Path, help="the file of results; by default in out/")
     parser.add_argument("--failed", action="store_true", help="only what has not passed yet")
     parser.add_argument("--only", nargs="*", default=(), help="names (regular expressions)")
     parser.add_argument("--dtypes", nargs="*", default=(), help="in this order; else all")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--dynamic", action="store_true", help="one sample, of symbolic sizes")
     args = parser.parse_args()
     if args.worker:
-        work()
-    else:
-        todo = chosen(args.out, args.dtypes, args.only, args.failed)
-        update(args.out, todo, args.workers, verbose=True)
+        work(args.dynamic)
+        return
+    name = "opinfo_dynamic.jsonl" if args.dynamic else "opinfo.jsonl"
+    out = args.out or ROOT / "out" / name
+    todo = chosen(out, args.dtypes, args.only, args.failed)
+    update(out, todo, args.workers, verbose=True, dynamic=args.dynamic)
 
 
 if __name__ == "__main__":
