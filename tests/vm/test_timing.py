@@ -76,7 +76,7 @@ def test_a_call_too_short_for_the_clock_ends() -> None:
 
 def test_cooldown() -> None:
     clock = Clock(1.0)
-    clock.measure(Timing(number=1, repeat=6, cooldown_interval_ms=500, repeats_to_cooldown=3))
+    clock.measure(Timing(number=1, repeat=8, cooldown_interval_ms=500, repeats_to_cooldown=3))
     assert clock.slept == [0.5, 0.5]
 
 
