@@ -117,10 +117,18 @@ def expand(ctx: Context, input: Expr, shape: Lazy) -> Expr:
     rank = max(len(dims), len(wanted))
     own: list[Dim] = [*[1] * (rank - len(dims)), *dims]
     wanted = [*[1] * (rank - len(wanted)), *wanted]
-    target: list[Dim] = []
-    for a, b in zip(own, wanted, strict=True):
-        target.append(a if isinstance(b, int) and b == 1 else b)
+    target = [_expanded(a, b) for a, b in zip(own, wanted, strict=True)]
     return input if tuple(target) == dims else R.broadcast_to(input, ShapeExpr(target))
+
+
+def _expanded(size: Dim, wanted: Dim) -> Dim:
+    """The size of an axis of ``size`` that is wanted as ``wanted``, of which one may be 1."""
+    if isinstance(wanted, int):
+        return size if wanted == 1 else wanted
+    if tir.Analyzer(tir.free_vars(wanted)).can_prove(wanted <= 1):
+        # torch writes the first of n elements so, for one of them.
+        return fold_dim(tir.if_then_else(tir.EQ.make(wanted, 1), size, wanted))
+    return wanted
 
 
 @onnx_op("Tile")

@@ -234,3 +234,15 @@ def test_antialiasing_of_long_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     x = f(1, 1, 40, 40)
     form: dict[str, Any] = {"mode": "cubic", "antialias": 1}
     agree(resized(x, [1, 1, 40, 40], [1, 1, 0.2, 0.1], **form), [x])
+
+
+def test_expand_to_a_size_that_is_one_at_most() -> None:
+    """As torch writes index_add: an axis is expanded to the size of ``y[0:1]``."""
+    nodes = [
+        helper.make_node("Slice", ["y", "zero", "one"], ["first"]),
+        helper.make_node("Shape", ["first"], ["shape"]),
+        helper.make_node("Expand", ["x", "shape"], ["z"]),
+    ]
+    x, y = f(5), f(3)
+    inputs = [value("x", x, ["n"]), value("y", y, ["m"])]
+    agree(model_of(nodes, inputs, ["z"], weights={"zero": i(0), "one": i(1)}), [x, y])
