@@ -519,38 +519,6 @@ def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float
     return R.sum(R.multiply(unit(a), unit(b)), [axis])
 
 
-def _nll(
-    ctx: Context, self: Expr, target: Expr, weight: Expr | None, reduction: int, ignore: Any
-) -> Expr:
-    kind = ("none", "mean", "sum")[reduction]
-    return R.nn.nll_loss(self, target, weight, reduction=kind, ignore_index=ignore)
-
-
-@aten("nll_loss_nd", "nll_loss", "nll_loss2d")
-def nll_loss(
-    ctx: Context,
-    self: Expr,
-    target: Expr,
-    weight: Expr | None = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-) -> Expr:
-    return _nll(ctx, self, target, weight, reduction, ignore_index)
-
-
-@aten("nll_loss_forward", "nll_loss2d_forward")
-def nll_loss_forward(
-    ctx: Context,
-    self: Expr,
-    target: Expr,
-    weight: Expr | None,
-    reduction: int,
-    ignore_index: int,
-) -> tuple[Expr, None]:
-    """The total weight serves the gradient: where it is read, that read is the gap."""
-    return _nll(ctx, self, target, weight, reduction, ignore_index), None
-
-
 @aten("_weight_norm_interface")
 def weight_norm_interface(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> tuple[Expr, Expr]:
     """The direction ``v`` with the lengths ``g``, along all axes but ``dim`` (-1: along all)."""

@@ -21,6 +21,7 @@ FILES = (
     "aten_image",
     "aten_index",
     "aten_linalg",
+    "aten_loss",
     "aten_math",
     "aten_nn",
     "aten_polynomial",

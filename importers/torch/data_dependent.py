@@ -14,7 +14,7 @@ import torch
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, info_of, ndim_of
+from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr, ShapeStructInfo, TensorStructInfo
 
@@ -140,9 +140,8 @@ def masked_select(ctx: Context, self: Expr, mask: Expr) -> Expr:
     """The elements where ``mask`` holds, as a vector, after broadcasting."""
     x, m = ctx.emit(self), ctx.emit(mask)
     if dims_of(x) != dims_of(m):
-        common = info_of(R.logical_and(R.equal(x, x), m)).dims
-        if common is None:
-            raise Unsupported("shapes whose common shape is not known")
+        shapes = (n.meta["val"].shape for n in ctx.node.args)
+        common = ctx.symbols.dims(torch.broadcast_shapes(*shapes))
         x, m = (v if dims_of(v) == common else R.broadcast_to(v, common) for v in (x, m))
     flat = ctx.emit(R.reshape(m, (-1,)))
     (at,) = _rows(ctx, places(ctx, flat, ctx.dims()[0]))

@@ -1,0 +1,59 @@
+"""Cross entropy against eager torch: classes and probabilities, weights, smoothing, reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from .helpers import check, check_table  # noqa: E402
+
+F = torch.nn.functional
+AUTO = torch.export.Dim.AUTO
+
+
+def logits(*shape: int) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+CLASSES = torch.tensor([[0, 3], [1, -100], [2, 2], [-100, 0], [3, 1]])
+WEIGHT = torch.tensor([0.5, 1.0, 2.0, 0.25])
+
+
+def test_cross_entropy() -> None:
+    table: dict[str, tuple[Any, ...]] = {}
+    for reduction in ("none", "mean", "sum"):
+        for smoothing in (0.0, 0.3):
+            for weight in (None, WEIGHT):
+                options = {"reduction": reduction, "label_smoothing": smoothing, "weight": weight}
+
+                def loss(x: Any, t: Any, options: Any = options) -> Any:
+                    return F.cross_entropy(x, t, **options)
+
+                name = f"{reduction} {smoothing} {weight is not None}"
+                table |= {
+                    f"classes {name}": (loss, logits(5, 4, 2), CLASSES),
+                    f"one sample {name}": (loss, logits(4), torch.tensor(2)),
+                    f"probabilities {name}": (loss, logits(5, 4), logits(5, 4).softmax(1)),
+                }
+    table["another class ignored"] = (
+        lambda x, t: F.cross_entropy(x, t, WEIGHT, ignore_index=0, label_smoothing=0.1),
+        logits(5, 4),
+        torch.tensor([0, 1, 2, 0, 3]),
+    )
+    check_table(table)
+
+
+def test_any_batch() -> None:
+    check(
+        lambda x, t: [
+            F.cross_entropy(x, t, WEIGHT, label_smoothing=0.2),
+            F.cross_entropy(x, x.softmax(1), reduction="mean"),
+            torch.masked_select(x, t.unsqueeze(1) > 1),
+        ],
+        (logits(5, 4, 2), CLASSES),
+        [{0: AUTO, 2: AUTO}, {0: AUTO, 1: AUTO}],
+        [(logits(3, 4, 3), torch.tensor([[0, 3, 1], [1, 1, -100], [2, 2, 0]]))],
+    )
