@@ -343,7 +343,7 @@ Beside the peers, on the same {count} cases (measured with onnx 1.23):
 
 ## What does not pass
 
-{failed} cases, by reason. `Gradient` is an operator of a preview domain: the derivative of the part
+{failed} cases, by reason. Gradient is an operator of a preview domain: the derivative of the part
 of the graph that its attributes name. The importer does not differentiate.
 
 {listing}

@@ -16,7 +16,6 @@ from tests.importers.onnx import suite
 
 # One case in so many, spread over the alphabet; light models take seconds.
 STEP = 17
-LISTED_STEP = 9
 
 
 @functools.cache
@@ -47,7 +46,7 @@ def test_a_case_passes(at: int) -> None:
     assert outcome.kind == suite.PASSED, outcome
 
 
-@pytest.mark.parametrize("at", range(0, 300, LISTED_STEP))
+@pytest.mark.parametrize("at", range(12))
 def test_what_does_not_pass_is_refused(at: int) -> None:
     names = listed()
     if at >= len(names):
