@@ -247,7 +247,9 @@ def _bound(value: Any, size: Dim, default: Dim) -> Dim:
             return 0
         # torch.export decided how the bound lies to the size; the result's shape holds it.
         return tir.simplify(value + size) if value < 0 else value
-    return value
+    if tir.Analyzer(tir.free_vars(value)).can_prove(value >= 0):
+        return value
+    return tir.simplify(tir.if_then_else(value < 0, value + size, value))
 
 
 @aten("slice.Tensor", "slice_copy.Tensor", "narrow")

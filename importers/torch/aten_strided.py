@@ -40,7 +40,7 @@ def _places(ctx: Context, self: Expr, size: Any, stride: Any, offset: Any) -> Ex
     meta = getattr(operand, "meta", {}).get("val")
     if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset():
         raise Unsupported("a view by strides of a tensor that is itself a view")
-    start, top = offset or 0, offset or 0
+    start = top = 0 if offset is None else offset
     for count, step in zip(size, stride, strict=True):
         top = top + (count - 1) * step
     if 0 not in size:

@@ -159,9 +159,10 @@ class Symbols:
             if factor.is_Float or factor.is_Rational:
                 up, under = float(factor).as_integer_ratio()
                 top, down = top * up, down * under
-            elif kind in ("IntTrueDiv", "FloatTrueDiv") and factor.args[1].is_Integer:
+            elif kind in ("IntTrueDiv", "FloatTrueDiv") and factor.args[1].is_number:
                 above, below = self._fraction(factor.args[0])
-                top, down = top * above, down * below * int(factor.args[1])
+                up, under = float(factor.args[1]).as_integer_ratio()
+                top, down = top * above * under, down * below * up
             elif kind == "ToFloat" or factor.is_integer:
                 top = top * self.convert(factor.args[0] if kind == "ToFloat" else factor)
             else:

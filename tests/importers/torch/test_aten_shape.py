@@ -146,3 +146,18 @@ def test_symbolic_sizes() -> None:
         )
 
     check(parts, [randn(5, 4)], [{0: n}], [[randn(9, 4)]])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_symbolic_bounds_of_either_sign() -> None:
+    """A segment and its memory, as in Transformer-XL: the last rows, positions by a float step."""
+
+    def last(x: Any, y: Any) -> Any:
+        n = y.shape[0]
+        rows = torch.arange(x.shape[0] - 1, -1, -1.0)
+        view = x.as_strided((n, 3), (3, 1), 3 * (x.shape[0] - n))
+        return x[-n:] + y, x[1 - n :], x[n:], x[-n:-1], x[:-n], rows, view
+
+    dims = [{0: torch.export.Dim("m", min=8, max=20)}, {0: torch.export.Dim("n", min=3, max=7)}]
+    other = [randn(15, 3), randn(6, 3)]
+    check(last, [randn(10, 3), randn(4, 3)], dims, [other])
