@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from relax2xla.errors import OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
+from relax2xla.importers.onnx.model import load_converters
 from relax2xla.importers.onnx.registry import CONVERTERS, REQUIRED
 from tests.importers.onnx.support import Arrays, ours, theirs, value
 
@@ -432,6 +433,30 @@ CASES += [
 def test_one_operator(at: int) -> None:
     op, arrays, more = CASES[at]
     agree(*model_of(op, arrays, **more))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _converters() -> None:
+    load_converters()
+
+
+def test_every_operator_has_a_case() -> None:
+    """One of them is tested in the domain that ONNX Runtime keeps it in, one it only names."""
+    ops = {op for domain, op in CONVERTERS if domain == "com.microsoft"}
+    assert len(ops) > 30
+    assert ops == {op for op, _, _ in CASES} | {"QLinearReduceMean"}
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_mean_of_quantised_values(keepdims: int) -> None:
+    """ONNX Runtime has its schema and no kernel."""
+    x = u8(2, 3, 4)
+    arrays = [x, *QUANT, s(0.04), z(110)]
+    (got,) = ours(*model_of("QLinearReduceMean", arrays, axes=[-2], keepdims=keepdims))
+    mean = ((x - F32(120)) * F32(0.05)).mean(1, keepdims=bool(keepdims)) / F32(0.04)
+    want = np.clip(np.round(mean) + 110, 0, 255).astype(np.uint8)
+    assert got.shape == want.shape
+    assert np.abs(got.astype(int) - want).max() <= 1
 
 
 def test_columns_of_weights_name_the_block_of_their_packed_zero_point() -> None:
