@@ -319,6 +319,7 @@ class BoundFunction:
         with self._lock:
             if key in self._cache:
                 return self._cache[key]
+            match(self.name, self.params, infos)  # a call that does not fit compiles nothing
             self._say(infos)
             find = self._executable.find_program
             found = None if find is None else find(self.variant, key, self.device)

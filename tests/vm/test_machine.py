@@ -520,6 +520,8 @@ def test_the_log_says_which_dimension_changed(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level("INFO", "relax2xla.vm"):
         for size in (1, 1, 4, 1, 7, 8):
             f(np.ones((size, 2), np.float32), np.ones(size, np.float32))
+            with pytest.raises(CallError, match="argument for parameter `y`"):
+                f(np.ones((2, 2), np.float32), np.ones(3, np.float32))
     texts = [(r.levelname, r.getMessage()) for r in caplog.records]
     assert texts[0] == (
         "INFO",
