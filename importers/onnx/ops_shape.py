@@ -339,14 +339,14 @@ def _mode(mode: str) -> str:
 def pad_paddings(
     ctx: Context, data: Expr, *, paddings: list[int], mode: str = "constant", value: float = 0.0
 ) -> Expr:
-    return _pad(data, paddings, mode, value)
+    return _pad(ctx, data, paddings, mode, value)
 
 
 @onnx_op("Pad", since=2)
 def pad_attributes(
     ctx: Context, data: Expr, *, pads: list[int], mode: str = "constant", value: float = 0.0
 ) -> Expr:
-    return _pad(data, pads, mode, value)
+    return _pad(ctx, data, pads, mode, value)
 
 
 @onnx_op("Pad", since=11)
@@ -362,43 +362,57 @@ def pad(
     """``axes`` (opset 18) names the axes that ``pads`` is about."""
     if isinstance(pads, Expr) or isinstance(axes, Expr):
         return late.pad(ctx, data, pads, constant_value, axes, _PAD_MODES[_mode(mode)])
-    widths = statics(pads, "a padding")
+    widths = [tir.as_dim(w) for w in pads]
     if axes is not None:
         rank = ndim_of(data)
         at = [axis_of(a, rank) for a in statics(axes, "an axis")]
-        spread = [0] * (2 * rank)
+        spread: list[Dim] = [0] * (2 * rank)
         for i, a in enumerate(at):
             spread[a], spread[a + rank] = widths[i], widths[i + len(at)]
         widths = spread
     if constant_value is None or mode != "constant":
-        return _pad(data, widths, mode, 0.0)
+        return _pad(ctx, data, widths, mode, 0.0)
     value = known_number(constant_value)
     if value is not None and dtype_of(data) not in ("int64", "uint64"):
-        return _pad(data, widths, mode, value)
+        return _pad(ctx, data, widths, mode, value)
     # Where the value is no attribute (or would lose bits as one): in place of what was padded.
-    own = _pad(R.ones(ShapeExpr(dims_of(data)), "uint8"), widths, mode, 0.0)
+    own = _pad(ctx, R.ones(ShapeExpr(dims_of(data)), "uint8"), widths, mode, 0.0)
     filler = R.reshape(constant_value, ())
-    return R.where(R.astype(own, "bool"), _pad(data, widths, mode, 0.0), filler)
+    return R.where(R.astype(own, "bool"), _pad(ctx, data, widths, mode, 0.0), filler)
 
 
-def _pad(data: Expr, widths: Sequence[int], mode: str, value: float) -> Expr:
+def _at_least_zero(width: Dim) -> Dim:
+    if isinstance(width, int):
+        return max(width, 0)
+    if tir.Analyzer(tir.free_vars(width)).can_prove(width >= 0):
+        return width
+    return fold_dim(tir.max(width, 0))
+
+
+def _pad(ctx: Context, data: Expr, widths: Sequence[Dim], mode: str, value: float) -> Expr:
     kind = _PAD_MODES[_mode(mode)]
     rank = len(widths) // 2
     # Whatever the mode, negative widths crop first.
-    crops = [(i, -min(widths[i], 0), -min(widths[i + rank], 0)) for i in range(rank)]
-    crops = [c for c in crops if c[1] or c[2]]
+    less = [_at_least_zero(fold_dim(-w)) for w in widths]
+    crops = [(i, less[i], less[i + rank]) for i in range(rank)]
+    crops = [c for c in crops if c[1:] != (0, 0)]
     if crops:
         dims = dims_of(data)
         ends = [fold_dim(dims[a] - after) for a, _, after in crops]
-        data = R.strided_slice(data, [a for a, *_ in crops], [b for _, b, _ in crops], ends)
-    flat = [max(widths[i + side * rank], 0) for i in range(rank) for side in (0, 1)]
-    if not any(flat):
+        axes, begins = [a for a, *_ in crops], [b for _, b, _ in crops]
+        inside = not all(isinstance(c, int) for c in less)
+        data = R.strided_slice(data, axes, begins, ends, assume_inbound=inside)
+    flat = [_at_least_zero(widths[i + side * rank]) for i in range(rank) for side in (0, 1)]
+    if flat == [0] * len(flat):
         return data
-    dtype = dtype_of(data)
-    if dtype == "bool":
-        padded = R.nn.pad(R.astype(data, "uint8"), flat, kind, float(bool(value)))
-        return R.astype(padded, "bool")
-    return R.nn.pad(data, flat, kind, value)
+    truth = dtype_of(data) == "bool"
+    x = R.astype(data, "uint8") if truth else data
+    x = R.nn.pad(x, flat, kind, float(bool(value)) if truth else value)
+    if not all(isinstance(w, int) for w in flat):
+        grown = [flat[i] + flat[i + 1] for i in range(0, len(flat), 2)]
+        sides = zip(dims_of(data), grown, strict=True)
+        x = ctx.pinned(x, [fold_dim(d + g) for d, g in sides])
+    return R.astype(x, "bool") if truth else x
 
 
 # -- channels and space --------------------------------------------------------------------------
@@ -448,4 +462,4 @@ def center_crop_pad(
             widths[a] = (target - size) // 2
             widths[a + len(dims)] = target - size - widths[a]
     cut = R.strided_slice(input_data, list(range(len(dims))), begin, end)
-    return _pad(cut, widths, "constant", 0.0)
+    return _pad(ctx, cut, widths, "constant", 0.0)

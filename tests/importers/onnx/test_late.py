@@ -246,3 +246,22 @@ def test_expand_to_a_size_that_is_one_at_most() -> None:
     x, y = f(5), f(3)
     inputs = [value("x", x, ["n"]), value("y", y, ["m"])]
     agree(model_of(nodes, inputs, ["z"], weights={"zero": i(0), "one": i(1)}), [x, y])
+
+
+@pytest.mark.parametrize("rows", [5, 6])
+def test_pad_by_what_the_sizes_say(rows: int) -> None:
+    """Odd sides are made even, then cut again, as a U-Net meets them."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Div", ["shape", "two"], ["half"]),
+        helper.make_node("Mul", ["half", "two"], ["even"]),
+        helper.make_node("Sub", ["shape", "even"], ["odd"]),
+        helper.make_node("Concat", ["zeros", "odd"], ["pads"], axis=0),
+        helper.make_node("Pad", ["x", "pads"], ["y"]),
+        helper.make_node("Sub", ["zeros", "odd"], ["less"]),
+        helper.make_node("Concat", ["less", "odd"], ["moves"], axis=0),
+        helper.make_node("Pad", ["y", "moves"], ["z"], mode="edge"),
+    ]
+    x = f(rows, 7)
+    weights = {"two": i(2), "zeros": i(0, 0)}
+    agree(model_of(nodes, [value("x", x, ["h", "w"])], ["y", "z"], weights=weights), [x])
