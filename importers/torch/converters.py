@@ -29,6 +29,7 @@ FILES = (
     "aten_random",
     "aten_recurrent",
     "aten_reduce",
+    "aten_scaled",
     "aten_scatter",
     "aten_sets",
     "aten_shape",

@@ -18,6 +18,8 @@ FIXED = "torch fixes every size"
 
 def exported(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> Any:
     """The program of ``module`` with all sizes of ``inputs`` symbolic; None where none is."""
+    if not any(n > 1 for x in inputs for n in x.shape):
+        return None
     auto = torch.export.Dim.AUTO
     shapes = tuple({i: auto for i, n in enumerate(x.shape) if n > 1} for x in inputs)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=(shapes,))
