@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.dtypes import is_float, limits, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.onnx.context import Context, choice
+from relax2xla.importers.onnx.context import Context, choice, fold_dim
 from relax2xla.importers.onnx.registry import Ints, onnx_op
 from relax2xla.importers.onnx.values import (
     dims_of,
@@ -27,7 +28,8 @@ from relax2xla.importers.onnx.values import (
     static,
     statics,
 )
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Constant, Expr, ShapeExpr
+from relax2xla.tir import Dim
 
 # Elements of all windows whose positions are made at import.
 POSITIONS_LIMIT = 1 << 26
@@ -85,6 +87,52 @@ def _sizes(dims: Sequence[Any], strides: Sequence[int], auto: str) -> list[int]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class LateSame:
+    """The padding of a SAME mode where it depends on symbolic sizes: done before the operator.
+
+    ``widths``: for each axis before and behind, ``sizes``: of the result.
+    """
+
+    widths: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+
+    @staticmethod
+    def of(
+        ctx: Context,
+        x: Expr,
+        kernel: Sequence[int],
+        strides: Sequence[int] | None,
+        dilations: Sequence[int] | None,
+        auto_pad: str,
+    ) -> LateSame | None:
+        """None where :class:`Window` knows the padding, or refuses it."""
+        n, space = len(kernel), dims_of(x)[2:]
+        step, spread = strides or (1,) * n, dilations or (1,) * n
+        known = all(isinstance(d, int) or s == 1 for d, s in zip(space, step, strict=False))
+        if known or not (auto_pad.startswith("SAME") and ctx.binds and len(space) == n):
+            return None
+        widths: list[Dim] = [0] * 4
+        sizes: list[Dim] = []
+        for size, k, s, d in zip(space, kernel, step, spread, strict=True):
+            out = fold_dim((size + (s - 1)) // s)
+            total: Any = tir.max((out - 1) * s + ((k - 1) * d + 1) - size, 0)
+            less, more = fold_dim(total // 2), fold_dim(total - total // 2)
+            widths += [less, more] if auto_pad == "SAME_UPPER" else [more, less]
+            sizes.append(out)
+        return LateSame(tuple(widths), tuple(sizes))
+
+    def padded(self, ctx: Context, x: Expr, fill: float = 0.0) -> Expr:
+        """``x`` with ``fill`` around it."""
+        around = zip(dims_of(x), self.widths[::2], self.widths[1::2], strict=True)
+        made = R.nn.pad(x, list(self.widths), "constant", fill)
+        return ctx.pinned(made, [fold_dim(size + a + b) for size, a, b in around])
+
+    def pinned(self, ctx: Context, y: Expr) -> Expr:
+        """The operator's result ``y`` with its sizes as they follow from the input's."""
+        return ctx.pinned(y, [*dims_of(y)[:2], *self.sizes])
+
+
 def _halves(total: Sequence[int], more_behind: bool) -> tuple[int, ...]:
     less = [t // 2 for t in total]
     more = [t - t // 2 for t in total]
@@ -138,11 +186,16 @@ def conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Expr:
-    n = _spatial(X, "a convolution")
-    w = Window.of(X, _kernel(W, kernel_shape), strides, dilations, pads, auto_pad)
+    n, x = _spatial(X, "a convolution"), X
+    kernel = _kernel(W, kernel_shape)
+    late = LateSame.of(ctx, X, kernel, strides, dilations, auto_pad)
+    if late is not None:
+        x, auto_pad = late.padded(ctx, X), "VALID"
+    w = Window.of(x, kernel, strides, dilations, pads, auto_pad)
     if min(w.pads) < 0:
         raise Unsupported("a convolution with negative padding")
-    y = _CONV[n](X, W, strides=w.strides, padding=w.pads, dilation=w.dilations, groups=group)
+    y = _CONV[n](x, W, strides=w.strides, padding=w.pads, dilation=w.dilations, groups=group)
+    y = y if late is None else late.pinned(ctx, ctx.emit(y))
     return _with_bias(y, B)
 
 
@@ -229,6 +282,11 @@ def max_pool(
     storage_order: int = 0,
     strides: list[int] | None = None,
 ) -> Any:
+    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    if late is not None and is_float(dtype_of(X)) and not ctx.wants(1):
+        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
+        values = _pool(_MAX, late.padded(ctx, X, -math.inf), w)
+        return [late.pinned(ctx, ctx.emit(values))]
     w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
     values = _pool(_MAX, X, w, ceil_mode=bool(ceil_mode))
     if not ctx.wants(1):
@@ -296,6 +354,14 @@ def average_pool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Expr:
+    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    if late is not None:
+        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
+        y = _pool(_AVERAGE, late.padded(ctx, X), w)
+        if not count_include_pad:
+            ones = R.ones(ShapeExpr((1, 1, *dims_of(X)[2:])), dtype_of(X))
+            y = R.divide(y, _pool(_AVERAGE, late.padded(ctx, ones), w))
+        return late.pinned(ctx, ctx.emit(y))
     w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
     return _pool(
         _AVERAGE,

@@ -265,3 +265,25 @@ def test_pad_by_what_the_sizes_say(rows: int) -> None:
     x = f(rows, 7)
     weights = {"two": i(2), "zeros": i(0, 0)}
     agree(model_of(nodes, [value("x", x, ["h", "w"])], ["y", "z"], weights=weights), [x])
+
+
+@pytest.mark.parametrize(
+    ("op", "form"),
+    [
+        ("Conv", {"auto_pad": "SAME_UPPER"}),
+        ("Conv", {"auto_pad": "SAME_LOWER"}),
+        ("MaxPool", {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 4]}),
+        ("AveragePool", {"auto_pad": "SAME_LOWER", "kernel_shape": [3, 2]}),
+        ("AveragePool", {"auto_pad": "SAME_UPPER", "kernel_shape": [2, 3], "count_include_pad": 1}),
+    ],
+)
+def test_windows_as_wide_as_symbolic_sizes_need(op: str, form: Any) -> None:
+    """Convolution or pooling, and a sum with what has the size that SAME promises."""
+    weights = {"w": f(2, 2, 3, 2)} if op == "Conv" else {}
+    nodes = [
+        helper.make_node(op, ["x", *weights], ["a"], strides=[2, 3], **form),
+        helper.make_node("MaxPool", ["x"], ["b"], strides=[2, 3], kernel_shape=[1, 1]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    for x in (f(1, 2, 5, 7), f(1, 2, 4, 6)):
+        agree(model_of(nodes, [value("x", x, [1, 2, "h", "w"])], weights=weights), [x])
