@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.importers.torch.aten_pool import summed
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.torch.context import (
+    Context,
+    Dim,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
 
@@ -71,15 +81,58 @@ def _conv(ndim: int) -> Function:
         stride: Any = 1,
         padding: Any = 0,
         dilation: Any = 1,
-        groups: int = 1,
+        groups: Dim = 1,
     ) -> Expr:
         x, alone = _batched(ctx, input, ndim)
         spread = _per_axis(dilation, ndim)
         pads = _padding(padding, weight, spread, ndim)
-        y = CONV[ndim](x, weight, _per_axis(stride, ndim), pads, spread, groups)
+        form = _per_axis(stride, ndim), pads, spread, groups
+        if isinstance(groups, int):
+            y = CONV[ndim](x, weight, *form)
+        else:
+            sizes = ctx.dims()[1:] if alone else ctx.dims()[2:]
+            y = _conv_of_groups(ctx, x, weight, *form, sizes)
         return _unbatched(ctx, _biased(y, bias, ndim), alone)
 
     return convert
+
+
+def _conv_of_groups(
+    ctx: Context,
+    x: Expr,
+    weight: Expr,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: Dim,
+    sizes: Sequence[Dim],
+) -> Expr:
+    """A convolution with symbolic groups: a product for each place of the window.
+
+    So are the weights of StyleGAN, which differ from picture to picture.
+    """
+    ndim = len(sizes)
+    kernel = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
+    batch, (total, inner) = dims_of(x)[0], dims_of(weight)[:2]
+    outer = tir.as_dim(tir.simplify(total // groups))
+    befores, afters = padding[:ndim], padding[-ndim:]
+    flat = [w for pair in zip(befores, afters, strict=True) for w in pair]
+    x = ctx.emit(R.nn.pad(x, [0] * 4 + flat)) if any(flat) else x
+    x = ctx.emit(R.reshape(x, (batch, groups, inner, *dims_of(x)[2:])))
+    weight = ctx.emit(R.reshape(weight, (groups, outer, inner, *kernel)))
+    axes = list(range(3, 3 + ndim))
+    products: list[Expr] = []
+    for place in itertools.product(*map(range, kernel)):
+        starts = [p * d for p, d in zip(place, dilation, strict=True)]
+        ends = [a + (n - 1) * s + 1 for a, n, s in zip(starts, sizes, stride, strict=True)]
+        part = R.strided_slice(x, axes, starts, ends, stride, assume_inbound=True)
+        part = R.reshape(part, (batch, groups, inner, math.prod(sizes)))
+        factor = R.strided_slice(weight, axes, list(place), [p + 1 for p in place])
+        products.append(R.matmul(R.reshape(factor, (groups, outer, inner)), part))
+    made = ctx.emit(products[0])
+    for product in products[1:]:
+        made = ctx.emit(R.add(made, product))
+    return R.reshape(made, (batch, total, *sizes))
 
 
 def _conv_transpose(ndim: int) -> Function:
@@ -102,7 +155,7 @@ def _conv_transpose(ndim: int) -> Function:
             _per_axis(padding, ndim),
             _per_axis(output_padding, ndim),
             _per_axis(dilation, ndim),
-            groups,
+            static(groups, "the number of groups"),
         )
         return _unbatched(ctx, _biased(y, bias, ndim), alone)
 

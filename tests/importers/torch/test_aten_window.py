@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from .helpers import check_table  # noqa: E402
+from .helpers import check, check_table  # noqa: E402
 
 g = torch.Generator().manual_seed(10)
 
@@ -70,3 +70,20 @@ def test_adaptive_means() -> None:
             "volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), randn(1, 2, 5, 6, 7)),
         }
     )
+
+
+def test_weights_that_differ_from_picture_to_picture() -> None:
+    """As StyleGAN modulates them: one group for each entry of a batch of any size."""
+
+    def modulated(x: Any, style: Any, weight: Any) -> Any:
+        batch, channels = x.shape[:2]
+        weight = (weight * style[:, None, :, None, None]).flatten(0, 1)
+        x = x.reshape(1, batch * channels, *x.shape[2:])
+        made = F.conv2d(x, weight, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=batch)
+        return made.view(batch, -1, *made.shape[2:])
+
+    def inputs(batch: int) -> list[Any]:
+        return [randn(batch, 3, 6, 7), randn(batch, 3), randn(4, 3, 3, 2)]
+
+    batch = {0: torch.export.Dim("batch")}
+    check(modulated, inputs(2), [batch, batch, {}], [inputs(3)])
