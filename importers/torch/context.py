@@ -24,6 +24,8 @@ Dim = tir.Dim
 Dims = tuple[Dim, ...]
 Number = bool | int | float | complex
 
+LARGEST_E4M3FN = 448.0
+
 
 def dtype_of_torch(dtype: torch.dtype) -> str:
     """Relax name of a torch dtype; a gap for one that is not in the dtype table."""
@@ -176,8 +178,13 @@ class Context:
         return self.builder.emit(value)
 
     def cast(self, x: Expr, dtype: str) -> Expr:
-        """``x`` in another dtype."""
-        return x if dtype_of(x) == dtype else R.astype(x, dtype)
+        """``x`` in another dtype; float8_e4m3fn, without infinity, ends at its largest number."""
+        if dtype_of(x) == dtype:
+            return x
+        if dtype == "float8_e4m3fn":
+            wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
+            x = R.clip(wide, -LARGEST_E4M3FN, LARGEST_E4M3FN)
+        return R.astype(x, dtype)
 
     def tensor(self, value: Any, dtype: str) -> Expr:
         """A tensor, number or symbolic integer as a tensor of ``dtype``."""

@@ -54,3 +54,16 @@ def test_a_scale_of_the_result_is_refused() -> None:
     one = torch.tensor(1.0)
     with pytest.raises(OpNotImplemented, match="the argument scale_result="):
         imported(lambda a, b: torch._scaled_mm(a, b.t(), one, one, scale_result=one), [a, b])
+
+
+def test_casts_to_float8_end_at_its_largest_number() -> None:
+    values = [0.0, -0.0, 448.0, 463.0, 465.0, 1e6, -1e6, float("inf"), -float("inf"), 1e-9]
+    x = torch.tensor([*values, float("nan")])
+    kinds = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+    def casts(x: Any, n: Any) -> list[Any]:
+        """float8 as float32, which numpy compares with NaN."""
+        narrow = [y.to(k) for y in (x, x.bfloat16(), x.double(), n) for k in kinds]
+        return [y.float() for y in narrow]
+
+    check_table({"casts": (casts, x, torch.tensor([1, -500, 70000]))})
