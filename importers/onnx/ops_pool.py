@@ -110,7 +110,8 @@ class LateSame:
         n, space = len(kernel), dims_of(x)[2:]
         step, spread = strides or (1,) * n, dilations or (1,) * n
         known = all(isinstance(d, int) or s == 1 for d, s in zip(space, step, strict=False))
-        if known or not (auto_pad.startswith("SAME") and ctx.binds and len(space) == n):
+        sound = len(space) == len(step) == len(spread) == n and min((*step, *spread, *kernel)) > 0
+        if known or not (auto_pad.startswith("SAME") and ctx.binds and sound):
             return None
         widths: list[Dim] = [0] * 4
         sizes: list[Dim] = []
