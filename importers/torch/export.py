@@ -33,6 +33,7 @@ from relax2xla.importers.torch.context import Context, UnknownSize, as_bool, dty
 from relax2xla.importers.torch.decompositions import OWN, decompositions
 from relax2xla.importers.torch.inplace import (
     PARTS,
+    RESHAPES,
     functional_form,
     needs_functionalization,
     written,
@@ -569,9 +570,15 @@ class Importer:
             changed.pop()  # nobody reads the whole any more
         for at, whole in itertools.zip_longest(changed, changed[1:]):
             self.env[at] = value
+            if whole is None:
+                break
             put: Any = PARTS.get(at.target)
-            if put is not None and whole is not None:
+            if put is not None:
                 value = self.put(node, put, whole, value, at)
+            elif at.target in RESHAPES:
+                expected = whole.meta["val"]
+                value = self.ctx.reshape(value, self.symbols.dims(expected.shape))
+                value = self.compared(whole, self.builder.emit(value, whole.name), expected)
 
     def put(self, node: Node, op: Any, whole: Node, part: Any, view: Node) -> Any:
         """The value of ``whole`` with a new part, where ``view`` was taken of it."""

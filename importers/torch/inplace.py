@@ -53,6 +53,18 @@ PARTS: Final[Mapping[Any, Any]] = {
     torch.ops.aten.select.int: torch.ops.aten.select_scatter.default,
 }
 
+# Views of all of a tensor: by another name, and in another shape.
+NAMES: Final = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+RESHAPES: Final = frozenset(
+    {
+        torch.ops.aten.view.default,
+        torch.ops.aten.unsqueeze.default,
+        torch.ops.aten.squeeze.default,
+        torch.ops.aten.squeeze.dim,
+        torch.ops.aten.squeeze.dims,
+    }
+)
+
 NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
 # Operators that write to running statistics without saying so, and the argument that makes them.
@@ -72,11 +84,19 @@ def functional_form(op: Any) -> Any:
     if not schema.is_mutable or not schema.name.startswith("aten::"):
         return None
     base = schema.name.removeprefix("aten::")
-    packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
-    overload = schema.overload_name or "default"
-    if packet is None or overload not in packet.overloads():
+    if torch.Tag.inplace_view in op.tags and base != "detach_":  # another shape of the same value
         return None
-    return getattr(packet, overload)
+    packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
+    if packet is None:
+        return None
+    # Most have the same name: `add_.Tensor`, but `floor_divide_.Tensor` and `pow_.Scalar` have not.
+    names = sorted(packet.overloads(), key=lambda name: name != (schema.overload_name or "default"))
+    forms = [getattr(packet, name) for name in names]
+    return next((f for f in forms if _types(f) == _types(op)), None)
+
+
+def _types(op: Any) -> list[str]:
+    return [str(a.type) for a in op._schema.arguments]
 
 
 @lru_cache(maxsize=1024)
@@ -153,7 +173,7 @@ def _harmless(node: Node, order: dict[Node, int]) -> bool:
 
 
 def written(node: Node) -> list[Node]:
-    """What an in-place operator writes to: its target, and what that is another name or a part of.
+    """What an in-place operator writes to: its target, and what that is a view or a result of.
 
     Each but the first stands in the one before it as its first argument.
     """
@@ -161,8 +181,8 @@ def written(node: Node) -> list[Node]:
     at: Any = node.args[0]
     while isinstance(at, Node):
         found.append(at)
-        known = _form_of(at) is not None or at.target in PARTS
-        at = at.args[0] if known else None
+        view = at.target in PARTS or at.target in NAMES or at.target in RESHAPES
+        at = at.args[0] if view or _form_of(at) is not None else None
     return found
 
 

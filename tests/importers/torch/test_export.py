@@ -370,7 +370,11 @@ def test_writes_that_nobody_else_sees_need_no_rewriting(monkeypatch: pytest.Monk
         w = x + 3
         # The mask takes the shape of what is written, and none of its memory.
         w.masked_fill_((x[:1] > 0).expand_as(w), -1)
-        return y.sum(), z.relu_(), y, w
+        # Through views in other shapes, and by another name.
+        v = x * 5
+        v.view(2, 6)[:, 1].unsqueeze(0).add_(1)
+        v[...].pow_(2).floor_divide_(x.abs() + 1)
+        return y.sum(), z.relu_(), y, w, v
 
     check(f, [torch.randn(3, 4)])
     block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Hardswish(inplace=True))
