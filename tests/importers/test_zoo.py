@@ -31,6 +31,9 @@ EXPORT = {
     "conformer",
     "elman_rnn",
     "gat",
+    "reformer",
+    "stylegan",
+    "transformer_xl",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from examples.models import MODELS
 
-from . import convolution, pictures, sequences, structured, transformers
+from . import convolution, pictures, sequences, sized, structured, transformers
 from .network import Network as Network
 from .network import export_dims as export_dims
 
@@ -40,6 +40,7 @@ NETWORKS: dict[str, Network] = dict(
             **transformers.NETWORKS,
             **sequences.NETWORKS,
             **structured.NETWORKS,
+            **sized.NETWORKS,
         }.items()
     )
 )
