@@ -211,6 +211,13 @@ class Importer:
     # -- the program -------------------------------------------------------------------------
     def run(self) -> IRModule | None:
         """The module, or None where there are gaps."""
+        for i in self.program.inputs:
+            value = i.node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+                why = f"a tensor of layout {value.layout}"
+                self.gaps.add(f"input {i.name}", why, "", "give a dense tensor (x.to_dense())")
+        if self.gaps:
+            return None
         self.name_symbols()
         self.derive_symbols()
         inputs, states, params = self.inputs()

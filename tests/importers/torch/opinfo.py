@@ -176,7 +176,7 @@ def attempt(entry: Any, dtype: Any, sample: Any, dynamic: bool = False) -> tuple
     if program is None:
         return NO_EXPORT, opinfo_dynamic.FIXED
     others: list[tuple[Call, list[Any]]] = [(call, want)]
-    if dynamic:
+    if dynamic and entry.name not in opinfo_dynamic.SORTED:
         with torch.no_grad():
             others += opinfo_dynamic.larger(program, call)
     try:
@@ -249,7 +249,7 @@ def _as_torch(value: Any) -> Any:
     if not hasattr(value, "dtype"):
         return None if value == () else value
     array = np.array(value)
-    if array.dtype.kind in "biufc" and hasattr(torch, array.dtype.name):
+    if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     carrier = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
     return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))

@@ -273,6 +273,14 @@ def test_branches_on_sizes_are_conditions_of_the_call(how: str) -> None:
             run(mod, wrong)
 
 
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_inputs_that_are_not_dense(layout: str) -> None:
+    sparse = torch.eye(3).to_sparse(layout=getattr(torch, layout))
+    with pytest.raises(OpNotImplemented, match=rf"layout torch.{layout}.*\n?.*to_dense"):
+        imported(lambda x: x * 2, [sparse])
+
+
 def test_a_condition_that_is_not_on_sizes() -> None:
     program = torch.export.export(Fn(lambda x: x + 1), (X,))
     program._guards_code = [
