@@ -142,6 +142,40 @@ def test_any_batch_with_one_recompile(parts: list[Part]) -> None:
     assert len(parts) <= 4
 
 
+class Cached(nn.Module):
+    """Attention to the tokens before; the cache grows, or is written to where it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Any, cache: Any, at: Any = None) -> Any:
+        if at is None:
+            cache = torch.cat([cache, self.k(x)], 1)
+            return F.softmax(self.q(x) @ cache.mT, -1) @ cache, cache
+        cache.index_copy_(1, at, self.k(x))
+        seen = torch.arange(cache.shape[1]) <= at
+        return F.softmax((self.q(x) @ cache.mT).where(seen, -torch.inf), -1) @ cache, cache
+
+
+def test_caches_of_generation_that_grow_and_that_are_written_to(parts: list[Part]) -> None:
+    model = Cached()
+    compiled = torch.compile(model, backend="relax2xla")
+    for size, most in ((0, 3), (6, 1)):
+        ours = theirs = torch.zeros(1, size, 4)
+        if size:
+            ours = theirs.clone()
+        x = torch.randn(1, 1, 4)
+        parts.clear()
+        with torch.no_grad():
+            for step in range(5):
+                at = (torch.tensor([step]),) if size else ()
+                (x, ours), (y, theirs) = compiled(x, ours, *at), model(x, theirs, *at)
+                same((x, ours), (y, theirs))
+        # Not a graph for each step.
+        assert len(parts) <= most
+
+
 def test_the_kernels_of_transformer_layers() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True).eval()
     attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
