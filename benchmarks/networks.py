@@ -86,7 +86,9 @@ def document(results: Results) -> str:
 
 def _short(reason: str) -> str:
     """One line without what Markdown would take for marks, or paths of the machine."""
-    text = reason.partition(", /")[0].partition(" at /")[0]
+    # Of torch.onnx the innermost exception.
+    text = (reason.partition("## Exception summary ")[2] or reason).partition(" ⬆")[0]
+    text = text.partition(", /")[0].partition(" at /")[0]
     for mark in "<>|*_`":
         text = text.replace(mark, f"\\{mark}")
     return text if len(text) <= 240 else f"{text[:240]} ..."
