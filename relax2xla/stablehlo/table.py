@@ -325,6 +325,7 @@ _row(
     operand_layouts="?layouts",
     result_layouts="?layouts",
     output_operand_aliases="?aliases",
+    result_tilings="?any",
     pure=False,
 )
 _row(
@@ -394,10 +395,21 @@ _row(
 )
 _row(
     "stablehlo.collective_broadcast",
-    "operand",
-    "same",
+    "*operands_",
+    "rooted",
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
+    has_dynamic_root="?flag",
+)
+_row(
+    "stablehlo.collective_reduce",
+    "*operands_",
+    "rooted",
+    regions=1,
+    replica_groups="replica_groups",
+    channel_handle="?channel_handle",
+    use_global_device_ids="?flag",
+    has_dynamic_root="?flag",
 )
 _row(
     "stablehlo.collective_permute",
@@ -442,7 +454,7 @@ _row("chlo.broadcast_complex", "lhs rhs", "broadcasted_complex", broadcast_dimen
 _row("chlo.broadcast_select", "pred on_true on_false", "broadcasted_select")
 _row("chlo.constant", "", "same", value="elements")
 _row("chlo.constant_like", "operand", value="any")
-_row("chlo.top_k", "operand", "top_k", k="i64")
+_row("chlo.top_k", "operand", "top_k", k="i64", is_stable="?bool")
 _row(
     "chlo.ragged_dot",
     "lhs rhs group_sizes",
@@ -489,14 +501,20 @@ _row("sdy.func_data_flow_edge", "operand")
 _row("sdy.collective_permute", "tensor", out_sharding="any")
 for _op, _axes in (
     ("all_gather", "gathering_axes"),
-    ("all_reduce", "reduction_axes"),
     ("all_slice", "slicing_axes"),
     ("all_to_all", "params"),
-    ("reduce_scatter", "reduce_scatter_axes"),
     ("replicated_to_unreduced", "axes"),
     ("sharded_to_unreduced", "axes"),
 ):
     _add(Row(f"sdy.{_op}", ("tensor",), {_axes: "any", "out_sharding": "any"}))
+_row("sdy.all_reduce", "tensor", reduction_axes="any", out_sharding="any", reduction_op="?any")
+_row(
+    "sdy.reduce_scatter",
+    "tensor",
+    reduce_scatter_axes="any",
+    out_sharding="any",
+    reduction_op="?any",
+)
 
 # ---- StableHLO's reference interpreter (its test programs)
 _row(
@@ -512,6 +530,15 @@ _row("interpreter.probe", "operand", "same", probe_id="str", pure=False)
 # No call is made of a terminator: its operands are the body of the function that the region is.
 # Constants are ``Constant`` nodes; a call of a constant row holds what a Constant cannot, further
 # attributes.
+# What came after jaxlib 0.10: operations, and attributes of others.
+NEW_OPS: Final = frozenset({"stablehlo.collective_reduce"})
+NEW_ATTRS: Final[dict[str, frozenset[str]]] = {
+    "stablehlo.custom_call": frozenset({"result_tilings"}),
+    "stablehlo.collective_broadcast": frozenset({"has_dynamic_root"}),
+    "chlo.top_k": frozenset({"is_stable"}),
+    "sdy.all_reduce": frozenset({"reduction_op"}),
+    "sdy.reduce_scatter": frozenset({"reduction_op"}),
+}
 CONSTANT: Final = "stablehlo.constant"
 CUSTOM_CALL: Final = "stablehlo.custom_call"
 RETURN: Final = "stablehlo.return"

@@ -21,6 +21,7 @@ import io
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,8 +59,16 @@ RUN_ONCE_OPTIONS: dict[str, Any] = {
     "xla_cpu_use_fusion_emitters": False,
 }
 
+# Those that this XLA no longer has. They only save time; it must have all others.
+_gone: set[str] = set()
+_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
+
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
 KNOWN_DISPATCH = "0.10."
+# XLA's results have the shapes that XLA says; a jaxlib with this option checks them otherwise.
+_UNCHECKED: dict[str, Any] = (
+    {"_skip_checks": True} if "_skip_checks" in str(xc.array_result_handler.__doc__) else {}
+)
 _PROBE = "func.func public @main(%a: tensor<1xf32>) -> tensor<1xf32> { return %a : tensor<1xf32> }"
 
 # Devices that arrays were moved to, each of which is said once.
@@ -164,7 +173,7 @@ def _options(target: Any, overrides: Mapping[str, Any]) -> Any:
     options = xc.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
-    options.env_option_overrides = list(overrides.items())
+    options.env_option_overrides = [(k, v) for k, v in overrides.items() if k not in _gone]
     return options
 
 
@@ -181,8 +190,20 @@ def _load_lapack() -> None:
 def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         _load_lapack()
+    return _with_options(target.client.compile_and_load, target, module, overrides)
+
+
+def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, Any]) -> Any:
+    """The executable that ``make`` gives, without options that only save time where it has none."""
     devices = xc.DeviceList((target,))
-    return target.client.compile_and_load(module, devices, _options(target, overrides))
+    while True:
+        try:
+            return make(source, devices, _options(target, overrides))
+        except jax.errors.JaxRuntimeError as e:
+            unknown = _NO_OPTION.search(str(e))
+            if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
+                raise
+            _gone.add(unknown[1])
 
 
 def mark_donated(module: ir.Module, arguments: Mapping[int, int | None]) -> None:
@@ -295,8 +316,7 @@ def _serialize(executable: Any, target: Any) -> bytes | None:
 def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
     if target.platform == "cpu" and LAPACK in data:
         _load_lapack()
-    devices = xc.DeviceList((target,))
-    return target.client.deserialize_executable(data, devices, _options(target, overrides))
+    return _with_options(target.client.deserialize_executable, target, data, overrides)
 
 
 class Loaded:
@@ -328,7 +348,7 @@ class Loaded:
         self.outputs = tuple(outputs)
         where = sharding(device)
         self._handlers = [
-            xc.array_result_handler(a, where, committed=True, _skip_checks=True) for a in outputs
+            xc.array_result_handler(a, where, committed=True, **_UNCHECKED) for a in outputs
         ]
         self._execute = self.executable.execute_sharded
 

@@ -257,6 +257,9 @@ CASES: dict[str, Callable[[Rng], Call]] = {
     "compare": lambda r: hlo.compare(
         *[var(shape(np.random.default_rng(1)))] * 2, comparison_direction="LT"
     ),
+    "collective_broadcast": lambda r: hlo.collective_broadcast(
+        var(shape(r)), replica_groups=((0, 1),)
+    ),
     "select": lambda r: hlo.select(var((), "bool"), *[var(shape(r))] * 2),
     "clamp": lambda r: hlo.clamp(var(()), var(shape(r)), var(())),
     "broadcast": lambda r: hlo.broadcast(var(shape(r)), broadcast_sizes=ints(shape(r))),
@@ -356,6 +359,15 @@ def inferred_types(op: Any) -> list[ir.Type] | None:
         except (ValueError, ir.MLIRError):
             return None
         return [r.type for r in made.results]
+
+
+def test_a_dynamic_root_has_no_result() -> None:
+    x, y, roots = var((2, 3)), var((4,)), var((2,), "int32")
+    groups = {"replica_groups": ((0, 1),)}
+    made = hlo.collective_broadcast(x, y, roots, **groups, has_dynamic_root=True)
+    assert made.struct_info == TupleStructInfo([x.struct_info, y.struct_info])
+    made = hlo.collective_broadcast(x, roots, **groups, has_dynamic_root=True)
+    assert made.struct_info == x.struct_info
 
 
 def test_every_rule_is_tested() -> None:

@@ -64,7 +64,7 @@ def test_jax_program_of_64_bits(fn: Any, args: Any) -> None:
     ("make", "value"), [p[1:] for p in jax_more.SHARDED], ids=[p[0] for p in jax_more.SHARDED]
 )
 def test_jax_collectives_on_eight_devices(make: Any, value: Any) -> None:
-    mesh = jax.sharding.AbstractMesh((8,), ("x",))
+    mesh = jax.sharding.AbstractMesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     traced = jax.jit(make(mesh)).trace(value)
     check(traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo"))
 
