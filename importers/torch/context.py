@@ -191,7 +191,11 @@ class Context:
         if isinstance(value, Expr):
             return self.cast(value, dtype)
         if isinstance(value, tir.PrimExpr):
-            vector = R.shape_to_tensor(ShapeExpr((value,)))
+            sizes = tir.Analyzer(tir.free_vars(value))
+            if value.dtype == "bool" or sizes.can_prove_greater_equal(value, 0):
+                vector = R.shape_to_tensor(ShapeExpr((value,)))
+            else:  # no dimension: it may be negative
+                vector = R.arange(value, value + 1, 1, "int64")
             return self.cast(R.reshape(vector, ()), dtype)
         return scalar(value, dtype)
 

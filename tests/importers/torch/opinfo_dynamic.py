@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 #: Entries with a sorted operand, which other values would not be.
-SORTED = ("bucketize", "searchsorted")
+SORTED = ("bucketize", "searchsorted", "nn.functional.embedding_bag")
 #: Torch fixed every size, so there is nothing to see that the static run does not show.
 FIXED = "torch fixes every size"
 

@@ -188,3 +188,13 @@ def test_a_view_by_strides_stays_in_the_tensor() -> None:
     )
     with pytest.raises(CallError, match=r"main: `.*` does not hold for dimension"):
         run(mod, [torch.randn(3, 1)])
+
+
+def test_numbers_made_of_sizes_may_be_negative() -> None:
+    same_at(
+        [lambda x: x + (x.shape[0] - 5), lambda x: x * -x.shape[1], lambda x: x - x.numel() // 2],
+        lambda *s: [torch.randn(s)],
+        (4, 8),
+        (7, 3),
+        (3, 2),
+    )
