@@ -142,8 +142,9 @@ def symbolic(results: Results) -> list[str]:
     fixed = sum(o[0].reason == FIXED for o in results.values())
     alone = sum(o[0].reason == ONE_SIZE for o in results.values())
     lines = [
-        f"Of {len(results)} entries in float32, {sum(found.values()) - found[NO_EXPORT]} are "
-        f"exported with symbolic sizes (torch fixes all sizes of {fixed} others). Of these "
+        f"Of {len(results)} entries in float32 that were run, "
+        f"{sum(found.values()) - found[NO_EXPORT]} are exported with symbolic sizes (torch fixes "
+        f"all sizes of {fixed} others). Of these "
         f"{found[PASS]} pass, {alone} of them at the sample's sizes alone, because torch takes no "
         f"larger ones; {found[REFUSED]} are refused, {found[ERROR]} are errors, {found[WRONG]} "
         "wrong. `python -m benchmarks opinfo --dynamic` makes this list.",
