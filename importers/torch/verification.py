@@ -47,6 +47,17 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """A value as it is given (``got``) and as torch gives it (``want``); ``inner``: a tap."""
+
+    name: str
+    where: str
+    inner: bool
+    got: Any
+    want: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``outputs`` in order; ``taps``: what was compared within the model, in program order."""
 
@@ -104,24 +115,38 @@ def verify(
         program = module
     else:
         program = torch.export.export(module, tuple(args), options, dynamic_shapes=dynamic_shapes)
+    outputs: list[Comparison] = []
+    inner: list[Comparison] = []
+    for v in evaluated(program, args, options, taps, device):
+        made = _compare(v.name, v.where, v.got, v.want, rtol, atol)
+        (inner if v.inner else outputs).append(made)
+    return Report(outputs, inner)
+
+
+def evaluated(
+    program: ExportedProgram,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    taps: bool | str | Sequence[str],
+    device: Device | None,
+) -> list[Value]:
+    """The outputs, then the tapped values in program order; see :func:`verify`."""
     walked, mod, nodes = _with_taps(exported(program), taps)
-    flat = [_copied(x) for x in pytree.tree_leaves((tuple(args), options))]
+    flat = [_copied(x) for x in pytree.tree_leaves((tuple(args), dict(kwargs)))]
     want = _reference(walked, flat)
     machine = VirtualMachine(build(mod, device), device)
     got = machine["main"](*(x for x in flat if isinstance(x, torch.Tensor)))
     spans = Spans()
-    outputs: list[Comparison] = []
     (end,) = (n for n in walked.module.graph.nodes if n.op == "output")
     results = list(end.args[0])
+    found: list[Value] = []
     for i, (node, value) in enumerate(zip(results, got, strict=True)):
         made = isinstance(node, Node)
-        expected = want[node] if made else node
         where = spans.where(node) if made else "a constant"
-        tap = i >= len(results) - len(nodes)
-        name = node.name if tap else _output_name(walked, i)
-        outputs.append(_compare(name, where, value, expected, rtol, atol))
-    count = len(results) - len(nodes)
-    return Report(outputs[:count], outputs[count:])
+        inner = i >= len(results) - len(nodes)
+        name = node.name if inner else _output_name(walked, i)
+        found.append(Value(name, where, inner, value, want[node] if made else node))
+    return found
 
 
 def _output_name(program: Program, at: int) -> str:

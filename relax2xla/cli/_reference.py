@@ -76,14 +76,7 @@ def torch_reference(file: Path, flat: Sequence[Any], threads: int | None = None)
         torch.set_num_threads(threads)
     program = load_exported(file)
     module = program.module()
-    tensors = iter([torch.from_numpy(a.copy()) if a.flags.c_contiguous else a for a in flat])
-    args: Any = tuple(tensors)
-    kwargs: Any = {}
-    if program.example_inputs is not None:
-        leaves, spec = pytree.tree_flatten(program.example_inputs)
-        rest = iter(args)
-        mixed = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
-        args, kwargs = pytree.tree_unflatten(mixed, spec)
+    args, kwargs = torch_arguments(program, flat)
 
     def run() -> list[Any]:
         with torch.no_grad():
@@ -91,6 +84,21 @@ def torch_reference(file: Path, flat: Sequence[Any], threads: int | None = None)
         return [v for v in found if isinstance(v, torch.Tensor)]
 
     return Reference("torch", run)
+
+
+def torch_arguments(program: Any, flat: Sequence[Any]) -> tuple[Any, Any]:
+    """Arrays as the arguments of an exported program, nested as its example inputs are."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    tensors = [torch.from_numpy(a.copy()) if a.flags.c_contiguous else a for a in flat]
+    if program.example_inputs is None:
+        return tuple(tensors), {}
+    leaves, spec = pytree.tree_flatten(program.example_inputs)
+    rest = iter(tensors)
+    mixed = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
+    args, kwargs = pytree.tree_unflatten(mixed, spec)
+    return args, kwargs
 
 
 def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:

@@ -23,7 +23,7 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reference import references
+from relax2xla.cli._reference import references, torch_arguments
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of
 from relax2xla.ir import IRModule
@@ -92,11 +92,18 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     """Compare and print one row an output; gives the exit status, 0 or 1."""
     device = parse_device(asked.device)
     shapes = parse_shapes(shape)
-    if asked.taps and format_of(file).name != "onnx":
-        raise TVMError("--taps is for .onnx models: other formats do not keep their values' names")
+    kind = format_of(file).name
+    if asked.taps and kind not in ("onnx", "pt2"):
+        raise TVMError(
+            "--taps is for .onnx and .pt2 models: other formats have no framework that gives the "
+            "values inside of them"
+        )
     mod = load_model(file, trust, shapes)
     flat, ours = results(mod, device, asked, shapes)
-    tapped = Taps(file, shapes, flat, device, asked) if asked.taps else None
+    tapped: Taps | TorchTaps | None = None
+    if asked.taps:
+        onnx = kind == "onnx"
+        tapped = Taps(file, shapes, flat, device, asked) if onnx else TorchTaps(file, flat, device)
     reports: list[dict[str, Any]] = []
     with status("running the reference"):
         names = () if tapped is None else tapped.names
@@ -195,6 +202,36 @@ class Taps:
         return found
 
 
+class TorchTaps:
+    """What the operators of an exported program compute, beside what torch does."""
+
+    names: Sequence[str] = ()  # The reference gives the outputs alone.
+
+    def __init__(self, file: Path, flat: Sequence[Any], device: Device) -> None:
+        from relax2xla.importers.files import load_exported
+        from relax2xla.importers.torch.verification import evaluated
+
+        program = load_exported(file)
+        with status("compiling all values"):
+            args, kwargs = torch_arguments(program, flat)
+            self.values = evaluated(program, args, kwargs, True, device)
+
+    def compare(self, theirs: Sequence[Any], asked: Asked) -> dict[str, Any]:
+        """How many values were compared and depart, and the first one that does."""
+        rows = [
+            (v, row)
+            for v in self.values
+            if v.inner
+            for row in compare([v.got], [v.want], asked.rtol, asked.atol, v.name, scaled=True)
+        ]
+        departing = [(v, row) for v, row in rows if not row.fits]
+        found: dict[str, Any] = {"compared": len(rows), "departing": len(departing), "skipped": []}
+        if departing:
+            value, row = departing[0]
+            found["first"] = {"where": value.where, "output": row}
+        return found
+
+
 def _print(found: Mapping[str, Any], fits: bool) -> None:
     rows: list[Row] = found["outputs"]
     columns = ("output", "dtype", "shape", "max abs", "max rel", "tolerance", "result")
@@ -213,10 +250,14 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         row: Row = first["output"]
         error = row.expected and f"expected {row.expected}"
         error = error or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
-        out(
-            f"first departure: node {first['node']!r} ({first['op']}), output {row.name!r}, "
-            f"{row.dtype} {row.shape}: {error}"
+        made = (
+            f"{row.name!r} ({first['where']})"
+            if "where" in first
+            else (f"node {first['node']!r} ({first['op']}), output {row.name!r}")
         )
+        out(f"first departure: {made}, {row.dtype} {row.shape}: {error}")
+        if "where" in first:
+            return
         out(
             f"  its inputs are off by at most {first['largest relative error of its inputs']:.2e} "
             "(relative)"

@@ -340,8 +340,8 @@ def verify(
         bool,
         typer.Option(
             "--taps",
-            help="Of an .onnx model: compare what each node of its graph computes too, and name "
-            "the first one whose result departs.",
+            help="Of an .onnx or .pt2 model: compare what each node of its graph computes too, and "
+            "name the first one whose result departs.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
@@ -359,7 +359,7 @@ def verify(
     \b
     relax2xla verify model.onnx
     relax2xla verify model.onnx --taps
-    relax2xla verify program.pt2 --trust --rtol 1e-4
+    relax2xla verify program.pt2 --trust --taps
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
     from relax2xla.cli._verify import Asked, run_verify

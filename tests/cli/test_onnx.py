@@ -232,10 +232,10 @@ def test_taps_name_the_first_node_that_departs(
     assert "first departure: node 'second' (Softmax), output 'b', float32 2x3: max abs" in text
 
 
-def test_taps_are_for_onnx(models: Any, cli: Cli) -> None:
+def test_taps_need_a_framework(models: Any, cli: Cli) -> None:
     done = cli("verify", models("mlir"), "--taps")
     assert done.code == 2
-    assert "--taps is for .onnx models" in done.err
+    assert "--taps is for .onnx and .pt2 models" in done.err
 
 
 def test_taps_take_sequences_and_strings(tmp_path: Path, cli: Cli) -> None:
