@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +65,13 @@ def record(run: Callable[[], object], hlo: Iterable[str]) -> list[Step]:
         with jax.profiler.trace(folder, profiler_options=options):
             run()
         files = sorted(Path(folder).rglob("*.xplane.pb"))
-        steps = [
-            s for f in files for s in _steps(jax.profiler.ProfileData.from_file(str(f)), names)
-        ]
+        # From Python 3.12 on, jaxlib's types warn as they are made, and it does not survive that
+        # as an error.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            steps = [
+                s for f in files for s in _steps(jax.profiler.ProfileData.from_file(str(f)), names)
+            ]
     return sorted(steps, key=lambda s: s.start)
 
 
