@@ -29,6 +29,7 @@ from relax2xla.dtypes import BY_TORCH, dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers._gaps import Gaps, Unsupported
 from relax2xla.importers.torch import control, converters, data_dependent
+from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.context import Context, UnknownSize, as_bool, dtype_of_torch
 from relax2xla.importers.torch.decompositions import OWN, decompositions
 from relax2xla.importers.torch.inplace import (
@@ -124,8 +125,9 @@ def from_exported_program(
     unwrap_unit_return_tuple: return the value itself where the tuple would have one field
     no_bind_return_tuple:     return the tuple without binding it to a variable first
 
-    Raises ``OpNotImplemented`` with everything that cannot be converted, TypeError for anything
-    else than a program or a module with its example arguments.
+    Raises ``OpNotImplemented`` with everything that cannot be converted, ``UnsupportedError`` for a
+    module that torch does not export, TypeError for anything else than a program or a module with
+    its example arguments.
     """
     if isinstance(exported_program, torch.nn.Module):
         if example_args is None and example_kwargs is None:
@@ -134,11 +136,8 @@ def from_exported_program(
                 f"{type(exported_program).__name__}. Give a module's example inputs too, as "
                 "from_exported_program(module, (x,))"
             )
-        exported_program = torch.export.export(
-            exported_program,
-            tuple(example_args or ()),
-            dict(example_kwargs or {}),
-            dynamic_shapes=dynamic_shapes,
+        exported_program = capture(
+            exported_program, example_args or (), example_kwargs or {}, dynamic_shapes
         )
     elif not isinstance(exported_program, ExportedProgram):
         raise TypeError(

@@ -14,6 +14,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
+from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.export import Importer, Options, import_program
 from relax2xla.importers.torch.source import Output, Program, exported
 from relax2xla.importers.torch.spans import Spans
@@ -114,7 +115,7 @@ def verify(
     if isinstance(module, ExportedProgram):
         program = module
     else:
-        program = torch.export.export(module, tuple(args), options, dynamic_shapes=dynamic_shapes)
+        program = capture(module, args, options, dynamic_shapes)
     outputs: list[Comparison] = []
     inner: list[Comparison] = []
     for v in evaluated(program, args, options, taps, device):
