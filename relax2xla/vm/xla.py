@@ -64,7 +64,7 @@ _gone: set[str] = set()
 _NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
 
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
-KNOWN_DISPATCH = "0.10."
+KNOWN_DISPATCH = ("0.10.", "0.11.", "0.12.")
 # XLA's results have the shapes that XLA says; a jaxlib with this option checks them otherwise.
 _UNCHECKED: dict[str, Any] = (
     {"_skip_checks": True} if "_skip_checks" in str(xc.array_result_handler.__doc__) else {}
