@@ -276,6 +276,8 @@ def test_an_interrupt_while_compiling_leaves_the_function_usable() -> None:
     code = BUILD + textwrap.dedent(
         """
         import os, signal, threading, time
+        # A shell ignores it for what runs in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         x, interrupted = np.zeros(1000), 0
         f = function("float64", None, repeat=300)
         for delay in (0.02, 0.05, 0.1):

@@ -80,7 +80,7 @@ def test_layer_norm(axes: tuple[int, ...]) -> None:
     places = [slice(None) if a in inside else None for a in range(3)]
     factor, shift = (np.transpose(w, np.argsort(inside))[tuple(p for p in places)] for w in (g, b))
     wanted = (x - x.mean(inside, keepdims=True)) / np.sqrt(x.var(inside, keepdims=True) + 0.1)
-    np.testing.assert_allclose(run(made, x, g, b), wanted * factor + shift, rtol=1e-5)
+    np.testing.assert_allclose(run(made, x, g, b), wanted * factor + shift, rtol=1e-5, atol=1e-6)
 
 
 def test_tensor_to_shape() -> None:

@@ -54,8 +54,14 @@ def test_square_matrices() -> None:
     )
 
 
-def test_rectangular_matrices() -> None:
-    """Of the factors that are unique but for signs the sizes of their elements."""
+@pytest.mark.parametrize(
+    "sizes", [((3, 4, 5), (2, 4, 7), (4, 3, 3)), ((3, 5, 4), (2, 7, 4), (4, 3, 2))], ids=repr
+)
+def test_rectangular_matrices(sizes: Any) -> None:
+    """Of the factors that are unique but for signs the sizes of their elements.
+
+    The exported program is for matrices that are wide, or for such that are tall.
+    """
     linalg = torch.linalg
     same_at(
         [
@@ -66,9 +72,7 @@ def test_rectangular_matrices() -> None:
             lambda x: linalg.pinv(x),
         ],
         lambda *s: [torch.randn(s)],
-        (3, 4, 5),
-        (2, 5, 4),
-        (4, 3, 3),
+        *sizes,
     )
 
 
