@@ -65,6 +65,9 @@ RESHAPES: Final = frozenset(
     }
 )
 
+# Of what torch takes for views in place, that whose result is as good as a new value.
+NEW_VALUES: Final = frozenset({"detach_", "resize_", "resize_as_"})
+
 NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
 # Operators that write to running statistics without saying so, and the argument that makes them.
@@ -84,8 +87,8 @@ def functional_form(op: Any) -> Any:
     if not schema.is_mutable or not schema.name.startswith("aten::"):
         return None
     base = schema.name.removeprefix("aten::")
-    if torch.Tag.inplace_view in op.tags and base != "detach_":  # another shape of the same value
-        return None
+    if torch.Tag.inplace_view in op.tags and base not in NEW_VALUES:
+        return None  # another shape of the same value
     packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
     if packet is None:
         return None
