@@ -131,11 +131,6 @@ def second(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
 
 
 def each(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
-    """One result for each operand, alike."""
-    return results([i for i in infos if not isinstance(i, FuncStructInfo)])
-
-
-def rooted(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
     """One result for each operand, alike; a dynamic root is a last operand without one."""
     tensors = [i for i in infos if not isinstance(i, FuncStructInfo)]
     return results(tensors[:-1] if attrs.get("has_dynamic_root") else tensors)
@@ -528,7 +523,7 @@ def top_k(infos: Infos, attrs: Mapping[str, Any]) -> StructInfo:
 RULES: Final[dict[str, Rule]] = {
     rule.__name__: rule
     for rule in (
-        *(same, first, second, each, rooted, predicate, real_part, complex_of, selected, clamped),
+        *(same, first, second, each, predicate, real_part, complex_of, selected, clamped),
         *(broadcast, permuted, concatenated, padded, sliced, slice_sizes, gathered, scattered),
         *(dot, dotted, conv, fft, reduced, windowed, batch_norm, branches, tuple_of, element),
         *(token, int32_scalar, uint32_scalar, all_to_all, broadcasted, broadcasted_predicate),

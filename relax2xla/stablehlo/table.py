@@ -396,7 +396,7 @@ _row(
 _row(
     "stablehlo.collective_broadcast",
     "*operands_",
-    "rooted",
+    "each",
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
     has_dynamic_root="?flag",
@@ -404,7 +404,7 @@ _row(
 _row(
     "stablehlo.collective_reduce",
     "*operands_",
-    "rooted",
+    "each",
     regions=1,
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
@@ -507,14 +507,9 @@ for _op, _axes in (
     ("sharded_to_unreduced", "axes"),
 ):
     _add(Row(f"sdy.{_op}", ("tensor",), {_axes: "any", "out_sharding": "any"}))
-_row("sdy.all_reduce", "tensor", reduction_axes="any", out_sharding="any", reduction_op="?any")
-_row(
-    "sdy.reduce_scatter",
-    "tensor",
-    reduce_scatter_axes="any",
-    out_sharding="any",
-    reduction_op="?any",
-)
+for _op, _axes in (("all_reduce", "reduction_axes"), ("reduce_scatter", "reduce_scatter_axes")):
+    _attrs = {_axes: "any", "out_sharding": "any", "reduction_op": "?any"}
+    _add(Row(f"sdy.{_op}", ("tensor",), _attrs))
 
 # ---- StableHLO's reference interpreter (its test programs)
 _row(
@@ -530,15 +525,6 @@ _row("interpreter.probe", "operand", "same", probe_id="str", pure=False)
 # No call is made of a terminator: its operands are the body of the function that the region is.
 # Constants are ``Constant`` nodes; a call of a constant row holds what a Constant cannot, further
 # attributes.
-# What came after jaxlib 0.10: operations, and attributes of others.
-NEW_OPS: Final = frozenset({"stablehlo.collective_reduce"})
-NEW_ATTRS: Final[dict[str, frozenset[str]]] = {
-    "stablehlo.custom_call": frozenset({"result_tilings"}),
-    "stablehlo.collective_broadcast": frozenset({"has_dynamic_root"}),
-    "chlo.top_k": frozenset({"is_stable"}),
-    "sdy.all_reduce": frozenset({"reduction_op"}),
-    "sdy.reduce_scatter": frozenset({"reduction_op"}),
-}
 CONSTANT: Final = "stablehlo.constant"
 CUSTOM_CALL: Final = "stablehlo.custom_call"
 RETURN: Final = "stablehlo.return"
