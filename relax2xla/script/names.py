@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 
 _BAD = re.compile(r"\W", re.ASCII)
@@ -35,27 +35,24 @@ class Names:
         ``hoist``: until the outermost one ends, and new in all of it: its definition comes first,
         so a scope that has ended would hide it.
         """
-        name = self.fresh(hint)
-        passed: list[str] = []
-        while hoist and name in self._ended:
-            passed.append(name)
-            name = self.fresh(hint)
-        self._used.difference_update(passed)
+        name = self.fresh(hint, self._ended if hoist else ())
         self.of[id(thing)] = name
         (self._hoisted if hoist else self._added).append((id(thing), name))
         return name
 
-    def fresh(self, hint: str) -> str:
-        """A new name, held until ``define``'s scope ends or forever if none is open."""
+    def fresh(self, hint: str, others: Container[str] = ()) -> str:
+        """A new name that is none of ``others``, held until ``define``'s scope ends or forever if
+        none is open.
+        """
         clean = _BAD.sub("_", hint) or "_"
         if clean[0].isdigit() or keyword.iskeyword(clean):
             clean = f"_{clean}"
         name = clean
-        if name in self._used:
+        if name in self._used or name in others:
             start = self._next.get(clean, 1)
             self._searched.append((clean, start))
             n = start
-            while (name := f"{clean}_{n}") in self._used:
+            while (name := f"{clean}_{n}") in self._used or name in others:
                 n += 1
             self._next[clean] = n + 1
         self._used.add(name)
