@@ -250,18 +250,12 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         row: Row = first["output"]
         error = row.expected and f"expected {row.expected}"
         error = error or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
-        made = (
-            f"{row.name!r} ({first['where']})"
-            if "where" in first
-            else (f"node {first['node']!r} ({first['op']}), output {row.name!r}")
-        )
+        made = f"{row.name!r} ({first['where']})" if "where" in first else ""
+        made = made or f"node {first['node']!r} ({first['op']}), output {row.name!r}"
         out(f"first departure: {made}, {row.dtype} {row.shape}: {error}")
-        if "where" in first:
-            return
-        out(
-            f"  its inputs are off by at most {first['largest relative error of its inputs']:.2e} "
-            "(relative)"
-        )
+        off = first.get("largest relative error of its inputs")
+        if off is not None:
+            out(f"  its inputs are off by at most {off:.2e} (relative)")
 
 
 def compare(
