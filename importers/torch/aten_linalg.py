@@ -16,6 +16,7 @@ from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch import lapack
 from relax2xla.importers.torch.aten_complex import conjugate
+from relax2xla.importers.torch.aten_shape import diagonal_alone
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -60,9 +61,7 @@ def identity(ctx: Context, dims: Dims, dtype: str) -> Expr:
 
 def diagonal_of(ctx: Context, x: Expr) -> Expr:
     """The diagonal of each square matrix."""
-    *_, n, _ = dims_of(x)
-    mask = R.equal(ctx.grid((n, 1), (1, 0)), ctx.grid((1, n), (0, 1)))
-    return R.sum(R.where(mask, x, scalar(0, dtype_of(x))), [ndim_of(x) - 1])
+    return R.sum(diagonal_alone(ctx, x), [ndim_of(x) - 1])
 
 
 def sides(x: Expr) -> tuple[Dims, Dim, Dim, Dim]:

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Recurrent layers, as loops over sequences of any length (torch writes out a step each).
 
 Weights of a layer's direction: (gates * h, in), (gates * h, h), with ``has_biases`` (gates * h)
@@ -15,7 +14,7 @@ from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers._recurrent import sweep
 from relax2xla.importers.torch.context import Context, dims_of, ndim_of
-from relax2xla.importers.torch.registry import aten
+from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
 
 
@@ -130,29 +129,11 @@ def _layers(
     return [x, *(f[0] if len(f) == 1 else R.concat(f, 0) for f in finals)]
 
 
-@aten("lstm.input")
-def lstm(
-    ctx: Context,
-    input: Expr,
-    hx: Sequence[Expr],
-    params: Sequence[Expr],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Expr]:
-    form = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _layers(ctx, _lstm_step, input, hx, params, *form)
-
-
-def _one_state(name: str, step: Step) -> None:
-    @aten(name)
+def _recurrent(step: Step) -> Function:
     def convert(
         ctx: Context,
         input: Expr,
-        hx: Expr,
+        hx: Expr | Sequence[Expr],
         params: Sequence[Expr],
         has_biases: bool,
         num_layers: int,
@@ -162,12 +143,16 @@ def _one_state(name: str, step: Step) -> None:
         batch_first: bool,
     ) -> list[Expr]:
         form = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-        return _layers(ctx, step, input, [hx], params, *form)
+        states = [hx] if isinstance(hx, Expr) else hx
+        return _layers(ctx, step, input, states, params, *form)
+
+    return convert
 
 
-_one_state("gru.input", _gru_step)
-_one_state("rnn_tanh.input", _plain_step(R.tanh))
-_one_state("rnn_relu.input", _plain_step(R.nn.relu))
+aten("lstm.input")(_recurrent(_lstm_step))
+aten("gru.input")(_recurrent(_gru_step))
+aten("rnn_tanh.input")(_recurrent(_plain_step(R.tanh)))
+aten("rnn_relu.input")(_recurrent(_plain_step(R.nn.relu)))
 
 # ideep::rnn_kind of an LSTM.
 LSTM_MODE = 2

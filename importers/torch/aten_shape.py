@@ -21,6 +21,7 @@ from relax2xla.importers.torch.context import (
     axis_of,
     dims_of,
     dtype_of,
+    larger,
     ndim_of,
     row,
     scalar,
@@ -355,12 +356,16 @@ def diagonal(
     return take_range(flat, len(lead), first, last, columns + 1)
 
 
+def diagonal_alone(ctx: Context, x: Expr) -> Expr:
+    """Each matrix with zeros beside its diagonal."""
+    *_, rows, columns = dims_of(x)
+    on = R.equal(ctx.grid((rows, 1), (1, 0)), ctx.grid((1, columns), (0, 1)))
+    return R.where(on, x, scalar(0, dtype_of(x)))
+
+
 @aten("trace")
 def trace(ctx: Context, self: Expr) -> Expr:
-    rows, columns = dims_of(self)
-    on = R.equal(ctx.grid((rows, 1), (1, 0)), ctx.grid((1, columns), (0, 1)))
-    x = ctx.cast(self, ctx.dtype())
-    return R.sum(R.where(on, x, scalar(0, ctx.dtype())))
+    return R.sum(diagonal_alone(ctx, ctx.cast(self, ctx.dtype())))
 
 
 # -- joining -------------------------------------------------------------------------------------
@@ -396,22 +401,18 @@ def _pairs(pad: Sequence[Any], ndim: int) -> list[tuple[Dim, Dim]]:
     return rest + pairs[::-1]
 
 
-def _at_least_zero(width: Dim) -> Dim:
-    return max(width, 0) if isinstance(width, int) else tir.simplify(tir.max(width, 0))
-
-
 def _extended(ctx: Context, x: Expr, pairs: Sequence[tuple[Dim, Dim]], value: Any) -> Expr:
     """Symbolic widths of a constant are pieces of their own, and cut where they are negative."""
     for axis, (low, high) in enumerate(pairs):
         x, size = ctx.emit(x), dims_of(x)[axis]
-        start = _at_least_zero(0 - low)
-        stop = tir.simplify(size - _at_least_zero(0 - high))
+        start = larger(0 - low, 0)
+        stop = tir.simplify(size - larger(0 - high, 0))
         if (start, stop) != (0, size):
             x = R.strided_slice(x, [axis], [start], [stop], assume_inbound=True)
         rest = dims_of(x)
         sides = [
             ctx.full((*rest[:axis], width, *rest[axis + 1 :]), value, dtype_of(x))
-            for width in map(_at_least_zero, (low, high))
+            for width in (larger(low, 0), larger(high, 0))
         ]
         kept = [s for s in (sides[0], x, sides[1]) if dims_of(s)[axis] != 0]
         x = R.concat(kept, axis) if len(kept) > 1 else x

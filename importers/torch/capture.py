@@ -13,14 +13,16 @@ from torch.utils import _pytree as pytree
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.spans import LIBRARY
 
+_SHAPES = (
+    "the dynamic_shapes that were given do not fit the program: give the torch.export.Dim that it "
+    "names, or none for this dimension"
+)
 # What to do, by the name of torch's exception (its modules are private).
 ADVICE = {
     "GuardOnDataDependentSymNode": "the program decides by the values of a tensor: choose values "
     "by torch.where, branches by torch.cond, and bound sizes by torch._check",
-    "UserError": "the dynamic_shapes that were given do not fit the program: give the torch.export."
-    "Dim that it names, or none for this dimension",
-    "ConstraintViolationError": "the dynamic_shapes that were given do not fit the program: give "
-    "the torch.export.Dim that it names, or none for this dimension",
+    "UserError": _SHAPES,
+    "ConstraintViolationError": _SHAPES,
     "RuntimeError": "run module(*args) with torch alone first; what works there but calls numpy, "
     "or reads values of tensors, is no part of a graph",
     "TypeError": "check the example arguments: they must fit the module's forward",

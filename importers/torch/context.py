@@ -63,14 +63,12 @@ def static(dim: Any, what: str) -> int:
 
 def smaller(a: Dim, b: Dim) -> Dim:
     """The smaller of two dimensions."""
-    known = isinstance(a, int) and isinstance(b, int)
-    return min(a, b) if known else tir.as_dim(tir.simplify(tir.min(a, b)))
+    return tir.as_dim(tir.simplify(tir.min(a, b)))
 
 
 def larger(a: Dim, b: Dim) -> Dim:
     """The larger of two dimensions."""
-    known = isinstance(a, int) and isinstance(b, int)
-    return max(a, b) if known else tir.as_dim(tir.simplify(tir.max(a, b)))
+    return tir.as_dim(tir.simplify(tir.max(a, b)))
 
 
 def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
