@@ -15,33 +15,6 @@ from relax2xla.importers.onnx.values import dims_of, dtype_of, product, scalar
 from relax2xla.ir import Expr, ShapeExpr
 
 
-@onnx_op("RoiAlign", since=10)
-def roi_align_corner(
-    ctx: Context,
-    X: Expr,
-    rois: Expr,
-    batch_indices: Expr,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Expr:
-    """Before opset 16 pixels are at their corners."""
-    return _roi_align(
-        ctx,
-        X,
-        rois,
-        batch_indices,
-        mode,
-        (output_height, output_width),
-        sampling_ratio,
-        spatial_scale,
-        0.0,
-    )
-
-
 @onnx_op("RoiAlign", since=16)
 def roi_align(
     ctx: Context,
@@ -68,6 +41,34 @@ def roi_align(
         sampling_ratio,
         spatial_scale,
         0.5 if half == "half_pixel" else 0.0,
+    )
+
+
+@onnx_op("RoiAlign", since=10)
+def roi_align_corner(
+    ctx: Context,
+    X: Expr,
+    rois: Expr,
+    batch_indices: Expr,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Expr:
+    """Before opset 16 pixels are at their corners."""
+    return roi_align(
+        ctx,
+        X,
+        rois,
+        batch_indices,
+        coordinate_transformation_mode="output_half_pixel",
+        mode=mode,
+        output_height=output_height,
+        output_width=output_width,
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
     )
 
 
