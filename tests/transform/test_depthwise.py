@@ -12,6 +12,7 @@ from relax2xla import stablehlo
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform.depthwise import expand_depthwise
+from tests.transform.convolutions import with_expected
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(5)
@@ -26,26 +27,7 @@ CASES = {
 
 def depthwise(name: str) -> tuple[rx.Function, np.ndarray, np.ndarray]:
     shape, window, options = CASES[name]
-    layer = torch.nn.Conv2d(6, 6, window, groups=6, bias=False, **options)
-    weight = layer.weight.detach().numpy()
-    x = RNG.standard_normal(shape).astype("f")
-    var = rx.Var("x", T(shape))
-    conv = R.nn.conv2d(
-        R.permute_dims(var, [0, 2, 3, 1]),
-        rx.const(weight.transpose(2, 3, 1, 0)),
-        strides=layer.stride,
-        padding=layer.padding,
-        dilation=layer.dilation,
-        groups=6,
-        data_layout="NHWC",
-        kernel_layout="HWIO",
-    )
-    builder = rx.BlockBuilder()
-    with builder.function("main", [var]):
-        builder.emit_func_output(builder.emit(R.permute_dims(conv, [0, 3, 1, 2])))
-    with torch.no_grad():
-        expected = layer(torch.from_numpy(x)).numpy()
-    return builder.get()["main"], x, expected
+    return with_expected(torch.nn.Conv2d(6, 6, window, groups=6, bias=False, **options), shape, RNG)
 
 
 @pytest.mark.parametrize("name", CASES)

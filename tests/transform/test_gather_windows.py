@@ -13,6 +13,7 @@ from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform.gather_windows import gather_windows
+from tests.transform.convolutions import with_expected
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(5)
@@ -36,24 +37,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], dict[str, Any], int | N
 
 def convolution(name: str) -> tuple[rx.Function, np.ndarray, np.ndarray]:
     shape, window, options, _ = CASES[name]
-    layer = torch.nn.Conv2d(64, 40, window, bias=False, **options)
-    x = RNG.standard_normal(shape).astype("f")
-    var = rx.Var("x", T(shape))
-    conv = R.nn.conv2d(
-        R.permute_dims(var, [0, 2, 3, 1]),
-        rx.const(layer.weight.detach().numpy().transpose(2, 3, 1, 0)),
-        strides=layer.stride,
-        padding=layer.padding,
-        dilation=layer.dilation,
-        data_layout="NHWC",
-        kernel_layout="HWIO",
-    )
-    builder = rx.BlockBuilder()
-    with builder.function("main", [var]):
-        builder.emit_func_output(builder.emit(R.permute_dims(conv, [0, 3, 1, 2])))
-    with torch.no_grad():
-        expected = layer(torch.from_numpy(x)).numpy()
-    return builder.get()["main"], x, expected
+    return with_expected(torch.nn.Conv2d(64, 40, window, bias=False, **options), shape, RNG)
 
 
 @pytest.mark.parametrize("name", CASES)
