@@ -7,7 +7,7 @@ the end, as in all three; indices out of bounds are clamped to the ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from relax2xla import tir
@@ -28,6 +28,7 @@ from relax2xla.op._lower import (
     concatenate,
     convert,
     dtype_of,
+    full,
     full_like,
     hlo,
     index_constant,
@@ -78,12 +79,34 @@ def from_end(indices: Expr, size: int) -> Expr:
     return select(compare(indices, full_like(indices, 0), "LT"), shifted, indices)
 
 
+def _gather(
+    x: Expr, indices: Expr, dimension_numbers: Mapping[str, Any], slice_sizes: Sequence[int]
+) -> Expr:
+    """StableHLO's gather; nothing at all of an axis without elements, of which it has no slice."""
+    made = hlo(
+        "gather",
+        x,
+        indices,
+        dimension_numbers=dimension_numbers,
+        slice_sizes=tuple(slice_sizes),
+    )
+    pairs = zip(shape_of(x), slice_sizes, strict=True)
+    bare = [i for i, (d, n) in enumerate(pairs) if isinstance(d, int) and n == 1 and d == 0]
+    if not bare:
+        return made
+    if 0 not in shape_of(made):
+        raise LegalizeError(
+            f"axis {bare[0]} of {show(x.struct_info)} has no elements to take; the indices are "
+            f"{show(indices.struct_info)}"
+        )
+    return full(shape_of(made), 0, dtype_of(x))
+
+
 def gather_axis(x: Expr, indices: Expr, axis: int) -> Expr:
     """``numpy.take(x, indices, axis)`` with indices clamped to the ends."""
     shape, count = shape_of(x), len(shape_of(indices))
     offsets = [*range(axis), *range(axis + count, len(shape) - 1 + count)]
-    return hlo(
-        "gather",
+    return _gather(
         x,
         indices,
         dimension_numbers={
@@ -104,8 +127,7 @@ def gather_vectors(x: Expr, indices: Expr, batch_dims: int = 0) -> Expr:
     mapped = tuple(range(batch_dims, batch_dims + depth))
     lead = len(index_shape) - 1
     rest = len(shape) - batch_dims - depth
-    return hlo(
-        "gather",
+    return _gather(
         x,
         indices,
         dimension_numbers={
@@ -180,8 +202,6 @@ def _(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> Ex
     shape, indices = shape_of(x), wide_index(as_operand(indices))
     at = _take_axis(axis, len(shape))
     size = shape[at]
-    if size == 0 and 0 not in shape_of(indices):
-        raise LegalizeError(f"take: axis {at} of `x` has no elements to take")
     if mode == "wrap":
         indices = relax("floor_mod", indices, full_like(indices, size))
     result = gather_axis(x, indices, at)
@@ -432,8 +452,7 @@ def _(data: Expr, indices: Expr, axis: int = 0) -> Expr:
     data = take_slice(data, [0] * len(shape), limit)
     indices = from_end(wide_index(indices), shape[at])
     others = tuple(i for i in range(len(shape)) if i != at)
-    return hlo(
-        "gather",
+    return _gather(
         data,
         indices,
         dimension_numbers={

@@ -136,6 +136,34 @@ def test_gathers():
     )
 
 
+def test_nothing_is_taken_of_an_axis_without_elements():
+    e, i = np.zeros((0, 4), np.float32), np.zeros((0,), np.int64)
+    pairs, cells = np.zeros((0, 2), np.int64), np.zeros((0, 4), np.int64)
+    check(
+        [
+            Case("take", lambda x, i: op.take(x, i, 0), [e, i], e.take(i, 0)),
+            Case("wrap", lambda x, i: op.take(x, i, 0, "wrap"), [e, i], e.take(i, 0)),
+            Case("nan", lambda x, i: op.take(x, i, 0, "nan"), [e, i], e.take(i, 0)),
+            Case("elements", op.gather_elements, [e, cells], np.take_along_axis(e, cells, 0)),
+            Case(
+                "batch",
+                lambda x, i: op.gather_elements(x, i, 1),
+                [e, pairs],
+                np.take_along_axis(e, pairs, 1),
+            ),
+            Case("nd", op.gather_nd, [e, pairs], e[pairs[:, 0], pairs[:, 1]]),
+            Case("rows", lambda x, i: op.index_tensor(x, [i]), [e, i], e[i]),
+            Case("values", lambda x, i: op.index_tensor(x, [i, i]), [e, i], e[i, i]),
+            Case("bool", lambda x, i: op.take(x, i, 0), [e > 0, i], e > 0),
+        ]
+    )
+    one = tensor((1,), "int64", "i")
+    for rule, given in ((op.take, one), (op.gather_elements, one), (op.index_tensor, Tuple([one]))):
+        assert rule.lowering is not None
+        with pytest.raises(LegalizeError, match=r"axis 0 .* has no elements to take"):
+            rule.lowering(tensor((0,)), given)
+
+
 def test_one_hot():
     i = np.array([[0, 2, 5], [-1, 1, 1]], np.int64)
     hot = (i[..., None] == np.arange(4)).astype(np.float32)
