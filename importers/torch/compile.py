@@ -22,7 +22,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
 from relax2xla.importers.torch.decompositions import decompositions
-from relax2xla.importers.torch.export import Importer, Options, import_program
+from relax2xla.importers.torch.export import import_program
 from relax2xla.importers.torch.graphs import (
     is_torchs,
     placeholders_of,
@@ -35,6 +35,7 @@ from relax2xla.importers.torch.graphs import (
     traced,
 )
 from relax2xla.importers.torch.runtime import Part, device_of, planned
+from relax2xla.importers.torch.walk import Options, Walk
 from relax2xla.transform.pipeline import get_pipeline
 
 log = logging.getLogger("relax2xla.torch")
@@ -154,10 +155,10 @@ def _part(
     tried: set[Any] = set()
     while not torchs:
         copy: dict[Any, Any] = {}
-        made, importer = _on_xla(settings, graph, static, copy)
+        made, walk = _on_xla(settings, graph, static, copy)
         if made is not None:
             return made
-        more = decompositions(importer.open - tried)
+        more = decompositions(walk.open - tried)
         tried |= set(more)
         try:
             again = retraced(graph, more) if more else None
@@ -168,19 +169,19 @@ def _part(
             graph = again
             continue
         if not settings["fallback"]:
-            importer.gaps.raise_all()
-        torchs = {n for n in graph.graph.nodes if copy.get(n) in importer.failed}
-        for gap in importer.gaps.gaps():
+            walk.gaps.raise_all()
+        torchs = {n for n in graph.graph.nodes if copy.get(n) in walk.failed}
+        for gap in walk.gaps.gaps():
             at = f" at {gap.nodes[0]}" if gap.nodes else ""
             missing.setdefault(gap.op, f"{gap.reason}{at}")
         if not torchs:
-            raise OpNotImplemented("torch.compile:", importer.gaps.gaps())
+            raise OpNotImplemented("torch.compile:", walk.gaps.gaps())
     return _in_parts(settings, graph, static, torchs, missing)
 
 
 def _on_xla(
     settings: Mapping[str, Any], graph: GraphModule, static: Sequence[int], copy: dict[Any, Any]
-) -> tuple[Part | None, Importer]:
+) -> tuple[Part | None, Walk]:
     """The whole graph as one part, or None and what is in the way; ``copy``: nodes walked over."""
     inner = Graph()
     inner.output(inner.graph_copy(graph.graph, copy))
@@ -188,11 +189,12 @@ def _on_xla(
     plan = planned(work)
     program = dataclasses.replace(traced(work, plan.feeds), decompose=None)
     with unset_fake_temporarily():  # the graph's constants are real
-        importer, mod = import_program(program, Options(lenient=True))
-    if mod is None:
-        return None, importer
+        made = import_program(program, Options(lenient=True))
+    if made.mod is None:
+        return None, made.walk
     device = device_of([n.meta.get("val") for n in work.graph.nodes])
-    return Part(mod, plan, settings["pipeline"], device, static, settings["freeze"]), importer
+    part = Part(made.mod, plan, settings["pipeline"], device, static, settings["freeze"])
+    return part, made.walk
 
 
 def _in_parts(

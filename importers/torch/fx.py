@@ -19,9 +19,10 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import TVMError, UnsupportedError
-from relax2xla.importers.torch.export import Importer, Options, convert_program
+from relax2xla.importers.torch.export import convert_program
 from relax2xla.importers.torch.registry import CONVERTERS
 from relax2xla.importers.torch.source import exported
+from relax2xla.importers.torch.walk import Options, Walk
 from relax2xla.ir import Expr, IRModule, TensorStructInfo
 
 InputInfo = Sequence[tuple[Sequence[int | tir.PrimExpr], str]]
@@ -165,12 +166,12 @@ class TorchFXImporter:
     ``named_modules`` are the graph module's, ``params`` gives the constant of a torch tensor.
     """
 
-    def __init__(self, importer: Importer, modules: Mapping[str, Any]) -> None:
-        self._importer = importer
+    def __init__(self, walk: Walk, modules: Mapping[str, Any]) -> None:
+        self._walk = walk
         self.env: dict[Node, Any] = {}
-        self.block_builder: BlockBuilder = importer.builder
+        self.block_builder: BlockBuilder = walk.builder
         self.named_modules = modules
-        self.params = _Params(importer)
+        self.params = _Params(walk)
 
     def retrieve_args(self, node: Node) -> Any:
         """The node's positional arguments with nodes replaced by their Relax values."""
@@ -194,12 +195,12 @@ class TorchFXImporter:
 
 
 class _Params:
-    def __init__(self, importer: Importer) -> None:
-        self._importer = importer
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
 
     def __getitem__(self, tensor: torch.Tensor) -> Expr:
         """A weight as a constant."""
-        return self._importer.weights.constant(tensor)
+        return self._walk.weights.constant(tensor)
 
 
 _LIBRARY = torch.library.Library("relax2xla_fx", "DEF")
@@ -267,20 +268,20 @@ class _Custom:
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return cast("Any", node.target)(*args, **kwargs)
 
-    def convert(self, importer: Importer, node: Node) -> Any:
+    def convert(self, walk: Walk, node: Node) -> Any:
         """The value of an opaque operator; None for any other node."""
         name = getattr(node.target, "name", lambda: "")()
         found = self._nodes.get(name)
         if found is None:
             return None
         original, converter, is_function, tensors = found
-        view = TorchFXImporter(importer, self.modules)
-        view.env = dict(zip(tensors, importer.read(node.args[0]), strict=True))
+        view = TorchFXImporter(walk, self.modules)
+        view.env = dict(zip(tensors, walk.read(node.args[0]), strict=True))
         two = is_function or _takes_two(converter)
         made = converter(original, view) if two else converter(original)
         if made is None:
             raise TVMError(f"the converter of {original.format_node()} gave None, not a value")
-        made = importer.ctx.emit(made) if isinstance(made, Expr) else made
+        made = walk.ctx.emit(made) if isinstance(made, Expr) else made
         expected: Any = node.meta["val"]
         return [made] if len(expected) == 1 else [made[i] for i in range(len(expected))]
 

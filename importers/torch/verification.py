@@ -15,9 +15,11 @@ from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
 from relax2xla.importers.torch.capture import capture
-from relax2xla.importers.torch.export import Importer, Options, import_program
+from relax2xla.importers.torch.export import import_program
+from relax2xla.importers.torch.main import import_once
 from relax2xla.importers.torch.source import Output, Program, exported
 from relax2xla.importers.torch.spans import Spans
+from relax2xla.importers.torch.walk import Options
 from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.runtime.device import Device
 
@@ -161,27 +163,26 @@ def _copied(x: Any) -> Any:
 
 def _with_taps(program: Program, taps: Any) -> tuple[Program, IRModule, list[Node]]:
     """The program as it was converted, with the tapped values as further results."""
-    importer, mod = import_program(program, Options())
-    if mod is None:
-        importer.gaps.raise_all()
+    made = import_program(program, Options())
+    if made.mod is None:
+        made.walk.gaps.raise_all()
     # The results in the order in which the program has them: mutated state included.
-    walked = importer.program
+    walked = made.program
     nodes = _tapped(walked, taps)
     (end,) = (n for n in walked.module.graph.nodes if n.op == "output")
     fields = [*end.args[0]]
     order = sorted(range(len(fields)), key=lambda i: walked.outputs[i].meaning != "result")
     outputs = [walked.outputs[i] for i in order] + [Output("result")] * len(nodes)
     if not nodes and order == list(range(len(fields))):
-        return walked, mod, nodes
+        return walked, made.mod, nodes
     end.args = (tuple([*(fields[i] for i in order), *nodes]),)
     # What the state becomes is compared as a result like any other.
     seen = [Output("result", o.target) for o in outputs]
-    again = Importer(Program(walked.module, walked.inputs, seen, walked.ranges), Options())
-    tapped = again.run()
-    if tapped is None:
-        again.gaps.raise_all()
+    again = import_once(Program(walked.module, walked.inputs, seen, walked.ranges), Options())
+    if again.mod is None:
+        again.walk.gaps.raise_all()
     named = Program(walked.module, walked.inputs, outputs, walked.ranges)
-    return named, tapped, nodes
+    return named, again.mod, nodes
 
 
 def _tapped(program: Program, taps: Any) -> list[Node]:
