@@ -52,17 +52,24 @@ def machine() -> str:
 
 
 def eigen_multiplies() -> bool:
-    """Whether Eigen may multiply float32 matrices, in place of YNNPACK, and is faster at it.
+    """Whether Eigen multiplies float32 matrices faster than YNNPACK, whatever their sizes.
 
-    It is on AVX-512 (measured: ``python -m benchmarks dots``), unless the user's XLA_FLAGS say what
-    YNNPACK computes.
+    It does on AVX-512 (measured: ``python -m benchmarks dots``).
     """
-    if YNNPACK in os.environ.get("XLA_FLAGS", "") or "avx512f" not in features():
+    return "avx512f" in features() and eigen_may_multiply()
+
+
+def eigen_may_multiply() -> bool:
+    """Whether the choice between Eigen and YNNPACK is ours, and has been measured here.
+
+    Not where the user's XLA_FLAGS say what YNNPACK computes, and not without AVX2.
+    """
+    if YNNPACK in os.environ.get("XLA_FLAGS", "") or not features() & {"avx2", "avx512f"}:
         return False
     return _jaxlib().startswith(_KNOWN)
 
 
 @functools.cache
 def _jaxlib() -> str:
-    # Not imported above: it is slow to import, and only AVX-512 asks for it.
+    # Not imported above: it is slow to import, and not every processor asks for it.
     return importlib.import_module("importlib.metadata").version("jaxlib")

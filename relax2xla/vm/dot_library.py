@@ -1,9 +1,10 @@
 """Which library multiplies the matrices of a program of XLA:CPU, and which sums up.
 
-XLA:CPU gives products to YNNPACK, or, where an option takes that away, to Eigen. On AVX-512 Eigen
-is 5 to 40 % faster in float32 and has no work at a program's first run (YNNPACK plans each product
-then), but it transposes a right operand that is contracted over its last axis at every call.
-``python -m benchmarks dots`` measures this.
+XLA:CPU gives products to YNNPACK, or, where an option takes that away, to Eigen. Eigen has no work
+at a program's first run (YNNPACK plans each product then), but it transposes a right operand that
+is contracted over its last axis at every call. In float32 it is 5 to 40 % faster on AVX-512; with
+AVX2 alone it is up to 10 % faster where the right operand is narrow, and takes up to twice as long
+where that is wide. ``python -m benchmarks dots`` measures this.
 
 Reductions go to YNNPACK as well, which plans each of them too. XLA's own loops are as fast along an
 axis that is not the last, as those of a transformer are whose features come first.
@@ -29,8 +30,13 @@ EIGEN_AND_LOOPS: Final[Mapping[str, str]] = {
     processor.YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
 }
 
-# Seconds that Eigen gains for each multiplication, and loses for each element that it transposes.
+# Seconds that Eigen gains for each multiplication on AVX-512; with AVX2 alone it gains less, and
+# loses where the right operand has more rows and columns than these.
 _GAIN: Final = 4e-12
+_NARROW_GAIN: Final = 1.5e-12
+_WIDE_LOSS: Final = 2.5e-11
+_WIDE: Final = 128, 448
+# Seconds that it loses for each element that it transposes.
 _LOSS: Final = 9e-9
 # Seconds that YNNPACK takes to plan a reduction, and calls that have to earn it back.
 _PLAN: Final = 1.6e-3
@@ -44,7 +50,7 @@ _NARROW: Final = frozenset({"bf16", "f16", "i8", "ui8", "i4", "ui4"})
 
 def options(module: ir.Module) -> Mapping[str, str]:
     """XLA's options for the products in ``module``: empty, or one of the two above."""
-    if not processor.eigen_multiplies() or balance(module) <= 0:
+    if not processor.eigen_may_multiply() or balance(module) <= 0:
         return {}
     return EIGEN if planning_pays(module) else EIGEN_AND_LOOPS
 
@@ -101,4 +107,9 @@ def _gain(op: ir.Operation) -> float:
     free = [a for a in range(len(right)) if a not in batch and a not in contracted]
     if not batch and free and max(contracted, default=-1) > max(free):
         return -_LOSS * math.prod(right)
-    return _GAIN * math.prod(left) * math.prod(right[a] for a in free)
+    columns = math.prod(right[a] for a in free)
+    multiplications = math.prod(left) * columns
+    if processor.eigen_multiplies():
+        return _GAIN * multiplications
+    wide = math.prod(right[a] for a in contracted) > _WIDE[0] and columns > _WIDE[1]
+    return -_WIDE_LOSS * multiplications if wide else _NARROW_GAIN * multiplications

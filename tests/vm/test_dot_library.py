@@ -43,8 +43,30 @@ def test_the_choice(
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
     monkeypatch.setattr(processor, "_KNOWN", "")
     assert dot_library.options(module) == (dot_library.EIGEN if gains else {})
-    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"neon"}))
     assert dot_library.options(module) == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "eigen"),
+    [
+        ((3072, 768), (768, 128), True),
+        ((768, 768), (768, 384), True),
+        ((768, 768), (768, 512), False),
+        ((3136, 64), (64, 1024), True),
+        ((1024, 1024), (1024, 1024), False),
+    ],
+)
+def test_without_avx512_eigen_takes_narrow_operands(
+    monkeypatch: pytest.MonkeyPatch, left: tuple[int, ...], right: tuple[int, ...], eigen: bool
+) -> None:
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(processor, "_KNOWN", "")
+    module, _ = program("mk,kn->mn", left, right, "float32")
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2"}))
+    assert dot_library.options(module) == (dot_library.EIGEN if eigen else {})
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2", "avx512f"}))
+    assert dot_library.options(module) == dot_library.EIGEN
 
 
 @pytest.mark.parametrize(
