@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from typing import Any
 
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
@@ -32,10 +33,17 @@ def main() -> None:
     parser.add_argument("name", choices=BENCHMARKS)
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
     parser.add_argument("--dynamic", action="store_true", help="opinfo: symbolic sizes")
+    parser.add_argument(
+        "--only", nargs="+", metavar="PATTERN", help="torch_models: networks, as in 'timm/*'"
+    )
+    parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    more = {"dynamic": True} if args.dynamic else {}
+    if (args.only or args.ours) and args.name != "torch_models":
+        parser.error("--only and --ours go with torch_models")
+    given = {"dynamic": args.dynamic, "only": args.only, "ours": args.ours}
+    more: dict[str, Any] = {key: value for key, value in given.items() if value}
     importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)
 
 
