@@ -3,13 +3,17 @@
 Every variant runs in processes of its own on one core, in turn; starting Python and importing the
 frameworks is not counted. Shown are wall clock and the process's own CPU time, which says more on a
 busy machine. "second call" is one inference after the first; reading the weights is
-``numpy.fromfile`` of a file of the same size.
+``numpy.fromfile`` of a file of the same size. The peers: "JAX's own" is the same network written in
+JAX (``benchmarks/peers``), saved by ``jax.experimental.serialize_executable`` with its weights as
+mapped ``.npy`` files, none of which is checked; "ONNX Runtime" makes a session of an optimised
+``.ort`` file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -21,7 +25,10 @@ import numpy as np
 
 from benchmarks.timing import table
 
-VARIANTS = ("build", "load", "load, warm disk cache", "read weights")
+VARIANTS = (
+    *("build", "load", "load, warm disk cache", "read weights"),
+    *("JAX's own, loaded", "ONNX Runtime, loaded"),
+)
 
 
 def _pinned() -> None:
@@ -51,6 +58,67 @@ def prepare(folder: Path) -> None:
     first_result("load, warm disk cache", folder)
     weights = (folder / "plain.r2x").stat().st_size
     np.zeros(weights, np.uint8).tofile(folder / "weights.bin")
+    prepare_jax(folder, model.build())
+    prepare_onnxruntime(folder, model.build(), inputs)
+
+
+def prepare_jax(folder: Path, network: Any) -> None:
+    """The network in JAX, compiled and saved, and each weight as a file that can be mapped."""
+    import jax
+    from jax.experimental import serialize_executable
+
+    from benchmarks.peers import bert_jax
+
+    params = bert_jax.from_torch(network)
+    leaves = jax.tree.leaves(params)
+    (folder / "jax").mkdir()
+    for i, leaf in enumerate(leaves):
+        np.save(folder / "jax" / f"{i}.npy", leaf)
+    compiled = jax.jit(bert_jax.apply).lower(params, *inputs_of(folder)).compile()
+    payload, *trees = serialize_executable.serialize(compiled)
+    (folder / "jax" / "code.xla").write_bytes(payload)
+    (folder / "jax" / "trees.pkl").write_bytes(pickle.dumps((jax.tree.structure(params), *trees)))
+
+
+def jax_loaded(folder: Path) -> tuple[Any, Any]:
+    """What :func:`prepare_jax` saved: the program and its weights."""
+    import jax
+    from jax.experimental import serialize_executable
+
+    structure, *trees = pickle.loads((folder / "jax" / "trees.pkl").read_bytes())
+    code = (folder / "jax" / "code.xla").read_bytes()
+    run = serialize_executable.deserialize_and_load(code, *trees)
+    files = [folder / "jax" / f"{i}.npy" for i in range(structure.num_leaves)]
+    arrays = [jax.device_put(np.load(f, mmap_mode="r")) for f in files]
+    return run, jax.tree.unflatten(structure, arrays)
+
+
+def _session_options() -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return options
+
+
+def prepare_onnxruntime(folder: Path, network: Any, inputs: tuple[Any, ...]) -> None:
+    """The network in ONNX Runtime's own format, optimised for this machine."""
+    import onnxruntime
+    import torch
+
+    program: Any = torch.onnx.export(network, inputs, dynamo=True, verbose=False)
+    program.save(folder / "model.onnx")
+    options = _session_options()
+    options.optimized_model_filepath = str(folder / "model.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(folder / "model.onnx", options)
+
+
+def inputs_of(folder: Path) -> list[np.ndarray]:
+    """The example inputs."""
+    with np.load(folder / "inputs.npz") as archive:
+        return [archive[n] for n in archive.files]
 
 
 class Clock:
@@ -71,8 +139,7 @@ def first_result(variant: str, folder: Path) -> dict[str, tuple[float, float]]:
     import relax2xla as rx
 
     jax.block_until_ready(jax.numpy.zeros(1))  # the runtime is there
-    with np.load(folder / "inputs.npz") as archive:
-        inputs = [archive[n] for n in archive.files]
+    inputs = inputs_of(folder)
     exported: Any = None
     if variant == "build":
         import torch
@@ -86,6 +153,21 @@ def first_result(variant: str, folder: Path) -> dict[str, tuple[float, float]]:
     elif variant == "read weights":
         clock = Clock()
         np.fromfile(folder / "weights.bin", np.uint8)
+        return {variant: clock.read()}
+    elif variant == "JAX's own, loaded":
+        from jax.experimental import serialize_executable
+
+        assert serialize_executable  # imported before the clock starts
+        clock = Clock()
+        run, params = jax_loaded(folder)
+        jax.block_until_ready(run(params, *inputs))
+        return {variant: clock.read()}
+    elif variant == "ONNX Runtime, loaded":
+        import onnxruntime
+
+        clock = Clock()
+        session = onnxruntime.InferenceSession(folder / "model.ort", _session_options())
+        session.run(None, {i.name: x for i, x in zip(session.get_inputs(), inputs, strict=True)})
         return {variant: clock.read()}
     else:
         load: Any = rx.load_module  # imported before the clock starts, as the others are
