@@ -14,7 +14,6 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers import _loops
-from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch import lapack
 from relax2xla.importers.torch.aten_linalg import (
     OfTwo,
@@ -222,8 +221,6 @@ TAYLOR_NORM = 1.09
 @aten("linalg_matrix_exp", "matrix_exp")
 def matrix_exp(ctx: Context, self: Expr) -> Expr:
     """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s; in double precision."""
-    if dtype_of(self) not in REAL:
-        raise Unsupported(f"the exponential of a {dtype_of(self)} matrix")
     if 0 in dims_of(self):
         return self
     dtype = "complex128" if lapack.is_complex(self) else "float64"

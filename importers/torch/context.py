@@ -62,8 +62,8 @@ def static(dim: Any, what: str) -> int:
 
 
 def smaller(a: Dim, b: Dim) -> Dim:
-    """The smaller of two dimensions."""
-    return tir.as_dim(tir.simplify(tir.min(a, b)))
+    """The smaller of two dimensions, which are never negative."""
+    return 0 if 0 in (a, b) else tir.as_dim(tir.simplify(tir.min(a, b)))
 
 
 def larger(a: Dim, b: Dim) -> Dim:

@@ -293,15 +293,16 @@ def work(dynamic: bool = False) -> None:
     """A worker: a case a line comes in, its outcomes go out, then an empty line."""
     import torch
 
+    # Torch prints, too: what it says goes with the errors.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
     torch.set_num_threads(1)
     database()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    answers.write("ready\n")
     for line in sys.stdin:
         for outcome in run_case(Case(*json.loads(line)), 1 if dynamic else SAMPLES, dynamic):
-            sys.stdout.write(json.dumps(outcome) + "\n")
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+            answers.write(json.dumps(outcome) + "\n")
+        answers.write("\n")
 
 
 class Worker:

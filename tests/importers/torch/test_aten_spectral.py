@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from .helpers import check_table  # noqa: E402
+from .helpers import check, check_table, imported, run  # noqa: E402
 
 g = torch.Generator().manual_seed(9)
 
@@ -69,3 +69,19 @@ def test_functions() -> None:
         },
         scale=10,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_exponentials_are_rounded_once(dtype: Any) -> None:
+    """Eager torch computes them in these dtypes, and gets infinities in bfloat16."""
+    x = (S / 4).to(dtype)
+    (got,) = run(imported(torch.linalg.matrix_exp, [x]), [x])
+    want = torch.linalg.matrix_exp(x.double()).to(dtype)
+    assert str(got.dtype) == str(dtype).removeprefix("torch.")
+    assert (got.astype("float32") == want.float().numpy()).all()
+
+
+def test_matrices_without_rows_and_of_symbolic_columns() -> None:
+    """LAPACK takes no empty matrices, so it must not be called."""
+    sizes = {1: torch.export.Dim("columns", min=2)}
+    check(torch.linalg.svd, (torch.ones(0, 3),), [sizes], [(torch.ones(0, 5),)])
