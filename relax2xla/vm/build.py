@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -128,6 +129,11 @@ def build(
         notes=made.notes,
     )
     executable.devices = {n: d for n, d in where.items() if d is not None}
+    executable.signatures = {
+        g.name_hint: functools.partial(tuple, f.params)
+        for g, f in public.items()
+        if g.name_hint not in whole
+    }
     executable.donated = places(mod, given, donated, bound)
     executable.states = {
         g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))

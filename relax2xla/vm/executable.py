@@ -9,7 +9,7 @@ from typing import Any
 
 from relax2xla.analysis.variables import all_global_vars
 from relax2xla.errors import TVMError
-from relax2xla.ir import Function, IRModule, TensorStructInfo
+from relax2xla.ir import Function, IRModule, TensorStructInfo, Var
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
@@ -91,6 +91,8 @@ class VMExecutable:
         # Places of donated parameters, and what the functions say of state, by function.
         self.donated: dict[str, tuple[int, ...]] = {}
         self.states: dict[str, State] = {}
+        # The parameters of bytecode functions, by name; of those that the source has.
+        self.signatures: dict[str, Callable[[], Sequence[Var]]] = {}
         # Functions and regions that the program places on another device than the machine's own.
         self.devices: dict[str, Device] = {}
         self.code = code or Code()
@@ -109,6 +111,19 @@ class VMExecutable:
                 )
             raise TVMError(f"the executable has no function {name!r}; it has {names}")
         return found
+
+    def params(self, name: str) -> tuple[Var, ...]:
+        """The parameters of the public function ``name``; TVMError where nothing states them."""
+        if name in self.signatures:
+            return tuple(self.signatures[name]())
+        if name not in self.entries and (index := self.code.find(name)) is not None:
+            if not self.code.functions[index].params:
+                return ()
+            raise TVMError(
+                f"{name} is bytecode that was written by hand; nothing states what its parameters "
+                "are"
+            )
+        return tuple(self[name].params)
 
     def __iter__(self) -> Iterator[str]:
         """Names of the public functions."""

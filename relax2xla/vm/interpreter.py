@@ -14,6 +14,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
+from relax2xla.ir import Var
 from relax2xla.runtime.convert import is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
@@ -55,7 +56,7 @@ class Interpreter:
         machine: Any,
         hook: Hook | None = None,
     ) -> None:
-        self.hook = hook
+        self.hook, self.machine = hook, machine
         self.code, self.device, self.regions = code, device, regions
         # The globals of all generated functions: the machine, callees F0, ..., constants C0, ...
         self._scope: dict[str, Any] = {"VM": machine, "H": hook}
@@ -346,6 +347,11 @@ class VMFunction:
         self._deep = goes_deep(interpreter.code, index)
         self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
         self.__signature__ = signature(row.params)
+
+    @property
+    def params(self) -> tuple[Var, ...]:
+        """The parameters as the program states them; TVMError for bytecode written by hand."""
+        return self._interpreter.machine.executable.params(self.name)
 
     def regions(self) -> list[str]:
         """Names of the XLA programs that the function may run, in order."""

@@ -15,6 +15,7 @@ Machine code is run as it is, like a shared library's: load it from files that y
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ from relax2xla.ir import (
     SeqExpr,
     StructInfo,
     TensorStructInfo,
+    Tuple,
     TupleStructInfo,
     Var,
     no_collection,
@@ -120,6 +122,10 @@ class Saved:
         entries = [("entry", e) for e in ex.entries.values()]
         entries += [("region", e) for e in ex.regions.values()]
         rows = [self.entry(i, kind, e) for i, (kind, e) in enumerate(entries)]
+        signatures = {name: f"r2x_signature_{i}" for i, name in enumerate(ex.signatures)}
+        for name, stub in signatures.items():
+            made = Function(ex.params(name), Tuple([]), TupleStructInfo([]))
+            self.functions[GlobalVar(stub)] = made
         text, tables = script_tables(IRModule({**self.callees(), **self.functions}))
         self.members[MODULE] = text.encode()
         self.manifest: dict[str, Any] = {
@@ -139,6 +145,7 @@ class Saved:
                 for n, s in ex.states.items()
             },
             "functions": rows,
+            "signatures": signatures,
             "tables": {k: [self.table_item(v) for v in items] for k, items in tables.items()},
             "fingerprint": xla.fingerprint(self.machine.device) if self.compiled else None,
         }
@@ -417,6 +424,10 @@ class _Loader:
             notes=manifest["notes"],
         )
         made.devices = {n: device(d) for n, d in manifest.get("devices", {}).items()}
+        made.signatures = {
+            n: functools.partial(self.params, stub)
+            for n, stub in manifest.get("signatures", {}).items()
+        }
         made.donated = {n: read_places(at) for n, at in manifest["donated"].items()}
         made.states = {
             name: State(
@@ -513,6 +524,7 @@ class _Loader:
             assert isinstance(made, IRModule)
             rows = self.manifest["functions"]
             own = {r["main"] for r in rows} | {r["transform"] for r in rows}
+            own.update(self.manifest.get("signatures", {}).values())
             functions = made.relax_functions()
             self._functions = {g.name_hint: f for g, f in functions.items()}
             self._module = IRModule({g: f for g, f in made.items() if g.name_hint not in own})
@@ -524,6 +536,10 @@ class _Loader:
             return self.array(row)
         array = self.array({k: v for k, v in row.items() if k != "constant"})
         return Constant(array, TensorStructInfo.make(array.shape, row["constant"]))
+
+    def params(self, name: str) -> Sequence[Var]:
+        """The parameters of one function of the text."""
+        return self.function(name).params
 
     def function(self, name: str) -> Function:
         """One function of the text."""

@@ -255,6 +255,18 @@ def test_calls_with_wrong_arguments_between_good_ones() -> None:
     assert str(f.__signature__) == "(x, y)"
 
 
+def test_nothing_states_what_parameters_are() -> None:
+    ib = rx.ExecBuilder()
+    for name, count in (("none", 0), ("one", 1)):
+        with ib.function(name, count):
+            ib.emit_ret(ib.imm(1))
+    assert ib.get().params("none") == ()
+    with pytest.raises(TVMError, match="written by hand"):
+        ib.get().params("one")
+    with pytest.raises(TVMError, match="it has none, one"):
+        ib.get().params("other")
+
+
 def test_equal_constants_are_one() -> None:
     ib = rx.ExecBuilder()
     a = [ib.convert_constant(np.array([1, 2], d)) for d in ("int32", "int32", "int64")]

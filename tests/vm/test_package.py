@@ -137,6 +137,11 @@ def test_bytecode(tmp_path: Path) -> None:
     assert loaded.code.functions == executable.code.functions
     found = rx.VirtualMachine(loaded)["main"](np.array([0, 1, 0, 3], np.float32))
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), [1, 3])
+    loaded.export_library(tmp_path / "again.r2x")
+    for made in (executable, loaded, rx.load_module(tmp_path / "again.r2x")):
+        (x,) = made.params("main")
+        assert (x.name_hint, str(x.struct_info)) == ("x", 'Tensor((n,), dtype="float32")')
+        assert rx.VirtualMachine(made)["main"].params == (x,)
 
 
 def test_shared_weights_are_saved_once(tmp_path: Path, rng: np.random.Generator) -> None:
