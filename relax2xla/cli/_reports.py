@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from relax2xla.importers.files import write_atomically
 
 if TYPE_CHECKING:
     from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.profile import Row
 
 # Lines of a table.
 _MOST = 20
@@ -26,25 +27,33 @@ class Reports:
     memory: bool = False
 
 
-def report(machine: VirtualMachine, run: Callable[[], object], reports: Reports) -> None:
-    """Time by source name, and a trace: ``run`` calls the function once more, and waits."""
+def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Reports) -> None:
+    """Time by region and by source name, and a trace, of one more call of ``name``."""
     if not reports.profile and reports.trace is None:
         return
-    from relax2xla.vm.trace import by_source, record, write_chrome_trace
+    from relax2xla.vm.trace import write_chrome_trace
 
-    programs = [p for loaded in machine.programs().values() for p in loaded]
-    steps = record(run, [p.hlo_text() for p in programs])
+    found = machine.profile(name, *args)
     if reports.profile:
-        total = sum(s.duration for s in steps) or 1.0
-        rows = [
-            (name, f"{time / 1e3:.1f}", f"{100 * time / total:.1f}", str(count))
-            for name, time, count in by_source(steps)[:_MOST]
-        ]
         out()
-        table(("source", "us", "%", "steps"), rows, "time in XLA's steps")
+        if len(found.calls) > 1:
+            table(("call", *_TIMES, "count"), _times(found.calls), "time in programs and functions")
+            out()
+        table(("source", *_TIMES, "steps"), _times(found.operations), "time in XLA's steps")
     if reports.trace is not None:
-        write_atomically(reports.trace, lambda file: write_chrome_trace(file, steps))
-        note(f"wrote {reports.trace}: {len(steps)} steps")
+        write_atomically(reports.trace, lambda file: write_chrome_trace(file, found.steps))
+        note(f"wrote {reports.trace}: {len(found.steps)} steps")
+
+
+_TIMES = ("us", "%")
+
+
+def _times(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    total = sum(r.seconds for r in rows) or 1.0
+    return [
+        (r.name, f"{1e6 * r.seconds:.1f}", f"{100 * r.seconds / total:.1f}", str(r.count))
+        for r in rows[:_MOST]
+    ]
 
 
 def compile_ahead(machine: VirtualMachine, function: Any, args: Sequence[Any]) -> None:

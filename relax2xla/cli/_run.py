@@ -53,7 +53,7 @@ def run_run(
         _check_output(output)
     if reports.trace is not None:
         check_target(reports.trace)
-    if reports.profile or reports.trace is not None:
+    if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)
     from relax2xla.vm.build import build
@@ -105,7 +105,7 @@ def run_run(
         note(f"wrote {output}")
     if reports.memory:
         report_memory(machine, told)
-    report(machine, lambda: outputs_of(main(*nest(main.params, flat))), reports)
+    report(machine, main.name, nest(main.params, flat), reports)
 
 
 _COLUMNS = ("name", "dtype", "shape", "min", "mean", "max", "first values")

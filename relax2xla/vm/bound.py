@@ -402,13 +402,30 @@ class BoundFunction:
 
         return [build(p.struct_info) for p in self.params]
 
-    def prepare(self, args: Sequence[Any]) -> None:
+    def prepare(self, args: Sequence[Any]) -> xla.Loaded:
         """Compile for the shapes of ``args``, as :meth:`placed` gave them, without a call."""
         self.weights()
+        key = self._key_of_values(args)
+        return (self._cache.get(key) or self._compile(key, self._infos(key)))[0]
+
+    def named(self, args: Sequence[Any]) -> xla.Loaded:
+        """As :meth:`prepare`, the program with the names of this source.
+
+        One of the disk cache may have been compiled from another source, with its names and lines.
+        """
+        loaded = self.prepare(args)
+        if loaded.from_cache:
+            key = self._key_of_values(args)
+            module, program = self.lowered(self._infos(key))
+            loaded = xla.Loaded(module, loaded.outputs, self.device, fresh=True)
+            with self._lock:
+                self._cache[key] = (loaded, program)
+                self._forget()
+        return loaded
+
+    def _key_of_values(self, args: Sequence[Any]) -> Key:
         leaves = self._leaves(args)
-        key = tuple((v.shape, v.dtype) if xla.is_array(v) else v for v in leaves)
-        if key not in self._cache:
-            self._compile(key, self._infos(key))
+        return tuple((v.shape, v.dtype) if xla.is_array(v) else v for v in leaves)
 
     # -- weights
 

@@ -288,9 +288,9 @@ class Bucketed:
         self._params = [leaf for p in function.params for leaf in flatten_info(p.struct_info)]
         self._result: StructInfo = function.entry.func.ret_struct_info
 
-    def prepare(self, args: Sequence[Any]) -> None:
-        """Compile for the sizes that ``args`` are padded to."""
-        self._function.prepare(self._padded(args)[0])
+    def named(self, args: Sequence[Any]) -> Any:
+        """The program for the sizes that ``args`` are padded to, with the source's names."""
+        return self._function.named(self._padded(args)[0])
 
     def __call__(self, /, *args: Any) -> Any:
         """Run with padded arguments; the results have the sizes that the arguments ask for."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from relax2xla.vm import xla
+from relax2xla.vm.bound import BoundFunction
+from relax2xla.vm.padding import Bucketed
 from relax2xla.vm.timing import leaves
 
 if TYPE_CHECKING:
     from relax2xla.vm.calls import Calls
+    from relax2xla.vm.trace import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,15 @@ class Report:
 
     ``calls``: XLA programs by function and region, packed functions and builtins, each waited for.
     ``operations``: XLA's own steps by the source's name for them; they run inside of the programs,
-    on several threads perhaps. ``seconds``: the whole call.
+    on several threads perhaps. ``seconds``: the whole call, without compiling. ``steps``: each
+    step in order, see ``vm.trace``.
     """
 
     function: str
     seconds: float
     calls: tuple[Row, ...]
     operations: tuple[Row, ...]
+    steps: tuple[Step, ...] = field(default=(), repr=False)
 
     def table(self) -> str:
         """Both lists as text, the longest first."""
@@ -72,15 +78,26 @@ def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str,
 
     placed = machine.function(name).placed(args, kwargs)
     calls: list[tuple[str, float]] = []
+    # The programs that ran, each once, and their texts.
+    numbers: dict[xla.Loaded, int] = {}
+    texts: list[str] = []
+    compiling = 0.0
 
     def hook(func: Any, symbol: str, /, *given: Any) -> Any:
-        prepare = getattr(func, "prepare", None)
-        if prepare is not None:
-            prepare(given)
-        start = time.perf_counter()
-        result = func(*given)
-        xla.block([v for v in leaves(result) if xla.is_array(v)])
-        calls.append((symbol, time.perf_counter() - start))
+        nonlocal compiling
+        program, start = None, time.perf_counter()
+        if isinstance(func, BoundFunction | Bucketed):
+            with trace.mark(trace.LEFT_OUT):
+                program = func.named(given)
+            if program not in numbers:
+                numbers[program] = len(numbers)
+                texts.append(program.hlo_text())
+        compiled = time.perf_counter()
+        compiling += compiled - start
+        with nullcontext() if program is None else trace.mark(numbers[program]):
+            result = func(*given)
+            xla.block([v for v in leaves(result) if xla.is_array(v)])
+        calls.append((symbol, time.perf_counter() - compiled))
         return result
 
     run = machine.runner(name, hook)
@@ -89,16 +106,11 @@ def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str,
     def timed() -> None:
         start = time.perf_counter()
         run(*placed)
-        took.append(time.perf_counter() - start)
+        took.append(time.perf_counter() - start - compiling)
 
-    steps = trace.record(timed, ())
-    programs = [p for loaded in machine.programs().values() for p in loaded]
-    named: dict[str, str] = {}
-    for program in programs:
-        for op, source in trace.source_names(program.hlo_text()).items():
-            named.setdefault(op, source)
-    operations = ((named.get(s.op) or s.op, s.duration / 1e9) for s in steps)
-    return Report(name, took[0], _rows(calls), _rows(operations))
+    steps = trace.record(timed, texts)
+    operations = ((s.source or s.op, s.duration / 1e9) for s in steps)
+    return Report(name, took[0], _rows(calls), _rows(operations), tuple(steps))
 
 
 def _rows(found: Iterable[tuple[str, float]]) -> tuple[Row, ...]:

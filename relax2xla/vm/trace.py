@@ -2,17 +2,20 @@
 
 Events come from XLA's profiler (``jax.profiler``): one for each step of a compiled program that
 ran, with the time that it took. A step is an instruction of the optimised HLO, often a fusion of
-several operations of the source; its name in the source is that of the operation it ends in.
+several operations of the source; its name in the source is that of the operation it ends in, or
+of the last one that has a name. What has no name is called by its file and line.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -24,6 +27,13 @@ _INSTRUCTION: Final = re.compile(
     r"^\s*(?:ROOT )?%?([\w.-]+) = (.+?) ([\w-]+)\((.*?)(?:metadata=\{([^}]*)\}.*)?$"
 )
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_PLACE: Final = re.compile(r'source_file="(?:[^"]*[/\\])?([^"/\\]*)" source_line=(\d+)')
+_COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\{$")
+_CALLS: Final = re.compile(r"\bcalls=%?([\w.-]+)")
+# Around the run of a program, in XLA's record: the program's number follows.
+_MARK: Final = "relax2xla program "
+#: The number of what the record is not to have.
+LEFT_OUT: Final = -1
 _SHAPE: Final = re.compile(r"([a-z]+[0-9]*[a-z0-9]*)\[([\d,]*)\]")
 _BITS: Final = re.compile(r"\d+")
 
@@ -49,21 +59,25 @@ class Value:
     bytes: int
 
 
-def record(run: Callable[[], object], hlo: Iterable[str]) -> list[Step]:
+def mark(program: int) -> AbstractContextManager[None]:
+    """Says to :func:`record` that what runs inside, until it is waited for, is that program."""
+    return jax.profiler.TraceAnnotation(f"{_MARK}{program}")
+
+
+def record(run: Callable[[], object], hlo: Sequence[str]) -> list[Step]:
     """The steps of compiled programs while ``run()`` runs, which waits until all is computed.
 
-    ``hlo``: the texts of the optimised programs, for the source's names.
+    ``hlo``: the texts of the optimised programs, for the source's names, by the numbers of their
+    marks; ``run`` may add to it. Different programs have steps of the same names, so a step that
+    no mark is around has no source.
     """
-    names: dict[str, str] = {}
-    for text in hlo:
-        for name, source in source_names(text).items():
-            names.setdefault(name, source)
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 3
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, profiler_options=options):
             run()
+        names = [source_names(text) for text in hlo]
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         # From Python 3.12 on, jaxlib's types warn as they are made, and it does not survive that
         # as an error.
@@ -75,14 +89,22 @@ def record(run: Callable[[], object], hlo: Iterable[str]) -> list[Step]:
     return sorted(steps, key=lambda s: s.start)
 
 
-def _steps(data: Any, names: Mapping[str, str]) -> Iterable[Step]:
-    for plane in data.planes:
-        for line in plane.lines:
-            for event in line.events:
-                op = dict(event.stats).get("hlo_op")
-                if op is not None and event.name == op:
-                    where = f"{plane.name} {line.name}"
-                    yield Step(op, names.get(op, ""), event.start_ns, event.duration_ns, where)
+def _steps(data: Any, names: Sequence[Mapping[str, str]]) -> Iterable[Step]:
+    events = [(p, line, e) for p in data.planes for line in p.lines for e in line.events]
+    runs = sorted(
+        (e.start_ns, e.start_ns + e.duration_ns, int(e.name.removeprefix(_MARK)))
+        for _, _, e in events
+        if e.name.startswith(_MARK)
+    )
+    for plane, line, event in events:
+        op = dict(event.stats).get("hlo_op")
+        if op is None or event.name != op:
+            continue
+        at = bisect.bisect(runs, (event.start_ns, math.inf, 0)) - 1
+        number = runs[at][2] if at >= 0 and event.start_ns <= runs[at][1] else None
+        if number != LEFT_OUT:
+            source = "" if number is None else names[number].get(op, "")
+            yield Step(op, source, event.start_ns, event.duration_ns, f"{plane.name} {line.name}")
 
 
 def by_source(steps: Sequence[Step]) -> list[tuple[str, float, int]]:
@@ -131,11 +153,25 @@ def largest_values(hlo: str, count: int = 10) -> list[Value]:
 
 
 def _instructions(hlo: str) -> Iterable[Value]:
+    inside = ""
+    # The last name in each computation, for the fusions of it that have none of their own.
+    last: dict[str, str] = {}
     for line in hlo.splitlines():
+        header = _COMPUTATION.match(line)
+        if header is not None:
+            inside = header[1]
         found = _INSTRUCTION.match(line)
-        if found is not None:
-            name = _OP_NAME.search(found[5] or "")
-            yield Value(found[1], name[1] if name else "", found[3], _bytes(found[2]))
+        if found is None:
+            continue
+        name = _OP_NAME.search(found[5] or "")
+        place = _PLACE.search(found[5] or "")
+        called = _CALLS.search(line)
+        source = name[1] if name else f"{place[1]}:{place[2]}" if place else ""
+        if not source and called is not None:
+            source = last.get(called[1], "")
+        if source:
+            last[inside] = source
+        yield Value(found[1], source, found[3], _bytes(found[2]))
 
 
 def _bytes(shape: str) -> int:

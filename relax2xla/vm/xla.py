@@ -283,16 +283,18 @@ def _key(module: ir.Module, device: Device | None, overrides: Mapping[str, Any])
     return cache.key_of(program, options, fingerprint(device))
 
 
-def _cached(target: Any, module: ir.Module, device: Device | None, overrides: Any) -> Any:
-    """The executable of ``module``, from the disk cache if it is there, else compiled into it."""
+def _cached(
+    target: Any, module: ir.Module, device: Device | None, overrides: Any
+) -> tuple[Any, bool]:
+    """The executable of ``module``, and whether the disk cache had it; else compiled into it."""
     store = cache.current()
     key = None if store is None else _key(module, device, overrides)
     if store is None or key is None:
-        return _compile(target, module, overrides)
+        return _compile(target, module, overrides), False
     data = store.get(key)
     if data is not None:
         try:
-            return _deserialize(target, data, overrides)
+            return _deserialize(target, data, overrides), True
         except Exception as e:  # jaxlib names no class for what it cannot read
             log.info("a cached program cannot be loaded (%s); compiling again", e)
             store.forget(key)
@@ -300,7 +302,7 @@ def _cached(target: Any, module: ir.Module, device: Device | None, overrides: An
     data = _serialize(made, target)
     if data is not None:
         store.put(key, data)
-    return made
+    return made, False
 
 
 def _serialize(executable: Any, target: Any) -> bytes | None:
@@ -323,10 +325,11 @@ class Loaded:
     """A compiled program on one device: ``run(buffers)`` gives the list of results.
 
     ``module``: the program, or the bytes that :meth:`serialize` gave on a machine of the same
-    :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first.
+    :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first,
+    but not with ``fresh``; ``from_cache`` says whether it had the program.
     """
 
-    __slots__ = ("_execute", "_handlers", "_target", "executable", "outputs")
+    __slots__ = ("_execute", "_handlers", "_target", "executable", "from_cache", "outputs")
 
     def __init__(
         self,
@@ -334,7 +337,9 @@ class Loaded:
         outputs: Sequence[Any],
         device: Device | None,
         run_once: bool = False,
+        fresh: bool = False,
     ) -> None:
+        self.from_cache = False
         target = self._target = jax_device(device)
         options = dict(COMPILER_OPTIONS)
         if run_once and target.platform == "cpu":
@@ -344,7 +349,10 @@ class Loaded:
         else:
             if target.platform == "cpu" and not run_once:
                 options.update(dot_library.options(module))
-            self.executable = _cached(target, module, device, options)
+            if fresh:
+                self.executable = _compile(target, module, options)
+            else:
+                self.executable, self.from_cache = _cached(target, module, device, options)
         self.outputs = tuple(outputs)
         where = sharding(device)
         self._handlers = [

@@ -269,6 +269,37 @@ def test_run_reports(cli: Cli, models: Models, tmp_path: Path) -> None:
     assert any(e["ph"] == "X" and e["dur"] > 0 for e in events)
 
 
+HOSTED = """
+from relax2xla.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        y = R.exp(R.nn.relu(x))
+        found = R.nonzero(R.subtract(y, R.const(1.0, "float32")))
+        return R.add(found, R.const(1, "int64"))
+"""
+
+
+def test_programs_with_work_on_the_host(cli: Cli, tmp_path: Path) -> None:
+    file, saved, trace = tmp_path / "m.relax", tmp_path / "m.r2x", tmp_path / "t.json"
+    file.write_text(HOSTED)
+    np.save(tmp_path / "x.npy", np.array([-1, 2, 0, 3], np.float32))
+    given = ("-i", tmp_path / "x.npy", "-o", tmp_path / "out.npz")
+    done = cli("run", file, *given, "--profile", "--memory", "--trace", trace)
+    assert done.code == 0, done.err
+    assert "main_region0" in done.out
+    assert "relax.nonzero" in done.out
+    assert "m.relax:8" in done.out
+    assert cli("compile", file, "-o", saved).code == 0
+    assert "give its sizes" in cli("run", saved).err
+    for command in (("run", saved, *given), ("verify", file, "--shape", "n=5")):
+        done = cli(*command)
+        assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["output_0"], [[2, 4]])
+
+
 def test_run_a_saved_executable(cli: Cli, models: Models, tmp_path: Path) -> None:
     import relax2xla as rx
     from relax2xla.importers.files import load

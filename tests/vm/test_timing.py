@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import relax2xla as rx
+from relax2xla import op
 from relax2xla.errors import CallError, TVMError
 from relax2xla.runtime.registry import register_func, remove_global_func
 from relax2xla.script import from_source
+from relax2xla.vm import cache
+from relax2xla.vm.bound import BoundFunction
 from relax2xla.vm.timing import BenchmarkResult, Timing, measure
 
 SOURCE = """
@@ -165,6 +170,63 @@ def main(x: R.Tensor((64, 64), "float32")):
     assert '"calls"' in report.json()
     whole = rx.VirtualMachine(rx.build(from_source(SOURCE)))
     assert [row.name for row in whole.profile("compiled", X).calls] == ["compiled"]
+
+
+def layers(*names: str) -> rx.IRModule:
+    """An exponential for each name, with a packed function between them."""
+    builder = rx.BlockBuilder()
+    info = rx.TensorStructInfo((64, 64), "float32")
+    x = rx.Var("x", info)
+    with builder.function("main", [x], pure=False):
+        y: rx.Expr = x
+        for i, name in enumerate(names):
+            if i:
+                y = builder.emit(
+                    rx.Call(rx.ExternFunc("test_timing.count"), [y], sinfo_args=[info])
+                )
+            with builder.source(rx.Span(name)):
+                y = builder.emit(op.exp(y))
+        builder.emit_func_output(y)
+    return builder.get()
+
+
+def test_steps_of_one_name_are_of_different_programs(counted: list[Any]) -> None:
+    x = np.zeros((64, 64), np.float32)
+    report = rx.VirtualMachine(rx.build(layers("one", "two"))).profile("main", x)
+    assert {r.name: r.count for r in report.operations} == {"one": 1, "two": 1}
+    assert [s.source for s in report.steps] == ["one", "two"]
+    assert len({s.op for s in report.steps}) == 1
+    assert len(counted) == 1
+
+
+def test_names_are_of_this_source_though_the_cache_has_the_program(tmp_path: Path) -> None:
+    before = cache.use(tmp_path / "cache")
+    try:
+        x = np.zeros((64, 64), np.float32)
+        for name in ("before", "after"):
+            vm = rx.VirtualMachine(rx.build(layers(name)))
+            first = np.asarray(vm["main"](x))
+            assert [r.name for r in vm.profile("main", x).operations] == [name]
+            np.testing.assert_array_equal(np.asarray(vm["main"](x)), first)
+        store = cache.current()
+        assert store is not None
+        assert store.hits == 1
+    finally:
+        cache.use(before)
+
+
+def test_compiling_is_no_part_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_ = BoundFunction.lowered
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.5)
+        return compile_(*args)
+
+    monkeypatch.setattr(BoundFunction, "lowered", slowly)
+    report = rx.VirtualMachine(rx.build(layers("one"))).profile(
+        "main", np.zeros((64, 64), np.float32)
+    )
+    assert 0 < report.calls[0].seconds <= report.seconds < 0.5
 
 
 def test_every_call_is_waited_for() -> None:

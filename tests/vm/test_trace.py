@@ -11,7 +11,15 @@ import numpy as np
 
 import relax2xla as rx
 from relax2xla import op as R
-from relax2xla.vm.trace import by_source, largest_values, record, source_names, write_chrome_trace
+from relax2xla.vm.trace import (
+    LEFT_OUT,
+    by_source,
+    largest_values,
+    mark,
+    record,
+    source_names,
+    write_chrome_trace,
+)
 
 T = rx.TensorStructInfo
 
@@ -38,7 +46,16 @@ def test_steps_have_the_names_of_the_source() -> None:
     vm["main"](x)
     (loaded,) = vm.programs()["main"]
     start = time.perf_counter()
-    steps = record(lambda: jax.block_until_ready(vm["main"](x)), [loaded.hlo_text()])
+
+    def run() -> None:
+        with mark(LEFT_OUT):
+            jax.block_until_ready(vm["main"](x))
+        with mark(0):
+            jax.block_until_ready(vm["main"](x))
+
+    steps = record(run, [loaded.hlo_text()])
+    products = [s.op for s in steps if s.source == "second"]
+    assert len(set(products)) == len(products)
     wall = 1e9 * (time.perf_counter() - start)
     rows = by_source(steps)
     names = [n for n, _, _ in rows]
@@ -63,9 +80,17 @@ HLO = """HloModule main
   ROOT %big = f32[999,999]{1,0} negate(%p)
 }
 
+%inner (q: f32[4]) -> f32[4] {
+  %q = f32[4]{0} parameter(0)
+  %sum = f32[4]{0} add(%q, %q), metadata={op_name="layer.2" stack_frame_id=2}
+  ROOT %bare = f32[4]{0} negate(%sum)
+}
+
 ENTRY %main (a: f32[4]) -> (f32[4,4], c64[2]) {
   %a = f32[4]{0} parameter(0), metadata={op_name="x"}
   %fusion = f32[4,4]{1,0} fusion(%a), kind=kLoop, calls=%fused, metadata={op_name="layer/\\"1\\""}
+  %nameless = f32[4]{0} fusion(%a), kind=kLoop, calls=%inner
+  %line = f32[1]{0} fusion(%a), calls=%inner, metadata={source_file="/a b/net.py" source_line=7}
   %pair = (s8[3]{0}, bf16[2,2]{1,0}) custom-call(%a), custom_call_target="f"
   ROOT %t = (f32[4,4]{1,0}, c64[2]{0}) tuple(%fusion, %pair)
 }
@@ -73,11 +98,19 @@ ENTRY %main (a: f32[4]) -> (f32[4,4], c64[2]) {
 
 
 def test_values_of_hlo() -> None:
-    assert source_names(HLO) == {"a": "x", "fusion": 'layer/\\"1\\"'}
+    assert source_names(HLO) == {
+        "a": "x",
+        "fusion": 'layer/\\"1\\"',
+        "sum": "layer.2",
+        "nameless": "layer.2",
+        "line": "net.py:7",
+    }
     found = largest_values(HLO)
     assert [(v.op, v.kind, v.bytes) for v in found] == [
         ("fusion", "fusion", 64),
+        ("nameless", "fusion", 16),
         ("pair", "custom-call", 11),
+        ("line", "fusion", 4),
     ]
 
 
