@@ -8,6 +8,7 @@ Jumps are relative to the instruction itself, as in TVM.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -203,8 +204,9 @@ class _Checker:
                 raise self.fail(at, f"there is no function {a}")
         for to in targets(at, ins):
             if not 0 <= to < len(self.row.body):
-                where = "the end of the function" if to == len(self.row.body) else f"{to}"
-                raise self.fail(at, f"control goes to {where}, outside the function")
+                if to == len(self.row.body):
+                    raise self.fail(at, "control goes to the end of the function without a `ret`")
+                raise self.fail(at, f"control goes to {to}, outside the function")
 
     def flow(self) -> None:
         """No register is read on a way on which nothing wrote it (sets of registers as bits)."""
@@ -321,15 +323,10 @@ def as_text(code: Code) -> str:
 
 def as_python(code: Code) -> str:
     """A Python program that builds the same code with ``ExecBuilder``."""
-    lines = ["ib = relax2xla.ExecBuilder()"]
-    for row in code.functions:
-        if row.kind != "vm":
-            lines.append(f"ib.declare_function({row.name!r}, {row.kind!r})")
+    lines = ["import numpy as np", "import relax2xla", "", "ib = relax2xla.ExecBuilder()"]
+    lines += [f"ib.declare_function({r.name!r}, {r.kind!r})" for r in code.functions]
     for i, value in enumerate(code.constants):
-        shown = repr(value)
-        if isinstance(value, np.ndarray):
-            shown = f"np.array({value.tolist()!r}, {value.dtype.name!r})"
-        lines.append(f"c{i} = ib.convert_constant({shown})")
+        lines.append(f"c{i} = ib.convert_constant({_literal(value)})")
     for row in code.functions:
         if row.kind != "vm":
             continue
@@ -358,13 +355,31 @@ def _python(code: Code, arg: Arg) -> str:
         case Reg():
             return f"ib.r({arg.index})"
         case Imm():
-            return f"ib.imm({arg.value!r})"
+            return f"ib.imm({_literal(arg.value)})"
         case Const():
             return f"c{arg.index}"
         case Func():
             return f"ib.f({code.functions[arg.index].name!r})"
         case Special():
             return "ib.vm_state()" if arg.name == "vm" else "ib.void_arg()"
+
+
+def _literal(value: Any) -> str:
+    """A constant as Python writes it; numpy is ``np``."""
+    match value:
+        case np.ndarray():
+            dtype = value.dtype.str if value.dtype.kind == "U" else value.dtype.name
+            made = f"np.array({_literal(value.tolist())}, {dtype!r})"
+            return made if value.size else f"{made}.reshape({value.shape})"
+        case tuple() | list():
+            parts = "".join(f"{_literal(v)}, " for v in value)
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+        case dict():
+            return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
+        case float() if not math.isfinite(value):
+            return f"float({str(value)!r})"
+        case _:
+            return repr(value)
 
 
 def stats(code: Code) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -96,7 +96,8 @@ class ExecBuilder:
         return VM_STATE
 
     def convert_constant(self, const: Any) -> Const:
-        """``const`` put into the pool: an array, number, string, dtype, shape or tuple of these.
+        """``const`` put into the pool: an array, number, string, dtype, shape, or these in a tuple
+        or dictionary.
 
         Equal constants are one.
         """
@@ -149,7 +150,7 @@ class ExecBuilder:
         """Close the open function (``with`` does this)."""
         row = self._scope()
         if keep:
-            count, body = _renumbered(len(row.params), self._body)
+            count, body = renumbered(len(row.params), self._body)
             made = FunctionRow(row.name, "vm", row.params, count, body)
             if row.name in self._index:
                 self._rows[self._index[row.name]] = made
@@ -235,7 +236,7 @@ class ExecBuilder:
         return self._index[name]
 
 
-def _renumbered(params: int, body: Sequence[Instruction]) -> tuple[int, tuple[Instruction, ...]]:
+def renumbered(params: int, body: Sequence[Instruction]) -> tuple[int, tuple[Instruction, ...]]:
     """The instructions with registers numbered in order of appearance, and how many there are."""
     numbers = {i: i for i in range(params)}
 
@@ -264,6 +265,8 @@ def _identity(value: Any) -> Any:
         return (value.dtype.name, value.shape, value.tobytes())
     if isinstance(value, tuple):
         return tuple(map(_identity, value))
+    if isinstance(value, dict):
+        return ("dict", *((k, _identity(v)) for k, v in value.items()))
     return (type(value), repr(value))
 
 
@@ -273,6 +276,8 @@ def _plain(value: Any) -> Any:
         return tuple(value.values)
     if isinstance(value, tuple | list):
         return tuple(_plain(v) for v in value)
+    if isinstance(value, Mapping):
+        return {_plain(k): _plain(v) for k, v in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
@@ -284,6 +289,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "detach"):
         return value.detach().numpy()
     raise TypeError(
-        f"cannot make a constant of {type(value).__name__}; give an array, number, string, shape "
-        "or a tuple of these"
+        f"cannot make a constant of {type(value).__name__}; give an array, number, string, shape, "
+        "or these in a tuple or dictionary"
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 
 import relax2xla as rx
 from relax2xla.errors import BytecodeError
+from relax2xla.script import from_source
 from relax2xla.vm import bytecode as bc
 from relax2xla.vm.bytecode import Call, Code, Const, Func, FunctionRow, Goto, If, Imm, Reg, Ret
+from relax2xla.vm.exec_builder import renumbered
 
 ADD = FunctionRow("vm.builtin.add", "builtin")
 
@@ -49,7 +54,7 @@ def test_good_code(good: Code) -> None:
             code(If(Reg(0), 3), Call(0, (Imm(1), Imm(2)), 1), Goto(-2), Ret(Reg(1))),
             "%1 is read before it is written",
         ),
-        (code(Goto(2), Ret(Reg(0))), "control goes to the end of the function, outside"),
+        (code(Goto(2), Ret(Reg(0))), "control goes to the end of the function without a `ret`"),
         (code(Goto(-1), Ret(Reg(0))), "control goes to -1, outside"),
         (code(If(Reg(0), 7), Ret(Reg(0))), "control goes to 7, outside"),
         (code(Call(0, (Imm(1), Imm(2)), 1)), "control goes to the end of the function"),
@@ -90,8 +95,74 @@ def test_text() -> None:
 
 @pytest.mark.parametrize("good", GOOD.values(), ids=GOOD)
 def test_python_builds_the_same_code(good: Code) -> None:
-    scope = {"relax2xla": rx, "np": np}
-    exec(bc.as_python(good), scope)
-    made = scope["ib"].get().code
+    made = built(good)
     assert [r.body for r in made.functions] == [r.body for r in good.functions]
     assert made.constants == good.constants
+
+
+def built(given: Code) -> Code:
+    """What the Python program of ``given`` builds, with nothing but what it imports itself."""
+    scope: dict[str, Any] = {}
+    exec(bc.as_python(given), scope)
+    return scope["ib"].get().code
+
+
+CONSTANTS = [
+    np.array([1.5, np.inf, -np.inf, np.nan], np.float32),
+    np.zeros((0, 3), np.int8),
+    np.array(7),
+    np.array(["a", "bc"]),
+    np.array([1, 2], "bfloat16"),
+    float("nan"),
+    -float("inf"),
+    (1, ("x", None), (2.5,), ()),
+    {"axis": 1, "mode": ("a", {"b": np.ones(2)})},
+]
+
+
+def test_python_has_every_constant() -> None:
+    good = Code((FunctionRow("f", "vm", (), 0, (Ret(Const(0)),)),), tuple(CONSTANTS))
+    assert repr(built(good).constants) == repr(good.constants)
+
+
+def test_python_of_what_build_makes() -> None:
+    """Regions, operators on the host with their attributes, branches, several functions."""
+    code = rx.build(
+        from_source("""
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def found(x: R.Tensor(("n",), "float32")) -> R.Tensor(("k", ), "int64"):
+        k = T.int64()
+        y = R.match_cast(R.nonzero(x), R.Tensor((1, k), "int64"))
+        return R.reshape(y, R.shape([k]))
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")):
+        cls = Module
+        y = cls.found(R.exp(x))
+        if c:
+            _ = R.print(y, format="{}")
+            z = R.unique(y)
+        else:
+            z = y
+        return z
+""")
+    ).code
+    made = built(code)
+    assert [(r.name, r.kind, r.params) for r in made.functions] == [
+        (r.name, r.kind, r.params) for r in code.functions
+    ]
+    assert [plain(made, r) for r in made.functions] == [plain(code, r) for r in code.functions]
+
+
+def plain(of: Code, row: FunctionRow) -> list[Any]:
+    """The instructions without places in the source, registers numbered by appearance."""
+    found: list[Any] = []
+    for ins in renumbered(len(row.params), row.body)[1]:
+        if isinstance(ins, Call):
+            args = [repr(of.constants[a.index]) if isinstance(a, Const) else a for a in ins.args]
+            found.append((ins.func, args, ins.dst))
+        else:
+            found.append(dataclasses.replace(ins, span="") if isinstance(ins, If) else ins)
+    return found
