@@ -298,6 +298,11 @@ LATE: dict[str, Callable[..., Any]] = {
 }
 
 
+def is_ours(op: Any) -> bool:
+    """Whether the decomposition of ``op`` is one of this file."""
+    return op in OWN or str(op) in LATE
+
+
 def decompositions(ops: set[Any]) -> Table:
     """The decompositions of those of ``ops`` that have one: ours, or torch's."""
     if not ops:

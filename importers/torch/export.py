@@ -16,10 +16,11 @@ from torch.export import ExportedProgram
 
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.capture import capture
-from relax2xla.importers.torch.decompositions import decompositions
+from relax2xla.importers.torch.decompositions import Table, decompositions
 from relax2xla.importers.torch.inplace import needs_functionalization
 from relax2xla.importers.torch.main import Imported, import_once
 from relax2xla.importers.torch.source import Program, exported
+from relax2xla.importers.torch.splicing import NotSpliced, spliced
 from relax2xla.importers.torch.walk import Options
 from relax2xla.ir import IRModule
 
@@ -99,18 +100,22 @@ def import_program(program: Program, options: Options) -> Imported:
     if program.decompose is not None and needs_functionalization(program.module):
         program = program.decompose({})
     made = import_once(program, options)
-    tried: set[Any] = set()
-    while made.mod is None and (table := decompositions(made.walk.open - tried)):
-        if program.decompose is None:
-            break
-        tried |= set(table)
-        before = made.walk.gaps
+    whole, asked, given = program, Table(), Table()
+    while made.mod is None and whole.decompose is not None:
+        before, table = made.walk.gaps, decompositions(made.walk.open)
         try:
-            program = program.decompose(table)
-        except (AssertionError, RuntimeError) as e:
-            # Some of torch's decompositions write in place, which torch itself then refuses.
-            before.add("torch's decomposition", str(e).partition("\n")[0], "")
-            break
+            program = spliced(program, made.walk.failed, table)
+        except NotSpliced:
+            if not set(table) - set(given):
+                break
+            given = {**asked, **table}
+            try:
+                program = whole = whole.decompose(given)
+            except (AssertionError, RuntimeError) as e:
+                # Some of torch's decompositions write in place, which torch itself then refuses.
+                before.add("torch's decomposition", str(e).partition("\n")[0], "")
+                break
+        asked |= table
         made = import_once(program, options)
         made.walk.gaps.keep(before)
     return made

@@ -20,6 +20,7 @@ from relax2xla.errors import CallError  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.torch import converters, register_converter  # noqa: E402
+from relax2xla.importers.torch.decompositions import OWN  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,
@@ -547,9 +548,15 @@ def test_a_dtype_without_counterpart_is_a_gap() -> None:
 
 
 def test_a_decomposition_that_torch_refuses_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(x: Any, y: Any) -> Any:
+        raise AssertionError("no such thing")
+
     converters.load()
     monkeypatch.delitem(CONVERTERS, "complex")
-    with pytest.raises(OpNotImplemented, match=r"aten\.complex.*\n.*torch's decomposition"):
+    monkeypatch.setitem(OWN, torch.ops.aten.complex.default, refused)
+    with pytest.raises(
+        OpNotImplemented, match=r"aten\.complex.*\n.*decomposition x1: no such thing"
+    ):
         imported(lambda x, y: torch.complex(x, y), [torch.ones(3), torch.zeros(3)])
 
 

@@ -1,0 +1,96 @@
+"""Decompositions of single nodes: torch does not trace the whole program anew for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from .helpers import check, imported  # noqa: E402
+
+AUTO = torch.export.Dim.AUTO
+g = torch.Generator().manual_seed(3)
+X = torch.randn(4, 3, 6, generator=g)
+
+
+@pytest.fixture
+def no_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("the program is decomposed as a whole")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refused)
+
+
+def _several(x: Any) -> tuple[Any, ...]:
+    y = torch.renorm(x, 2, 1, 1.0).relu_()
+    spectrum = torch.stft(y[:, 0], 4, window=torch.hann_window(4), return_complex=True)
+    return y, spectrum, *torch.aminmax(x), F.huber_loss(x, y)
+
+
+def _with_lists(x: Any) -> tuple[Any, ...]:
+    """Results that are lists, that are operands, and that nobody reads."""
+    left, _ = torch.ops.aten.unsafe_split_with_sizes(x, [1, 2], 1)
+    return left, torch.gradient(x, dim=1)[0], torch.diag_embed(x)
+
+
+@pytest.mark.usefixtures("no_whole")
+@pytest.mark.filterwarnings("ignore:.*stft")
+def test_single_nodes() -> None:
+    check(_several, [X])
+    check(_several, [X], [{0: AUTO}], [[torch.randn(7, 3, 6, generator=g)]])
+    check(_with_lists, [X])
+
+
+def test_places_in_the_source_are_kept() -> None:
+    class Inner(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.renorm(x, 2, 0, 1.0)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x) + 1
+
+    blocks = imported(Outer(), [X])["main"].body.blocks
+    inside = [b.span for block in blocks for b in block.bindings if b.span.name == "inner"]
+    assert len(inside) > 3
+    assert all(s.file.endswith("test_splicing.py") for s in inside)
+
+
+def test_within_branches_too() -> None:
+    """Torch decomposes those in branches with the rest."""
+
+    def function(x: Any) -> Any:
+        y = torch.renorm(x, 2, 0, 1.0)
+        return torch.cond(x.sum() > 0, lambda y: torch.renorm(y, 1, 0, 0.5), lambda y: y + 1, (y,))
+
+    check(function, [X], None, [[-X.abs()]])
+
+
+@pytest.mark.filterwarnings("ignore:linear_cross_entropy")
+def test_losses_of_one_row_and_symbolic_classes() -> None:
+    """Torch, when it traces them anew, takes their shape to be ()."""
+
+    def loss(x: Any, target: Any) -> Any:
+        each = F.cross_entropy(x.unsqueeze(0), target.unsqueeze(0), reduction="none")
+        return torch.renorm(x.unsqueeze(0), 2, 0, 1.0), each
+
+    rows = [[torch.randn(n, generator=g), torch.tensor(2)] for n in (4, 6)]
+    check(loss, rows[0], [{0: AUTO}, None], rows[1:])
+    options = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options")
+    chunks = options.LinearCrossEntropyOptions(allow_retain_graph=False, batch_chunk_size=2)
+
+    def chunked(x: Any, w: Any, t: Any) -> Any:
+        return F.linear_cross_entropy(x, w, t, reduction="none", options=chunks)
+
+    weights = [
+        [torch.randn(3, generator=g), torch.randn(n, 3, generator=g), rows[0][1]] for n in (4, 6)
+    ]
+    check(chunked, weights[0], [None, {0: AUTO}, None], weights[1:])
