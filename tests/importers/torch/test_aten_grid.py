@@ -1,4 +1,4 @@
-"""Sampling volumes at places that a grid gives, against eager torch."""
+"""Sampling images and volumes at places that a grid gives, against eager torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
+
+from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 
 from .helpers import Many, check_table, imported, run  # noqa: E402
 
@@ -37,6 +39,34 @@ def test_volumes() -> None:
             grid,
         )
     check_table(table)
+
+
+def test_images() -> None:
+    """The same with two axes, of which the grid may have as many rows as coordinates."""
+    image, grid = randn(2, 3, 4, 5), randn(2, 2, 6, 2) * 1.3
+    table: dict[str, tuple[Any, ...]] = {}
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for corners in (False, True):
+                table[f"{mode} {padding} {corners}"] = (
+                    lambda x, at, m=mode, p=padding, c=corners: F.grid_sample(x, at, m, p, c),
+                    image,
+                    grid,
+                )
+    check_table(table)
+
+
+def test_images_are_sampled_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch's decomposition, for which the whole program would be traced once more."""
+    image, grid = randn(1, 2, 4, 5), randn(1, 3, 3, 2)
+
+    class Sample(torch.nn.Module):
+        def forward(self, x: Any, at: Any) -> Any:
+            return F.grid_sample(x, at, align_corners=False)
+
+    program = torch.export.export(Sample(), (image, grid))
+    monkeypatch.setattr(type(program), "run_decompositions", None)
+    from_exported_program(program)
 
 
 def test_narrow_volumes_are_sampled_in_float32() -> None:
