@@ -26,8 +26,8 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
             os.fsync(file.fileno())
         beside.replace(target)
     except OSError as e:
-        # What a write raises names no file.
-        if e.errno is None or e.filename is not None:
+        # What a write raises names no file, and ours is not what the user named.
+        if e.errno is None or e.filename not in (None, str(beside)):
             raise
         raise OSError(e.errno, e.strerror, str(path)) from e
     finally:

@@ -524,8 +524,8 @@ def _key_of(info: StructInfo) -> Any:
     if isinstance(info, TensorStructInfo):
         if info.dims is None or not all(isinstance(d, int) for d in info.dims):
             raise CallError(
-                f"{show(info)} is not static; give the shapes to compile for, such as "
-                'vm.warm("main", TensorStructInfo((1, 3), "float32"))'
+                f"{show(info)} is not static; give each symbolic dimension a size, as in "
+                'vm.warm("main", n=8), or the shape of each argument, as in vm.warm("main", (8, 4))'
             )
         return (tuple(info.dims), np.dtype(DTYPES[info.dtype].numpy))
     if isinstance(info, ShapeStructInfo):

@@ -39,14 +39,23 @@ class SavedFunction:
     """A function with its arguments: what ``save_function`` saved, called with none."""
 
     def __init__(
-        self, name: str, run: Callable[..., Any], args: tuple[Any, ...], include_return: bool
+        self,
+        name: str,
+        func_name: str,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        include_return: bool,
     ) -> None:
-        self.name, self.include_return = name, include_return
-        self._run, self._args = run, args
+        self.name, self.func_name, self.include_return = name, func_name, include_return
+        self.run, self._args = run, args
 
-    def __call__(self, /) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run; the result, or None where the function was saved without."""
-        result = self._run(*self._args)
+        if args or kwargs:
+            raise TypeError(
+                f"{self.name} takes no arguments: save_function has given them to {self.func_name}"
+            )
+        result = self.run(*self._args)
         return result if self.include_return else None
 
     def __repr__(self) -> str:
@@ -119,7 +128,12 @@ class Calls(ABC):
             )
         placed = tuple(self.function(func_name).placed(args, kwargs))
         run = self.runner(func_name)
-        self._saved[saved_name] = SavedFunction(saved_name, run, placed, include_return)
+        self._saved[saved_name] = SavedFunction(saved_name, func_name, run, placed, include_return)
+
+    def relink_saved(self) -> None:
+        """Let saved functions run as functions are run now: the instrument or buckets changed."""
+        for saved in list(self._saved.values()):
+            saved.run = self.runner(saved.func_name)
 
     # -- inputs, call, outputs
 

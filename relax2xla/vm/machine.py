@@ -143,6 +143,7 @@ class VirtualMachine(Calls):
         for name in self.names():
             if name in self._functions:
                 self.redirect(name, None)
+        self.relink_saved()
 
     def _hooked(self, hook: Hook | None) -> Interpreter:
         return Interpreter(self.executable.code, self.device, self._region, self, hook)
@@ -245,7 +246,7 @@ class VirtualMachine(Calls):
             work()
         return done
 
-    def bucket(self, name: str, **sizes: Sequence[int]) -> None:
+    def bucket(self, name: str, **sizes: int | Sequence[int]) -> None:
         """Let several sizes of symbolic dimensions of ``name`` share one program.
 
         sizes: by the dimension's name; a call takes the next size that is large enough, its
@@ -264,7 +265,7 @@ class VirtualMachine(Calls):
         made: dict[tir.Var, list[int]] = {}
         for key, given in sizes.items():
             dim = _dimension(function, key)
-            made[dim] = sorted(set(map(operator.index, given)))
+            made[dim] = sorted(set(_sizes("bucket", key, given)))
             if not made[dim] or made[dim][0] < 1:
                 raise ValueError(f"bucket: the sizes of {key} must be at least 1; got {given}")
             reason = seen(function.entry.func, dim)
@@ -276,6 +277,7 @@ class VirtualMachine(Calls):
         if made:
             self._buckets[name] = Bucketed(self._twin(name), made)
         self.redirect(name, None)
+        self.relink_saved()
 
     def stateful(self, name: str, slots: tuple[Slot, ...]) -> BoundFunction:
         """``name`` with the memory of its state given up at each call; for ``bind_state``."""
@@ -365,14 +367,22 @@ def _call_shapes(
     if shapes:
         raise CallError("warm takes shapes or sizes by name, not both")
     dims = [_dimension(function, key) for key in sizes]
-    lists = [[v] if isinstance(v, int) else list(v) for v in sizes.values()]
+    lists = [_sizes("warm", key, given) for key, given in sizes.items()]
     return [
-        [
-            substitute(i, dict(zip(dims, map(operator.index, combination), strict=True)))
-            for i in declared
-        ]
+        [substitute(i, dict(zip(dims, combination, strict=True))) for i in declared]
         for combination in itertools.product(*lists)
     ]
+
+
+def _sizes(what: str, name: str, given: int | Sequence[int]) -> list[int]:
+    """One size of a dimension, or several."""
+    try:
+        several = [given] if isinstance(given, int) else given
+        return list(map(operator.index, several))
+    except TypeError:
+        raise TypeError(
+            f"{what}: give {name} one size or several, as {name}=[8, 64]; got {given!r}"
+        ) from None
 
 
 def _devices(device: Device | str | Sequence[Device | str] | None) -> tuple[Device, ...]:

@@ -258,7 +258,10 @@ def checked_params(executable: Any, params: Mapping[str, Any], strict: bool) -> 
                 continue
             close = difflib.get_close_matches(name, known, 3)
             hint = f"did you mean {', '.join(close)}?" if close else f"there are {len(known)}"
-            raise CallError(f"there is no weight {name!r}; {hint} (machine.params() lists them)")
+            raise CallError(
+                f"there is no weight {name!r}; {hint} (machine.params() lists them). strict=False "
+                "leaves out what the program does not use"
+            )
         array = to_host(value, info.dtype)
         if array.shape != info.dims or array.dtype != numpy_dtype(info.dtype):
             raise CallError(

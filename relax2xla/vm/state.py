@@ -154,7 +154,7 @@ def _check(name: str, slots: list[Slot], params: Sequence[Var], result: StructIn
 
 
 def _same_kind(a: StructInfo, b: StructInfo) -> bool:
-    """Whether dtypes and ranks agree, where both are known."""
+    """Whether dtypes, ranks and sizes agree, where both are known."""
     if isinstance(a, TupleStructInfo):
         return (
             isinstance(b, TupleStructInfo)
@@ -163,8 +163,12 @@ def _same_kind(a: StructInfo, b: StructInfo) -> bool:
         )
     if not isinstance(a, TensorStructInfo) or not isinstance(b, TensorStructInfo):
         return False
-    ranks = a.ndim < 0 or b.ndim < 0 or a.ndim == b.ndim
-    return ranks and (not a.dtype or not b.dtype or a.dtype == b.dtype)
+    if (a.ndim >= 0 and b.ndim >= 0 and a.ndim != b.ndim) or (
+        a.dtype and b.dtype and a.dtype != b.dtype
+    ):
+        return False
+    dims = zip(a.dims or (), b.dims or (), strict=False)
+    return all(x == y for x, y in dims if isinstance(x, int) and isinstance(y, int))
 
 
 def reuse_of(params: Sequence[Var], slots: Sequence[Slot]) -> Reuse:

@@ -84,7 +84,7 @@ def test_a_saved_function_has_its_arguments(vm: rx.VirtualMachine, name: str) ->
     x[:] = 0  # the machine has its own copy
     np.testing.assert_array_equal(vm["saved"](), X - Y)
     np.testing.assert_array_equal(vm.module["saved"](), X - Y)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=f"has given them to {name}"):
         vm["saved"](X)
     vm.save_function(name, "saved", y=X, x=Y)
     np.testing.assert_array_equal(vm["saved"](), Y - X)
@@ -108,6 +108,27 @@ def test_a_saved_function_never_replaces_one_of_the_program(
     with pytest.raises(TVMError, match="no function 'saved'"):
         vm["saved"]
     np.testing.assert_array_equal(vm[name](X, Y), X - Y)
+
+
+@KINDS
+def test_a_saved_function_is_run_as_others_are(vm: rx.VirtualMachine, name: str) -> None:
+    vm.save_function(name, "before", X, Y)
+    seen: list[bool] = []
+
+    def instrument(_f: Any, _symbol: str, before_run: bool, *_: Any) -> None:
+        seen.append(before_run)
+
+    vm.set_instrument(instrument)
+    vm.save_function(name, "after", X, Y)
+    for saved in ("before", "after"):
+        seen.clear()
+        np.testing.assert_array_equal(vm[saved](), X - Y)
+        assert seen.count(True) == seen.count(False) > 0
+    vm.set_instrument(None)
+    seen.clear()
+    for saved in ("before", "after"):
+        np.testing.assert_array_equal(vm[saved](), X - Y)
+    assert not seen
 
 
 def test_saved_functions_are_no_closures(vm: rx.VirtualMachine) -> None:

@@ -212,6 +212,11 @@ def test_programs_whose_code_xla_leaves_out_are_found() -> None:
 # -- what cannot be saved --------------------------------------------------------------------------
 def test_what_cannot_be_saved(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
     executable = rx.build(network(), params=weights)
+    for path, error in (("none/m.r2x", FileNotFoundError), ("", IsADirectoryError)):
+        with pytest.raises(error) as found:
+            executable.export_library(tmp_path / path)
+        assert found.value.filename == str(tmp_path / path)
+        assert found.value.filename2 is None
     with pytest.raises(ValueError, match="computed, raw"):
         executable.export_library(tmp_path / "m.r2x", weights="all")
     executable.static = {"cpu": (lambda f: f,)}

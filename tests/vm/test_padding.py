@@ -189,6 +189,15 @@ def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
         vm.warm("main", k=3)
     with pytest.raises(CallError, match="shapes or sizes"):
         vm.warm("main", (2, 4), n=3)
+    with pytest.raises(CallError, match=r'not static; give .*vm.warm\("main", n=8\)'):
+        vm.warm("main")
+    for use in (vm.warm, vm.bucket):
+        with pytest.raises(TypeError, match=r"give n one size or several, as n=\[8, 64\]"):
+            use("main", n="8")
+    vm.bucket("main", n=16)
+    np.testing.assert_array_equal(vm["main"](np.ones((9, 4), np.float32), w, g), 4.0)
+    np.testing.assert_array_equal(vm["main"](np.ones((10, 4), np.float32), w, g), 4.0)
+    assert len(made) == 1
 
 
 def test_compiling_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:

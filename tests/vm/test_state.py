@@ -302,6 +302,18 @@ def test_what_cannot_be_bound(state: Any, results: Any, message: str) -> None:
         vm.bind_state("main", state, results)
 
 
+def test_a_size_that_cannot_be_the_next_value() -> None:
+    mod = from_source("""
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    return (R.concat([x, x]), R.exp(x))
+""")
+    vm, x = rx.VirtualMachine(rx.build(mod)), np.zeros((2, 3), np.float32)
+    with pytest.raises(CallError, match=r"cannot be field 0 of the result, which is .*\(4, 3\)"):
+        vm.bind_state("main", {"x": x}, {"x": 0})
+    np.testing.assert_array_equal(vm.bind_state("main", {"x": x}, {"x": 1})(), np.zeros((4, 3)))
+
+
 def test_names_of_the_state() -> None:
     step = rx.VirtualMachine(rx.build(counter())).bind_state("main", {"total": ONE})
     with pytest.raises(CallError, match="keeps no 'x'; its state is total"):
