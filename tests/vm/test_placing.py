@@ -67,16 +67,16 @@ def test_set_params_by_name(rng: np.random.Generator, store: DiskCache) -> None:
     vm, other = rx.VirtualMachine(executable), rx.VirtualMachine(executable)
     x = rng.standard_normal((2, 16)).astype(np.float32)
     assert {n: i.dims for n, i in vm.params().items()} == {"w": (32, 16), "b": (96,)}
-    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5)
+    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5, atol=1e-5)
     compiled = store.writes
     main = vm["main"]
     vm.set_params(second)
     np.testing.assert_allclose(main(x), expected(x, **second), rtol=1e-5, atol=1e-5)
     # One weight alone; the other stays as it was set before.
     vm.set_params({"b": torch.from_numpy(first["b"])})
-    np.testing.assert_allclose(main(x), expected(x, second["w"], first["b"]), rtol=1e-5)
+    np.testing.assert_allclose(main(x), expected(x, second["w"], first["b"]), rtol=1e-5, atol=1e-5)
     # Another machine keeps its own, and nothing was compiled anew.
-    np.testing.assert_allclose(other["main"](x), expected(x, **first), rtol=1e-5)
+    np.testing.assert_allclose(other["main"](x), expected(x, **first), rtol=1e-5, atol=1e-5)
     assert store.writes == compiled
 
 
@@ -102,7 +102,7 @@ def test_wrong_weights_change_nothing(rng: np.random.Generator) -> None:
         vm.set_params({"w": first["w"].astype(np.float64)})
     with pytest.raises(CallError, match=r"no weight 'v'.*strict=False"):
         vm.set_params({"v": first["b"]})
-    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5)
+    np.testing.assert_allclose(vm["main"](x), expected(x, **first), rtol=1e-5, atol=1e-5)
     vm.set_params({"v": first["b"], "b": first["b"] * 2}, strict=False)
     assert np.asarray(vm["main"](x))[-1] == pytest.approx(first["b"] * 2)
 
