@@ -159,6 +159,13 @@ def expand(
     return self if dims_of(self) == ctx.dims() else R.broadcast_to(self, ctx.dims())
 
 
+@aten("broadcast_tensors")
+def broadcast_tensors(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
+    """All to the shape that they have together."""
+    dims = ctx.dims(0)
+    return [x if dims_of(x) == dims else R.broadcast_to(x, dims) for x in tensors]
+
+
 @aten("repeat", "tile")
 def repeat(ctx: Context, self: Expr, repeats: Any = None, dims: Any = None) -> Expr:
     """A broadcast along new axes, then a reshape: XLA fuses both."""

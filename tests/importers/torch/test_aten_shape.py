@@ -114,6 +114,11 @@ def test_padding_and_triangles() -> None:
             "tril": (lambda x: (x.tril(), x.tril(-1), x.triu(1)), X),
             "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), randn(2, 8, 3, 4)),
             "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), randn(2, 3, 4, 6)),
+            "broadcast_tensors": (
+                lambda x, y: torch.broadcast_tensors(x, y, x + y),
+                randn(2, 1, 3),
+                randn(4, 1),
+            ),
             "meshgrid": (
                 lambda x, y: [torch.meshgrid(x, y, indexing=i) for i in ("ij", "xy")],
                 randn(3),
