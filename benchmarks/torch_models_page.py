@@ -191,13 +191,15 @@ def write(
     deep = deep or kept.partition(IMPORTS)[2].strip().splitlines()
     speed = speed or fast.strip().splitlines()
     rows = [results[n] for n in names if n in results]
-    made = [row for row in rows if row["steps"]["export"]["status"] != "no model"]
-    agree = [f"{sum(passed(r['steps'][s]) for r in made)} ({s})" for s in OURS]
+    agree: list[str] = []
+    for step in OURS:
+        tried = [row["steps"][step] for row in rows if step in row["steps"]]
+        agree.append(f"{step} {sum(map(passed, tried))} of {len(tried)}")
     lines = [
         BEGIN,
         f"{_versions(rows)}. `python -m benchmarks torch_models` makes these tables.",
         "",
-        f"Of {len(names)} architectures in the list {len(rows)} were run. With eager torch agree "
+        f"Of {len(names)} architectures in the list {len(rows)} were run. With eager torch agree: "
         f"{', '.join(agree)}.",
         "",
         *correctness(rows),
@@ -206,7 +208,7 @@ def write(
         "",
         means(rows),
         "",
-        *times(rows),
+        *times([row for row in rows if "times" in row["steps"]]),
         "",
         *notes(rows),
     ]
