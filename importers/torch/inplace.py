@@ -65,6 +65,20 @@ RESHAPES: Final = frozenset(
     }
 )
 
+# Operators that give a tensor another shape in place: who reads it later sees that shape.
+NEW_SHAPES: Final = frozenset(
+    {
+        torch.ops.aten.squeeze_.default,
+        torch.ops.aten.squeeze_.dim,
+        torch.ops.aten.squeeze_.dims,
+        torch.ops.aten.swapaxes_.default,
+        torch.ops.aten.swapdims_.default,
+        torch.ops.aten.t_.default,
+        torch.ops.aten.transpose_.default,
+        torch.ops.aten.unsqueeze_.default,
+    }
+)
+
 # Of what torch takes for views in place, that whose result is as good as a new value.
 NEW_VALUES: Final = frozenset({"detach_", "resize_", "resize_as_"})
 
@@ -87,7 +101,7 @@ def functional_form(op: Any) -> Any:
     if not schema.is_mutable or not schema.name.startswith("aten::"):
         return None
     base = schema.name.removeprefix("aten::")
-    if torch.Tag.inplace_view in op.tags and base not in NEW_VALUES:
+    if torch.Tag.inplace_view in op.tags and base not in NEW_VALUES and op not in NEW_SHAPES:
         return None  # another shape of the same value
     packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
     if packet is None:
@@ -161,6 +175,8 @@ def _harmless(node: Node, order: dict[Node, int]) -> bool:
     form = functional_form(node.target)
     if form is None or operator_name(form) not in CONVERTERS:
         return False
+    if node.target in NEW_SHAPES:
+        return isinstance(node.args[0], Node) and node.args[0].op == "call_function"
     chain = {node, *written(node)}
     aliases = _aliases(node, chain, order)
     if aliases is None:
@@ -182,6 +198,8 @@ def written(node: Node) -> list[Node]:
     """
     found: list[Node] = []
     at: Any = node.args[0]
+    if node.target in NEW_SHAPES:
+        return [at]
     while isinstance(at, Node):
         found.append(at)
         view = at.target in PARTS or at.target in NAMES or at.target in RESHAPES
@@ -190,7 +208,10 @@ def written(node: Node) -> list[Node]:
 
 
 def _form_of(node: Node) -> Any:
-    return functional_form(node.target) if isinstance(node.target, OpOverload) else None
+    """The functional form of what writes elements."""
+    if not isinstance(node.target, OpOverload) or node.target in NEW_SHAPES:
+        return None
+    return functional_form(node.target)
 
 
 def _aliases(node: Node, chain: set[Node], order: Mapping[Node, int]) -> set[Node] | None:

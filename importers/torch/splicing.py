@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from relax2xla.importers.torch.decompositions import Table, is_ours
@@ -67,12 +68,14 @@ def _splice(module: GraphModule, node: Node, function: Callable[..., Any], mode:
         args, kwargs = pytree.tree_unflatten(given, spec)
         return function(*args, **kwargs)
 
+    values, expected = [n.meta["val"] for n in operands], node.meta["val"]
+    if free_unbacked_symbols(expected) - free_unbacked_symbols(values):
+        raise NotSpliced(f"{node.target} makes a size that depends on data")
     try:
-        part = _traced(call, [n.meta["val"] for n in operands], mode, is_ours(node.target))
+        part = _traced(call, values, mode, is_ours(node.target))
     except Exception as e:
         raise NotSpliced(f"{node.target}: {e}") from e
     results = _inlined(module, node, part, operands)
-    expected = node.meta["val"]
     if isinstance(expected, torch.Tensor):
         _replace(node, results, expected)
         return

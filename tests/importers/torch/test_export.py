@@ -629,6 +629,35 @@ def test_writes_to_parts_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> N
     check(seen, [torch.randn(3, 2)])
 
 
+def test_new_shapes_in_place_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was rewritten")
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        y.unsqueeze_(1).unsqueeze_(0)
+        y.squeeze_(0).transpose_(0, 2)
+        whole = x + 1
+        row = whole[1]
+        row.unsqueeze_(0)  # of this name of the row alone
+        flat = row.flatten()
+        return y, y.shape[0] * x, whole, row, flat, (x @ x.mT).t_().add_(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+        check(f, [torch.randn(3, 2)])
+
+    def written(x: Any) -> Any:
+        y = x * 2
+        flat = y.view(-1)
+        y.unsqueeze_(0)
+        flat.add_(1)
+        y[0, 0] = 5.0
+        return y * 2, flat
+
+    check(written, [torch.randn(3, 2)])
+
+
 def test_other_names_of_operators() -> None:
     def f(x: Any, y: Any) -> Any:
         return torch.multiply(x, y), torch.min(x, y), torch.divide(x, y, rounding_mode="floor")

@@ -64,6 +64,16 @@ def test_places_in_the_source_are_kept() -> None:
     assert all(s.file.endswith("test_splicing.py") for s in inside)
 
 
+def test_sizes_that_depend_on_data() -> None:
+    """Torch knows under which name the rest of the program has them."""
+
+    def function(x: Any) -> Any:
+        each = torch.combinations(x, 1)
+        return each.sum(), each * 2
+
+    check(function, [X[0, 0]], [{0: AUTO}])
+
+
 def test_within_branches_too() -> None:
     """Torch decomposes those in branches with the rest."""
 
