@@ -118,6 +118,19 @@ def _avg_pool2d_backward(
     return made.reshape(*lead, *spatial)
 
 
+def _adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """Each element has its share of the windows that cover it, one axis after the other."""
+    for axis in (-1, -2):
+        size, count = x.shape[axis], grad.shape[axis]
+        window = torch.arange(count, device=x.device).unsqueeze(-1)
+        start, end = window * size // count, -(-(window + 1) * size // count)
+        at = torch.arange(size, device=x.device)
+        covers = (at >= start) & (at < end)
+        share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
+        grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
+    return grad
+
+
 # -- transformers --------------------------------------------------------------------------------
 def _attention_block(
     x: Tensor,
@@ -284,6 +297,7 @@ OWN: Table = {
     ATEN.max_pool2d_with_indices_backward.default: _max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
     ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,
+    ATEN._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
     ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
     ATEN._native_multi_head_attention.default: _native_multi_head_attention,
 }
