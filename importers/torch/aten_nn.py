@@ -527,6 +527,18 @@ def weight_norm_interface(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> tuple
     return R.multiply(v, R.divide(g, length)), length
 
 
+@aten("_weight_norm_interface_backward")
+def weight_norm_interface_backward(
+    ctx: Context, grad_w: Expr, saved_v: Expr, saved_g: Expr, saved_norms: Expr, dim: int
+) -> tuple[Expr, Expr]:
+    """Gradients of ``v`` and of ``g``."""
+    axes = [a for a in range(ndim_of(saved_v)) if dim == -1 or a != axis_of(dim, ndim_of(saved_v))]
+    unit = ctx.emit(R.divide(saved_v, saved_norms))
+    grad_g = ctx.emit(R.sum(R.multiply(grad_w, unit), axes, True))
+    across = R.subtract(grad_w, R.multiply(unit, grad_g))
+    return R.multiply(R.divide(saved_g, saved_norms), across), grad_g
+
+
 @aten("_weight_norm")
 def weight_norm(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> Expr:
     return weight_norm_interface(ctx, v, g, dim)[0]

@@ -89,6 +89,12 @@ def identity(ctx: Context, self: Expr) -> Expr:
     return self
 
 
+@aten("prims::copy_strided")
+def copy_strided(ctx: Context, a: Expr, stride: Any) -> Expr:
+    """Another layout in memory, which Relax decides by itself."""
+    return a
+
+
 @aten(
     "to.dtype",
     "to.dtype_layout",

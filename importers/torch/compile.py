@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
@@ -25,6 +24,7 @@ from relax2xla.importers.torch.decompositions import decompositions
 from relax2xla.importers.torch.export import import_program
 from relax2xla.importers.torch.graphs import (
     is_torchs,
+    partitioned,
     placeholders_of,
     plain_attention,
     prepared,
@@ -100,7 +100,7 @@ def _backend(
         fw_compiler=compiler,
         bw_compiler=compiler,
         inference_compiler=functools.partial(_compile, settings, inference=True),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partitioned,
         decompositions=table(),
     )
     if torch.is_grad_enabled():

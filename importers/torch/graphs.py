@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
@@ -20,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointPolicy
 
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.decompositions import OWN, Table
@@ -41,6 +43,8 @@ LIKE: dict[Any, str] = {
     ATEN.log_normal.default: "self",
     ATEN.cauchy.default: "self",
 }
+# Two tensors, of which one may be made of the other.
+COMPARISONS = {getattr(ATEN, n).Tensor for n in ("eq", "ne", "lt", "le", "gt", "ge")}
 FLASH = ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 
@@ -83,6 +87,43 @@ def plain_attention() -> Generator[None]:
         yield
 
 
+def partitioned(
+    joint: GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any
+) -> tuple[GraphModule, GraphModule]:
+    """A joint graph as a forward and a backward one.
+
+    What the backward graph computes again is rounded in another way there, which comparisons show:
+    the elements that equal their maximum would be others, or none. So what they compare is kept.
+    """
+    forward = _before(results_of(joint)[:num_fwd_outputs], set())
+    compared = [n for n in joint.graph.nodes if n.target in COMPARISONS]
+    # Views and what the backward graph alone computes are exact where their operands are.
+    for node in _before(compared, {n for n in forward if not _is_view(n)}):
+        if node in forward:
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return min_cut_rematerialization_partition(
+        joint, inputs, num_fwd_outputs=num_fwd_outputs, **options
+    )
+
+
+def _before(nodes: Sequence[Any], ends: Collection[Node]) -> set[Node]:
+    """Nodes and what they are made of, up to ``ends``, which are among them."""
+    found: set[Node] = set()
+    todo = [n for n in nodes if isinstance(n, Node)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo += () if node in ends else node.all_input_nodes
+    return found
+
+
+def _is_view(node: Node) -> bool:
+    op = node.target
+    returns: Any = op._schema.returns if isinstance(op, OpOverload) else ()  # pyright: ignore[reportPrivateUsage]
+    return any(r.alias_info is not None for r in returns)
+
+
 # -- as a program --------------------------------------------------------------------------------
 def traced(module: GraphModule, feeds: Collection[int]) -> Program:
     """A graph of AOTAutograd, or a part of one, as a :class:`Program`.
@@ -120,6 +161,27 @@ def results_of(module: GraphModule) -> Sequence[Any]:
     return fields if isinstance(fields, tuple | list) else [fields]
 
 
+def memory_order(value: torch.Tensor) -> list[int] | None:
+    """Axes from the slowest to the fastest in memory; None where that is their own order.
+
+    torch promises the strides of a result to what reads it, channels_last for one.
+    """
+    if value.ndim < 2:
+        return None
+    strides = [_hint(s) for s in value.stride()]
+    sizes = [_hint(s) for s in value.shape]
+    order = sorted(range(value.ndim), key=lambda a: (-strides[a], a))
+    # Axes of size one have no place of their own; a broadcast axis (stride 0) none at all.
+    moved = [a for a in order if sizes[a] != 1]
+    if moved == sorted(moved) or any(strides[a] == 0 for a in moved):
+        return None
+    return order
+
+
+def _hint(size: Any) -> int:
+    return size if isinstance(size, int) else int(size.node.hint or 2)
+
+
 @contextlib.contextmanager
 def _real_constants(mode: Any) -> Generator[None]:
     """Let tensors with values be operands among fake ones."""
@@ -132,7 +194,20 @@ def _real_constants(mode: Any) -> Generator[None]:
 
 
 class _Retrace(Interpreter):
-    """Views of what a decomposition laid out in memory in another way become copies."""
+    """Values keep the strides that torch's own operators give, which the kernels of what is left to
+    torch, and what reads the results, may rely on.
+
+    Views of what a decomposition laid out in memory in another way become copies.
+    """
+
+    def run_node(self, n: Node) -> Any:
+        made = super().run_node(n)
+        torchs = n.meta.get("val")
+        if n.op != "call_function" or not isinstance(torchs, torch.Tensor):
+            return made
+        if memory_order(made) == memory_order(torchs):
+            return made
+        return torch.ops.prims.copy_strided(made, torchs.stride())
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is ATEN.view.default or target is ATEN._unsafe_view.default:

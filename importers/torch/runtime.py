@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from relax2xla import IRModule, VirtualMachine, build
-from relax2xla.importers.torch.graphs import placeholders_of, results_of
+from relax2xla.importers.torch.graphs import memory_order, placeholders_of, results_of
 from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
@@ -68,27 +68,6 @@ def to_torch(array: Any, order: Sequence[int] | None) -> torch.Tensor:
     """A result as a torch tensor over the same memory; ``order`` undoes a permutation."""
     tensor = torch.from_dlpack(array)
     return tensor if order is None else tensor.permute(*order)
-
-
-def memory_order(value: torch.Tensor) -> list[int] | None:
-    """Axes from the slowest to the fastest in memory; None where that is their own order.
-
-    torch promises the strides of a result to what reads it, channels_last for one.
-    """
-    if value.ndim < 2:
-        return None
-    strides = [_hint(s) for s in value.stride()]
-    sizes = [_hint(s) for s in value.shape]
-    order = sorted(range(value.ndim), key=lambda a: (-strides[a], a))
-    # Axes of size one have no place of their own; a broadcast axis (stride 0) none at all.
-    moved = [a for a in order if sizes[a] != 1]
-    if moved == sorted(moved) or any(strides[a] == 0 for a in moved):
-        return None
-    return order
-
-
-def _hint(size: Any) -> int:
-    return size if isinstance(size, int) else int(size.node.hint or 2)
 
 
 @dataclass(frozen=True, slots=True)

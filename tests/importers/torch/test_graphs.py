@@ -1,0 +1,79 @@
+"""Training graphs: what the backward graph is given, and what torch's own kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
+
+from relax2xla.importers.torch import converters  # noqa: E402
+from relax2xla.importers.torch.registry import CONVERTERS  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def gradients(f: Callable[..., Any], module: Any, *args: Any) -> dict[str, Any]:
+    """Of a sum with different weights, for the module's weights and the arguments."""
+    module.zero_grad()
+    inputs = [a.clone().requires_grad_(a.is_floating_point()) for a in args]
+    result = f(*inputs)
+    (result * torch.linspace(-1, 2, result.numel()).view(result.shape)).sum().backward()
+    found = {name: p.grad.clone() for name, p in module.named_parameters()}
+    return found | {f"argument {i}": x.grad for i, x in enumerate(inputs) if x.requires_grad}
+
+
+def check(module: Any, *calls: tuple[Any, ...]) -> None:
+    """Gradients of compiled and of eager calls."""
+    compiled = torch.compile(module, backend="relax2xla")
+    for args in calls:
+        got, want = (gradients(f, module, *args) for f in (compiled, module))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+class Pooled(nn.Module):
+    """The largest value of each group gets the gradient: those that equal the maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(8, 4)
+        self.read = nn.Linear(4, 3)
+
+    def forward(self, x: Any, group: Any) -> Any:
+        for _ in range(2):
+            x = self.cell(torch.cat([x, x.flip(0)], -1), x)
+        index = group[:, None].expand(-1, 4)
+        return self.read(torch.zeros(2, 4).scatter_reduce(0, index, x, "amax", include_self=False))
+
+
+def test_what_is_compared_is_not_computed_again() -> None:
+    calls = [(torch.randn(n, 4), torch.arange(n) % 2) for n in (9, 12, 30)]
+    check(Pooled(), *calls)
+
+
+def test_torchs_kernels_get_torchs_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    # This one reads memory without a look at the strides, and the gradient of the convolution is
+    # a transpose where it is decomposed.
+    converters.load()
+    monkeypatch.delitem(CONVERTERS, "_weight_norm_interface_backward")
+    with pytest.warns(UserWarning, match="_weight_norm_interface_backward"):
+        check(parametrizations.weight_norm(nn.Conv1d(8, 6, 1)), (torch.randn(3, 8, 1),))
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_norm(dim: int | None, recwarn: pytest.WarningsRecorder) -> None:
+    check(parametrizations.weight_norm(nn.Conv1d(8, 6, 3), dim=dim), (torch.randn(3, 8, 7),))
+    assert not [w for w in recwarn if "relax2xla" in str(w.message)]
