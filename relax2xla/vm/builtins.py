@@ -51,27 +51,18 @@ INLINE: dict[str, str] = {
 }
 
 
-class Closure:
-    """A function value: ``func`` with its last arguments fixed."""
-
-    __slots__ = ("captured", "func", "name")
-
-    def __init__(self, name: str, func: Callable[..., Any], captured: Sequence[Any]) -> None:
-        self.name, self.func, self.captured = name, func, tuple(captured)
-
-    def __call__(self, *args: Any) -> Any:
-        """Call with the first arguments."""
-        return self.func(*args, *self.captured)
-
-    def __repr__(self) -> str:
-        return f"Closure({self.name}, {len(self.captured)} captured)"
-
-
-def make_closure(func: Any, *captured: Any) -> Closure:
+def make_closure(func: Any, *captured: Any) -> Callable[..., Any]:
     """``func`` with its last arguments fixed."""
     if not callable(func):
         raise RunError(f"make_closure takes a function; got {type(func).__name__}")
-    return Closure(getattr(func, "__name__", "closure"), func, captured)
+
+    # A function and no object that can be called: from Python 3.12 on, only calls of functions go
+    # as deep as the recursion limit allows.
+    def closure(*args: Any) -> Any:
+        return func(*args, *captured)
+
+    closure.__name__ = closure.__qualname__ = getattr(func, "__name__", "closure")
+    return closure
 
 
 def match(value: Any, pattern: Any, where: str, *known: Any) -> tuple[int, ...]:
