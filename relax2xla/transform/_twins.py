@@ -115,24 +115,28 @@ class Twins:
             if made is not None:
                 value, order = made
                 if order == identity(len(order)):
-                    self.out.append(VarBinding(b.var, value, b.span))
+                    self.write(VarBinding(b.var, value, b.span))
                     return
                 twin = value if isinstance(value, Var) else self.bind(value, b.var.name_hint)
                 self.twins[b.var] = (twin, order)
                 self.due.add(b.var)
                 return
+        self.write(b)
+
+    # -- values in an order
+
+    def write(self, b: Binding) -> None:
+        """Write a binding, after those of the variables that it reads."""
         if self.due:
             for node in post_order_deep(b.value):
                 if isinstance(node, Var):
                     self.plain(node)
         self.out.append(b)
 
-    # -- values in an order
-
     def bind(self, value: Expr, name: str) -> Var:
         """A new variable for ``value``."""
         var = self.new_var(name, value.struct_info, self.span)
-        self.out.append(VarBinding(var, value, self.span))
+        self.write(VarBinding(var, value, self.span))
         return var
 
     def call(self, name: str, *args: Any, **attrs: Any) -> Call:

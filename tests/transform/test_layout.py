@@ -71,6 +71,9 @@ NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
     "row vector": lambda x: R.add(conv(x, 8, 3), weight(7)),
     "flatten": lambda x: R.reshape(R.nn.relu(conv(x, 8, 3)), (2, -1)),
     "pad": lambda x: R.nn.pad(conv(x, 8, 3), [0, 0, 0, 0, 1, 2, 3, 4]),
+    "a weight that is computed": lambda x: (
+        lambda y: R.nn.conv2d(y, R.permute_dims(y, [1, 0, 2, 3]), padding=3)
+    )(conv(x, 2, 3)),
     "permute": lambda x: R.permute_dims(conv(x, 8, 3), [1, 0, 3, 2]),
     "where": lambda x: (lambda y: R.where(R.greater(y, rx.const(0.0)), y, R.exp(y)))(conv(x, 8, 3)),
     "tuple": lambda x: rx.Tuple([conv(x, 8, 3), x]),
