@@ -33,6 +33,13 @@ class Module:
     ):
         return (x, ((R.add(x, p[0]), R.shape([3, 4])), R.negative(x)))
 
+    @R.function(pure=False)
+    def nested_hosted(
+        x: R.Tensor((2,), "float32"), p: R.Tuple(R.Tensor((2,), "float32"), R.Shape(ndim=1))
+    ):
+        _ = R.assert_op(R.const(True), format="")
+        return (x, ((R.add(x, p[0]), R.shape([3, 4])), R.negative(x)))
+
     @R.function
     def nothing():
         return R.const([1.0, 2.0], "float32")
@@ -189,6 +196,17 @@ def test_inputs_are_set_then_run_then_fetched(
 
 
 @KINDS
+def test_an_instrument_does_not_lift_the_order(vm: rx.VirtualMachine, name: str) -> None:
+    vm.set_input(name, X, Y)
+    for instrument in (lambda *_: None, None):
+        vm.set_instrument(instrument)
+        with pytest.raises(CallError, match="must be called with invoke_stateful"):
+            vm[name](X, Y)
+    vm.invoke_stateful(name)
+    np.testing.assert_array_equal(vm.get_outputs(name), X - Y)
+
+
+@KINDS
 def test_inputs_by_position_by_name_and_both(vm: rx.VirtualMachine, name: str) -> None:
     for args, kwargs in [((), {"y": X, "x": Y}), ((Y,), {"y": X}), ((Y.tolist(), X), {})]:
         vm.set_input(name, *args, **kwargs)
@@ -234,17 +252,19 @@ def test_inputs_are_to_be_set_even_where_there_are_none(vm: rx.VirtualMachine, n
     np.testing.assert_array_equal(vm.get_outputs(name), [1.0, 2.0])
 
 
-def test_nested_tuples_in_and_out(vm: rx.VirtualMachine) -> None:
-    vm.set_input("nested", X, (Y, (9,)))
-    vm.invoke_stateful("nested")
-    first, ((second, shape), third) = vm.get_outputs("nested")
+@pytest.mark.parametrize("name", ["nested", "nested_hosted"])
+def test_nested_tuples_in_and_out(vm: rx.VirtualMachine, name: str) -> None:
+    vm.set_input(name, X, (Y, (9,)))
+    vm.invoke_stateful(name)
+    found = vm.get_outputs(name)
+    first, ((second, shape), third) = found
     np.testing.assert_array_equal(first, X)
     np.testing.assert_array_equal(second, X + Y)
     np.testing.assert_array_equal(third, -X)
     assert shape == (3, 4)
-    assert type(vm.get_outputs("nested")) is tuple
-    with pytest.raises(CallError, match=r"`p` must be a tuple of 2"):
-        vm.set_input("nested", X, (Y,))
+    assert {type(found), type(found[1]), type(found[1][0])} == {tuple}
+    with pytest.raises(CallError, match=r"`p`.* must be a tuple of 2"):
+        vm.set_input(name, X, (Y,))
 
 
 def test_methods_are_functions_of_the_module(vm: rx.VirtualMachine) -> None:
