@@ -15,7 +15,7 @@ import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import difference, positional, signature
 from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.packing import with_packs
 from relax2xla.vm.placing import WeightStore
 from relax2xla.vm.ranges import check_ranges
 from relax2xla.vm.specialise import Packed, Program, match, specialise
@@ -88,7 +89,11 @@ class BoundFunction:
         self._cache: OrderedDict[Key, tuple[xla.Loaded, Packed]] = OrderedDict()
         self._lock = threading.RLock()
         self._store = executable.store if store is None else store
-        self._weights: list[Any] | None = None
+        # The weights as programs take them, once they are placed.
+        self._operands: list[Any] | None = None
+        # What an argument costs beside the rest is known of the CPU only.
+        on_cpu = xla.jax_device(device).platform == "cpu"
+        self._packs = self.entry.packs if on_cpu else ()
         self._flat = [leaf for p in self.params for leaf in flatten_info(p.struct_info)]
         self._only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in self.params)
         self._dtypes = [p.dtype for p in self._flat if isinstance(p, TensorStructInfo)]
@@ -220,7 +225,7 @@ class BoundFunction:
             with self._lock, contextlib.suppress(KeyError):
                 self._cache.move_to_end(tuple(key))
         loaded, program = found
-        weights, run, pack = self.weights(), loaded.run, program.pack
+        weights, run, pack = self._given(), loaded.run, program.pack
         if self._only_tensors:
             self._direct = (key, lambda args: pack(run([*weights, *args])))
             self._staged = self._stage(args, lambda *a: pack(run([*weights, *a])))
@@ -296,16 +301,21 @@ class BoundFunction:
 
     @no_collection()
     def program(self, infos: Sequence[StructInfo]) -> Program:
-        """The static program for arguments of these struct infos."""
+        """The static program for arguments of these struct infos; it takes the weights last."""
         env = match(self.name, self.params, infos)
         check_ranges(self.name, self.entry.func, env)
         rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
-        return specialise(self._executable.mod, self.name, self.entry.func, env, rewrites, infos)
+        mod, func = self._executable.mod, self.entry.func
+        made = specialise(mod, self.name, func, env, rewrites, infos)
+        if not self._packs:
+            return made
+        weights = len(self.entry.lifted.weights)
+        return replace(made, module=with_packs(made.module, weights, self._packs))
 
     def lowered(self, infos: Sequence[StructInfo]) -> tuple[Any, Program]:
         """The program for arguments of these struct infos as MLIR; it takes the weights first."""
         program = self.program(infos)
-        weights = len(self.entry.lifted.weights)
+        weights = self._count
         module = emit(_weights_first(program.module, weights))
         if self.reuse is not None:
             xla.mark_donated(module, {weights + a: r for a, r in self.reuse(program).items()})
@@ -356,7 +366,7 @@ class BoundFunction:
     def warm(self, infos: Sequence[StructInfo] = ()) -> None:
         """Compile for arguments of these struct infos; none: those of a static function."""
         infos = infos or [p.struct_info for p in self.params]
-        self.weights()
+        self._given()
         key = self.key_of(infos)
         self._compile(key, self._infos(key))
 
@@ -404,7 +414,7 @@ class BoundFunction:
 
     def prepare(self, args: Sequence[Any]) -> xla.Loaded:
         """Compile for the shapes of ``args``, as :meth:`placed` gave them, without a call."""
-        self.weights()
+        self._given()
         key = self._key_of_values(args)
         return (self._cache.get(key) or self._compile(key, self._infos(key)))[0]
 
@@ -431,20 +441,28 @@ class BoundFunction:
 
     def weights(self) -> list[Any]:
         """The weights on the device; the first call places them and computes what is lifted."""
-        if self._weights is None:
-            with self._lock:
-                if self._weights is None:
-                    self._weights = self._place_weights()
-        return self._weights
-
-    def _place_weights(self) -> list[Any]:
         return self._store.place(self._executable, self.name, self.entry.lifted, self.device)
+
+    @property
+    def _count(self) -> int:
+        """How many arrays programs take for the weights."""
+        return len(self.entry.lifted.weights) - sum(len(p) - 1 for p in self._packs)
+
+    def _given(self) -> list[Any]:
+        """The weights as programs take them."""
+        if self._operands is None:
+            with self._lock:
+                if self._operands is None:
+                    self._operands = self._store.operands(
+                        self._executable, self.name, self.entry.lifted, self.device, self._packs
+                    )
+        return self._operands
 
     def use_store(self, store: WeightStore) -> None:
         """Take the weights from ``store`` from now on; calls that run already end as they began."""
         with self._lock:
             self._store = store
-            self._weights = None
+            self._operands = None
             self._forget()
 
     # -- the jitted road
@@ -452,7 +470,7 @@ class BoundFunction:
     def _jit_serves(self) -> bool:
         """Whether the jitted road can run this function, exactly as the other one would."""
         infos = [*self._flat, *flatten_info(self.entry.func.ret_struct_info)]
-        small = len(self.entry.func.params) <= JIT_ARGUMENTS
+        small = len(self.params) + self._count <= JIT_ARGUMENTS
         return (
             small
             and bool(self.params)
@@ -461,7 +479,7 @@ class BoundFunction:
         )
 
     def _make_fast(self) -> Callable[..., Any]:
-        weights = self.weights()
+        weights = self._given()
         count = len(weights)
 
         def compiled(args: Sequence[Any]) -> tuple[xla.Loaded, Callable[[Sequence[Any]], Any]]:
@@ -481,7 +499,7 @@ class BoundFunction:
         """The function on values that JAX traces: its program, inlined."""
         program = self.program([xla.value_info(a) for a in args])
         text = str(emit(program.module))
-        values = [*args, *(self.weights() if weights is None else weights)]
+        values = [*args, *(self._given() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(xla.inline_program(values, text, outputs))
 

@@ -117,12 +117,12 @@ def build(
     static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
     executable = VMExecutable(
         mod,
-        {name: Entry(name, lift_weights(f)) for name, f in whole.items()},
+        {name: Entry.of(name, lift_weights(f)) for name, f in whole.items()},
         target_device(target),
         static,
         code=made.code,
         regions={
-            name: Entry(name, lift_weights(f))
+            name: Entry.of(name, lift_weights(f))
             for name, f in made.regions.items()
             if name not in whole
         },

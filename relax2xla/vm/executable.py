@@ -19,6 +19,7 @@ from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
 from relax2xla.vm import bytecode
 from relax2xla.vm.bytecode import Code
+from relax2xla.vm.packing import Packs, packs_of
 from relax2xla.vm.placing import WeightStore
 from relax2xla.vm.specialise import specialise
 
@@ -36,10 +37,20 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One public function: ``lifted.main`` takes the user's arguments, then the weights."""
+    """One public function: ``lifted.main`` takes the user's arguments, then the weights.
+
+    ``packs``: weights that programs for the CPU take together (``vm.packing``).
+    """
 
     name: str
     lifted: Lifted
+    packs: Packs
+
+    @classmethod
+    def of(cls, name: str, lifted: Lifted) -> Entry:
+        """The function with the packs that suit its weights."""
+        weights = lifted.main.params[lifted.num_input :]
+        return cls(name, lifted, packs_of([w.struct_info for w in weights]))
 
     @property
     def func(self) -> Function:

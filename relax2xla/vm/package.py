@@ -68,6 +68,7 @@ from relax2xla.vm.manifest import (
     read_tree,
     tree_data,
 )
+from relax2xla.vm.packing import checked_packs
 from relax2xla.vm.plain_json import decode, encode
 from relax2xla.vm.specialise import packer
 from relax2xla.vm.state import declared
@@ -201,6 +202,7 @@ class Saved:
                 self.tensor(a, n) if a is not None and self.wants_raw(lifted) else None
                 for a, n in zip(lifted.raw, _padded(lifted.raw_names, lifted.raw), strict=True)
             ],
+            "packs": entry.packs,
             "ready": {} if self.wants_raw(lifted) else self.ready(bound, lifted),
             "programs": self.programs(index, bound, infos) if entry.is_static else [],
         }
@@ -485,7 +487,9 @@ class _Loader:
             ready,
             {str(n): str(of) for n, of in row.get("aliases", {}).items()},
         )
-        return Entry(row["name"], lifted)
+        # Files of versions without packs have programs without them.
+        own = [p.struct_info for p in main.params[len(infos) :]]
+        return Entry(row["name"], lifted, checked_packs(row.get("packs", ()), own))
 
     def field_info(self, row: Mapping[str, Any], field: int | Array) -> StructInfo:
         """Struct info of what is computed at load."""

@@ -37,6 +37,7 @@ from relax2xla.runtime.progress import report
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.vm import xla
+from relax2xla.vm.packing import Packs, alone, packed
 from relax2xla.vm.specialise import specialise
 
 Array = npt.NDArray[Any]
@@ -77,6 +78,26 @@ class WeightStore:
                 done += a.nbytes
                 report("to the device", done, total)
             return made
+
+    def operands(
+        self, executable: Any, name: str, lifted: Lifted, device: Device | None, packs: Packs
+    ) -> list[Any]:
+        """The weights as a program takes them: those in no pack, then the packs."""
+        placed = self.place(executable, name, lifted, device)
+        with self._lock:
+            return [
+                *(placed[i] for i in alone(len(placed), packs)),
+                *(self._pack([placed[i] for i in pack], device) for pack in packs),
+            ]
+
+    def _pack(self, arrays: list[Any], device: Device | None) -> Any:
+        """One pack on the device."""
+        key = ("pack", device, *map(id, arrays))
+        found = self._find(key)
+        if found is None:
+            made = xla.device_put(packed([np.asarray(a) for a in arrays]), device, copy=False)
+            found = self._keep(key, arrays, made, True)
+        return found
 
     def _array(self, array: Array, device: Device | None) -> Any:
         """One array on the device."""
