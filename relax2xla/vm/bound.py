@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -206,7 +206,7 @@ class BoundFunction:
         generation = self._generation
         leaves = args if self._only_tensors else self._leaves(args)
         if len(leaves) != len(self._flat):
-            match(self.name, self.params, [ObjectStructInfo()] * len(args))
+            self._refuse_count(len(args))
         buffers: list[Any] = []
         key: list[Any] = []
         for i, (value, info) in enumerate(zip(leaves, self._flat, strict=True)):
@@ -233,10 +233,19 @@ class BoundFunction:
                 self._forget()
         return pack(run(weights + buffers))
 
+    def _refuse_count(self, count: int) -> NoReturn:
+        """CallError: so many arguments do not fit."""
+        names = ", ".join(p.name_hint for p in self.params)
+        stated = self.name in self._executable.states
+        hint = f'; vm.bind_state("{self.name}") keeps its state for it' if stated else ""
+        raise CallError(
+            f"{self.name} takes {len(self.params)} arguments ({names}); got {count}{hint}"
+        )
+
     def _leaves(self, args: Sequence[Any]) -> list[Any]:
         """Arguments flattened as the parameters' tuples are."""
         if len(args) != len(self.params):
-            match(self.name, self.params, [ObjectStructInfo()] * len(args))
+            self._refuse_count(len(args))
         out: list[Any] = []
 
         def flatten(value: Any, info: StructInfo, where: str) -> None:
@@ -484,7 +493,7 @@ class BoundFunction:
 
         def compiled(args: Sequence[Any]) -> tuple[xla.Loaded, Callable[[Sequence[Any]], Any]]:
             if len(args) != len(self.params):
-                match(self.name, self.params, [ObjectStructInfo()] * len(args))
+                self._refuse_count(len(args))
             key = tuple((a.shape, a.dtype) for a in args)
             loaded, program = self._cache.get(key) or self._compile(key, self._infos(key))
             return loaded, program.pack

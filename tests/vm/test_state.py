@@ -246,6 +246,8 @@ def test_torch_buffers_and_saved_executables(tmp_path: Path) -> None:
         assert "cache" in step.state
         (loaded,) = programs(vm)
         assert loaded.memory().alias_size_in_bytes >= 4 * 3 * 4
+        with pytest.raises(CallError, match=r'got 2; vm.bind_state\("main"\) keeps its state'):
+            vm["main"](xs[0], ats[0])
 
 
 def test_a_failed_call_leaves_the_state() -> None:
