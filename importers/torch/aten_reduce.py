@@ -69,12 +69,15 @@ amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep),
 
 @aten("any", "any.dim", "any.dims", "_is_any_true")
 def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    return ctx.cast(amax(ctx, as_bool(self), dim, keepdim), ctx.dtype())
+    """No axes at all, where a list of them is asked for, reduce nothing."""
+    made = as_bool(self) if dim == [] else amax(ctx, as_bool(self), dim, keepdim)
+    return ctx.cast(made, ctx.dtype())
 
 
 @aten("all", "all.dim", "all.dims", "_is_all_true")
 def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    return ctx.cast(amin(ctx, as_bool(self), dim, keepdim), ctx.dtype())
+    made = as_bool(self) if dim == [] else amin(ctx, as_bool(self), dim, keepdim)
+    return ctx.cast(made, ctx.dtype())
 
 
 @aten("count_nonzero", "count_nonzero.dim_IntList")

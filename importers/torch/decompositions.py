@@ -334,4 +334,6 @@ def decompositions(ops: set[Any]) -> Table:
             found[op] = core[op]
         elif op in decomposition_table:
             found[op] = decomposition_table[op]
+        elif (of_aten := getattr(op, "impl_aten", None)) is not None:
+            found[op] = of_aten  # prims know what they are in ATen
     return found

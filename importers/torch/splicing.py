@@ -43,7 +43,10 @@ def spliced(program: Program, nodes: Collection[Node], table: Table) -> Program:
     todo = [
         n
         for n in program.module.graph.nodes
-        if n in nodes and n.target in table and n.target not in n.meta.get(ORIGIN, ())
+        if n in nodes
+        and n.target in table
+        and n.target not in n.meta.get(ORIGIN, ())
+        and isinstance(n.meta["val"], torch.Tensor | tuple | list)  # sizes stand on what failed
     ]
     if not todo:
         raise NotSpliced("the operators are within branches and loops")
@@ -66,7 +69,8 @@ def _splice(module: GraphModule, node: Node, function: Callable[..., Any], mode:
         known = dict(zip(operands, values, strict=True))
         given = [known[x] if isinstance(x, Node) else x for x in leaves]
         args, kwargs = pytree.tree_unflatten(given, spec)
-        return function(*args, **kwargs)
+        made = function(*args, **kwargs)
+        return tuple(made) if isinstance(made, tuple) else made  # without names of the fields
 
     values, expected = [n.meta["val"] for n in operands], node.meta["val"]
     if free_unbacked_symbols(expected) - free_unbacked_symbols(values):

@@ -112,3 +112,15 @@ def test_symbolic_sizes() -> None:
         [{0: n}],
         [[randn(9, 4)]],
     )
+
+
+def test_any_and_all_along_no_axes() -> None:
+    x = torch.tensor([[0.0, 1.0], [float("nan"), 0.0]])
+    u = x.nan_to_num().to(torch.uint8)
+    axes: list[Any] = [(), (0, 1), (-1,)]
+    check_table(
+        {
+            f.__name__: (lambda a, b, f=f: [f(v, dim=d) for v in (a, b) for d in axes], x, u)
+            for f in (torch.any, torch.all)
+        }
+    )

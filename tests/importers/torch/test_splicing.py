@@ -64,6 +64,17 @@ def test_places_in_the_source_are_kept() -> None:
     assert all(s.file.endswith("test_splicing.py") for s in inside)
 
 
+def test_sizes_of_what_is_decomposed() -> None:
+    """A number that could not be had for want of its tensor is had then."""
+    rows = [[torch.randn(3, n, generator=g) for _ in range(2)] for n in (4, 5)]
+    inputs = [[x, y.sigmoid(), y[0].exp()] for x, y in rows]
+
+    def loss(x: Any, y: Any, weight: Any) -> Any:
+        return F.binary_cross_entropy_with_logits(x, y, pos_weight=weight)
+
+    check(loss, inputs[0], [{1: AUTO}, {1: AUTO}, {0: AUTO}], inputs[1:])
+
+
 def test_sizes_that_depend_on_data() -> None:
     """Torch knows under which name the rest of the program has them."""
 
