@@ -189,8 +189,10 @@ class Context:
         if isinstance(value, Expr):
             return self.cast(value, dtype)
         if isinstance(value, tir.PrimExpr):
+            if value.dtype == "bool":
+                value = tir.if_then_else(value, 1, 0)
             sizes = tir.Analyzer(tir.free_vars(value))
-            if value.dtype == "bool" or sizes.can_prove_greater_equal(value, 0):
+            if sizes.can_prove_greater_equal(value, 0):
                 vector = R.shape_to_tensor(ShapeExpr((value,)))
             else:  # no dimension: it may be negative
                 vector = R.arange(value, value + 1, 1, "int64")

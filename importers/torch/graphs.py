@@ -15,7 +15,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
@@ -299,7 +299,10 @@ def _from_shape(module: GraphModule, node: Node) -> None:
 # -- parts ---------------------------------------------------------------------------------------
 def is_torchs(node: Node) -> bool:
     """Whether torch runs a node whatever converters there are."""
-    return is_random(node.target) or "relax2xla_torch" in node.meta
+    op = node.target
+    # Checkpointed regions draw their random numbers again, from the state that was kept.
+    again = isinstance(op, HigherOrderOperator) and "rng_state" in op.name()
+    return again or is_random(op) or "relax2xla_torch" in node.meta
 
 
 def split(module: GraphModule, torchs: Collection[Node]) -> tuple[GraphModule, set[str]]:
@@ -330,7 +333,9 @@ def split(module: GraphModule, torchs: Collection[Node]) -> tuple[GraphModule, s
             stages[node] = min((stages[u] for u in node.users if u in stages), default=0)
     metas = {n.name: n.meta for n in module.graph.nodes}
     made = split_module(module, None, lambda n: stages[n])  # pyright: ignore[reportArgumentType]
-    for part in made.children():
+    for name, part in made.named_children():
+        if not name.startswith("submod_"):
+            continue  # the graph of a higher-order operator
         for node in placeholders_of(part):  # pyright: ignore[reportArgumentType]
             node.meta = dict(metas[node.name])
     ours = {f"submod_{s}" for s in set(stages.values()) if s % 2}

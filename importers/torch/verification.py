@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Interpreter, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
@@ -175,13 +176,20 @@ def _with_taps(program: Program, taps: Any) -> tuple[Program, IRModule, list[Nod
     outputs = [walked.outputs[i] for i in order] + [Output("result")] * len(nodes)
     if not nodes and order == list(range(len(fields))):
         return walked, made.mod, nodes
-    end.args = (tuple([*(fields[i] for i in order), *nodes]),)
+    # In a copy: the graph may be that of the user's own program.
+    graph, copied = Graph(), dict[Node, Node]()
+    graph.graph_copy(walked.module.graph, copied)
+    results = [*(fields[i] for i in order), *nodes]
+    graph.output(tuple(copied[r] if isinstance(r, Node) else r for r in results))
+    module = GraphModule(walked.module, graph)
+    inputs = [dataclasses.replace(i, node=copied[i.node]) for i in walked.inputs]
+    nodes = [copied[n] for n in nodes]
     # What the state becomes is compared as a result like any other.
     seen = [Output("result", o.target) for o in outputs]
-    again = import_once(Program(walked.module, walked.inputs, seen, walked.ranges), Options())
+    again = import_once(Program(module, inputs, seen, walked.ranges), Options())
     if again.mod is None:
         again.walk.gaps.raise_all()
-    named = Program(walked.module, walked.inputs, outputs, walked.ranges)
+    named = Program(module, inputs, outputs, walked.ranges)
     return named, again.mod, nodes
 
 

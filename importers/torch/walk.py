@@ -183,6 +183,8 @@ class Walk:
             return data_dependent.number(self.ctx, expected)
         if target is operator.getitem:
             container, index = self.read(node.args[0]), node.args[1]
+            if container is None:
+                raise Unsupported("its operator gives no value that is known")
             if container[index] is None and node.users:
                 raise Unsupported(
                     f"its output {index} is not computed", "use the first output only"

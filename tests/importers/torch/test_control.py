@@ -11,7 +11,9 @@ torch = pytest.importorskip("torch")
 from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: E402
 from torch._higher_order_ops import map as torch_map  # noqa: E402
 
+from relax2xla import VirtualMachine, build  # noqa: E402
 from relax2xla.errors import AssertError, OpNotImplemented  # noqa: E402
+from relax2xla.importers.torch import from_exported_program  # noqa: E402
 
 from .helpers import check, imported, run  # noqa: E402
 
@@ -35,6 +37,20 @@ def test_nested_cond_on_a_size() -> None:
         return torch.cond(x.sum() > 0, inner, lambda x: x - 1, (x,))
 
     check(f, [X], others=[[-X], [X + 9], [9 - X]])
+
+
+def test_cond_on_a_symbolic_size() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.shape[0] > 4, torch.sin, torch.cos, (x,))
+
+    rows = torch.export.Dim("rows")
+    mod = from_exported_program(Model(), (X,), dynamic_shapes=({0: rows},))
+    main = VirtualMachine(build(mod))["main"]
+    for n in (3, 4, 5, 7):
+        x = torch.randn(n, 3)
+        (got,) = main(x)
+        torch.testing.assert_close(torch.from_dlpack(got), Model()(x))
 
 
 def test_while_loop() -> None:

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
 from relax2xla.importers.torch import converters  # noqa: E402
@@ -77,3 +78,14 @@ def test_torchs_kernels_get_torchs_strides(monkeypatch: pytest.MonkeyPatch) -> N
 def test_weight_norm(dim: int | None, recwarn: pytest.WarningsRecorder) -> None:
     check(parametrizations.weight_norm(nn.Conv1d(8, 6, 3), dim=dim), (torch.randn(3, 8, 7),))
     assert not [w for w in recwarn if "relax2xla" in str(w.message)]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention")
+def test_operators_with_graphs_of_their_own_are_left_to_torch() -> None:
+    def attend(*qkv: Any) -> Any:
+        return flex_attention(*qkv, score_mod=lambda s, b, h, i, j: s - 0.1 * (i - j).abs())
+
+    x = torch.randn(1, 2, 8, 4)
+    with torch.no_grad(), pytest.warns(UserWarning, match="flex_attention"):
+        got = torch.compile(attend, backend="relax2xla")(x, x + 1, x)
+    torch.testing.assert_close(got, attend(x, x + 1, x), rtol=1e-4, atol=1e-5)

@@ -64,6 +64,13 @@ def test_the_first_departure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loose.outputs[0].ok
 
 
+def test_the_users_program_stays_as_it_is() -> None:
+    program = torch.export.export(nn.Linear(4, 2), (X,))
+    before = str(program.graph)
+    assert verify(program, (X,), taps=True).ok
+    assert str(program.graph) == before
+
+
 def test_a_tap_that_is_no_module() -> None:
     with pytest.raises(ValueError, match=r"no value is made in blok"):
         verify(Model(), (X,), taps=["block", "blok"])
