@@ -11,7 +11,7 @@ import torch
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.dtypes import dtype_name, is_float, is_integer
+from relax2xla.dtypes import dtype_name, is_float, is_integer, limits
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers._tensors import dims_of as dims_of
 from relax2xla.importers._tensors import dtype_of as dtype_of
@@ -266,11 +266,18 @@ class Context:
 
 
 def scalar(value: Number, dtype: str) -> Constant:
-    """A 0-dimensional constant. Raises ``Unsupported`` where the value does not fit."""
+    """A 0-dimensional constant; integers too large for theirs wrap around, as torch's do.
+
+    Raises ``Unsupported`` for a fraction among integers, and complex numbers among real ones.
+    """
     if isinstance(value, float) and is_integer(dtype) and not value.is_integer():
         raise Unsupported(f"the number {value} meets a tensor of {dtype}")
     if isinstance(value, complex) and not dtype.startswith("complex"):
         raise Unsupported(f"the complex number {value} meets a tensor of {dtype}")
+    if is_integer(dtype):
+        low, high = limits(dtype)
+        if not low <= value <= high:  # pyright: ignore[reportOperatorIssue]
+            value = low + (int(value.real) - low) % (high - low + 1)
     return const(value, dtype)
 
 

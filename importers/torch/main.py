@@ -57,9 +57,14 @@ class _Main:
         walk = self.walk
         for i in self.program.inputs:
             value = i.node.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            if not isinstance(value, torch.Tensor):
+                continue
+            if value.layout != torch.strided:
                 why = f"a tensor of layout {value.layout}"
                 walk.gaps.add(f"input {i.name}", why, "", "give a dense tensor (x.to_dense())")
+            elif value.dtype == torch.complex32:
+                why = f"the dtype {value.dtype} has no Relax counterpart"
+                walk.gaps.add(f"input {i.name}", why, "", "give it as torch.complex64")
         if walk.gaps:
             return None
         self.name_symbols()

@@ -9,7 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from .helpers import check_table  # noqa: E402
+from relax2xla import OpNotImplemented  # noqa: E402
+
+from .helpers import check_table, imported  # noqa: E402
 
 g = torch.Generator().manual_seed(2)
 
@@ -57,3 +59,9 @@ def test_matrices() -> None:
             "vecdot": (lambda z: torch.linalg.vecdot(z[0], z[1], dim=0), Z),
         }
     )
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
+def test_complex_numbers_of_half_precision_are_refused() -> None:
+    with pytest.raises(OpNotImplemented, match=r"input args_0 .*complex32.*\n.*torch\.complex64"):
+        imported(lambda x: x.real, [torch.ones(3, dtype=torch.complex32)])

@@ -191,3 +191,23 @@ def test_double_and_int64_stay_exact() -> None:
     big = torch.tensor([2**53 + 1, -(2**62) + 3])
     small = torch.tensor([1e-300, 1.0 + 2**-50], dtype=torch.float64)
     check_table({"int64": (lambda x: x + 1, big), "float64": (lambda x: x * 3, small)})
+
+
+def test_numbers_too_large_for_whole_numbers_wrap_around() -> None:
+    small = torch.tensor([0, 5, 253, 255], dtype=torch.uint8)
+    check_table(
+        {
+            str(n): (
+                lambda x, n=n: (
+                    x + n,
+                    n - x,
+                    x * n,
+                    x == n,
+                    x < n,
+                    x & n,
+                ),
+                small,
+            )
+            for n in (-3, -256, 300)
+        }
+    )
