@@ -561,7 +561,7 @@ def test_calls_of_global_functions_with_symbols() -> None:
         twice = bb.emit_func_output(op.concat([y, y], axis=0))
     with bb.function("main", [x, tensor("unused")]):
         out = bb.emit(Call(twice, [x]))
-        with pytest.raises(TVMError, match="argument 0 has dimension 1 is 5, expected 4"):
+        with pytest.raises(TVMError, match="argument 0 has 5 in dimension 1, expected 4"):
             Call(twice, [Var("z", TensorStructInfo((3, 5)))])
         with pytest.raises(TVMError, match="takes 1 arguments; got 2"):
             Call(twice, [x, x])

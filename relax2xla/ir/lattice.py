@@ -317,7 +317,7 @@ def unify_dims(params: Dims, values: Dims, env: SymMap) -> None:
             expected = tir.as_dim(tir.simplify(tir.substitute(p, env)))
         if isinstance(expected, int) and isinstance(v, int) and expected != v:
             name = "" if isinstance(p, int) else f" ({p})"
-            raise Mismatch(f"dimension {i} is {v}, expected {expected}{name}")
+            raise Mismatch(f"{v} in dimension {i}, expected {expected}{name}")
 
 
 def derive_call(func: FuncStructInfo, args: Sequence[StructInfo], what: str) -> StructInfo:

@@ -57,7 +57,7 @@ def test_bind_params_errors(binding: dict[object, object], message: str) -> None
 
 def test_bind_params_errors_between_values() -> None:
     one, two = np.ones((2, 3), "float32"), np.ones((2, 4), "float32")
-    with pytest.raises(TVMError, match=r"dimension 1 is 4, expected 3 \(m\)"):
+    with pytest.raises(TVMError, match=r"4 in dimension 1, expected 3 \(m\)"):
         func().bind_params({"x": one, "w": two})
     x = Var("x", TensorStructInfo((n,)))
     twice = Function([x, Var("x", TensorStructInfo((n,)))], x)

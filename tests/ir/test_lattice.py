@@ -131,15 +131,15 @@ def test_unify(param: StructInfo, value: StructInfo, bound: SymMap) -> None:
 @pytest.mark.parametrize(
     ("param", "value", "message"),
     [
-        (T((n, n)), T((3, 4)), r"dimension 1 is 4, expected 3 \(n\)"),
-        (T((2,)), T((3,)), "dimension 0 is 3, expected 2$"),
+        (T((n, n)), T((3, 4)), r"4 in dimension 1, expected 3 \(n\)"),
+        (T((2,)), T((3,)), "3 in dimension 0, expected 2$"),
         (T((2,)), T((2,), "int8"), "dtype int8, expected float32"),
         (T(ndim=1), T((2, 2)), "rank 2, expected 1"),
         (ShapeStructInfo(ndim=1), ShapeStructInfo(ndim=2), "rank 2, expected 1"),
         (T((2,)), ShapeStructInfo((2,)), r"Shape\(\[2\]\), expected Tensor"),
         (PrimStructInfo("int64"), PrimStructInfo("int32"), "dtype int32, expected int64"),
         (TupleStructInfo([T()]), TupleStructInfo([]), "0 fields, expected 1"),
-        (TupleStructInfo([T((1,))]), TupleStructInfo([T((2,))]), "field 0: dimension 0 is 2"),
+        (TupleStructInfo([T((1,))]), TupleStructInfo([T((2,))]), "field 0: 2 in dimension 0"),
         (TupleStructInfo([T((n,)), T((n * 2,))]), TupleStructInfo([T((3,)), T((5,))]), "field 1"),
     ],
 )

@@ -117,5 +117,5 @@ def test_an_argument_that_does_not_fit() -> None:
         f = bb.emit_func_output(op.sin(x))
     with bb.function("main", [y]):
         bb.emit_func_output(bb.emit(Call(f, [y], struct_info=TensorStructInfo((2, 4)))))
-    with pytest.raises(TransformError, match="the argument for x has dimension 1 is 5, expected 4"):
+    with pytest.raises(TransformError, match="the argument for x has 5 in dimension 1, expected 4"):
         InlineSymbolicFunctions()(bb.get())

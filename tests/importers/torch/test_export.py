@@ -298,7 +298,7 @@ def test_dimensions_that_have_to_be_equal() -> None:
     n = torch.export.Dim("n")
     mod = imported(lambda x, y: x + y, [X, X], [{0: n}, {0: n}])
     with pytest.raises(
-        CallError, match=r"parameter `args_1` has dimension 0 is 5, expected 4 \(n\)"
+        CallError, match=r"parameter `args_1` has 5 in dimension 0, expected 4 \(n\)"
     ):
         run(mod, [X[:4], X[:5]])
 
