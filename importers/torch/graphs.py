@@ -245,6 +245,8 @@ def prepared(module: GraphModule) -> GraphModule:
             _attention(module, node)
         elif node.target in LIKE:
             _from_shape(module, node)
+        elif "val" not in node.meta and _keeps_random(node):
+            _describe(node)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
@@ -269,6 +271,29 @@ def _attention(module: GraphModule, node: Node) -> None:
         user.replace_all_uses_with(whole)
         module.graph.erase_node(user)
     module.graph.erase_node(node)
+
+
+def _keeps_random(node: Node) -> bool:
+    """Whether a node draws random numbers and keeps the state, or draws them again from it."""
+    op = node.target
+    return isinstance(op, HigherOrderOperator) and "rng_state" in op.name()
+
+
+def _describe(node: Node) -> None:
+    """What torch does not say: the value of ``(operator, ...)`` or ``(state, operator, ...)``."""
+    at = next(i for i, a in enumerate(node.args) if isinstance(a, OpOverload))
+    values = [a.meta.get("val") if isinstance(a, Node) else a for a in node.args[at + 1 :]]
+    kwargs = {k: v.meta.get("val") if isinstance(v, Node) else v for k, v in node.kwargs.items()}
+    op: Any = node.args[at]
+    mode = detect_fake_mode(values)
+    with contextlib.nullcontext() if mode is None else mode:
+        value = op(*values, **kwargs)
+    if at:
+        node.meta["val"] = value
+        return
+    node.meta["val"] = None, value
+    for user in node.users:
+        user.meta["val"] = value if user.args[1] == 1 else None
 
 
 def _from_shape(module: GraphModule, node: Node) -> None:
@@ -299,10 +324,7 @@ def _from_shape(module: GraphModule, node: Node) -> None:
 # -- parts ---------------------------------------------------------------------------------------
 def is_torchs(node: Node) -> bool:
     """Whether torch runs a node whatever converters there are."""
-    op = node.target
-    # Checkpointed regions draw their random numbers again, from the state that was kept.
-    again = isinstance(op, HigherOrderOperator) and "rng_state" in op.name()
-    return again or is_random(op) or "relax2xla_torch" in node.meta
+    return _keeps_random(node) or is_random(node.target) or "relax2xla_torch" in node.meta
 
 
 def split(module: GraphModule, torchs: Collection[Node]) -> tuple[GraphModule, set[str]]:

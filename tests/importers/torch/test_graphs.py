@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS  # noqa: E402
@@ -78,6 +79,20 @@ def test_torchs_kernels_get_torchs_strides(monkeypatch: pytest.MonkeyPatch) -> N
 def test_weight_norm(dim: int | None, recwarn: pytest.WarningsRecorder) -> None:
     check(parametrizations.weight_norm(nn.Conv1d(8, 6, 3), dim=dim), (torch.randn(3, 8, 7),))
     assert not [w for w in recwarn if "relax2xla" in str(w.message)]
+
+
+def test_checkpointed_regions_draw_the_same_numbers_again() -> None:
+    block = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4))
+
+    def run(x: Any) -> Any:
+        return checkpoint(block, x, use_reentrant=False)
+
+    x = torch.randn(5, 4)
+    found: list[Any] = []
+    for f in (torch.compile(run, backend="relax2xla"), run):
+        torch.manual_seed(3)
+        found.append(gradients(f, block, x))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention")
