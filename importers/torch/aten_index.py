@@ -155,10 +155,13 @@ def index_put(
     accumulate: bool = False,
 ) -> Expr:
     at = [(a, i) for a, i in enumerate(indices) if i is not None]
-    if len(at) == 1 and dtype_of(at[0][1]) == "bool" and at[0][0] == 0:
-        return _masked_put(ctx, self, at[0][1], values, accumulate)
+    if len(at) == 1 and dtype_of(at[0][1]) == "bool":
+        return _masked_put(ctx, self, *at[0], values, accumulate)
     if any(dtype_of(i) == "bool" for _, i in at):
-        raise Unsupported("index_put with a mask among several indices")
+        raise Unsupported(
+            "index_put with a mask among several indices",
+            "index with places alone, or write by torch.where(mask, values, x)",
+        )
     axes = [a for a, _ in at]
     shape = dims_of(self)
     rest = [a for a in range(len(shape)) if a not in axes]
@@ -193,23 +196,31 @@ def _scatter_places(ctx: Context, data: Expr, at: Expr, updates: Expr, kind: str
     return ctx.cast(made, "bool")
 
 
-def _masked_put(ctx: Context, self: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
-    """The k-th place of the mask gets the k-th value; one value goes to all of them."""
+def _masked_put(
+    ctx: Context, self: Expr, axis: int, mask: Expr, values: Expr, accumulate: bool
+) -> Expr:
+    """A mask of the axes from ``axis`` on: its k-th place gets the k-th of the values.
+
+    One value goes to all places. The values' other axes broadcast.
+    """
     x, m = ctx.emit(self), ctx.emit(mask)
-    rest = dims_of(x)[ndim_of(m) :]
+    rest = ndim_of(x) - axis - ndim_of(m)
     values = ctx.emit(ctx.cast(values, dtype_of(x)))
     have = dims_of(values)
-    if len(have) <= len(rest) or have[0] == 1:
-        new = ctx.reshape(values, have[1:]) if len(have) > len(rest) else values
+    along = len(have) - rest - 1
+    if along < 0:
+        new = values
+    elif have[along] == 0:
+        return x
+    elif have[along] == 1:
+        new = ctx.reshape(values, (*have[:along], *[1] * ndim_of(m), *have[along + 1 :]))
     else:
-        wide = values if have[1:] == rest else R.broadcast_to(values, (have[0], *rest))
-        last = R.subtract(ctx.tensor(have[0], "int64"), scalar(1, "int64"))
+        last = R.subtract(ctx.tensor(have[along], "int64"), scalar(1, "int64"))
         place = R.maximum(R.minimum(ranks(ctx, m), last), scalar(0, "int64"))
-        if have[0] == 0:
-            return x
-        new = R.take(wide, place, 0)
-    new = R.add(x, new) if accumulate else new
-    return R.where(ctx.reshape(m, (*dims_of(m), *[1] * len(rest))), new, x)
+        new = R.take(values, place, along)
+    if accumulate:
+        new = R.logical_or(x, new) if dtype_of(x) == "bool" else R.add(x, new)
+    return R.where(ctx.reshape(m, (*dims_of(m), *[1] * rest)), new, x)
 
 
 @aten("select_scatter")

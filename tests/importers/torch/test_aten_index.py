@@ -88,6 +88,74 @@ def test_writing() -> None:
     )
 
 
+def test_writing_by_a_mask() -> None:
+    """Where it is the first index and where it is not; one value, one a place, and parts of it."""
+    rows, columns = torch.tensor([True, False, True, True]), torch.tensor([True, False, True])
+    block = X > 0.2
+    block[:, 0] = False
+    inner = torch.randn(3, 5, generator=g) > 0
+    many = int(inner.sum())
+
+    def added(x: Any, m: Any, v: Any) -> Any:
+        return torch.ops.aten.index_put(x, [None, m], v, accumulate=True)
+
+    every = slice(None)
+    check_table(
+        {
+            "first": (lambda x, m, v: put(x, m, v), X, rows, randn(3, 3, 5)),
+            "first, one row": (lambda x, m, v: put(x, m, v), X, rows, randn(5)),
+            "second, a number": (lambda x, m: put(x, (every, m), 2.0), X, columns),
+            "second, a scalar": (
+                lambda x, m, v: put(x, (every, m), v),
+                X,
+                columns,
+                torch.tensor(1.5),
+            ),
+            "second": (lambda x, m, v: put(x, (every, m), v), X, columns, randn(4, 2, 5)),
+            "second, broadcast": (lambda x, m, v: put(x, (every, m), v), X, columns, randn(2, 1)),
+            "second, one place": (
+                lambda x, m, v: put(x, (every, m), v),
+                X,
+                columns,
+                randn(4, 1, 5),
+            ),
+            "second, the last axis only": (
+                lambda x, m, v: put(x, (every, m), v),
+                X,
+                columns,
+                randn(5),
+            ),
+            "second, none": (
+                lambda x, m, v: put(x, (every, m), v),
+                X,
+                torch.zeros(3, dtype=torch.bool),
+                randn(4, 0, 5),
+            ),
+            "last": (
+                lambda x, m, v: put(x, (..., m), v),
+                X,
+                torch.tensor([True, False, True, False, True]),
+                randn(4, 1, 3),
+            ),
+            "two axes": (lambda x, m, v: put(x, (every, m), v), X, inner, randn(4, many)),
+            "two axes, broadcast": (
+                lambda x, m, v: put(x, (every, m), v),
+                X,
+                inner,
+                randn(many),
+            ),
+            "added": (added, X, columns, randn(4, 2, 5)),
+            "added, a scalar": (added, X, columns, torch.tensor(1.5)),
+            "added of booleans": (
+                added,
+                block,
+                columns,
+                torch.tensor([True, False, True, True, False]),
+            ),
+        }
+    )
+
+
 def test_making() -> None:
     check_table(
         {
