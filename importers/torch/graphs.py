@@ -98,7 +98,7 @@ def partitioned(
     forward = _before(results_of(joint)[:num_fwd_outputs], set())
     compared = [n for n in joint.graph.nodes if n.target in COMPARISONS]
     # Views and what the backward graph alone computes are exact where their operands are.
-    for node in _before(compared, {n for n in forward if not _is_view(n)}):
+    for node in _before(compared, {n for n in forward if not is_view(n)}):
         if node in forward:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return min_cut_rematerialization_partition(
@@ -118,7 +118,8 @@ def _before(nodes: Sequence[Any], ends: Collection[Node]) -> set[Node]:
     return found
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
+    """Whether the operator's result may lie in the memory of its operand."""
     op = node.target
     returns: Any = op._schema.returns if isinstance(op, OpOverload) else ()  # pyright: ignore[reportPrivateUsage]
     return any(r.alias_info is not None for r in returns)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from relax2xla import IRModule, VirtualMachine, build
+from relax2xla.importers.torch.aliases import origin
 from relax2xla.importers.torch.graphs import memory_order, placeholders_of, results_of
 from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.runtime.device import Device
@@ -73,7 +75,8 @@ def to_torch(array: Any, order: Sequence[int] | None) -> torch.Tensor:
 @dataclass(frozen=True, slots=True)
 class Result:
     """Where a result comes from: ``kind`` "array" (of the program, ``at`` its place), "argument"
-    (passed through), "constant", or "size" (a sympy expression).
+    (passed through), "constant", "size" (a sympy expression), or "view" (of the base ``at``;
+    ``value``: the views that lead to it).
     """
 
     kind: str
@@ -87,13 +90,17 @@ class Result:
 class Plan:
     """How a graph is called: which arguments its program takes, and what its results are.
 
-    ``sizes``: places of symbolic sizes among the arguments, and their symbols. The graph is left
-    with the results that it computes, each in the order of axes that it has in torch's memory.
+    ``sizes``: places of symbolic sizes among the arguments, and their symbols; ``computed``: the
+    sizes (sympy expressions) that results need. ``bases``: tensors whose memory several results, or
+    a result and an argument, share. The graph is left with the results that it computes, each in
+    the order of axes that it has in torch's memory.
     """
 
     feeds: tuple[int, ...]
     results: tuple[Result, ...]
     sizes: tuple[tuple[int, Any], ...]
+    computed: tuple[Any, ...]
+    bases: tuple[Result, ...]
 
 
 class Part:
@@ -121,8 +128,7 @@ class Part:
         self._live = plan.feeds
         self._call: Callable[..., Any] | None = None
         self._held: dict[int, tuple[Any, Any]] = {}
-        self._known: dict[tuple[int, ...], list[Any]] = {}
-        self._wants_sizes = any(r.kind == "size" for r in plan.results)
+        self._known: dict[tuple[int, ...], Mapping[Any, int]] = {}
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Results as torch has them; tensors share XLA's memory."""
@@ -132,8 +138,10 @@ class Part:
         arrays = call(*(self._array(i, args[i]) for i in self._live))
         # Until then XLA reads the arguments' memory.
         block(arrays)
-        sizes = self._evaluated(args) if self._wants_sizes else ()
-        return tuple(self._result(r, args, arrays, sizes) for r in self.plan.results)
+        plan = self.plan
+        sizes = self._evaluated(args) if plan.computed else {}
+        bases = [self._result(r, args, arrays, sizes) for r in plan.bases] if plan.bases else ()
+        return tuple(self._result(r, args, arrays, sizes, bases) for r in plan.results)
 
     def _make(self, args: Sequence[Any]) -> Callable[..., Any]:
         """Build, at the first call and after weights have changed."""
@@ -168,24 +176,34 @@ class Part:
         return array
 
     def _result(
-        self, r: Result, args: Sequence[Any], arrays: Sequence[Any], sizes: Sequence[Any]
+        self,
+        r: Result,
+        args: Sequence[Any],
+        arrays: Sequence[Any],
+        sizes: Mapping[Any, int],
+        bases: Sequence[Any] = (),
     ) -> Any:
         if r.kind == "array":
             tensor = to_torch(arrays[r.at], r.order)
             return tensor if tensor.device == r.device else tensor.to(r.device)
         if r.kind == "argument":
             return args[r.at]
-        return sizes[r.at] if r.kind == "size" else r.value
+        if r.kind == "view":
+            view = bases[r.at]
+            for step in r.value:
+                view = step(view, sizes)
+            return view
+        return sizes[r.value] if r.kind == "size" else r.value
 
-    def _evaluated(self, args: Sequence[Any]) -> list[Any]:
-        """The sizes among the results, for the sizes among the arguments."""
+    def _evaluated(self, args: Sequence[Any]) -> Mapping[Any, int]:
+        """The sizes that the results need, for the sizes among the arguments."""
         given = tuple(int(args[i]) for i, _ in self.plan.sizes)
         found = self._known.get(given)
         if found is None:
             values = {
                 expr: sympy.Integer(v) for (_, expr), v in zip(self.plan.sizes, given, strict=True)
             }
-            found = [int(r.value.xreplace(values)) for r in self.plan.results if r.kind == "size"]
+            found = {expr: int(expr.xreplace(values)) for expr in self.plan.computed}
             self._known[given] = found
         return found
 
@@ -221,53 +239,96 @@ class Frozen:
 
 def planned(graph: GraphModule) -> Plan:
     """The plan for a graph, which is changed to compute what the plan asks for."""
-    placeholders = placeholders_of(graph)
-    (output,) = (n for n in graph.graph.nodes if n.op == "output")
-    places = {n: i for i, n in enumerate(placeholders)}
-    results: list[Result] = []
-    computed: dict[Node, int] = {}
-    made: list[Node] = []
-    sizes = 0
-    for item in results_of(graph):
-        value = item.meta.get("val") if isinstance(item, Node) else item
+    return _Planner(graph).plan()
+
+
+class _Planner:
+    """The making of one plan."""
+
+    def __init__(self, graph: GraphModule) -> None:
+        self.graph = graph
+        self.placeholders = placeholders_of(graph)
+        (self.output,) = (n for n in graph.graph.nodes if n.op == "output")
+        self.places = {n: i for i, n in enumerate(self.placeholders)}
+        self.symbols = [
+            (i, n.meta["val"].node.expr)
+            for i, n in enumerate(self.placeholders)
+            if isinstance(n.meta["val"], torch.SymInt)
+        ]
+        # Expressions of sizes that results need.
+        self.sizes: dict[Any, None] = {}
+        # What the program computes, by the node; each in the order of axes of its memory.
+        self.computed: dict[Node, int] = {}
+        self.made: list[Node] = []
+
+    def plan(self) -> Plan:
+        """The plan; the graph computes what it asks for."""
+        items = results_of(self.graph)
+        tensors = [n for n in items if isinstance(n, Node) and _is_tensor(n)]
+        origins = {n: origin(n, self.known) for n in dict.fromkeys(tensors)}
+        counts = Counter(origins[n][0] for n in tensors)
+        bases: dict[Node, int] = {}
+        results: list[Result] = []
+        for item in items:
+            base, views = origins.get(item, (item, ()))
+            # The views of an argument, and of what there are several of.
+            if item in self.places or not (base in self.places or counts[base] > 1):
+                results.append(self.result(item))
+            else:
+                self.sizes.update((expr, None) for view in views for expr in view.sizes())
+                results.append(Result("view", bases.setdefault(base, len(bases)), views))
+        shared = tuple(self.result(n) for n in bases)
+        self.output.args = (tuple(self.made),)
+        self.graph.graph.eliminate_dead_code()
+        return Plan(self.feeds(), tuple(results), tuple(self.symbols), tuple(self.sizes), shared)
+
+    def known(self, expr: Any) -> bool:
+        """Whether a size can be computed at each call from those among the arguments."""
+        one = sympy.Integer(1)
+        return not expr.xreplace({symbol: one for _, symbol in self.symbols}).free_symbols
+
+    def result(self, item: Any) -> Result:
+        """A result that is no view of another one."""
         if not isinstance(item, Node):
-            results.append(Result("constant", value=item))
-        elif item in places:
-            results.append(Result("argument", places[item]))
-        elif isinstance(value, torch.SymInt):
-            results.append(Result("size", sizes, value.node.expr))
-            sizes += 1
-        elif isinstance(value, torch.Tensor):
-            order = memory_order(value)
-            if item not in computed:
-                computed[item] = len(made)
-                made.append(item if order is None else _permuted(graph, output, item, order))
-            back = None if order is None else tuple(order.index(a) for a in range(len(order)))
-            results.append(Result("array", computed[item], None, back, value.device))
-        else:
-            results.append(Result("constant", value=value))
-    output.args = (tuple(made),)
-    graph.graph.eliminate_dead_code()
-    used = [i for i, n in enumerate(placeholders) if n.users]
-    tensors = [placeholders[i].meta["val"] for i in used]
-    bound = {
-        size.node.expr
-        for value in tensors
-        if isinstance(value, torch.Tensor)
-        for size in value.shape
-        if isinstance(size, torch.SymInt)
-    }
-    symbols = [
-        (i, n.meta["val"].node.expr)
-        for i, n in enumerate(placeholders)
-        if isinstance(n.meta["val"], torch.SymInt)
-    ]
-    known = {i for i, expr in symbols if expr in bound}
-    return Plan(tuple(i for i in used if i not in known), tuple(results), tuple(symbols))
+            return Result("constant", value=item)
+        value = item.meta.get("val")
+        if item in self.places:
+            return Result("argument", self.places[item])
+        if isinstance(value, torch.SymInt):
+            self.sizes[value.node.expr] = None
+            return Result("size", value=value.node.expr)
+        if not isinstance(value, torch.Tensor):
+            return Result("constant", value=value)
+        order = memory_order(value)
+        if item not in self.computed:
+            self.computed[item] = len(self.made)
+            self.made.append(item if order is None else self.permuted(item, order))
+        back = None if order is None else tuple(order.index(a) for a in range(len(order)))
+        return Result("array", self.computed[item], None, back, value.device)
+
+    def permuted(self, node: Node, order: Sequence[int]) -> Node:
+        """A node with its axes in another order."""
+        with self.graph.graph.inserting_before(self.output):
+            made = self.graph.graph.call_function(
+                torch.ops.aten.permute.default, (node, list(order))
+            )
+        made.meta = {**node.meta, "val": node.meta["val"].permute(*order)}
+        return made
+
+    def feeds(self) -> tuple[int, ...]:
+        """Arguments that the program takes: not the sizes that its tensors tell."""
+        used = [i for i, n in enumerate(self.placeholders) if n.users]
+        tensors = [self.placeholders[i].meta["val"] for i in used]
+        bound = {
+            size.node.expr
+            for value in tensors
+            if isinstance(value, torch.Tensor)
+            for size in value.shape
+            if isinstance(size, torch.SymInt)
+        }
+        known = {i for i, expr in self.symbols if expr in bound}
+        return tuple(i for i in used if i not in known)
 
 
-def _permuted(graph: GraphModule, output: Node, node: Node, order: Sequence[int]) -> Node:
-    with graph.graph.inserting_before(output):
-        made = graph.graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
-    made.meta = {**node.meta, "val": node.meta["val"].permute(*order)}
-    return made
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)

@@ -282,6 +282,72 @@ def test_results_that_alias() -> None:
     check(f, torch.randn(3, 2))
 
 
+def _complex(x: Any) -> Any:
+    y = torch.complex(x, x + 1)
+    return y, y.real, y.conj()
+
+
+def _through_torch(x: Any) -> Any:
+    y = torch.ops.relax2xla_test.halves(x)
+    return y, y.t(), (y + 1).t()
+
+
+def _image(x: Any) -> Any:
+    y = F.conv2d(x[None, None].to(memory_format=torch.channels_last), torch.ones(2, 1, 1, 1))
+    return y, y[:, 0], y.permute(0, 2, 3, 1)
+
+
+SHARING: list[tuple[str, Callable[[Any], Any]]] = [
+    ("one is the base", lambda x: (y := x * 2, y.view(-1), y.t())),
+    ("none is the base", lambda x: ((y := x * 2).view(-1), y[1:], y.t()[0])),
+    ("parts", lambda x: (*(y := x * 2).split(1), *y.unbind(1), y)),
+    ("the same one twice, and equal ones", lambda x: (y := x * 2, y, x * 2, y.detach())),
+    (
+        "views by sizes",
+        lambda x: (y := x * 2, y.view(x.shape[1] * x.shape[0]), y.unflatten(0, (1, -1))),
+    ),
+    ("copies", lambda x: (y := x * 2, y.clone(), y.t().contiguous(), y + 0)),
+    ("overlapping", lambda x: (y := x * 2, y.as_strided((2, 2), (1, 1), 1), y[0].expand(4, -1))),
+    ("other dtypes", _complex),
+    ("int of the same width", lambda x: (y := x * 2, y.view(torch.int32))),
+    ("of an argument", lambda x: (x.t(), x[0], x * 2)),
+    ("in parts of the graph", _through_torch),
+    ("channels_last", _image),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("name", "f"), SHARING, ids=[n for n, _ in SHARING])
+@pytest.mark.filterwarnings("ignore:relax2xla leaves")
+def test_results_share_memory_as_they_do_in_torch(name: str, f: Any, dynamic: bool) -> None:
+    compiled = torch.compile(f, backend="relax2xla", dynamic=dynamic)
+    for shape in ((3, 2), (5, 4)):
+        data = torch.randn(shape)
+        for at in range(len(f(data))):
+            x, y = data.clone(), data.clone()
+            got, want = compiled(x), f(y)
+            for changed in (got, want):
+                changed[at].zero_()
+            assert [g.stride() for g in got] == [w.stride() for w in want]
+            same((x, got), (y, want))
+
+
+def test_results_of_training_that_share_memory() -> None:
+    def f(x: Any, w: Any) -> Any:
+        y = x @ w.t()
+        return y, y.view(-1), y.t()
+
+    compiled = torch.compile(f, backend="relax2xla")
+    grads: list[Any] = []
+    for g in (compiled, f):
+        x, w = torch.ones(3, 2, requires_grad=True), torch.ones(4, 2, requires_grad=True)
+        y, flat, turned = g(x, w)
+        y.mul_(3)
+        (flat * turned.reshape(-1)).sum().backward()
+        grads.append((x.grad, w.grad))
+    same(*grads)
+
+
 def test_the_result_can_be_written_to() -> None:
     compiled = torch.compile(lambda x: (x + 1, x * 2), backend="relax2xla")
     x = torch.randn(5)
