@@ -2,16 +2,20 @@
 """Views by strides, and writing to places that the sizes alone tell.
 
 A Relax tensor has no strides. A view by strides is a gather at places that are known when the sizes
-are, for operands that torch lays out in row-major order from the start of their memory.
+are, in an operand without gaps in torch's memory, or in what it is a view of.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.fx import Node
 
 from relax2xla import op as R
 from relax2xla import tir
@@ -30,39 +34,147 @@ from relax2xla.importers.torch.context import (
     smaller,
     static,
 )
-from relax2xla.importers.torch.registry import aten
+from relax2xla.importers.torch.registry import aten, operator_name
 from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
+#: Operators whose result always is a view of their first argument, of the same elements.
+VIEWS = frozenset(
+    {
+        "alias",
+        "as_strided",
+        "detach",
+        "diagonal",
+        "expand",
+        "narrow",
+        "permute",
+        "select.int",
+        "slice.Tensor",
+        "split.Tensor",
+        "split_with_sizes",
+        "squeeze",
+        "squeeze.dim",
+        "squeeze.dims",
+        "t",
+        "transpose.int",
+        "unbind.int",
+        "unfold",
+        "unsqueeze",
+        "view",
+    }
+)
 
-def _places(ctx: Context, self: Expr, size: Any, stride: Any, offset: Any) -> Expr:
-    """Positions in the flat operand."""
-    operand: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
-    meta = getattr(operand, "meta", {}).get("val")
-    if not isinstance(meta, torch.Tensor) or not meta.is_contiguous() or meta.storage_offset():
-        raise Unsupported("a view by strides of a tensor that is itself a view")
-    start = top = 0 if offset is None else offset
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """A tensor that fills a stretch of memory.
+
+    order: its axes, outermost in memory first
+    start: the place of its first element in the memory that views share
+    """
+
+    value: Expr
+    order: list[int]
+    start: Dim
+
+    def flat(self) -> Expr:
+        """The elements as they lie in memory."""
+        return R.reshape(self._permuted(self.value, self.order), (-1,))
+
+    def shaped(self, ctx: Context, flat: Expr) -> Expr:
+        """A tensor of this layout that has these elements in memory."""
+        dims = dims_of(self.value)
+        back = [self.order.index(a) for a in range(len(dims))]
+        return self._permuted(ctx.reshape(flat, [dims[a] for a in self.order]), back)
+
+    def _permuted(self, x: Expr, order: list[int]) -> Expr:
+        return x if order == sorted(order) else R.permute_dims(x, order)
+
+
+def _order(meta: torch.Tensor) -> list[int] | None:
+    """The axes of a tensor by their strides; None where it has gaps or overlaps."""
+    axes = list(range(meta.ndim))
+    if meta.is_contiguous():
+        return axes
+    shape, steps = meta.shape, meta.stride()
+    if not all(isinstance(v, int) for v in (*shape, *steps)):
+        return None
+    order = sorted(axes, key=lambda a: (shape[a] == 1, -steps[a]))
+    wanted = 1
+    for a in reversed(order):
+        if shape[a] != 1:
+            if steps[a] != wanted:
+                return None
+            wanted *= shape[a]
+    return order
+
+
+def _memories(ctx: Context, self: Expr, alone: bool) -> list[_Memory]:
+    """The operand and, unless ``alone``, what it is a view of, where they fill their memory."""
+    at: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
+    value: Any = self
+    found: list[_Memory] = []
+    while isinstance(at, Node):
+        meta = at.meta.get("val")
+        if isinstance(meta, torch.Tensor) and (order := _order(meta)) is not None:
+            offset: Any = meta.storage_offset()
+            if isinstance(offset, int):
+                found.append(_Memory(value, order, offset))
+        op = at.target
+        view = isinstance(op, OpOverload) and operator_name(op) in VIEWS
+        if alone or not (view or op is operator.getitem):
+            break
+        at = at.args[0]
+        value = ctx.values[at] if isinstance(at, Node) else None
+    return found
+
+
+def _places(
+    ctx: Context, self: Expr, size: Any, stride: Any, offset: Any, alone: bool = False
+) -> tuple[_Memory, Expr]:
+    """The memory that a view by strides lies in, and its places there."""
+    if offset is None:
+        operand: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
+        meta = operand.meta.get("val") if isinstance(operand, Node) else None
+        offset = meta.storage_offset() if isinstance(meta, torch.Tensor) else 0
+    top = offset
     for count, step in zip(size, stride, strict=True):
         top = top + (count - 1) * step
-    if 0 not in size:
-        ctx.require(math.prod(dims_of(self)) > top)  # the view lies in the tensor
-    return R.broadcast_to(ctx.grid(size, stride, start), size)
+    memories = _memories(ctx, self, alone)
+    for memory in memories:
+        above = memory.start + math.prod(dims_of(memory.value))
+        inside: list[Any] = [memory.start <= offset, above > top]
+        if 0 in size or not any(known is False for known in inside):
+            if 0 not in size:
+                for condition in inside:
+                    ctx.require(condition)  # the view lies in the tensor
+            at = ctx.grid(size, stride, offset - memory.start)
+            return memory, R.broadcast_to(at, size)
+    if memories and alone:
+        why = "writing by strides outside of the operand"
+    elif memories:
+        why = "a view by strides of memory that the program does not have as a tensor"
+    else:
+        why = "a view by strides of an input with gaps, overlaps or symbolic sizes between its rows"
+    raise Unsupported(
+        why, "give `x.contiguous()` and the strides that belong to it, or index x (x[i], x.unfold)"
+    )
 
 
 @aten("as_strided", "as_strided_copy")
 def as_strided(
     ctx: Context, self: Expr, size: Any, stride: Any, storage_offset: Any = None
 ) -> Expr:
-    at = _places(ctx, self, size, stride, storage_offset)
-    return R.take(R.reshape(self, (-1,)), at, 0)
+    """Strides and offset count in the memory that ``self`` may be a view of."""
+    memory, at = _places(ctx, self, size, stride, storage_offset)
+    return R.take(memory.flat(), at, 0)
 
 
-def written(ctx: Context, self: Expr, at: Expr, source: Expr) -> Expr:
-    """``self`` with the elements at flat places replaced."""
+def written(ctx: Context, flat: Expr, at: Expr, source: Expr) -> Expr:
+    """``flat`` with the elements at places replaced."""
     if 0 in dims_of(source):
-        return self
-    update = R.reshape(ctx.cast(source, dtype_of(self)), (-1,))
-    made = R.scatter_elements(R.reshape(self, (-1,)), R.reshape(at, (-1,)), update, 0, "update")
-    return ctx.reshape(made, dims_of(self))
+        return flat
+    update = R.reshape(ctx.cast(source, dtype_of(flat)), (-1,))
+    return R.scatter_elements(flat, R.reshape(at, (-1,)), update, 0, "update")
 
 
 @aten("as_strided_scatter", "prims::as_strided_scatter")
@@ -76,7 +188,8 @@ def as_strided_scatter(
     input: Any = None,
 ) -> Expr:
     x = self if self is not None else input
-    return written(ctx, x, _places(ctx, x, size, stride, storage_offset), src)
+    memory, at = _places(ctx, x, size, stride, storage_offset, alone=True)
+    return memory.shaped(ctx, written(ctx, memory.flat(), at, src))
 
 
 @aten("diagonal_scatter")
@@ -84,7 +197,7 @@ def diagonal_scatter(
     ctx: Context, self: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Expr:
     at = _on_diagonal(ctx, dims_of(self), offset, dim1, dim2, dims_of(src))
-    return written(ctx, self, at, src)
+    return ctx.reshape(written(ctx, R.reshape(self, (-1,)), at, src), dims_of(self))
 
 
 def _on_diagonal(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,12 +141,14 @@ class Context:
     """One node under conversion.
 
     ``out``: what torch says of its result (a fake tensor, or a tuple of them). ``node``: itself,
-    for the few operators that need to know how torch lays an operand out in memory.
+    for the few operators that need to know how torch lays an operand out in memory. ``values``:
+    of the nodes before it, for those that read what an operand is a view of.
     """
 
-    def __init__(self, builder: BlockBuilder, symbols: Symbols) -> None:
+    def __init__(self, builder: BlockBuilder, symbols: Symbols, values: Mapping[Any, Any]) -> None:
         self.builder = builder
         self.symbols = symbols
+        self.values = values
         self.out: Any = None
         self.node: Any = None
         self.conditions: dict[str, None] = {}

@@ -134,6 +134,8 @@ def makes_new_memory(op: Any) -> bool:
 def needs_functionalization(module: GraphModule) -> bool:
     """Whether a graph writes in place in a way that the importer cannot follow by itself."""
     order: dict[Node, int] = {}
+    # They read memory that none of their arguments shows.
+    by_strides = any(n.target is torch.ops.aten.as_strided.default for n in module.graph.nodes)
     for position, node in enumerate(module.graph.nodes):
         order[node] = position
         op = node.target
@@ -143,7 +145,7 @@ def needs_functionalization(module: GraphModule) -> bool:
                 return True
         if node.op != "call_function":
             continue
-        if (_mutable(op) and not _harmless(node, order)) or _hidden(node):
+        if (_mutable(op) and (by_strides or not _harmless(node, order))) or _hidden(node):
             return True
     return False
 

@@ -95,8 +95,8 @@ class Walk:
         self.weights = Weights()
         self.spans = Spans()
         self.builder = BlockBuilder()
-        self.ctx = Context(self.builder, self.symbols)
         self.env: dict[Node, Any] = {}
+        self.ctx = Context(self.builder, self.symbols, self.env)
         self.regions = 0
         self.asserted: list[tuple[Expr, str]] = []
 

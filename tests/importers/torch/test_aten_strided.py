@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+from relax2xla.errors import OpNotImplemented
 
 torch = pytest.importorskip("torch")
 
-from .helpers import check, check_table  # noqa: E402
+from .helpers import check, check_table, imported  # noqa: E402
 
 X = torch.arange(24.0).reshape(2, 3, 4)
 LINE = torch.arange(10)
@@ -29,6 +33,43 @@ def test_strides() -> None:
             "unfold": (lambda x: (x.unfold(2, 2, 1), x.unfold(1, 3, 2)), X),
         }
     )
+
+
+def in_place(x: Any) -> Any:
+    y = x * 2
+    row = y[1]
+    row.add_(1)
+    return row.as_strided((2, 3), (3, 1), 10)
+
+
+def test_strides_of_views() -> None:
+    """Strides and offset count in the memory of what is viewed, not in the view."""
+    check_table(
+        {
+            "transposed": (lambda x: x.mT.as_strided((3, 2), (1, 5)), X),
+            "computed, transposed": (lambda x: (x.transpose(0, 2) * 2).as_strided((24,), (1,)), X),
+            "a row": (lambda x: x[1].as_strided((2, 2), (4, 3)), X),
+            "a row, from the start": (lambda x: x[1].as_strided((2, 2), (12, 1), 3), X),
+            "a part with gaps": (lambda x: x[:, 1:, ::2].as_strided((3, 3), (5, 1)), X),
+            "expanded": (lambda x: x[:, :1].expand(2, 3, 4).as_strided((4, 2), (6, 1), 2), X),
+            "unbound": (lambda x: x.unbind(1)[1].as_strided((2, 7), (8, 1), 1), X),
+            "twice": (lambda x: x.as_strided((3, 2), (1, 8), 2).as_strided((2,), (9,)), X),
+            "an input": (lambda x: x.as_strided((2, 9), (11, 1)), X.permute(1, 2, 0)),
+            "an input with an offset": (lambda x: x.as_strided((2, 3), (5, 2)), X[1]),
+            "written before": (in_place, X),
+            "scattered": (
+                lambda x: x.mT.as_strided_scatter(torch.ones(2, 3), (2, 3), (7, 2), 3),
+                X,
+            ),
+        }
+    )
+
+
+def test_strides_of_memory_that_is_not_at_hand() -> None:
+    with pytest.raises(OpNotImplemented, match=r"strides of an input with gaps.*\n.*contiguous"):
+        imported(lambda x: x.as_strided((2, 2), (1, 2)), [X[:, 1:]])
+    with pytest.raises(OpNotImplemented, match=r"does not have as a tensor.*\n.*contiguous"):
+        imported(lambda x: x.as_strided((2, 2), (1, 2), 0), [X[1]])
 
 
 def test_parts() -> None:
