@@ -33,8 +33,8 @@ def embedding_bag(
     per_sample_weights: Expr | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
-) -> tuple[Expr, None, None, None]:
-    """The bags only; what torch adds for the gradient is a gap where it is read."""
+) -> list[Expr | None]:
+    """The bags; what torch adds for the gradient only where it is read."""
     dtype = dtype_of(weight)
     indices = ctx.emit(ctx.cast(indices, "int64"))
     starts = ctx.emit(ctx.cast(offsets, "int64"))
@@ -55,20 +55,43 @@ def embedding_bag(
         inside = R.logical_and(inside, R.not_equal(indices, scalar(padding_idx, "int64")))
     inside = ctx.emit(inside)
     rows = ctx.emit(R.take(weight, indices, 0))
+    where: Expr | None = None
     if mode == MAX:
         wide = R.where(
             R.expand_dims(inside, [2]), R.expand_dims(rows, [0]), scalar(-math.inf, dtype)
         )
+        wide = ctx.emit(wide)
         some = R.max(R.astype(inside, "int32"), [1], True)
-        made = R.where(R.equal(some, scalar(0, "int32")), scalar(0, dtype), R.max(wide, [1]))
-        return made, None, None, None
-    if per_sample_weights is not None:
-        rows = R.multiply(rows, R.expand_dims(per_sample_weights, [1]))
-    total = R.matmul(ctx.cast(inside, dtype), rows)
+        total = R.where(R.equal(some, scalar(0, "int32")), scalar(0, dtype), R.max(wide, [1]))
+        where = R.take(indices, R.argmax(wide, 1), 0)
+    else:
+        if per_sample_weights is not None:
+            rows = R.multiply(rows, R.expand_dims(per_sample_weights, [1]))
+        total = R.matmul(ctx.cast(inside, dtype), rows)
+    count = ctx.emit(R.sum(R.astype(inside, "int64"), [1]))
     if mode == MEAN:
-        count = R.sum(R.astype(inside, "int64"), [1], True)
-        total = R.divide(total, ctx.cast(R.maximum(count, scalar(1, "int64")), dtype))
-    return total, None, None, None
+        many = R.expand_dims(R.maximum(count, scalar(1, "int64")), [1])
+        total = R.divide(total, ctx.cast(many, dtype))
+    if not any(user.args[1] for user in ctx.node.users):
+        return [total, None, None, None]
+    return [total, *_for_the_gradient(ctx, starts, place, count, where)]
+
+
+def _for_the_gradient(
+    ctx: Context, starts: Expr, place: Expr, count: Expr, where: Expr | None
+) -> list[Expr]:
+    """The bag of each place, sizes of bags, and the words with the maxima.
+
+    Torch leaves the first out where its kernel has no use for it; for sums and means the last
+    holds nothing that is read.
+    """
+    bag, maxima = ctx.dims(1), ctx.dims(3)
+    begun = R.astype(R.greater_equal(R.expand_dims(place, [1]), starts), "int64")
+    return [
+        R.zeros(bag, "int64") if bag == (0,) else R.subtract(R.sum(begun, [1]), scalar(1, "int64")),
+        count,
+        R.zeros(maxima, "int64") if where is None else where,
+    ]
 
 
 # -- distances -----------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Decompositions that torch lacks, written with torch's own operators.
 
-An operator goes this way where it has no converter. Gradients of convolutions and poolings are
-here.
+An operator goes this way where it has no converter. Gradients of convolutions, poolings, distances
+and bags of embeddings are here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -129,6 +130,104 @@ def _adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
         share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
         grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
     return grad
+
+
+# -- distances and bags of embeddings ------------------------------------------------------------
+def _by_gap(grad: Tensor, gap: Tensor, length: Tensor, p: float) -> Tensor:
+    """The gradient by a difference, of its norm of order ``p``; 0 where that has no slope."""
+    if p == 0:
+        return torch.zeros_like(gap)
+    if p == math.inf:
+        return grad * gap.sign() * (gap.abs() == length).to(gap.dtype)
+    slope = gap.sign() * gap.abs() ** (p - 1) * grad / length ** (p - 1)
+    return torch.where((length == 0) | (gap == 0), 0.0, slope)
+
+
+def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
+    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return _by_gap(grad.unsqueeze(-1), gap, cdist.unsqueeze(-1), p).sum(-2)
+
+
+def _pdist_backward(grad: Tensor, x: Tensor, p: float, pdist: Tensor) -> Tensor:
+    i, j = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device).unbind(0)
+    slope = _by_gap(grad.unsqueeze(-1), x[i] - x[j], pdist.unsqueeze(-1), p)
+    return torch.zeros_like(x).index_add(0, i, slope).index_add(0, j, -slope)
+
+
+def _bags(indices: Tensor, offsets: Tensor, many: int) -> Tensor:
+    """The bag of each index."""
+    place = torch.arange(indices.shape[0], device=indices.device)
+    return (place.unsqueeze(-1) >= offsets[:many]).sum(-1) - 1
+
+
+def _embedding_bag_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> Tensor:
+    if sparse:
+        raise NotImplementedError("a sparse gradient of embedding_bag; leave sparse=True out")
+    bags = _bags(indices, offsets, grad.shape[0])
+    sizes = (bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode)
+    return _embedding_bag_dense_backward(
+        grad, indices, bags, *sizes, per_sample_weights, padding_idx
+    )
+
+
+def _embedding_bag_dense_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> Tensor:
+    """Each row of the table gets the gradient of the bags that it is in; ``mode``: sum, mean, max.
+
+    What the padding and empty bags would get is 0.
+    """
+    if scale_grad_by_freq:
+        # Torch's kernel halves what follows a word that occurs twice; only it can say what it does.
+        raise NotImplementedError("the gradient of embedding_bag with scale_grad_by_freq")
+    table = torch.zeros([num_weights, grad.shape[1]], dtype=grad.dtype, device=grad.device)
+    if mode == 2:
+        part = torch.where((bag_size > 0).unsqueeze(-1), grad, 0)
+        return table.scatter_add(0, maximum_indices.to(torch.int64), part)
+    at = indices.to(torch.int64)
+    if mode == 1:
+        grad = grad / bag_size.clamp(min=1).unsqueeze(-1).to(grad.dtype)
+    part = grad[offset2bag]
+    if per_sample_weights is not None:
+        part = part * per_sample_weights.unsqueeze(-1)
+    if padding_idx >= 0:
+        part = torch.where((at != padding_idx).unsqueeze(-1), part, 0)
+    return table.index_add(0, at, part)
+
+
+def _embedding_bag_per_sample_weights_backward(
+    grad: Tensor,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    mode: int,
+    padding_idx: int = -1,
+) -> Tensor:
+    made = (grad[_bags(indices, offsets, grad.shape[0])] * weight[indices]).sum(-1)
+    return made if padding_idx < 0 else torch.where(indices != padding_idx, made, 0)
 
 
 # -- transformers --------------------------------------------------------------------------------
@@ -298,6 +397,13 @@ OWN: Table = {
     ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
     ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,
     ATEN._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
+    ATEN._cdist_backward.default: _cdist_backward,
+    ATEN._pdist_backward.default: _pdist_backward,
+    ATEN._embedding_bag_backward.default: _embedding_bag_backward,
+    ATEN._embedding_bag_dense_backward.default: _embedding_bag_dense_backward,
+    ATEN._embedding_bag_per_sample_weights_backward.default: (
+        _embedding_bag_per_sample_weights_backward
+    ),
     ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
     ATEN._native_multi_head_attention.default: _native_multi_head_attention,
 }

@@ -115,6 +115,51 @@ def test_a_training_loop_follows_eager_dropout_and_statistics_included(parts: li
     assert len(parts) == 4
 
 
+WORDS, STARTS = torch.tensor([1, 2, 2, 6, 0, 3]), torch.tensor([0, 2, 2, 5])
+BAGS: list[dict[str, Any]] = [
+    *({"mode": mode} for mode in ("sum", "mean", "max")),
+    *({"mode": mode, "padding_idx": 2} for mode in ("sum", "mean", "max")),
+    {"mode": "mean", "include_last_offset": True, "offsets": torch.tensor([0, 4, 6])},
+]
+
+
+def _gradients(f: Callable[..., Any], *args: Any) -> list[Any]:
+    leaves = [a.clone().requires_grad_() for a in args]
+    # Each element counts by another weight.
+    parts = [(r * torch.arange(1.0, r.numel() + 1).reshape(r.shape)).sum() for r in f(*leaves)]
+    total: Any = torch.stack(parts).sum()
+    return list(torch.autograd.grad(total, leaves))
+
+
+def _on_xla_alone(f: Callable[..., Any], *args: Any) -> None:
+    ours = torch.compile(f, backend=relax_dynamo(fallback=False))
+    same(_gradients(ours, *args), _gradients(f, *args))
+
+
+def test_gradients_of_bags_of_embeddings() -> None:
+    def f(table: Any, weights: Any) -> list[Any]:
+        made = [F.embedding_bag(WORDS, table, **{"offsets": STARTS, **kw}) for kw in BAGS]
+        padded = F.embedding_bag(
+            WORDS, table, STARTS, mode="sum", per_sample_weights=weights, padding_idx=0
+        )
+        return [*made, padded]
+
+    _on_xla_alone(f, torch.randn(7, 3), torch.randn(6))
+
+
+def test_gradients_of_distances() -> None:
+    orders = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf"))
+
+    def f(x: Any, y: Any) -> list[Any]:
+        flat = [F.pdist(x[0], p) for p in orders]
+        return [*(torch.cdist(x, y, p) for p in orders), *flat]
+
+    x, y = torch.randn(2, 4, 3), torch.randn(1, 5, 3)
+    y[0, 0] = x[1, 2]  # no distance
+    y[0, 1, 0] = x[0, 1, 0]  # no difference along one axis
+    _on_xla_alone(f, x, y)
+
+
 def test_gradients_of_inputs_and_of_views() -> None:
     def f(x: Any, y: Any) -> Any:
         z = (x.t() @ y)[1:]
@@ -370,6 +415,17 @@ def test_python_around_the_graphs_and_numbers(parts: list[Part]) -> None:
             x = torch.randn(n)
             same(compiled(x, n, n / 3), f(x, n, n / 3))
     assert len(parts) < 16
+
+
+def test_numbers_that_become_negative(parts: list[Part]) -> None:
+    def f(x: Any, n: int, m: int) -> Any:
+        return x * n, x + n // 2 + n % 3, x - n * m, torch.full_like(x, n + 1), x * abs(m)
+
+    compiled = torch.compile(f, backend="relax2xla", dynamic=True)
+    x = torch.randn(3)
+    for n, m in ((5, 7), (-5, 4), (-3, -2), (0, 3), (7, -6)):
+        same(compiled(x, n, m), f(x, n, m))
+    assert len(parts) <= 4
 
 
 def test_constants_of_the_program() -> None:
