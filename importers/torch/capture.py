@@ -38,8 +38,13 @@ def capture(
     """The exported program of a module for example arguments.
 
     Raises ``UnsupportedError`` where torch does not export it: torch's reason, the module path,
-    file and line, and what to do.
+    file and line, and what to do; TypeError for arguments that are no tuple or list.
     """
+    if not isinstance(args, tuple | list):
+        raise TypeError(
+            "the example arguments of a module are a tuple, of one tensor too: (x,); got "
+            f"{type(args).__name__}. Those by name have a dict of their own"
+        )
     for path, leaf in pytree.tree_leaves_with_path((tuple(args), dict(kwargs))):
         if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
             raise UnsupportedError(

@@ -193,7 +193,7 @@ class Context:
         if isinstance(value, tir.PrimExpr):
             if value.dtype == "bool":
                 value = tir.if_then_else(value, 1, 0)
-            sizes = tir.Analyzer(tir.free_vars(value))
+            sizes = tir.Analyzer(v for v in tir.free_vars(value) if v not in self.symbols.signed)
             if sizes.can_prove_greater_equal(value, 0):
                 vector = R.shape_to_tensor(ShapeExpr((value,)))
             else:  # no dimension: it may be negative

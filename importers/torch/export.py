@@ -70,7 +70,10 @@ def from_exported_program(
                 "from_exported_program(module, (x,))"
             )
         exported_program = capture(
-            exported_program, example_args or (), example_kwargs or {}, dynamic_shapes
+            exported_program,
+            () if example_args is None else example_args,
+            example_kwargs or {},
+            dynamic_shapes,
         )
     elif not isinstance(exported_program, ExportedProgram):
         raise TypeError(

@@ -213,7 +213,7 @@ class _Main:
         var = Var(name, self.struct_info(value), self.walk.spans.named(source or name))
         # A symbolic integer is worth its expression everywhere else.
         self.walk.env[node] = (
-            self.walk.symbols.value(value) if isinstance(value, torch.SymInt) else var
+            self.walk.symbols.integer(value) if isinstance(value, torch.SymInt) else var
         )
         return var
 
@@ -222,8 +222,7 @@ class _Main:
         if isinstance(value, torch.Tensor):
             return TensorStructInfo(self.walk.symbols.dims(value.shape), dtype_name(value.dtype))
         if isinstance(value, torch.SymInt):
-            known = self.walk.symbols.value(value)
-            return PrimStructInfo(value=known)
+            return PrimStructInfo(value=self.walk.symbols.integer(value))
         dtype = {bool: "bool", int: "int64", float: "float64"}.get(type(value))
         if dtype is None:
             raise Unsupported(f"an input of type {type(value).__name__}")

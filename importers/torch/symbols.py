@@ -51,6 +51,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "ModularIndexing": lambda a, b, c: (a // b) % c,
     "Max": lambda *a: reduce(tir.max, a),
     "Min": lambda *a: reduce(tir.min, a),
+    "Abs": lambda a: tir.max(a, 0 - a),
     "Identity": lambda a: a,
     "Equality": lambda a, b: tir.EQ.make(a, b),
     "Unequality": lambda a, b: tir.NE.make(a, b),
@@ -76,6 +77,8 @@ class Symbols:
         self.variables: dict[str, tir.Var] = {}
         # The user's own variables, by the names of the dimensions.
         self._own = dict(variables or {})
+        # Integers among the inputs that may be negative, as no size is.
+        self.signed: set[tir.Var] = set()
         # Symbolic floats that are values of the program.
         self.numbers: dict[str, Expr] = {}
         self._memo: dict[Any, Any] = {}
@@ -92,6 +95,15 @@ class Symbols:
     def define(self, expr: Any, value: tir.PrimExpr) -> None:
         """Let a symbol stand for an expression in others."""
         self._memo[expr] = value
+
+    def integer(self, value: torch.SymInt) -> Any:
+        """An integer among the inputs, which may be negative unless torch knows better."""
+        made = self.value(value)
+        if isinstance(made, tir.Var):
+            lower: Any = value.node.shape_env.bound_sympy(value.node.expr).lower
+            if lower < 0:
+                self.signed.add(made)
+        return made
 
     def derive(self, symbol: Any, factor: int, offset: int) -> tir.PrimExpr | None:
         """Let the dimension ``factor * symbol + offset`` be a variable, and compute ``symbol``.

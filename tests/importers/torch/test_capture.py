@@ -62,3 +62,9 @@ def test_arguments_that_are_not_dense() -> None:
     assert text.startswith("the example argument ['mask'] is a tensor of layout torch.jagged")
     with pytest.raises(UnsupportedError, match=r"argument \[0\] is a tensor of layout"):
         verify(Fits(), (X.to_sparse(),))
+
+
+@pytest.mark.parametrize("args", [torch.ones(2, 3), {"input": torch.ones(2, 3)}, 3])
+def test_example_arguments_are_a_tuple(args: Any) -> None:
+    with pytest.raises(TypeError, match=r"are a tuple, of one tensor too: \(x,\); got"):
+        from_exported_program(nn.Linear(3, 2), args)
