@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relax2xla.importers.torch.quantized import QUANTIZED
+
 ATEN: Any = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]
 
@@ -415,6 +417,7 @@ LATE: dict[str, Callable[..., Any]] = {
     "torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default": (
         _linear_cross_entropy_of_rows
     ),
+    **QUANTIZED,
 }
 
 
