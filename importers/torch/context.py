@@ -32,7 +32,8 @@ def dtype_of_torch(dtype: torch.dtype) -> str:
     try:
         return dtype_name(dtype)
     except TypeError:
-        raise Unsupported(f"the dtype {dtype} has no Relax counterpart") from None
+        instead = "use torch.complex64 (x.cfloat())" if dtype == torch.complex32 else ""
+        raise Unsupported(f"the dtype {dtype} has no Relax counterpart", instead) from None
 
 
 def axis_of(axis: int, ndim: int) -> int:

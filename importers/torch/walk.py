@@ -50,6 +50,12 @@ MASKED = {"index.Tensor", "_unsafe_index.Tensor"}
 # What they check is settled when the program is exported (dtypes, devices), or stands in the
 # bounds of the symbolic variables.
 CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+# What to do instead of operators that nothing stands for, by parts of their names.
+INSTEAD = {
+    "linalg_ldl": "use torch.linalg.solve, or factors by torch.linalg.lu_factor or cholesky",
+    "sparse": "Relax has no sparse tensors: keep them dense (leave to_sparse out; torch.mm)",
+    "nested": "Relax has no nested tensors: pad them (torch.nn.utils.rnn.pad_sequence) and mask",
+}
 ASSERTIONS = {
     "_assert_async",
     "_assert_async.msg",
@@ -208,7 +214,8 @@ class Walk:
         changed = functional_form(op)
         converter = CONVERTERS.get(operator_name(changed or op))
         if converter is None:
-            raise Unsupported("no converter")
+            hint = next((h for part, h in INSTEAD.items() if part in name), "")
+            raise Unsupported("no converter", hint)
         args = [self.read(a) for a in node.args]
         kwargs = {k: self.read(v) for k, v in node.kwargs.items()}
         self.ctx.out, self.ctx.node = node.meta["val"], node

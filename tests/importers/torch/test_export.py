@@ -543,8 +543,22 @@ def test_an_argument_that_is_not_handled_is_a_gap() -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
 def test_a_dtype_without_counterpart_is_a_gap() -> None:
-    with pytest.raises(OpNotImplemented, match=r"the dtype torch\.complex32"):
+    with pytest.raises(OpNotImplemented, match=r"torch\.complex32.*\n.*complex64") as refused:
         imported(lambda x: x.to(torch.complex32).real + 1, [torch.ones(3)])
+    assert "decomposition" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: torch.linalg.ldl_factor(x), r"linalg_ldl_factor.*\n.*torch\.linalg\.solve"),
+        (lambda x: torch.sparse.mm(x.to_sparse(), x), r"to_sparse.*\n.*keep them dense"),
+    ],
+    ids=["ldl", "sparse"],
+)
+def test_operators_that_nothing_stands_for_say_what_to_do(function: Any, message: str) -> None:
+    with pytest.raises(OpNotImplemented, match=message):
+        imported(function, [torch.eye(3)])
 
 
 def test_a_decomposition_that_torch_refuses_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
