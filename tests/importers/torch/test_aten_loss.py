@@ -46,6 +46,36 @@ def test_cross_entropy() -> None:
     check_table(table)
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning")
+def test_losses_of_distributions() -> None:
+    table: dict[str, tuple[Any, ...]] = {}
+    x, y = logits(5, 4), logits(5, 4).exp()
+    shares = torch.tensor([[0.0, 0.25, 0.5, 0.25]]).expand(5, 4).contiguous()  # 0 log 0 is 0
+    for reduction in ("none", "mean", "sum"):
+        own = {"reduction": reduction}
+        table |= {
+            f"kl_div {reduction}": (lambda x, t, o=own: F.kl_div(x, t, **o), x, shares),
+            f"kl_div of logarithms {reduction}": (
+                lambda x, t, o=own: F.kl_div(x, t, log_target=True, **o),
+                x,
+                shares.clamp(min=0.1).log(),
+            ),
+            f"poisson {reduction}": (lambda x, t, o=own: F.poisson_nll_loss(x, t, **o), x, y),
+            f"poisson in full {reduction}": (
+                lambda x, t, o=own: F.poisson_nll_loss(x, t, log_input=False, full=True, **o),
+                x.exp(),
+                3 * y,
+            ),
+            f"gaussian {reduction}": (
+                lambda x, t, o=own: F.gaussian_nll_loss(x, t, 0.3, full=True, **o),
+                x,
+                y,
+            ),
+        }
+    table["kl_div of a batch"] = (lambda x, t: F.kl_div(x, t, reduction="batchmean"), x, shares)
+    check_table(table)
+
+
 def test_any_batch() -> None:
     check(
         lambda x, t: [
