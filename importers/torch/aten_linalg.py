@@ -315,7 +315,7 @@ class OfTwo(Context):
     """A context whose result is said to have two fields, of which only the first is asked for."""
 
     def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.builder, ctx.symbols)
+        super().__init__(ctx.builder, ctx.symbols, ctx.values)
         self.out = (ctx.out, ctx.out)
 
 

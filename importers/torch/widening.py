@@ -79,7 +79,7 @@ class _Wide(Context):
     """A context whose result is said to be of float32 where it is of a narrow kind."""
 
     def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.builder, ctx.symbols)
+        super().__init__(ctx.builder, ctx.symbols, ctx.values)
         self.out, self.node = ctx.out, ctx.node
 
     def dtype(self, index: int | None = None) -> str:
