@@ -145,7 +145,9 @@ def needs_functionalization(module: GraphModule) -> bool:
                 return True
         if node.op != "call_function":
             continue
-        if (_mutable(op) and (by_strides or not _harmless(node, order))) or _hidden(node):
+        if (_mutable(op) and not _harmless(node, order)) or _hidden(node):
+            return True
+        if by_strides and _mutable(op) and torch.Tag.inplace_view not in op.tags:
             return True
     return False
 

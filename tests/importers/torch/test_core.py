@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.data_dependent import ITEMS  # noqa: E402
 from relax2xla.importers.torch.decompositions import decompositions  # noqa: E402
+from relax2xla.importers.torch.inplace import NEW_VALUES  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name  # noqa: E402
 
 from .helpers import check, check_table  # noqa: E402
@@ -19,16 +20,18 @@ from .helpers import check, check_table  # noqa: E402
 #: Overloads without a converter or a decomposition of ours or torch's, and why that is enough.
 OTHERS = {
     "_local_scalar_dense": "a number of a tensor is one of data_dependent.ITEMS",
+    "resize_": "one of inplace.NEW_VALUES: the operator without the write has a converter",
     "sym_storage_offset": "the export settles it: where a tensor lies is no part of a program",
 }
 
 
 def core() -> Iterator[Any]:
-    aten = torch.ops.aten
-    for name in dir(aten):
-        packet = getattr(aten, name)
-        for overload in getattr(packet, "overloads", list)():
-            op = getattr(packet, overload)
+    """``dir(torch.ops.aten)`` has only what this process has asked for, so the dispatcher is."""
+    for full in torch._C._dispatch_get_all_op_names():
+        space, _, name = full.partition("::")
+        packet, _, overload = name.partition(".")
+        if space == "aten":
+            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
             if torch.Tag.core in op.tags:
                 yield op
 
@@ -41,6 +44,8 @@ def test_every_core_overload_has_a_way() -> None:
     decomposed = {operator_name(op) for op in decompositions(set(without.values()))}
     assert set(without) - decomposed == set(OTHERS)
     assert "_local_scalar_dense" in ITEMS
+    assert "resize_" in NEW_VALUES
+    assert "resize" in CONVERTERS
 
 
 def test_prims() -> None:
