@@ -243,7 +243,7 @@ class Context:
             for axis in range(rank):
                 line = np.arange(numbers[1 + axis], dtype=dtype) * numbers[1 + rank + axis]
                 at = at + line.reshape((*one[:axis], -1, *one[axis + 1 :]))
-            return Constant(np.ascontiguousarray(at.astype(dtype)))
+            return Constant(np.array(at, dtype, order="C"))
         total = self.tensor(start, dtype)
         for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
             line = R.multiply(R.arange(0, size, 1, dtype), self.tensor(step, dtype))

@@ -23,6 +23,13 @@ def test_strides() -> None:
                 lambda x: (x.as_strided((2, 5), (3, 2), 1), x.as_strided((3, 3), (0, 4))),
                 X,
             ),
+            "of one element": (
+                lambda x: (
+                    x.as_strided((), (), 3),
+                    x.as_strided_scatter(torch.tensor(7.0), (), (), 3),
+                ),
+                torch.randn(3, 4),
+            ),
             "as_strided_scatter": (
                 lambda x: x.as_strided_scatter(torch.ones(2, 2), (2, 2), (5, 2), 3),
                 X,
