@@ -14,7 +14,7 @@ from torch.fx import Node
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
-from relax2xla.importers.torch.graphs import is_view
+from relax2xla.importers.torch.inplace import may_alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _step(node: Node, known: Callable[[Any], bool]) -> tuple[Node, View] | None:
     call, field = node, None
     if node.target is operator.getitem:
         call, field = node.args
-    if not isinstance(call, Node) or not is_view(call):
+    if not isinstance(call, Node) or not may_alias(call.target):
         return None
     base = call.args[0] if call.args else None
     if not isinstance(base, Node) or not _share(node, base):

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.decompositions import OWN, Table
+from relax2xla.importers.torch.inplace import is_mutable, may_alias
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name
 from relax2xla.importers.torch.source import Input, Output, Program
 
@@ -98,7 +99,7 @@ def partitioned(
     forward = _before(results_of(joint)[:num_fwd_outputs], set())
     compared = [n for n in joint.graph.nodes if n.target in COMPARISONS]
     # Views and what the backward graph alone computes are exact where their operands are.
-    for node in _before(compared, {n for n in forward if not is_view(n)}):
+    for node in _before(compared, {n for n in forward if not may_alias(n.target)}):
         if node in forward:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return min_cut_rematerialization_partition(
@@ -116,13 +117,6 @@ def _before(nodes: Sequence[Any], ends: Collection[Node]) -> set[Node]:
             found.add(node)
             todo += () if node in ends else node.all_input_nodes
     return found
-
-
-def is_view(node: Node) -> bool:
-    """Whether the operator's result may lie in the memory of its operand."""
-    op = node.target
-    returns: Any = op._schema.returns if isinstance(op, OpOverload) else ()  # pyright: ignore[reportPrivateUsage]
-    return any(r.alias_info is not None for r in returns)
 
 
 # -- as a program --------------------------------------------------------------------------------
@@ -232,8 +226,7 @@ def retraced(module: GraphModule, table: Table) -> GraphModule:
         made = make_fx(_Retrace(module).run, decomposition_table=table)(*values)
     made.graph.eliminate_dead_code()
     for node in made.graph.nodes:
-        op: Any = node.target
-        if isinstance(op, OpOverload) and op._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
+        if is_mutable(node.target):
             raise RuntimeError(f"torch's decomposition writes in place: {node.target}")
     return made
 

@@ -116,13 +116,19 @@ def _types(op: Any) -> list[str]:
     return [str(a.type) for a in op._schema.arguments]
 
 
+def may_alias(op: Any) -> bool:
+    """Whether a result of ``op`` may lie in the memory of an argument."""
+    schema = _schema(op)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
 @lru_cache(maxsize=1024)
 def makes_new_memory(op: Any) -> bool:
     """Whether the results of ``op`` never share memory with its arguments."""
     schema = _schema(op)
     if schema is None or schema.is_mutable:
         return False
-    if any(r.alias_info is not None for r in schema.returns):
+    if may_alias(op):
         return False
     if operator_name(op) in FRESH_COMPOSITES:
         return True
@@ -145,20 +151,21 @@ def needs_functionalization(module: GraphModule) -> bool:
                 return True
         if node.op != "call_function":
             continue
-        if (_mutable(op) and not _harmless(node, order)) or _hidden(node):
+        if (is_mutable(op) and not _harmless(node, order)) or _hidden(node):
             return True
-        if by_strides and _mutable(op) and torch.Tag.inplace_view not in op.tags:
+        if by_strides and is_mutable(op) and torch.Tag.inplace_view not in op.tags:
             return True
     return False
 
 
-def _mutable(op: Any) -> bool:
+def is_mutable(op: Any) -> bool:
+    """Whether an operator writes to an argument."""
     schema = _schema(op)
     return schema is not None and schema.is_mutable
 
 
 def _writes(module: GraphModule) -> bool:
-    return any(_mutable(node.target) or _hidden(node) for node in module.graph.nodes)
+    return any(is_mutable(node.target) or _hidden(node) for node in module.graph.nodes)
 
 
 def _hidden(node: Node) -> bool:

@@ -209,12 +209,11 @@ class _Main:
 
     def parameter(self, node: Node, name: str, source: str = "") -> Var:
         """A parameter of ``main`` for a placeholder; ``source`` is a weight's own name."""
-        value = node.meta["val"]
-        var = Var(name, self.struct_info(value), self.walk.spans.named(source or name))
+        info = self.struct_info(node.meta["val"])
+        var = Var(name, info, self.walk.spans.named(source or name))
         # A symbolic integer is worth its expression everywhere else.
-        self.walk.env[node] = (
-            self.walk.symbols.integer(value) if isinstance(value, torch.SymInt) else var
-        )
+        known = info.value if isinstance(info, PrimStructInfo) else None
+        self.walk.env[node] = var if known is None else known
         return var
 
     def struct_info(self, value: Any) -> StructInfo:

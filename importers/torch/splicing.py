@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
-from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -23,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from relax2xla.importers.torch.decompositions import Table, is_ours
+from relax2xla.importers.torch.inplace import is_mutable
 from relax2xla.importers.torch.source import Program
 
 #: Meta data of a node: the operators that it was made of, which it is not decomposed into again.
@@ -97,14 +97,10 @@ def _traced(
     """The graph of a function of fake tensors; ``composite``: with composite operators whole."""
     with torch.no_grad(), enable_python_dispatcher(), mode:
         made = make_fx(function, pre_dispatch=composite)(*values)
-        if any(_writes(n.target) for n in made.graph.nodes):
+        if any(is_mutable(n.target) for n in made.graph.nodes):
             made = make_fx(dispatch_functionalize(function))(*values)
     made.graph.eliminate_dead_code()
     return made
-
-
-def _writes(op: Any) -> bool:
-    return isinstance(op, OpOverload) and op._schema.is_mutable  # pyright: ignore[reportPrivateUsage]
 
 
 def _inlined(module: GraphModule, node: Node, part: GraphModule, operands: Sequence[Node]) -> Any:
