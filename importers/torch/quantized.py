@@ -15,6 +15,17 @@ from torch import Tensor
 HALVES = (torch.float16, torch.bfloat16)
 
 
+def _wide(x: Tensor) -> Tensor:
+    """In float32 at least, which is what torch rounds in."""
+    return x.to(torch.float32) if x.dtype in HALVES else x
+
+
+def _scaled(x: Tensor, scales: Tensor, zero_points: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Numbers of steps as values."""
+    gap = x if zero_points is None else x - zero_points
+    return (gap * scales).to(dtype)
+
+
 # -- one scale for all ---------------------------------------------------------------------------
 def _single(value: Any, dtype: torch.dtype) -> Any:
     """A number, also where it is in a tensor of one element."""
@@ -24,7 +35,7 @@ def _single(value: Any, dtype: torch.dtype) -> Any:
 def _quantize_per_tensor(
     x: Tensor, scale: Any, zero_point: Any, low: Any, high: Any, dtype: torch.dtype
 ) -> Tensor:
-    wide = x.to(torch.float32) if x.dtype in HALVES else x
+    wide = _wide(x)
     inverse = _single(1.0 / _single(scale, torch.float64), torch.float32)
     shifted = torch.round(wide * inverse) + _single(zero_point, torch.float32)
     return torch.clamp(shifted, _single(low, wide.dtype), _single(high, wide.dtype)).to(dtype)
@@ -83,8 +94,7 @@ def _quantize_per_channel(
     high: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    wide = x.to(torch.float32) if x.dtype in HALVES else x
-    shifted = torch.round(wide * (1.0 / _along(scales, x, axis))) + _along(zero_points, x, axis)
+    shifted = torch.round(_wide(x) * (1.0 / _along(scales, x, axis))) + _along(zero_points, x, axis)
     return torch.clamp(shifted, low, high).to(dtype)
 
 
@@ -99,8 +109,8 @@ def _dequantize_per_channel(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    gap = x if zero_points is None else x - _along(zero_points, x, axis)
-    return (gap * _along(scales, x, axis)).to(out_dtype or torch.float32)
+    zeros = None if zero_points is None else _along(zero_points, x, axis)
+    return _scaled(x, _along(scales, x, axis), zeros, out_dtype or torch.float32)
 
 
 # -- one scale a row, or a part of a row ---------------------------------------------------------
@@ -119,7 +129,7 @@ def _dequantize_per_token(
     dtype: torch.dtype,
     output_dtype: torch.dtype,
 ) -> Tensor:
-    return ((x - zero_points) * scales).to(output_dtype)
+    return _scaled(x, scales, zero_points, output_dtype)
 
 
 def _choose_per_token_asymmetric(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -165,8 +175,8 @@ def _dequantize_per_group(
     output_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     rows = _groups(x, scales, group_size)
-    gap = rows if zero_points is None else rows - zero_points.reshape(-1, 1)
-    return (gap * scales.reshape(-1, 1)).reshape(x.shape).to(output_dtype)
+    zeros = None if zero_points is None else zero_points.reshape(-1, 1)
+    return _scaled(rows, scales.reshape(-1, 1), zeros, output_dtype).reshape(x.shape)
 
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
