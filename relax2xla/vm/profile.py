@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -109,15 +109,6 @@ def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str,
         took.append(time.perf_counter() - start - compiling)
 
     steps = trace.record(timed, texts)
-    operations = ((s.source or s.op, s.duration / 1e9) for s in steps)
-    return Report(name, took[0], _rows(calls), _rows(operations), tuple(steps))
-
-
-def _rows(found: Iterable[tuple[str, float]]) -> tuple[Row, ...]:
-    """One row a name, the longest first."""
-    total: dict[str, tuple[int, float]] = {}
-    for name, seconds in found:
-        count, sum_ = total.get(name, (0, 0.0))
-        total[name] = (count + 1, sum_ + seconds)
-    rows = (Row(name, count, seconds) for name, (count, seconds) in total.items())
-    return tuple(sorted(rows, key=lambda r: -r.seconds))
+    ran = [Row(n, count, t) for n, t, count in trace.by_name(calls)]
+    operations = [Row(n, count, ns / 1e9) for n, ns, count in trace.by_source(steps)]
+    return Report(name, took[0], tuple(ran), tuple(operations), tuple(steps))

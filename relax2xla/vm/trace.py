@@ -107,12 +107,17 @@ def _steps(data: Any, names: Sequence[Mapping[str, str]]) -> Iterable[Step]:
             yield Step(op, source, event.start_ns, event.duration_ns, f"{plane.name} {line.name}")
 
 
-def by_source(steps: Sequence[Step]) -> list[tuple[str, float, int]]:
+def by_source(steps: Iterable[Step]) -> list[tuple[str, float, int]]:
     """Name (the source's, else XLA's), nanoseconds and number of steps, the longest first."""
+    return by_name((s.source or s.op, s.duration) for s in steps)
+
+
+def by_name(times: Iterable[tuple[str, float]]) -> list[tuple[str, float, int]]:
+    """One row a name: its times together and how many there were, the longest first."""
     total: dict[str, tuple[float, int]] = {}
-    for s in steps:
-        time, count = total.get(s.source or s.op, (0.0, 0))
-        total[s.source or s.op] = (time + s.duration, count + 1)
+    for name, time in times:
+        before, count = total.get(name, (0.0, 0))
+        total[name] = (before + time, count + 1)
     return sorted(((n, t, c) for n, (t, c) in total.items()), key=lambda row: -row[1])
 
 
