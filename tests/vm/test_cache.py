@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,6 @@ from relax2xla.vm.cache import DiskCache
 
 ROOT = Path(__file__).resolve().parents[2]
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are POSIX's")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[DiskCache]:
-    """A cache of its own, which compilations of this process use."""
-    made = DiskCache(tmp_path / "cache")
-    before = cache.use(made)
-    yield made
-    cache.use(before)
 
 
 def network(dtype: str = "float32", scale: float = 2.0, layers: int = 1) -> rx.IRModule:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, FileFormatError
-from relax2xla.vm import archive, cache, executable, packing, xla
+from relax2xla.vm import archive, executable, packing, xla
 from relax2xla.vm.cache import DiskCache
 from relax2xla.vm.package import SavedExecutable
 from relax2xla.vm.packing import packs_of
@@ -71,14 +71,6 @@ def arguments(vm: rx.VirtualMachine, name: str = "main") -> int:
 def check(vm: rx.VirtualMachine, x: np.ndarray[Any, Any], w: Weights, name: str = "main") -> None:
     for given in (x, jax.device_put(x)):
         np.testing.assert_allclose(vm[name](given), expected(x, w), rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[DiskCache]:
-    made = DiskCache(tmp_path / "cache")
-    before = cache.use(made)
-    yield made
-    cache.use(before)
 
 
 X = np.linspace(-1, 1, 2 * WIDTH, dtype=np.float32).reshape(2, WIDTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,10 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, FileFormatError
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.vm import cache, xla
+from relax2xla.vm import xla
 from relax2xla.vm.cache import DiskCache
 
 T = rx.TensorStructInfo
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[DiskCache]:
-    made = DiskCache(tmp_path / "cache")
-    before = cache.use(made)
-    yield made
-    cache.use(before)
 
 
 def network(functions: tuple[str, ...] = ("main",)) -> rx.IRModule:

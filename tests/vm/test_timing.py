@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from relax2xla import op
 from relax2xla.errors import CallError, TVMError
 from relax2xla.runtime.registry import register_func, remove_global_func
 from relax2xla.script import from_source
-from relax2xla.vm import cache
 from relax2xla.vm.bound import BoundFunction
+from relax2xla.vm.cache import DiskCache
 from relax2xla.vm.timing import BenchmarkResult, Timing, measure
 
 SOURCE = """
@@ -199,20 +198,14 @@ def test_steps_of_one_name_are_of_different_programs(counted: list[Any]) -> None
     assert len(counted) == 1
 
 
-def test_names_are_of_this_source_though_the_cache_has_the_program(tmp_path: Path) -> None:
-    before = cache.use(tmp_path / "cache")
-    try:
-        x = np.zeros((64, 64), np.float32)
-        for name in ("before", "after"):
-            vm = rx.VirtualMachine(rx.build(layers(name)))
-            first = np.asarray(vm["main"](x))
-            assert [r.name for r in vm.profile("main", x).operations] == [name]
-            np.testing.assert_array_equal(np.asarray(vm["main"](x)), first)
-        store = cache.current()
-        assert store is not None
-        assert store.hits == 1
-    finally:
-        cache.use(before)
+def test_names_are_of_this_source_though_the_cache_has_the_program(store: DiskCache) -> None:
+    x = np.zeros((64, 64), np.float32)
+    for name in ("before", "after"):
+        vm = rx.VirtualMachine(rx.build(layers(name)))
+        first = np.asarray(vm["main"](x))
+        assert [r.name for r in vm.profile("main", x).operations] == [name]
+        np.testing.assert_array_equal(np.asarray(vm["main"](x)), first)
+    assert store.hits == 1
 
 
 def test_compiling_is_no_part_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -19,17 +19,12 @@ from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 from relax2xla.importers.torch import compile as backend  # noqa: E402
 from relax2xla.importers.torch.runtime import Part  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec.*", "ignore::DeprecationWarning", "ignore:Converting mask:UserWarning"
-)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings(
+        "ignore:.*LeafSpec.*", "ignore::DeprecationWarning", "ignore:Converting mask:UserWarning"
+    ),
+]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,15 +17,10 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore::DeprecationWarning"),
+]
 
 
 def gradients(f: Callable[..., Any], module: Any, *args: Any) -> dict[str, Any]:
