@@ -244,8 +244,7 @@ class Saved:
         }
         # Machine code is for one device, and the file names the machine's.
         if self.compiled and bound.device == self.machine.device:
-            loaded = xla.Loaded(module, [xla.aval(o) for o in program.outputs], bound.device)
-            code = loaded.serialize()
+            code = xla.machine_code(module, bound.device)
             if code is None:
                 log.info("%s: XLA cannot write its machine code; it is compiled anew", bound.name)
             else:

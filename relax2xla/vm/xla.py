@@ -289,20 +289,43 @@ def _cached(
     """The executable of ``module``, and whether the disk cache had it; else compiled into it."""
     store = cache.current()
     key = None if store is None else _key(module, device, overrides)
-    if store is None or key is None:
-        return _compile(target, module, overrides), False
-    data = store.get(key)
-    if data is not None:
+    data = None if store is None or key is None else store.get(key)
+    if store is not None and key is not None and data is not None:
         try:
             return _deserialize(target, data, overrides), True
         except Exception as e:  # jaxlib names no class for what it cannot read
             log.info("a cached program cannot be loaded (%s); compiling again", e)
             store.forget(key)
     made = _compile(target, module, overrides)
-    data = _serialize(made, target)
-    if data is not None:
-        store.put(key, data)
+    if store is not None and key is not None:
+        data = _serialize(made, target)
+        if data is not None:
+            store.put(key, data)
     return made, False
+
+
+def machine_code(module: ir.Module, device: Device | None) -> bytes | None:
+    """The compiled code of ``module``, for :class:`Loaded` in another process; None: XLA has none.
+
+    The disk cache is asked first, as an executable that was itself read from bytes cannot always be
+    written again.
+    """
+    target = jax_device(device)
+    settings = _settings(target, module)
+    store = cache.current()
+    key = None if store is None else _key(module, device, settings)
+    data = None if store is None or key is None else store.get(key)
+    if data is None:
+        data = _serialize(_compile(target, module, settings), target)
+        if store is not None and key is not None and data is not None:
+            store.put(key, data)
+    return data
+
+
+def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
+    """The compiler's options for a program that runs many times."""
+    own = dot_library.options(module) if target.platform == "cpu" else {}
+    return {**COMPILER_OPTIONS, **own}
 
 
 def _serialize(executable: Any, target: Any) -> bytes | None:
@@ -324,12 +347,12 @@ def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
 class Loaded:
     """A compiled program on one device: ``run(buffers)`` gives the list of results.
 
-    ``module``: the program, or the bytes that :meth:`serialize` gave on a machine of the same
+    ``module``: the program, or the bytes that :func:`machine_code` gave on a machine of the same
     :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first,
     but not with ``fresh``; ``from_cache`` says whether it had the program.
     """
 
-    __slots__ = ("_execute", "_handlers", "_target", "executable", "from_cache", "outputs")
+    __slots__ = ("_execute", "_handlers", "executable", "from_cache", "outputs")
 
     def __init__(
         self,
@@ -340,15 +363,14 @@ class Loaded:
         fresh: bool = False,
     ) -> None:
         self.from_cache = False
-        target = self._target = jax_device(device)
-        options = dict(COMPILER_OPTIONS)
-        if run_once and target.platform == "cpu":
-            options.update(RUN_ONCE_OPTIONS)
+        target = jax_device(device)
+        run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):
-            self.executable = _deserialize(target, module, options)
+            self.executable = _deserialize(target, module, dict(COMPILER_OPTIONS))
         else:
-            if target.platform == "cpu" and not run_once:
-                options.update(dot_library.options(module))
+            options = (
+                {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
+            )
             if fresh:
                 self.executable = _compile(target, module, options)
             else:
@@ -359,10 +381,6 @@ class Loaded:
             xc.array_result_handler(a, where, committed=True, **_UNCHECKED) for a in outputs
         ]
         self._execute = self.executable.execute_sharded
-
-    def serialize(self) -> bytes | None:
-        """The compiled code, for :class:`Loaded` in another process; None where that cannot be."""
-        return _serialize(self.executable, self._target)
 
     def run(self, buffers: list[Any]) -> list[Any]:
         """Run on jax arrays that lie on the device and fit the program; results in order."""

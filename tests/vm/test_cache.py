@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,23 @@ def test_both_roads_compile_once(store: DiskCache, dtype: str) -> None:
     np.testing.assert_array_equal(run(dtype), first)
     assert (store.hits, store.writes) == (1, 1)
     np.testing.assert_allclose(first, np.exp(np.full((3, 4), 2, dtype)), rtol=1e-6)
+
+
+def test_saved_files_have_code_that_the_cache_had_too(store: DiskCache, tmp_path: Path) -> None:
+    x = np.ones((3, 4), np.float32)
+    for name in ("first.r2x", "again.r2x"):
+        executable = rx.build(network(layers=2))
+        rx.VirtualMachine(executable)["main"](x)
+        executable.export_library(tmp_path / name)
+        with zipfile.ZipFile(tmp_path / name) as saved:
+            assert "compiled/0.xla" in saved.namelist()
+    assert store.writes == 1
+    before = cache.use(None)
+    try:
+        main = rx.VirtualMachine(rx.load_module(tmp_path / "again.r2x"))["main"]
+        np.testing.assert_allclose(main(x), np.exp(2 * np.exp(2 * x)), rtol=1e-5)
+    finally:
+        cache.use(before)
 
 
 def test_another_program_option_or_machine_is_another_entry(
