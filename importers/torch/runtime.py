@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 import numpy.typing as npt
 import sympy
 import torch
@@ -21,12 +22,19 @@ from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
 from relax2xla.runtime.device import cuda as cuda_device
-from relax2xla.vm.xla import block, device_put
+from relax2xla.vm.staging import shared
+from relax2xla.vm.xla import address, block, device_put, dlpack
+
+# Memory of torch, and the jax array that shares it.
+Stage = tuple[torch.Tensor, Any]
 
 log = logging.getLogger("relax2xla.torch")
 
 # A weight that is written to is constant no longer; so often it may be one anew.
 MAX_FREEZES = 3
+# Bytes of an argument up to which a copy costs less than an array over torch's memory, and how many
+# shapes of them a graph keeps memory for.
+STAGED, STAGES = 1 << 16, 64
 # Elements of a frozen weight that are compared at each call, beside torch's count of writes.
 SAMPLES = 8
 
@@ -66,9 +74,10 @@ def to_jax(tensor: torch.Tensor, device: Device) -> Any:
         return jax.dlpack.from_dlpack(dense)
 
 
-def to_torch(array: Any, order: Sequence[int] | None) -> torch.Tensor:
+def to_torch(array: Any, order: Sequence[int] | None, on_cpu: bool) -> torch.Tensor:
     """A result as a torch tensor over the same memory; ``order`` undoes a permutation."""
-    tensor = torch.from_dlpack(array)
+    # Torch asks an array for its device, in many steps, to name a stream; the CPU has none.
+    tensor = torch.from_dlpack(dlpack(array) if on_cpu else array)
     return tensor if order is None else tensor.permute(*order)
 
 
@@ -128,6 +137,8 @@ class Part:
         self._live = plan.feeds
         self._call: Callable[..., Any] | None = None
         self._held: dict[int, tuple[Any, Any]] = {}
+        self._stages = Stages(self._device)
+        self._on_cpu = device.type == "cpu"
         self._known: dict[tuple[int, ...], Mapping[Any, int]] = {}
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
@@ -135,9 +146,12 @@ class Part:
         call = self._call
         if call is None or any(f.changed(args) for f in self._frozen):
             call = self._make(args)
-        arrays = call(*(self._array(i, args[i]) for i in self._live))
+        taken: list[Stage] = []
+        arrays = call(*[self._array(i, args[i], taken) for i in self._live])
         # Until then XLA reads the arguments' memory.
         block(arrays)
+        if taken:
+            self._stages.give_back(taken, arrays)
         plan = self.plan
         sizes = self._evaluated(args) if plan.computed else {}
         bases = [self._result(r, args, arrays, sizes) for r in plan.bases] if plan.bases else ()
@@ -160,11 +174,16 @@ class Part:
         call = self._call = VirtualMachine(executable, self._device)["main"]
         return call
 
-    def _array(self, at: int, value: Any) -> Any:
+    def _array(self, at: int, value: Any, taken: list[Stage]) -> Any:
+        """An argument as the program takes it; ``taken`` gets the stage that it was copied to."""
         if not isinstance(value, torch.Tensor):
             return value
         if at not in self._static:
-            return to_jax(value, self._device)
+            stage = self._stages.take(value)
+            if stage is None:
+                return to_jax(value, self._device)
+            taken.append(stage)
+            return stage[1]
         # Weights mostly stay where they are: the array over their memory serves again.
         key = (value.data_ptr(), value.shape, value.stride(), value.dtype)
         held = self._held.get(at)
@@ -184,7 +203,7 @@ class Part:
         bases: Sequence[Any] = (),
     ) -> Any:
         if r.kind == "array":
-            tensor = to_torch(arrays[r.at], r.order)
+            tensor = to_torch(arrays[r.at], r.order, self._on_cpu)
             return tensor if tensor.device == r.device else tensor.to(r.device)
         if r.kind == "argument":
             return args[r.at]
@@ -235,6 +254,48 @@ class Frozen:
         if value.data_ptr() != self.pointer or value._version != self.version:
             return True
         return self.sample.tobytes() != self.before
+
+
+class Stages:
+    """Memory on the CPU that torch writes small arguments to and XLA reads, again and again.
+
+    The copy costs a tenth of what making an array over torch's own memory does.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[tuple[Any, ...], list[Stage]] = {}
+
+    def __len__(self) -> int:
+        """Of how many shapes and dtypes there is memory."""
+        return len(self._free)
+
+    def take(self, value: torch.Tensor) -> Stage | None:
+        """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
+        if value.device.type != "cpu" or not 0 < value.nbytes <= STAGED:
+            return None
+        free = self._free.get((value.dtype, value.shape))
+        stage = free.pop() if free else self._make(value)
+        if stage is not None:
+            stage[0].copy_(value.detach())
+        return stage
+
+    def give_back(self, taken: Sequence[Stage], results: Sequence[Any]) -> None:
+        """Let later calls have those that are no result of this one, which has ended."""
+        for stage in taken:
+            memory, array = stage
+            if not any(r is array for r in results):
+                self._free.setdefault((memory.dtype, memory.shape), []).append(stage)
+
+    def _make(self, value: torch.Tensor) -> Stage | None:
+        if len(self._free) >= STAGES:
+            self._free.clear()
+        host = as_numpy(value)
+        memory, array = shared(host.shape, host.dtype, self._device)
+        if address(array) != memory.ctypes.data:
+            return None
+        octets = torch.from_numpy(memory.reshape(-1).view(np.uint8))
+        return octets.view(value.dtype).reshape(value.shape), array
 
 
 def planned(graph: GraphModule) -> Plan:

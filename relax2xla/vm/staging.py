@@ -42,7 +42,7 @@ def staged(
         return None
     if sum(a.nbytes for a in args) > LIMIT:
         return None
-    memory, array = _shared(args[0].shape, args[0].dtype, device)
+    memory, array = shared(args[0].shape, args[0].dtype, device)
     if xla.address(array) != memory.ctypes.data:
         return None
     specs = [(a.shape, a.dtype) for a in args]
@@ -68,7 +68,7 @@ def _one(
         try:
             memory, array = pop()
         except IndexError:
-            memory, array = _shared(shape, dtype, device)
+            memory, array = shared(shape, dtype, device)
         memory[...] = value
         result = call(array)
         if type(result) is result_type:
@@ -98,7 +98,7 @@ def _several(
         try:
             pair = free.pop()
         except IndexError:
-            made = [_shared(shape, dtype, device) for shape, dtype in specs]
+            made = [shared(shape, dtype, device) for shape, dtype in specs]
             pair = [memory for memory, _ in made], [array for _, array in made]
         for memory, value in zip(pair[0], args):  # noqa: B905 - the hot path
             memory[...] = value
@@ -110,8 +110,11 @@ def _several(
     return run
 
 
-def _shared(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device | None) -> Any:
-    """Memory of the host, and the array on the device that (where it can) shares it."""
+def shared(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device | None) -> Any:
+    """Memory of the host, and the array on the device that (where it can) shares it.
+
+    The memory may be written to when all programs that read the array have ended.
+    """
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

@@ -49,6 +49,8 @@ try:
 except ImportError:  # the name is jaxlib's own business
     _jaxlib = None
 
+_capsule: Any = getattr(_jaxlib, "buffer_to_dlpack_managed_tensor", None)
+
 log = logging.getLogger("relax2xla.vm")
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
@@ -142,6 +144,11 @@ def address(value: Any) -> int:
         return value.unsafe_buffer_pointer()
     except Exception:  # jaxlib names no class for it
         return 0
+
+
+def dlpack(value: Any) -> Any:
+    """An array on the CPU as a DLPack capsule; jaxlib's own way takes a tenth of the time."""
+    return value.__dlpack__() if _capsule is None else _capsule(value)
 
 
 def on_device(value: Any, device: Device | None) -> Any:
@@ -590,4 +597,8 @@ def value_info(value: Any) -> TensorStructInfo:
 
 def block(values: Sequence[Any]) -> None:
     """Wait until arrays are computed."""
-    jax.block_until_ready(list(values))
+    for value in values:
+        if type(value) is ARRAY:
+            value.block_until_ready()
+        else:
+            jax.block_until_ready(value)

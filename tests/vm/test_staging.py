@@ -109,13 +109,13 @@ def test_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         f(value).block_until_ready()
     made: list[Any] = []
-    shared: Any = getattr(staging, "_shared")  # noqa: B009
+    shared: Any = getattr(staging, "shared")  # noqa: B009
 
     def count(*args: Any) -> Any:
         made.append(args)
         return shared(*args)
 
-    monkeypatch.setattr(staging, "_shared", count)
+    monkeypatch.setattr(staging, "shared", count)
     for _ in range(100):
         np.testing.assert_array_equal(f(value), 2.0)
     assert len(made) < 10
