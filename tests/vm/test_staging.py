@@ -109,7 +109,7 @@ def test_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         f(value).block_until_ready()
     made: list[Any] = []
-    shared: Any = getattr(staging, "shared")  # noqa: B009
+    shared: Any = staging.shared
 
     def count(*args: Any) -> Any:
         made.append(args)
