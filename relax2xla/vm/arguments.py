@@ -31,7 +31,8 @@ def positional(
     missing = [n for n in rest if n not in kwargs]
     if missing or len(kwargs) != len(rest):
         twice = [k for k in kwargs if k not in rest]
-        what = f"missing {', '.join(missing)}" if missing else f"{', '.join(twice)} given twice"
+        wrong = (("missing {}", missing), ("{} given twice", twice))
+        what = "; ".join(said.format(", ".join(found)) for said, found in wrong if found)
         raise CallError(f"{function}({', '.join(names)}): {what}")
     return (*args, *(kwargs[n] for n in rest))
 

@@ -168,6 +168,8 @@ def test_wrong_calls_name_function_parameter_expected_and_given(dtype: str) -> N
         f(x, z=y)
     with pytest.raises(CallError, match=r"missing y"):
         f(x=x)
+    with pytest.raises(CallError, match=r"missing y; x given twice"):
+        f(x, x=x)
     np.testing.assert_array_equal(np.asarray(f(y=y, x=x)), x + y)
 
 
