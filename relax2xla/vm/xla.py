@@ -38,7 +38,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from relax2xla import processor
 from relax2xla.dtypes import dtype_name, numpy_dtype
-from relax2xla.errors import DeviceError
+from relax2xla.errors import CallError, DeviceError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
 from relax2xla.vm import cache, dot_library
@@ -126,16 +126,24 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
     written to afterwards.
     """
     semantics = xc.HostBufferSemantics
-    return xc.batched_device_put(
-        jax.core.ShapedArray(value.shape, value.dtype),
-        sharding(device),
-        [value],
-        [jax_device(device)],
-        host_buffer_semantics=(
-            semantics.IMMUTABLE_ONLY_DURING_CALL if copy else semantics.ZERO_COPY
-        ),
-        enable_x64=True,
-    )
+    try:
+        return xc.batched_device_put(
+            jax.core.ShapedArray(value.shape, value.dtype),
+            sharding(device),
+            [value],
+            [jax_device(device)],
+            host_buffer_semantics=(
+                semantics.IMMUTABLE_ONLY_DURING_CALL if copy else semantics.ZERO_COPY
+            ),
+            enable_x64=True,
+        )
+    except jax.errors.JaxRuntimeError as e:
+        if "Unknown NumPy dtype" not in str(e):
+            raise
+        raise CallError(
+            f"jaxlib places no arrays of {value.dtype} on a device; pass the values in a wider "
+            "dtype and convert them in the program"
+        ) from None
 
 
 def address(value: Any) -> int:

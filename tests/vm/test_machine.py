@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import ml_dtypes
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -104,6 +105,12 @@ def test_arguments_are_copied() -> None:
     result = vm["main"](value)
     value[:] = 7
     np.testing.assert_array_equal(np.asarray(result), np.zeros(64))
+
+
+def test_dtypes_that_cannot_be_placed() -> None:
+    vm = machine(function({"x": T((2,), "float6_e2m3fn")}, lambda x: R.astype(x, "float32")))
+    with pytest.raises(CallError, match="no arrays of float6_e2m3fn on a device; pass"):
+        vm["main"](np.ones(2, ml_dtypes.float6_e2m3fn))
 
 
 def test_numbers_for_scalars() -> None:
