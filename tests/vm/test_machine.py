@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import ml_dtypes
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
