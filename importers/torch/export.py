@@ -8,18 +8,20 @@ converter here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
+from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.decompositions import Table, decompositions
-from relax2xla.importers.torch.inplace import needs_functionalization
+from relax2xla.importers.torch.inplace import lost_write, needs_functionalization, writes_to
 from relax2xla.importers.torch.main import Imported, import_once
 from relax2xla.importers.torch.source import Program, exported
+from relax2xla.importers.torch.spans import Spans
 from relax2xla.importers.torch.splicing import NotSpliced, spliced
 from relax2xla.importers.torch.walk import Options
 from relax2xla.ir import IRModule
@@ -97,11 +99,38 @@ def convert_program(program: Program, options: Options) -> IRModule:
     return made.mod
 
 
+def _functional(program: Program, decompose: Callable[[dict[Any, Any]], Program]) -> Program:
+    """The program without writes in place; raises UnsupportedError where torch cannot make it."""
+    lost = lost_write(program.module)
+    if lost is not None:
+        raise UnsupportedError(
+            f"{Spans().where(lost)} writes through the windows of Tensor.unfold, which torch.export "
+            "gets wrong; write to slices, such as x[::step], or by index_put"
+        )
+    try:
+        return decompose({})
+    except (AssertionError, RuntimeError) as e:
+        held = {i.node: i.name for i in program.inputs if i.meaning == "constant"}
+        for node in program.module.graph.nodes:
+            base = writes_to(node)
+            if base in held:
+                raise UnsupportedError(
+                    f"{Spans().where(node)} writes to {held[base]}, a tensor that torch.export "
+                    "took for a constant, since it did not find it among the buffers: give it to "
+                    "its module by register_buffer and use self.<name>, or, if a buffer is used "
+                    "through another object (a cache), export with strict=True"
+                ) from e
+        raise UnsupportedError(
+            "torch cannot take the writes in place out of this program (run_decompositions): "
+            f"{str(e).partition(chr(10))[0]}"
+        ) from e
+
+
 def import_program(program: Program, options: Options) -> Imported:
     """The last walk over a program, which torch may have rewritten for it."""
     converters.load()
     if program.decompose is not None and needs_functionalization(program.module):
-        program = program.decompose({})
+        program = _functional(program, program.decompose)
     made = import_once(program, options)
     whole, asked, given = program, Table(), Table()
     while made.mod is None and whole.decompose is not None:

@@ -158,6 +158,20 @@ def needs_functionalization(module: GraphModule) -> bool:
     return False
 
 
+def lost_write(module: GraphModule) -> Node | None:
+    """A write that torch itself gets wrong as it makes a graph functional; None where there is none.
+
+    Through the windows of ``unfold``: it sets what lies between them to zero.
+    """
+    for node in module.graph.nodes:
+        at: Any = node.args[0] if is_mutable(node.target) and node.args else None
+        while isinstance(at, Node) and at.op == "call_function":
+            if at.target is torch.ops.aten.unfold.default:
+                return node
+            at = at.args[0] if may_alias(at.target) or at.target is operator.getitem else None
+    return None
+
+
 def is_mutable(op: Any) -> bool:
     """Whether an operator writes to an argument."""
     schema = _schema(op)
@@ -216,6 +230,16 @@ def written(node: Node) -> list[Node]:
         view = at.target in PARTS or at.target in NAMES or at.target in RESHAPES
         at = at.args[0] if view or _form_of(at) is not None else None
     return found
+
+
+def writes_to(node: Node) -> Node | None:
+    """The node that makes the memory to which an operator writes; None where it writes to none."""
+    if not is_mutable(node.target) or not node.args:
+        return None
+    at: Any = node.args[0]
+    while isinstance(at, Node) and at.op == "call_function" and (sources := _sources(at)):
+        at = sources[0]
+    return at if isinstance(at, Node) else None
 
 
 def _form_of(node: Node) -> Any:

@@ -435,6 +435,30 @@ def test_a_changed_buffer_is_a_parameter_and_a_result() -> None:
     assert got[1] == 5
 
 
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_write_to_what_torch_takes_for_a_constant(registered: bool) -> None:
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = [torch.zeros(1, 4, 3)]
+            if registered:  # torch sees through the list with strict=True alone
+                self.register_buffer("cache", self.held[0])
+
+        def forward(self, x: Any, at: Any) -> Any:
+            self.held[0].transpose(0, 1).index_copy_(0, at, x)
+            return self.held[0].sum(1)
+
+    inputs = torch.ones(1, 1, 3), torch.tensor([2])
+    program = torch.export.export(Cache(), inputs, strict=False)
+    with pytest.raises(TVMError, match=r"index_copy_.*test_export.py:\d+ writes to .*strict=True"):
+        from_exported_program(program)
+    if registered:
+        mod = from_exported_program(torch.export.export(Cache(), inputs, strict=True))
+        assert mod["main"].attrs["state"] == {"cache": (2, 1)}
+        got = run(mod, [*inputs, torch.full((1, 4, 3), 5.0)])
+        np.testing.assert_array_equal(got[0], [[16.0] * 3])
+
+
 def test_a_changed_input_is_a_result() -> None:
     class Twice(nn.Module):
         def forward(self, x: Any, y: Any) -> Any:
