@@ -6,6 +6,7 @@ inference; a forward and a backward one for training). Each is imported as an ex
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -20,9 +21,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
-from relax2xla.importers.torch.decompositions import decompositions
+from relax2xla.importers.torch.decompositions import Table, decompositions
 from relax2xla.importers.torch.export import import_program
 from relax2xla.importers.torch.graphs import (
+    corrected,
     is_torchs,
     partitioned,
     placeholders_of,
@@ -103,10 +105,9 @@ def _backend(
         partition_fn=partitioned,
         decompositions=table(),
     )
-    if torch.is_grad_enabled():
-        with plain_attention():
-            return aot(graph, example_inputs)
-    return aot(graph, example_inputs)
+    attention = plain_attention() if torch.is_grad_enabled() else contextlib.nullcontext()
+    with attention, corrected():
+        return aot(graph, example_inputs)
 
 
 def _compile(
@@ -160,11 +161,7 @@ def _part(
             return made
         more = decompositions(walk.open - tried)
         tried |= set(more)
-        try:
-            again = retraced(graph, more) if more else None
-        except (AssertionError, RuntimeError, NotImplementedError) as e:
-            log.debug("torch cannot decompose: %s", e)
-            again = None
+        again = _decomposed(graph, more)
         if again is not None:
             graph = again
             continue
@@ -177,6 +174,23 @@ def _part(
         if not torchs:
             raise OpNotImplemented("torch.compile:", walk.gaps.gaps())
     return _in_parts(settings, graph, static, torchs, missing)
+
+
+def _decomposed(graph: GraphModule, table: Table) -> GraphModule | None:
+    """The graph with those of the decompositions that torch can trace, or None without any."""
+    if not table:
+        return None
+    try:
+        return retraced(graph, table)
+    except (AssertionError, RuntimeError) as e:
+        log.debug("torch cannot decompose %s: %s", ", ".join(map(str, table)), e)
+    made: GraphModule | None = None
+    # One that fails says nothing of the others.
+    for op, function in table.items() if len(table) > 1 else ():
+        again = _decomposed(graph, {op: function})
+        if again is not None:
+            graph = made = again
+    return made
 
 
 def _on_xla(

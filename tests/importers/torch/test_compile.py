@@ -496,6 +496,23 @@ def test_operators_without_converter_are_torchs(parts: list[Part]) -> None:
         check(f, torch.randn(4), fallback=False)
 
 
+def test_one_that_torch_cannot_decompose_leaves_the_others_to_us() -> None:
+    def f(x: Any, weight: Any, out: Any, kernel: Any) -> Any:
+        # There is no decomposition for weights as a result.
+        y, _ = torch.ops.aten._native_multi_head_attention(
+            x, x, x, 4, 2, weight, weight[:, 0], out, out[0], None, True
+        )
+        window = ([1], [0], [1], False, [0], 1)
+        return torch.ops.aten.convolution_backward(y, x, kernel, None, *window, [True, True, False])
+
+    args = (torch.randn(1, 3, 4), torch.randn(12, 4), torch.randn(4, 4), torch.randn(3, 3, 1))
+    with pytest.warns(UserWarning, match="leaves these operators") as caught:
+        check(f, *args)
+    (message,) = (str(w.message) for w in caught if "leaves" in str(w.message))
+    assert "_native_multi_head_attention" in message
+    assert "convolution_backward" not in message
+
+
 def test_random_numbers_are_torchs() -> None:
     def f(x: Any) -> Any:
         return F.dropout(x.exp(), 0.5), torch.rand_like(x) + x, torch.randn(x.shape[0], 2)
