@@ -6,8 +6,9 @@ The graph comes from ``torch.export`` or from AOTAutograd (``torch.compile``); b
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,12 +103,58 @@ def exported(program: ExportedProgram, known: Sequence[Condition] | None = None)
         outputs.append(Output(meaning, spec.target or (kind.name if meaning == "refused" else "")))
 
     def decompose(table: dict[Any, Any]) -> Program:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _spelled_out(program.graph_module):
             warnings.simplefilter("ignore")  # torch warns about classes of its own
             return exported(program.run_decompositions(table), guards)
 
     ranges = program.range_constraints
     return Program(program.graph_module, inputs, outputs, ranges, decompose, guards)
+
+
+@contextlib.contextmanager
+def _spelled_out(module: GraphModule) -> Generator[None]:
+    """Let what ``copy_`` converts and broadcasts be operators of their own meanwhile.
+
+    run_decompositions takes the last copy into a buffer for its source
+    (``_remove_unnecessary_copy_op_pass``), for those too that read the buffer.
+    """
+    graph = module.graph
+    made: list[tuple[Node, Node]] = []
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not torch.ops.aten.copy_.default:
+            continue
+        into, source = node.args[0].meta["val"], node.args[1]
+        value = source.meta["val"]
+        steps: list[Any] = []
+        if value.dtype != into.dtype:
+            steps.append((torch.ops.aten.to.dtype, into.dtype))
+        if _broadcasts(value, into):
+            steps.append((torch.ops.aten.expand_as.default, node.args[0]))
+        for op, other in steps:
+            with graph.inserting_before(node):
+                step = graph.call_function(op, (node.args[1], other))
+            value = op(value, into if isinstance(other, Node) else other)
+            step.meta = {**node.meta, "val": value}
+            node.update_arg(1, step)
+            made.append((node, step))
+    if not made:
+        yield
+        return
+    module.recompile()
+    try:
+        yield
+    finally:
+        for node, step in reversed(made):
+            node.update_arg(1, step.args[0])
+            graph.erase_node(step)
+        module.recompile()
+
+
+def _broadcasts(value: Any, into: Any) -> bool:
+    """Whether ``value`` has another shape than ``into``, and one that can be broadcast to it."""
+    sizes, wanted = list(map(str, value.shape)), list(map(str, into.shape))
+    last = wanted[len(wanted) - len(sizes) :]
+    return sizes != wanted and all(s in ("1", w) for s, w in zip(sizes, last, strict=False))
 
 
 def _tensor_of(program: ExportedProgram, spec: Any) -> torch.Tensor:

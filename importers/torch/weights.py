@@ -41,6 +41,15 @@ def as_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
         return host.view(CARRIERS[info.bits]).numpy().view(info.numpy)
 
 
+def from_numpy(array: npt.NDArray[Any]) -> torch.Tensor:
+    """A copy of ``array`` as a tensor; the inverse of :func:`as_numpy`."""
+    host = np.array(array)
+    if host.dtype.isbuiltin == 1:
+        return torch.from_numpy(host)
+    carried = host.view(f"i{host.dtype.itemsize}")
+    return torch.from_numpy(carried).view(getattr(torch, host.dtype.name))
+
+
 class Weights:
     """Constants of tensors, one for each piece of memory: tied weights are shared."""
 

@@ -14,6 +14,7 @@ from relax2xla.cli import _timing
 from relax2xla.cli._console import note, out, status, table
 from relax2xla.cli._model import (
     entry_name,
+    initial_state,
     load_model,
     make_inputs,
     nest,
@@ -50,8 +51,9 @@ def run_bench(
     start = time.perf_counter()
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
-        main = machine[entry_name(list(machine.executable))]
-        flat = make_inputs(main.params, inputs, seed, shapes)
+        name = entry_name(list(machine.executable))
+        main, state = machine[name], initial_state(machine.executable, name)
+        flat = make_inputs(main.params, inputs, seed, shapes, state)
         args = nest(main.params, on_device(flat, device))
         jax.block_until_ready(main(*args))
     compiled = time.perf_counter() - start

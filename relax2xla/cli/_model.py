@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, substitut
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
 from relax2xla.runtime.weights import read_npy
+
+if TYPE_CHECKING:
+    from relax2xla.vm.executable import VMExecutable
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int | Sequence[int]]
@@ -113,13 +116,21 @@ def make_inputs(
     given: Sequence[str],
     seed: int,
     shapes: Mapping[str, int | Sequence[int]],
+    initial: Mapping[str, Array] | None = None,
 ) -> list[Any]:
     """Flat arguments for ``params``: from files where given, else generated from ``seed``.
+
+    initial: values by name for what no file is given for, as :func:`initial_state` has them
 
     Raises TVMError for names and shapes that do not fit, and for sizes that nothing says.
     """
     leaves = leaves_of(params)
     values = _given(leaves, given)
+    if initial:
+        values = [
+            initial.get(leaf.names[0]) if value is None else value
+            for leaf, value in zip(leaves, values, strict=True)
+        ]
     env: SymMap = {}
     for leaf, value in zip(leaves, values, strict=True):
         if value is None or not isinstance(leaf.info, TensorStructInfo):
@@ -167,6 +178,18 @@ def check_shapes(leaves: Sequence[Leaf], shapes: Mapping[str, Any]) -> None:
                 f"--shape {name}: the function has no such input or symbolic dimension; "
                 f"it has {', '.join(known) or 'none'}"
             )
+
+
+def initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
+    """What the state of a function begins with, by parameter: buffers that a model changes."""
+    state = executable.states.get(name)
+    if state is None:
+        return {}
+    params = executable.params(name)
+    return {
+        params[at].name_hint: np.asarray(value)
+        for (at, _), value in zip(state.places.values(), state.values, strict=True)
+    }
 
 
 def nest(params: Sequence[Var], flat: Sequence[Any]) -> list[Any]:

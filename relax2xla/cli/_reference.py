@@ -61,27 +61,46 @@ def _reference(
     kind: str, file: Path, mod: IRModule, flat: Sequence[Any], device: Device, threads: int | None
 ) -> Reference:
     if kind == "pt2":
-        return torch_reference(file, flat, threads)
+        return torch_reference(file, mod, flat, threads)
     if kind == "relax":
         return unoptimised(mod, flat, device)
     return jit_reference(file, mod, flat, device)
 
 
-def torch_reference(file: Path, flat: Sequence[Any], threads: int | None = None) -> Reference:
-    """The exported program, run by torch."""
+def torch_reference(
+    file: Path, mod: IRModule, flat: Sequence[Any], threads: int | None = None
+) -> Reference:
+    """The exported program, run by torch: its results, then what the program changes.
+
+    mod: what was imported of it, whose parameters ``flat`` is for
+    """
     import torch
     from torch.utils import _pytree as pytree
+
+    from relax2xla.importers.torch.weights import from_numpy
 
     if threads is not None:
         torch.set_num_threads(threads)
     program = load_exported(file)
     module = program.module()
     args, kwargs = torch_arguments(program, flat)
+    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+    main = mod["main"]
+    attrs = main.attrs
+    buffers = module.state_dict(keep_vars=True)
+    changed: dict[int, torch.Tensor] = {}
+    for name, (param, result) in attrs.get("state", {}).items():
+        changed[int(result)] = buffers[name]
+        buffers[name].data.copy_(from_numpy(flat[int(param)]))
+    names = [p.name_hint for p in main.params]
+    for name, result in attrs.get("mutated_inputs", {}).items():
+        changed[int(result)] = tensors[names.index(name)]
 
     def run() -> list[Any]:
         with torch.no_grad():
             found = pytree.tree_leaves(module(*args, **kwargs))
-        return [v for v in found if isinstance(v, torch.Tensor)]
+        after = [changed[at].clone() for at in sorted(changed)]
+        return [v for v in (*found, *after) if v is not None]
 
     return Reference("torch", run)
 
@@ -91,9 +110,11 @@ def torch_arguments(program: Any, flat: Sequence[Any]) -> tuple[Any, Any]:
     import torch
     from torch.utils import _pytree as pytree
 
-    tensors = [torch.from_numpy(a.copy()) if a.flags.c_contiguous else a for a in flat]
+    from relax2xla.importers.torch.weights import from_numpy
+
+    tensors = [from_numpy(a) for a in flat]
     if program.example_inputs is None:
-        return tuple(tensors), {}
+        return tuple(tensors[: len(program.graph_signature.user_inputs)]), {}
     leaves, spec = pytree.tree_flatten(program.example_inputs)
     rest = iter(tensors)
     mixed = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]

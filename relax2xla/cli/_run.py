@@ -14,6 +14,7 @@ from relax2xla.cli._model import (
     Array,
     check_shapes,
     entry_name,
+    initial_state,
     leaves_of,
     load_model,
     make_inputs,
@@ -73,7 +74,8 @@ def run_run(
         start = time.perf_counter()
         executable = build(mod)
     machine = VirtualMachine(executable, device)
-    main = machine[entry_name(list(machine.executable), function)]
+    name = entry_name(list(machine.executable), function)
+    main = machine[name]
     if saved:
         check_shapes(leaves_of(main.params), shapes)
     with loading("weights"):
@@ -82,7 +84,8 @@ def run_run(
         if isinstance(main, BoundFunction):
             main.weights()
     with status("compiling"), interruptible():
-        flat = make_inputs(main.params, inputs, seed, shapes)
+        state = initial_state(machine.executable, name)
+        flat = make_inputs(main.params, inputs, seed, shapes, state)
         if reports.memory:
             compile_ahead(machine, main, nest(main.params, flat))
     told = report_memory(machine) if reports.memory else set[int]()

@@ -17,6 +17,7 @@ from relax2xla.cli._model import (
     Array,
     entry_name,
     flat_results,
+    initial_state,
     load_model,
     make_inputs,
     nest,
@@ -51,6 +52,10 @@ class Asked:
     device: str
     taps: bool
     json: bool
+
+
+# Results that are no arrays: sizes, and constants of a model.
+PLAIN: Final = (bool, int, float, complex, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +142,9 @@ def results(
 
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
-        main = machine[entry_name(list(machine.executable))]
-        flat = flat or make_inputs(main.params, asked.inputs, asked.seed, shapes)
+        name = entry_name(list(machine.executable))
+        main, state = machine[name], initial_state(machine.executable, name)
+        flat = flat or make_inputs(main.params, asked.inputs, asked.seed, shapes, state)
     with status("running"):
         return flat, main(*nest(main.params, flat))
 
@@ -278,7 +284,7 @@ def compare(
         return [Row(name, "", f"{len(ours)} results", False, expected=expected)]
     rows: list[Row] = []
     for i, (mine, yours) in enumerate(zip(ours, theirs, strict=True)):
-        a, b = to_host(mine), to_host(yours)
+        a, b = (np.asarray(v) if isinstance(v, PLAIN) else to_host(v) for v in (mine, yours))
         label = f"{name}_{i}" if name == "output" or len(ours) > 1 else name
         rel, ab = TOLERANCES.get(a.dtype.name, (0.0, 0.0))
         rel, ab = (rel if rtol is None else rtol), (ab if atol is None else atol)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relax2xla.ir import const
@@ -21,6 +23,54 @@ def test_taps_agree(models: Any, cli: Cli) -> None:
     assert done.code == 0, done.out + done.err
     assert "3 values compared; 0 depart" in done.out
     assert "agrees with torch" in done.out
+
+
+class Counting(torch.nn.Module):  # type: ignore[misc]
+    """Changes a buffer and an input, and returns numbers beside tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 3)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", torch.ones(3, dtype=torch.bfloat16))
+
+    def forward(self, x: Any, seen: Any) -> Any:
+        y = self.linear(x)
+        self.calls.add_(1)
+        self.last.copy_(y.sum(0) * self.last)
+        seen.add_(x.shape[0])
+        return {"y": y, "rows": x.shape[0], "scale": 2.5, "nothing": None, "good": True}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_state_and_numbers(tmp_path: Path, cli: Cli, dynamic: bool) -> None:
+    file = tmp_path / "counting.pt2"
+    args = (torch.randn(4, 8), torch.zeros(2))
+    shapes = {"x": {0: torch.export.Dim("batch")}, "seen": {}} if dynamic else None
+    torch.export.save(torch.export.export(Counting(), args, dynamic_shapes=shapes), file)
+    sizes = ["--shape", "x=5x8"] if dynamic else []
+    done = cli("verify", file, "--trust", "--taps", *sizes)
+    assert done.code == 0, done.out + done.err
+    assert "agrees with torch" in done.out
+    done = cli("verify", file, "--trust", "--json", *sizes)
+    rows = json.loads(done.out)["references"][0]["outputs"]
+    assert [r["dtype"] for r in rows] == (
+        ["float32", "int64", "float64", "bool", "float32", "bfloat16", "float32"]
+    )
+    assert cli("run", file, "--trust", "--output", tmp_path / "out.npz", *sizes).code == 0
+    with np.load(tmp_path / "out.npz") as saved:
+        assert saved["output_4"] == 1
+
+
+def test_state_is_what_the_user_gives(tmp_path: Path, cli: Cli) -> None:
+    file = tmp_path / "counting.pt2"
+    torch.export.save(torch.export.export(Counting(), (torch.randn(4, 8), torch.zeros(2))), file)
+    np.save(tmp_path / "calls.npy", np.array(7, np.float32))
+    given = ["--inputs", f"b_calls={tmp_path / 'calls.npy'}"]
+    assert cli("verify", file, "--trust", *given).code == 0
+    assert cli("run", file, "--trust", *given, "--output", tmp_path / "out.npz").code == 0
+    with np.load(tmp_path / "out.npz") as saved:
+        assert saved["output_4"] == 8
 
 
 def test_taps_name_the_first_value_that_departs(
