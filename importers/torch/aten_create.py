@@ -21,6 +21,7 @@ FILLS: dict[str, Any] = {
     "zeros": 0,
     "zeros_like": 0,
     "new_zeros": 0,
+    "_efficientzerotensor": 0,
     "empty.memory_format": 0,
     "empty_like": 0,
     "new_empty": 0,

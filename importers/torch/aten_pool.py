@@ -296,18 +296,53 @@ def _smoothed(name: str) -> Function:
         dtype = dtype_of(x)
         if not is_float(dtype):
             raise Unsupported(f"smoothed resizing of a {dtype} tensor")
-        sizes, wanted = space(x, 2), ctx.dims()[-2:]
         scales = scale_factors or [scales_h, scales_w]
-        high, wide = (
-            smoothing(ctx, s, w, f, align_corners, name)
-            for s, w, f in zip(sizes, wanted, scales, strict=True)
-        )
+        sizes = space(x, 2), ctx.dims()[-2:]
         kind = dtype if dtype == "float64" else "float32"
-        y = R.matmul(ctx.cast(high, kind), ctx.cast(x, kind))
-        return ctx.cast(R.matmul(y, R.permute_dims(ctx.cast(wide, kind), [1, 0])), dtype)
+        high, wide = _weights(ctx, *sizes, scales, align_corners, name, kind)
+        y = R.matmul(high, ctx.cast(x, kind))
+        return ctx.cast(R.matmul(y, R.permute_dims(wide, [1, 0])), dtype)
+
+    return convert
+
+
+def _weights(
+    ctx: Context,
+    sizes: Sequence[Dim],
+    wanted: Sequence[Dim],
+    scales: Sequence[Any],
+    align: bool,
+    name: str,
+    dtype: str,
+) -> list[Expr]:
+    """What :func:`smoothing` gives for each axis."""
+    return [
+        ctx.cast(smoothing(ctx, s, w, f, align, name), dtype)
+        for s, w, f in zip(sizes, wanted, scales, strict=True)
+    ]
+
+
+def _smoothed_backward(name: str) -> Function:
+    def convert(
+        ctx: Context,
+        grad_output: Expr,
+        output_size: Any,
+        input_size: Any,
+        align_corners: bool,
+        scales_h: Any = None,
+        scales_w: Any = None,
+    ) -> Expr:
+        """The same weights the other way."""
+        dtype = dtype_of(grad_output)
+        sizes = ctx.dims()[-2:], space(grad_output, 2)
+        kind = dtype if dtype == "float64" else "float32"
+        high, wide = _weights(ctx, *sizes, [scales_h, scales_w], align_corners, name, kind)
+        y = R.matmul(R.permute_dims(high, [1, 0]), ctx.cast(grad_output, kind))
+        return ctx.cast(R.matmul(y, wide), dtype)
 
     return convert
 
 
 for _name in FILTERS:
     aten(f"_upsample_{_name}2d_aa", f"_upsample_{_name}2d_aa.vec")(_smoothed(_name))
+    aten(f"_upsample_{_name}2d_aa_backward")(_smoothed_backward(_name))

@@ -6,6 +6,7 @@ inference; a forward and a backward one for training). Each is imported as an ex
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -23,6 +24,7 @@ from relax2xla.errors import OpNotImplemented
 from relax2xla.importers.torch.decompositions import Table, decompositions
 from relax2xla.importers.torch.export import import_program
 from relax2xla.importers.torch.graphs import (
+    corrected,
     is_torchs,
     partitioned,
     placeholders_of,
@@ -103,10 +105,9 @@ def _backend(
         partition_fn=partitioned,
         decompositions=table(),
     )
-    if torch.is_grad_enabled():
-        with plain_attention():
-            return aot(graph, example_inputs)
-    return aot(graph, example_inputs)
+    attention = plain_attention() if torch.is_grad_enabled() else contextlib.nullcontext()
+    with attention, corrected():
+        return aot(graph, example_inputs)
 
 
 def _compile(

@@ -1,7 +1,7 @@
 """Decompositions that torch lacks, written with torch's own operators.
 
-An operator goes this way where it has no converter. Gradients of convolutions, poolings, distances
-and bags of embeddings are here.
+An operator goes this way where it has no converter. Gradients of convolutions, poolings, padding,
+distances and bags of embeddings are here.
 """
 
 from __future__ import annotations
@@ -94,44 +94,88 @@ def _max_pool_backward(rank: int) -> Callable[..., Tensor]:
     return backward
 
 
-def _avg_pool2d_backward(
-    grad: Tensor,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    """Where windows do not reach over the edge, a transposed convolution with equal weights."""
-    kernel, pads = _each(kernel_size, 2), _each(padding, 2)
-    strides = _each(stride, 2) if stride else kernel
-    if ceil_mode or (any(pads) and not count_include_pad and divisor_override is None):
-        raise NotImplementedError("the gradient of avg_pool2d with windows of several sizes")
-    lead, spatial = x.shape[:-2], x.shape[-2:]
-    divisor = divisor_override or kernel[0] * kernel[1]
-    weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
-    missing = [
-        spatial[a] - ((grad.shape[-2 + a] - 1) * strides[a] - 2 * pads[a] + kernel[a])
-        for a in range(2)
-    ]
-    flat = grad.reshape(-1, 1, *grad.shape[-2:])
-    made = ATEN.convolution(flat, weight, None, strides, pads, [1, 1], True, missing, 1)
-    return made.reshape(*lead, *spatial)
+def _avg_pool_backward(rank: int) -> Callable[..., Tensor]:
+    def backward(
+        grad: Tensor,
+        x: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Tensor:
+        """A transposed convolution with equal weights of what each window gives to an element."""
+        kernel, pads = _each(kernel_size, rank), _each(padding, rank)
+        strides = _each(stride, rank) if stride else kernel
+        lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
+        window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
+        divisor = divisor_override or math.prod(kernel)
+        if divisor_override is None and (ceil_mode or (any(pads) and not count_include_pad)):
+            # Windows at the edges have fewer elements.
+            divisor = 1
+            counts = torch.ones([], dtype=grad.dtype, device=grad.device)
+            for size, many, k, s, p in window:
+                start = torch.arange(many, device=grad.device) * s - p
+                end = (start + k).clamp(max=size + p)
+                if not count_include_pad:
+                    start, end = start.clamp(min=0), end.clamp(max=size)
+                counts = counts.unsqueeze(-1) * (end - start).to(grad.dtype)
+            grad = grad / counts
+        weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
+        flat, zero, one = grad.reshape(-1, 1, *steps), [0] * rank, [1] * rank
+        made = ATEN.convolution(flat, weight, None, strides, zero, one, True, zero, 1)
+        # Without the padding, and with what no window reaches.
+        edges = [(-p, size + p - ((many - 1) * s + k)) for size, many, k, s, p in window]
+        made = ATEN.constant_pad_nd(made, [v for pair in reversed(edges) for v in pair])
+        return made.reshape(*lead, *spatial)
+
+    return backward
 
 
-def _adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Each element has its share of the windows that cover it, one axis after the other."""
-    for axis in (-1, -2):
-        size, count = x.shape[axis], grad.shape[axis]
-        window = torch.arange(count, device=x.device).unsqueeze(-1)
-        start, end = window * size // count, -(-(window + 1) * size // count)
-        at = torch.arange(size, device=x.device)
-        covers = (at >= start) & (at < end)
-        share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
-        grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
+def _adaptive_avg_pool_backward(rank: int) -> Callable[..., Tensor]:
+    def backward(grad: Tensor, x: Tensor) -> Tensor:
+        """Each element has its share of the windows that cover it, one axis after the other."""
+        for axis in range(-1, -rank - 1, -1):
+            size, count = x.shape[axis], grad.shape[axis]
+            window = torch.arange(count, device=x.device).unsqueeze(-1)
+            start, end = window * size // count, -(-(window + 1) * size // count)
+            at = torch.arange(size, device=x.device)
+            covers = (at >= start) & (at < end)
+            share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
+            grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
+        return grad
+
+    return backward
+
+
+# -- padding and scattering ----------------------------------------------------------------------
+def _replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """The elements at the edges have the gradients of their copies too, axis by axis."""
+    for i in range(len(padding) // 2):
+        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
+        low, high = padding[2 * i : 2 * i + 2]
+        # What negative padding has cut off gets 0.
+        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
+        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
+        if size == 1:
+            grad = grad.sum(axis, keepdim=True)
+            continue
+        first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
+        last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
+        grad = torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
     return grad
+
+
+def _masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The gradients where the mask is set, one after the other, and zeros for the rest."""
+    mask = mask.expand_as(grad).reshape(-1)
+    count = 1
+    for size in sizes:
+        count = count * size
+    at = torch.where(mask, mask.to(torch.int64).cumsum(0) - 1, count)  # the rest in one more place
+    made = torch.zeros([count + 1], dtype=grad.dtype, device=grad.device)
+    return made.scatter(0, at, grad.reshape(-1)).narrow(0, 0, count).reshape(sizes)
 
 
 # -- distances and bags of embeddings ------------------------------------------------------------
@@ -230,6 +274,14 @@ def _embedding_bag_per_sample_weights_backward(
 ) -> Tensor:
     made = (grad[_bags(indices, offsets, grad.shape[0])] * weight[indices]).sum(-1)
     return made if padding_idx < 0 else torch.where(indices != padding_idx, made, 0)
+
+
+def _embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Rows that are looked up and are longer than ``max_norm`` get that length."""
+    length = torch.linalg.vector_norm(weight, norm_type, 1, keepdim=True)
+    used = torch.zeros([weight.shape[0]], dtype=torch.bool, device=weight.device)
+    used = used.index_fill(0, indices.reshape(-1), True).unsqueeze(1)
+    return torch.where(used & (length > max_norm), weight * (max_norm / (length + 1e-7)), weight)
 
 
 # -- transformers --------------------------------------------------------------------------------
@@ -333,6 +385,24 @@ def _native_multi_head_attention(
 
 
 # -- losses --------------------------------------------------------------------------------------
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Labels are those before the first -1; the loss, and a mask of the labels.
+
+    In torch's own decomposition what stands after it counts as the label 0.
+    """
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = rows.shape[1]
+    listed = (labels == -1).cumsum(-1) == 0
+    at = torch.where(listed, labels, 0)
+    hit = (at.unsqueeze(-1) == torch.arange(classes, device=x.device)) & listed.unsqueeze(-1)
+    is_target = hit.any(1)
+    gap = 1 - rows.gather(1, at).unsqueeze(-1) + rows.unsqueeze(1)
+    counts = listed.unsqueeze(-1) & ~is_target.unsqueeze(1) & (gap > 0)
+    loss = torch.where(counts, gap, 0).sum((1, 2)) / classes
+    loss = (loss.reshape(x.shape[:-1]), loss.mean(), loss.sum())[reduction]
+    return loss, is_target.to(x.dtype).reshape(x.shape)
+
+
 def _linear_cross_entropy(
     x: Tensor,
     linear_weight: Tensor,
@@ -397,8 +467,16 @@ OWN: Table = {
     ATEN.convolution_backward.default: _convolution_backward,
     ATEN.max_pool2d_with_indices_backward.default: _max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
-    ATEN.avg_pool2d_backward.default: _avg_pool2d_backward,
-    ATEN._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
+    ATEN.adaptive_max_pool2d_backward.default: _max_pool_backward(2),
+    ATEN.adaptive_max_pool3d_backward.default: _max_pool_backward(3),
+    ATEN.avg_pool2d_backward.default: _avg_pool_backward(2),
+    ATEN.avg_pool3d_backward.default: _avg_pool_backward(3),
+    ATEN._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool_backward(2),
+    ATEN._adaptive_avg_pool3d_backward.default: _adaptive_avg_pool_backward(3),
+    ATEN.replication_pad1d_backward.default: _replication_pad_backward,
+    ATEN.replication_pad2d_backward.default: _replication_pad_backward,
+    ATEN.replication_pad3d_backward.default: _replication_pad_backward,
+    ATEN.masked_scatter_backward.default: _masked_scatter_backward,
     ATEN._cdist_backward.default: _cdist_backward,
     ATEN._pdist_backward.default: _pdist_backward,
     ATEN._embedding_bag_backward.default: _embedding_bag_backward,
@@ -406,6 +484,8 @@ OWN: Table = {
     ATEN._embedding_bag_per_sample_weights_backward.default: (
         _embedding_bag_per_sample_weights_backward
     ),
+    ATEN.embedding_renorm.default: _embedding_renorm,
+    ATEN.multilabel_margin_loss_forward.default: multilabel_margin_loss,
     ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
     ATEN._native_multi_head_attention.default: _native_multi_head_attention,
 }

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy
 
 from relax2xla.importers.torch import converters
-from relax2xla.importers.torch.decompositions import OWN, Table
+from relax2xla.importers.torch.decompositions import OWN, Table, multilabel_margin_loss
 from relax2xla.importers.torch.inplace import is_mutable, may_alias
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name
 from relax2xla.importers.torch.source import Input, Output, Program
@@ -86,6 +86,24 @@ def plain_attention() -> Generator[None]:
     """Attention as matmuls and softmax, which have gradients that XLA can compute."""
     with sdpa_kernel(SDPBackend.MATH):
         yield
+
+
+@contextlib.contextmanager
+def corrected() -> Generator[None]:
+    """Our decompositions instead of wrong ones of torch, which its tracing applies by itself."""
+    op = ATEN.multilabel_margin_loss_forward.default
+    key = torch.DispatchKey.Autograd
+    torchs = op.py_kernels[key]
+    try:
+        _use(op, key, multilabel_margin_loss)
+        yield
+    finally:
+        _use(op, key, torchs)
+
+
+def _use(op: Any, key: Any, function: Any) -> None:
+    op.py_kernels[key] = function
+    op._dispatch_cache.clear()
 
 
 def partitioned(

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402
 
 from relax2xla import OpNotImplemented  # noqa: E402
+from relax2xla.importers.torch.decompositions import OWN  # noqa: E402
 
 from .helpers import check, imported  # noqa: E402
 
@@ -23,11 +24,6 @@ def _attention(x: Any, weight: Any, bias: Any, out: Any, out_bias: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "windows of several sizes": (
-        lambda g, x: ATEN.avg_pool2d_backward(g, x, [2], [2], [0], True, True, None),
-        torch.ones(1, 2, 4, 4),
-        torch.ones(1, 2, 7, 7),
-    ),
     "attention with weights as a result": (
         _attention,
         torch.ones(1, 3, 4),
@@ -94,3 +90,66 @@ def test_a_loss_in_chunks() -> None:
         kernel(x, weight, target, *args)
     with pytest.raises(OpNotImplemented, match="_linear_cross_entropy_batch_chunked"):
         imported(lambda x, w, t: kernel(x, w, t, *args), (x, weight, target))
+
+
+# kernel, stride, padding, ceil_mode, count_include_pad, divisor
+WINDOWS: list[tuple[int, int, int, bool, bool, int | None]] = [
+    (2, 2, 0, False, True, None),
+    (3, 2, 1, False, True, None),
+    (3, 2, 1, False, False, None),
+    (2, 2, 0, True, True, None),
+    (3, 2, 1, True, True, 5),
+    (2, 3, 1, True, False, None),
+    (3, 4, 1, True, True, None),
+]
+
+
+def _like_the_kernel(name: str, forward: str, x: Any, *args: Any) -> None:
+    """A decomposition's gradient is that of torch's kernel."""
+    result = getattr(ATEN, forward)(x, *args)
+    y, indices = result if isinstance(result, tuple) else (result, None)
+    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rest = args if indices is None else (indices,)
+    if "adaptive_avg" in name:
+        rest = ()
+    kernel = getattr(ATEN, name)
+    torch.testing.assert_close(OWN[kernel.default](g, x, *rest), kernel(g, x, *rest))
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_gradients_of_pooling_are_those_of_torchs_kernels(rank: int) -> None:
+    sizes = (7, 5, 6)[-rank:]
+    x = torch.randn(2, 3, *sizes, dtype=torch.float64)
+    for kernel, stride, padding, *rest in WINDOWS:
+        window = [[n] * rank for n in (kernel, stride, padding)]
+        _like_the_kernel(f"avg_pool{rank}d_backward", f"avg_pool{rank}d", x, *window, *rest)
+    average, largest = f"_adaptive_avg_pool{rank}d", f"adaptive_max_pool{rank}d"
+    for name in (average, largest):
+        _like_the_kernel(f"{name}_backward", name, x, [2, 4, 3][:rank])
+
+
+@pytest.mark.parametrize("padding", [(2, 3), (-1, 3), (1, -1, -2, 3), (1, 2, 0, 3, 2, -1)])
+def test_gradients_of_replicating_pads_are_those_of_torchs_kernels(padding: Any) -> None:
+    rank = len(padding) // 2
+    name = f"replication_pad{rank}d"
+    for x in (
+        torch.randn(2, 3, *sizes).double() for sizes in ((7, 5, 6)[:rank], (5, 4, 1)[-rank:])
+    ):
+        if x.shape[-1] + sum(padding[:2]) > 0:
+            _like_the_kernel(f"{name}_backward", name, x, padding)
+
+
+LABELS = torch.tensor([[0, 1, -1, 0], [3, -1, -1, -1], [0, 1, 2, 3], [-1, 1, 2, 0], [2, 0, 1, -1]])
+
+
+def test_losses_and_looked_up_rows_are_those_of_torchs_kernels() -> None:
+    x = torch.randn(5, 4)
+    loss = ATEN.multilabel_margin_loss_forward.default
+    for own, labels in ((x, LABELS), (x[0], LABELS[0])):
+        for reduction in range(3):
+            want = loss(own, labels, reduction)
+            torch.testing.assert_close(OWN[loss](own, labels, reduction), want)
+    renorm = ATEN.embedding_renorm.default
+    for order in (1.0, 2.0, 3.0):
+        args = (x, torch.tensor([[1, 1], [3, 0]]), 1.0, order)
+        torch.testing.assert_close(OWN[renorm](*args), renorm(*args))

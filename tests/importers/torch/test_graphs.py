@@ -10,10 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS  # noqa: E402
 
@@ -99,3 +101,50 @@ def test_operators_with_graphs_of_their_own_are_left_to_torch() -> None:
     with torch.no_grad(), pytest.warns(UserWarning, match="flex_attention"):
         got = torch.compile(attend, backend="relax2xla")(x, x + 1, x)
     torch.testing.assert_close(got, attend(x, x + 1, x), rtol=1e-4, atol=1e-5)
+
+
+# -- on XLA alone --------------------------------------------------------------------------------
+IMAGE, VOLUME = (2, 3, 7, 5), (1, 2, 5, 7, 6)
+WITHOUT_TORCH: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "averages with windows over the edge": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        IMAGE,
+    ),
+    "averages of volumes": (lambda x: F.avg_pool3d(x, 2, 2, ceil_mode=True), VOLUME),
+    "adaptive averages of volumes": (lambda x: F.adaptive_avg_pool3d(x, (2, 4, 3)), VOLUME),
+    "adaptive maxima": (lambda x: F.adaptive_max_pool2d(x, (2, 3)), IMAGE),
+    "adaptive maxima of volumes": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 2)), VOLUME),
+    "copies of the edges": (lambda x: F.pad(x, (1, -1, 2, 3), mode="replicate"), IMAGE),
+    "smoothed linear resizing": (
+        lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True),
+        IMAGE,
+    ),
+    "smoothed cubic resizing": (
+        lambda x: F.interpolate(x, scale_factor=0.6, mode="bicubic", antialias=True),
+        IMAGE,
+    ),
+    "masked scatter": (lambda x: x.masked_scatter(x[:, :1] > 0, x.flip(0) * 2), IMAGE),
+    "labels after the first -1": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[0, 1, -1, 0], [3, -1, -1, -1]])),
+        (2, 4),
+    ),
+    "rows that are too long": (
+        lambda x: F.embedding(torch.tensor([0, 2, 2]), x.clone(), max_norm=1.0),
+        (3, 4),
+    ),
+}
+
+
+def test_gradients_that_need_no_kernels_of_torch() -> None:
+    inputs = [torch.randn(shape) for _, shape in WITHOUT_TORCH.values()]
+
+    def f(*xs: Any) -> Any:
+        calls = zip(WITHOUT_TORCH.values(), xs, strict=True)
+        return torch.cat([function(x).flatten() for (function, _), x in calls])
+
+    ours = torch.compile(f, backend=relax_dynamo(fallback=False))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(*inputs), f(*inputs))
+    got, want = (gradients(g, nn.Identity(), *inputs) for g in (ours, f))
+    for name, g, w in zip(WITHOUT_TORCH, got.values(), want.values(), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
