@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.peers.onnxruntime_options import one_thread
 from benchmarks.timing import table
 
 VARIANTS = (
@@ -93,15 +94,6 @@ def jax_loaded(folder: Path) -> tuple[Any, Any]:
     return run, jax.tree.unflatten(structure, arrays)
 
 
-def _session_options() -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return options
-
-
 def prepare_onnxruntime(folder: Path, network: Any, inputs: tuple[Any, ...]) -> None:
     """The network in ONNX Runtime's own format, optimised for this machine."""
     import onnxruntime
@@ -109,7 +101,7 @@ def prepare_onnxruntime(folder: Path, network: Any, inputs: tuple[Any, ...]) -> 
 
     program: Any = torch.onnx.export(network, inputs, dynamo=True, verbose=False)
     program.save(folder / "model.onnx")
-    options = _session_options()
+    options = one_thread()
     options.optimized_model_filepath = str(folder / "model.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(folder / "model.onnx", options)
@@ -166,7 +158,7 @@ def first_result(variant: str, folder: Path) -> dict[str, tuple[float, float]]:
         import onnxruntime
 
         clock = Clock()
-        session = onnxruntime.InferenceSession(folder / "model.ort", _session_options())
+        session = onnxruntime.InferenceSession(folder / "model.ort", one_thread())
         session.run(None, {i.name: x for i, x in zip(session.get_inputs(), inputs, strict=True)})
         return {variant: clock.read()}
     else:

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 import relax2xla as rx
+from benchmarks.peers.onnxruntime_options import one_thread
 from benchmarks.timing import interleaved, table
 
 
@@ -59,9 +60,7 @@ def _onnxruntime(x: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [value], [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     model.ir_version = 9
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), one_thread())
     return {"ONNX Runtime": lambda: session.run(None, {"x": x})}
 
 

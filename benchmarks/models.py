@@ -26,6 +26,7 @@ import torch
 
 import relax2xla as rx
 from benchmarks.peers import bert_jax, resnet50_jax
+from benchmarks.peers.onnxruntime_options import one_thread
 from benchmarks.timing import interleaved, table
 from examples.models import MODELS
 from relax2xla.frontend.torch import from_exported_program
@@ -53,10 +54,7 @@ def _onnxruntime(network: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> 
         return None
     save: Any = program.save  # it takes a file as well, which its annotation does not say
     save(buffer)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(buffer.getvalue(), options)
+    session = onnxruntime.InferenceSession(buffer.getvalue(), one_thread())
     feeds = {i.name: t.numpy() for i, t in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: session.run(None, feeds)
 
