@@ -101,6 +101,11 @@ def unique_consecutive(
 ) -> tuple[Expr, Expr, Expr]:
     x = ctx.emit(R.reshape(self, (-1,)) if dim is None else self)
     axis = 0 if dim is None else axis_of(dim, ndim_of(x))
+    if len(ctx.dims(0)) != ndim_of(x):
+        raise Unsupported(
+            f"unique_consecutive with dim={dim}, for which torch.export gives a wrong shape",
+            f"use dim={axis}",
+        )
     size = dims_of(x)[axis]
     if isinstance(size, int) and size == 0:
         raise Unsupported("unique_consecutive of a tensor without elements")
@@ -167,22 +172,23 @@ def searchsorted(
     return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
 
 
-def _bounds(ctx: Context, x: Expr, low: float, high: float, apart: float) -> tuple[Expr, Expr]:
-    """Of a histogram: the data's where both are 0; ``apart`` from it where they are equal."""
+def _bounds(
+    ctx: Context, x: Expr, given: Sequence[float] | None, apart: float
+) -> tuple[Expr, Expr]:
+    """Of a histogram: those given, or the data's; ``apart`` from it where they are equal."""
     dtype = dtype_of(x)
-    if low != high:
-        return scalar(low, dtype), scalar(high, dtype)
+    if given is not None:
+        low, high = given
+        a, b = (low, high) if low != high else (low - apart, high + apart)
+        return scalar(a, dtype), scalar(b, dtype)
     if 0 in dims_of(x):
         return scalar(0, dtype), scalar(1, dtype)
-    if low != 0:
-        a, b = scalar(low, dtype), scalar(high, dtype)
-    else:
-        a, b = ctx.emit(R.min(x)), ctx.emit(R.max(x))
-    same = R.equal(a, b)
+    low, high = ctx.emit(R.min(x)), ctx.emit(R.max(x))
+    same = R.equal(low, high)
     one = scalar(apart, dtype)
     return (
-        ctx.emit(R.where(same, R.subtract(a, one), a)),
-        ctx.emit(R.where(same, R.add(b, one), b)),
+        ctx.emit(R.where(same, R.subtract(low, one), low)),
+        ctx.emit(R.where(same, R.add(high, one), high)),
     )
 
 
@@ -190,7 +196,7 @@ def _bounds(ctx: Context, x: Expr, low: float, high: float, apart: float) -> tup
 def histc(ctx: Context, self: Expr, bins: int = 100, min: Any = 0, max: Any = 0) -> Expr:
     dtype = dtype_of(self)
     x = ctx.emit(R.reshape(self, (-1,)))
-    low, high = _bounds(ctx, x, min, max, 1)
+    low, high = _bounds(ctx, x, (min, max) if min != max else None, 1)
     inside = ctx.emit(R.logical_and(R.greater_equal(x, low), R.less_equal(x, high)))
     # The places by the formula of torch, in the tensor's own dtype.
     width = R.subtract(high, low)
@@ -203,8 +209,7 @@ def histc(ctx: Context, self: Expr, bins: int = 100, min: Any = 0, max: Any = 0)
 
 def _edges(ctx: Context, x: Expr, bins: int, range: Sequence[float] | None) -> Expr:
     """Of ``bins`` bins of equal width over the range, or over that of the vector ``x``."""
-    first, last = range or (0.0, 0.0)
-    low, high = _bounds(ctx, x, first, last, 0.5)
+    low, high = _bounds(ctx, x, range, 0.5)
     line = np.arange(bins + 1) / bins
     part = Constant(line.astype(dtype_of(x)))
     edges = R.add(low, R.multiply(R.subtract(high, low), part))

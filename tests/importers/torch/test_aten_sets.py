@@ -43,8 +43,12 @@ def test_counts() -> None:
     flat = POINTS.reshape(-1)
     check_table(
         {
-            "histc": (lambda x: (x.histc(5), x.histc(4, -1, 1)), flat),
+            "histc": (lambda x: (x.histc(5), x.histc(4, -1, 1), x.histc(4, 2, 2)), flat),
             "histogram": (lambda x: torch.histogram(x, 6), flat),
+            "histogram of one value": (
+                lambda x: [torch.histogram(x, 4, range=(e, e)) for e in (0.0, 0.5)],
+                flat,
+            ),
             "histogram of a range": (
                 lambda x, w: torch.histogram(x, 4, range=(-1.0, 1.0), weight=w, density=True),
                 flat,
