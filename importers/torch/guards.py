@@ -60,13 +60,16 @@ def _inputs(program: ExportedProgram) -> dict[str, int]:
     """The number of each input among the flattened ones, by what conditions call it."""
     spec = program.call_spec.in_spec
     signature = program.module_call_graph[0].signature
-    if spec is None or signature is None:
+    if spec is None or signature is None or program.example_inputs is None:
         return {}
     names = signature.forward_arg_names or []
-    tree: Any = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    # A class that was registered (a cache) may be made of tensors alone: it is taken as it was
+    # given. Arguments by name are flattened in the order of the specification.
+    args, kwargs = program.example_inputs
+    tree = args, {name: kwargs[name] for name in spec.child(1).context}
     found: dict[str, int] = {}
-    leaves: list[tuple[Any, int]] = pytree.tree_flatten_with_path(tree)[0]
-    for (kind, key, *rest), leaf in leaves:
+    leaves: list[tuple[Any, Any]] = pytree.tree_flatten_with_path(tree)[0]
+    for leaf, ((kind, key, *rest), _) in enumerate(leaves):
         # Arguments by place, then those by name.
         root = key.key if kind.idx else names[key.idx] if key.idx < len(names) else ""
         inside = pytree.keystr(tuple(rest))
