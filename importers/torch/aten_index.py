@@ -12,7 +12,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_scatter import ranks
-from relax2xla.importers.torch.aten_shape import take_range
+from relax2xla.importers.torch.aten_shape import bound_of, fits, place_of, take_range
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -130,6 +130,7 @@ def index(ctx: Context, self: Expr, indices: Sequence[Expr | None]) -> Expr:
 
 
 def _broadcast(ctx: Context, indices: Sequence[Expr]) -> list[Expr]:
+    indices = [ctx.cast(i, "int64") for i in indices]
     total = indices[0]
     for i in indices[1:]:
         total = R.add(total, i)
@@ -137,9 +138,7 @@ def _broadcast(ctx: Context, indices: Sequence[Expr]) -> list[Expr]:
     dims = getattr(info, "dims", None)
     if dims is None:
         raise Unsupported("index tensors whose common shape is not known")
-    return [
-        ctx.cast(i if dims_of(i) == dims else R.broadcast_to(i, dims), "int64") for i in indices
-    ]
+    return [i if dims_of(i) == dims else R.broadcast_to(i, dims) for i in indices]
 
 
 def _coordinates(indices: Sequence[Expr]) -> Expr:
@@ -225,11 +224,9 @@ def _masked_put(
 
 @aten("select_scatter")
 def select_scatter(ctx: Context, self: Expr, src: Expr, dim: int, index: Any) -> Expr:
-    axis = axis_of(dim, ndim_of(self))
-    at = index
-    if isinstance(index, int) and index < 0:
-        at = dims_of(self)[axis] + index
     shape = dims_of(self)
+    axis = axis_of(dim, len(shape))
+    at = place_of(ctx, index, shape[axis])
     thin = ctx.reshape(src, (*shape[:axis], 1, *shape[axis + 1 :]))
     return _between(ctx, self, thin, axis, at, at + 1)
 
@@ -246,12 +243,9 @@ def slice_scatter(
 ) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     size, count = dims_of(self)[axis], dims_of(src)[axis]
-    low = 0 if start is None else start
-    if isinstance(low, int) and low < 0:
-        low = max(0, size + low) if isinstance(size, int) else size + low
-    if isinstance(low, int) and isinstance(size, int):
-        low = min(low, size)
+    low = bound_of(ctx, start, size, 0, axis)
     if step == 1:
+        fits(ctx, count, size)
         return _between(ctx, self, src, axis, low, low + count)
     if not (isinstance(size, int) and isinstance(count, int)):
         raise Unsupported(f"slice_scatter with step={step} along a symbolic dimension")

@@ -321,9 +321,9 @@ def cumprod(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
     return x if ndim_of(x) == 0 else R.cumprod(x, axis_of(dim, ndim_of(x)))
 
 
-@aten("bucketize.Tensor")
+@aten("bucketize.Tensor", "bucketize.Scalar")
 def bucketize(
-    ctx: Context, self: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
+    ctx: Context, self: Any, boundaries: Expr, out_int32: bool = False, right: bool = False
 ) -> Expr:
     """Number of boundaries below (``right``: not above) each value."""
     values, edges = ctx.promote(self, boundaries)

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
 from relax2xla import op as R
 from relax2xla import tir
+from relax2xla.dtypes import dtype_info
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.aten_complex import is_complex, padded_with_zeros
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -25,9 +29,9 @@ from relax2xla.importers.torch.context import (
     ndim_of,
     row,
     scalar,
-    static,
+    smaller,
 )
-from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr, TensorStructInfo
 
 END = 1 << 62  # torch writes an open end of a slice as the largest int64
@@ -44,10 +48,6 @@ END = 1 << 62  # torch writes an open end of a slice as the largest int64
     "view_as",
     "flatten.using_ints",
     "unflatten.int",
-    "squeeze",
-    "squeeze.dim",
-    "squeeze.dims",
-    "squeeze_copy.dims",
     "unsqueeze",
     "unsqueeze_copy",
     "ravel",
@@ -67,6 +67,19 @@ def reshape(
     dim: Any = None,
 ) -> Expr:
     """All of these are a reshape to the result's shape, which the arguments only describe."""
+    return ctx.reshape(self, ctx.dims())
+
+
+@aten("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy.dims")
+def squeeze(ctx: Context, self: Expr, dim: Any = None) -> Expr:
+    """torch has decided which sizes are 1: at other ones the result has another rank."""
+    shape = dims_of(self)
+    asked = [shape[a] for a in axes_of(dim, len(shape))] if dim != [] else []
+    unknown = [d for d in asked if not isinstance(d, int)]
+    taken = len(shape) - len(ctx.dims()) - asked.count(1)
+    if taken in (0, len(unknown)):
+        for size in unknown:
+            ctx.require((tir.EQ if taken else tir.NE).make(size, 1))
     return ctx.reshape(self, ctx.dims())
 
 
@@ -118,7 +131,20 @@ def copy(ctx: Context, self: Expr, src: Expr) -> Expr:
 
 @aten("view.dtype", "view_copy.dtype")
 def bitcast(ctx: Context, self: Expr, dtype: Any) -> Expr:
-    return row("bitcast_convert", self, sinfo_args=TensorStructInfo(ctx.dims(), ctx.dtype()))
+    """Elements of another width are several in the last axis, or parts of one."""
+    have, want = dtype_of(self), ctx.dtype()
+    if "complex" in have or "complex" in want or "bool" in (have, want):
+        raise Unsupported(
+            f"{have} elements viewed as {want}",
+            "use torch.view_as_real or torch.view_as_complex for complex numbers, .to for booleans",
+        )
+    dims, old, new = ctx.dims(), dtype_info(have).bits, dtype_info(want).bits
+    if new < old:
+        dims = (*dims_of(self), old // new)
+    elif new > old:
+        self = ctx.reshape(self, (*dims, new // old))
+    made = row("bitcast_convert", self, sinfo_args=TensorStructInfo(dims, want))
+    return ctx.reshape(made, ctx.dims())
 
 
 # -- axes ----------------------------------------------------------------------------------------
@@ -234,7 +260,7 @@ def roll(ctx: Context, self: Expr, shifts: Sequence[Any], dims: Sequence[int] = 
         size = dims_of(x)[axis]
         if isinstance(size, int) and size == 0:
             continue
-        at = size - shift % size
+        at = size - shift % larger(size, 1)
         tail = R.strided_slice(x, [axis], [at], [size])
         x = R.concat([tail, R.strided_slice(x, [axis], [0], [at])], axis)
     return ctx.reshape(x, ctx.dims())
@@ -248,22 +274,47 @@ def take_range(x: Expr, axis: int, start: Dim, stop: Dim, step: Dim = 1) -> Expr
     return R.strided_slice(x, [axis], [start], [stop], [step], assume_inbound=True)
 
 
-def _bound(value: Any, size: Dim, default: Dim) -> Dim:
-    """A slice's bound counted from the front and clamped, as Python does."""
+def bound_of(ctx: Context, value: Any, size: Dim, default: Dim, axis: int) -> Dim:
+    """A bound of a slice of the first operand, from the front and clamped, as Python does."""
     if value is None:
         return default
-    if isinstance(value, int):
-        if value >= END:
-            return size
-        if isinstance(size, int):
-            return max(0, min(value + size if value < 0 else value, size))
-        if value == 0:
-            return 0
-        # torch.export decided how the bound lies to the size; the result's shape holds it.
-        return tir.simplify(value + size) if value < 0 else value
-    if tir.Analyzer(tir.free_vars(value)).can_prove(value >= 0):
-        return value
-    return tir.simplify(tir.if_then_else(value < 0, value + size, value))
+    if isinstance(value, int) and value >= END:
+        return size
+    at = place_of(ctx, value, size)
+    if at == 0 or at == size:
+        return at
+    if isinstance(at, int) and isinstance(size, int):
+        return max(0, min(at, size))
+    # torch.export has mostly decided how a number lies to the size.
+    known = _size_of_operand(ctx, axis)
+    if isinstance(value, int) and isinstance(known, torch.SymInt):
+        if value < 0 and statically_known_true(known + value >= 0):
+            return at
+        if value > 0 and statically_known_true(known >= value):
+            return at
+    return smaller(larger(at, 0), size)
+
+
+def fits(ctx: Context, count: Dim, size: Dim) -> None:
+    """torch takes sizes for 2 at least: at smaller ones a part may be shorter than it says."""
+    if isinstance(count, int) and not isinstance(size, int):
+        ctx.require(tir.GE.make(size, count))
+
+
+def _size_of_operand(ctx: Context, axis: int) -> Any:
+    """torch's symbol for a size of the first operand; None where the graph does not show it."""
+    at: Any = ctx.node.args[0] if ctx.node is not None and ctx.node.args else None
+    meta = at.meta.get("val") if isinstance(at, Node) else None
+    return meta.shape[axis] if isinstance(meta, torch.Tensor) else None
+
+
+def place_of(ctx: Context, index: Any, size: Dim) -> Dim:
+    """An index counted from the front; of a number that is data each call sees the sign."""
+    if isinstance(index, int):
+        return index + size if index < 0 else index
+    if ctx.never_negative(index):
+        return index
+    return tir.simplify(tir.if_then_else(index < 0, index + size, index))
 
 
 @aten("slice.Tensor", "slice_copy.Tensor", "narrow")
@@ -278,23 +329,28 @@ def slice_(
 ) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     size = dims_of(self)[axis]
-    low = _bound(start, size, 0)
+    low = bound_of(ctx, start, size, 0, axis)
+    fresh = ctx.symbols.fresh(ctx.out.shape[axis])
+    if fresh is not None:  # bounds are data, and so is the number of elements
+        high = larger(low, bound_of(ctx, end, size, size, axis))
+        ctx.symbols.define(fresh, tir.as_dim(tir.simplify((high - low + step - 1) // step)))
+        return take_range(self, axis, low, high, step)
     count = ctx.dims()[axis]
-    if isinstance(size, int) and isinstance(count, int) and count == size and step == 1:
+    if isinstance(size, int) and count == size and step == 1:
         return self
-    high = _bound(end, size, size) if length is None else _bound(low + length, size, size)
     if step == 1:
+        fits(ctx, count, size)
         high = low + count  # what torch has made of an end beyond the size
         high = tir.simplify(high) if isinstance(high, tir.PrimExpr) else high
+    else:
+        high = bound_of(ctx, end, size, size, axis)
     return take_range(self, axis, low, high, step)
 
 
 @aten("select.int", "select_copy.int")
 def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
     axis = axis_of(dim, ndim_of(self))
-    at = index
-    if isinstance(index, int) and index < 0:
-        at = dims_of(self)[axis] + index
+    at = place_of(ctx, index, dims_of(self)[axis])
     one = take_range(self, axis, at, at + 1)
     return ctx.reshape(one, ctx.dims())
 
@@ -361,6 +417,9 @@ def diagonal(
     x = _permute(self, [*others, a, b])
     lead = [shape[i] for i in others]
     count = ctx.dims()[-1]
+    # torch takes sizes for 2 at least, and may have left out that there is no diagonal.
+    ends = smaller(rows + min(offset, 0), columns - max(offset, 0))
+    ctx.require(tir.EQ.make(larger(ends, 0), count))
     if isinstance(count, int) and count == 0:
         return ctx.full(ctx.dims(), 0, dtype_of(self))
     first = offset if offset >= 0 else -offset * columns
@@ -403,79 +462,7 @@ def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     return parts[0] if len(parts) == 1 else R.concat(parts, axis)
 
 
-# -- padding and triangles -----------------------------------------------------------------------
-PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-
-
-def _pairs(pad: Sequence[Any], ndim: int) -> list[tuple[Dim, Dim]]:
-    """(before, after) per axis from torch's order: the last axis first."""
-    pairs: list[tuple[Dim, Dim]] = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    rest: list[tuple[Dim, Dim]] = [(0, 0)] * (ndim - len(pairs))
-    return rest + pairs[::-1]
-
-
-def _extended(ctx: Context, x: Expr, pairs: Sequence[tuple[Dim, Dim]], value: Any) -> Expr:
-    """Symbolic widths of a constant are pieces of their own, and cut where they are negative."""
-    for axis, (low, high) in enumerate(pairs):
-        x, size = ctx.emit(x), dims_of(x)[axis]
-        start = larger(0 - low, 0)
-        stop = tir.simplify(size - larger(0 - high, 0))
-        if (start, stop) != (0, size):
-            x = R.strided_slice(x, [axis], [start], [stop], assume_inbound=True)
-        rest = dims_of(x)
-        sides = [
-            ctx.full((*rest[:axis], width, *rest[axis + 1 :]), value, dtype_of(x))
-            for width in (larger(low, 0), larger(high, 0))
-        ]
-        kept = [s for s in (sides[0], x, sides[1]) if dims_of(s)[axis] != 0]
-        x = R.concat(kept, axis) if len(kept) > 1 else x
-    return x
-
-
-@aten("constant_pad_nd", "pad")
-def pad(
-    ctx: Context, self: Expr, pad: Sequence[Any], value: Any = None, mode: str = "constant"
-) -> Expr:
-    """Negative widths cut."""
-    asked = _pairs(pad, ndim_of(self))
-    if mode == "constant" and not all(isinstance(w, int) for pair in asked for w in pair):
-        return _extended(ctx, self, asked, 0 if value is None else value)
-    pairs = [(static(low, "padding"), static(high, "padding")) for low, high in asked]
-    x = self
-    for axis, (low, high) in enumerate(pairs):
-        if low < 0 or high < 0:
-            size = dims_of(self)[axis]
-            stop = tir.simplify(size + min(high, 0))
-            x = ctx.emit(take_range(ctx.emit(x), axis, max(-low, 0), stop))
-    widths = [(max(low, 0), max(high, 0)) for low, high in pairs]
-    if not any(low or high for low, high in widths):
-        return x
-    if mode not in PAD_MODES:
-        raise Unsupported(f"the padding mode {mode!r}")
-    if mode == "constant" and is_complex(x):
-        return padded_with_zeros(x, widths, 0 if value is None else value)
-    if mode == "constant":
-        fill = scalar(0 if value is None else value, dtype_of(self))
-        return R.nn.pad(x, _flat(widths), "constant", fill)
-    return R.nn.pad(x, _flat(widths), PAD_MODES[mode])
-
-
-def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
-    return [p for pair in pairs for p in pair]
-
-
-def _pad_mode(mode: str) -> Function:
-    def convert(ctx: Context, self: Expr, padding: Sequence[Any]) -> Expr:
-        return pad(ctx, self, padding, None, mode)
-
-    return convert
-
-
-for _n in (1, 2, 3):
-    aten(f"reflection_pad{_n}d")(_pad_mode("reflect"))
-    aten(f"replication_pad{_n}d")(_pad_mode("replicate"))
-
-
+# -- triangles and the pixels of images ----------------------------------------------------------
 @aten("tril")
 def tril(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
     return R.tril(self, diagonal)

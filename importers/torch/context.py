@@ -173,6 +173,11 @@ class Context:
         if known is not True:
             self.conditions[str(known)] = None
 
+    def never_negative(self, value: tir.PrimExpr) -> bool:
+        """Whether that follows from sizes; numbers that are inputs may be negative."""
+        sizes = tir.Analyzer(v for v in tir.free_vars(value) if v not in self.symbols.signed)
+        return sizes.can_prove_greater_equal(value, 0)
+
     # -- emitting ----------------------------------------------------------------------------
     def emit(self, value: Expr) -> Expr:
         """Bind a value that is used more than once."""
@@ -194,8 +199,7 @@ class Context:
         if isinstance(value, tir.PrimExpr):
             if value.dtype == "bool":
                 value = tir.if_then_else(value, 1, 0)
-            sizes = tir.Analyzer(v for v in tir.free_vars(value) if v not in self.symbols.signed)
-            if sizes.can_prove_greater_equal(value, 0):
+            if self.never_negative(value):
                 vector = R.shape_to_tensor(ShapeExpr((value,)))
             else:  # no dimension: it may be negative
                 vector = R.arange(value, value + 1, 1, "int64")

@@ -24,6 +24,7 @@ FILES = (
     "aten_loss",
     "aten_math",
     "aten_nn",
+    "aten_pad",
     "aten_polynomial",
     "aten_pool",
     "aten_random",

@@ -148,6 +148,19 @@ def masked_select(ctx: Context, self: Expr, mask: Expr) -> Expr:
     return R.take(R.reshape(x, (-1,)), at, 0)
 
 
+@aten("repeat_interleave.Tensor")
+def repeat_interleave(ctx: Context, repeats: Expr, output_size: Any = None) -> Expr:
+    """Each place as many times as ``repeats`` says: the number of runs that end before."""
+    ends = ctx.emit(R.cumsum(ctx.cast(repeats, "int64"), 0))
+    total = ctx.dims()[0]
+    if output_size is None:
+        vector = ctx.emit(R.sum(ctx.cast(repeats, "int64"), [0], keepdims=True))
+        shape = ctx.emit(R.tensor_to_shape(vector))
+        ctx.builder.match_cast(shape, ShapeStructInfo((total,)))
+    at = ctx.emit(R.arange(0, total, 1, "int64"))
+    return ctx.cast(R.bucketize(at, ends, right=True), ctx.dtype())
+
+
 def without_masks(ctx: Context, indices: Sequence[Expr | None]) -> list[Expr | None]:
     """Indices with each mask replaced by the places where it holds, one vector for each axis."""
     made: list[Expr | None] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
@@ -92,9 +93,17 @@ class Symbols:
             own = self._own.get(name)
             self.variables[str(expr)] = tir.Var(name, "int64") if own is None else own
 
-    def define(self, expr: Any, value: tir.PrimExpr) -> None:
+    def define(self, expr: Any, value: Dim) -> None:
         """Let a symbol stand for an expression in others."""
         self._memo[expr] = value
+
+    def fresh(self, value: Any) -> Any:
+        """The symbol of a size that only data tell, and that nothing has told yet; else None."""
+        if not isinstance(value, torch.SymInt) or not free_unbacked_symbols(value):
+            return None
+        expr = value.node.expr
+        known = not expr.is_Symbol or expr in self._memo or str(expr) in self.variables
+        return None if known else expr
 
     def integer(self, value: torch.SymInt) -> Any:
         """An integer among the inputs, which may be negative unless torch knows better."""

@@ -43,6 +43,16 @@ def test_reading() -> None:
             "gather": (lambda x, i: x.gather(1, i), X, at),
             "gather along another axis": (lambda x, i: x.gather(0, i), X, at),
             "take": (lambda x, i: x.take(i), X, torch.tensor([[0, 59], [-1, 7]])),
+            "indices of two dtypes": (
+                lambda x, i, j: (x[i, j], torch.ops.aten.index_put(x, [i, None, j], x[0, 0, 0])),
+                X,
+                ROWS,
+                ROWS.int(),
+            ),
+            "a number and boundaries": (
+                lambda x: (torch.bucketize(2, x), torch.bucketize(2.0, x, right=True)),
+                torch.arange(4.0),
+            ),
             "one_hot": (lambda i: F.one_hot(i, 5), torch.tensor([[0, 4], [2, 2]])),
         }
     )

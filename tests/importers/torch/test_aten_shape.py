@@ -49,6 +49,10 @@ def test_conversions() -> None:
             "type_as": (lambda x, y: x.type_as(y), INTS, X),
             "to.other": (lambda x, y: x.to(y), INTS, X),
             "bitcast": (lambda x: x.view(torch.int32), X),
+            "bits of other widths": (
+                lambda x: (x.view(torch.uint8), x.half().view(torch.int16), x.half().view(x.dtype)),
+                randn(2, 3, 4),
+            ),
         }
     )
 
@@ -111,6 +115,10 @@ def test_padding_and_triangles() -> None:
             "reflect": (lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"), image),
             "replicate": (lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate"), image),
             "circular": (lambda x: F.pad(x, (1, 2, 2, 1), mode="circular"), image),
+            "what is cut off is reflected": (
+                lambda x: [F.pad(x, (s - 1, -1), mode="reflect") for s in x.shape[-1:]],
+                randn(2, 3, 4),
+            ),
             "tril": (lambda x: (x.tril(), x.tril(-1), x.triu(1)), X),
             "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), randn(2, 8, 3, 4)),
             "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), randn(2, 3, 4, 6)),

@@ -116,6 +116,36 @@ def test_sizes_from_data() -> None:
     check(f, [X, m], others=[[-X, m + 1], [X.abs(), m * 0]], scale=5)
 
 
+def test_places_and_bounds_from_data() -> None:
+    """They may be negative, and beyond the ends."""
+
+    def f(x: Any, i: Any, j: Any) -> Any:
+        k = i.item()
+        parts = (x[k:], x[:k], x[k::2], x[-2:k])
+        return x[i], x[i, j], x[:, j], [p.sum(0) for p in parts]
+
+    def at(i: int, j: int) -> list[Any]:
+        return [X, torch.tensor(i), torch.tensor(j)]
+
+    check(f, at(-1, 1), others=[at(2, -2), at(-4, 0), at(0, -1)], scale=5)
+    check(
+        lambda x, i: [x[i.item() :].sum(0), x[: i.item()].sum(0)],
+        [X, torch.tensor(9)],
+        others=[[X, torch.tensor(-9)]],
+        scale=5,
+    )
+
+
+def test_as_many_times_as_data_say() -> None:
+    check(
+        lambda x, r: (x.repeat_interleave(r, 0), x.repeat_interleave(r[:1])),
+        [X, torch.tensor([2, 0, 3, 1, 0])],
+        [{0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO}],
+        others=[[X[:3], torch.tensor([0, 4, 1])]],
+    )
+    check(lambda x, r: x.repeat_interleave(r, 0, output_size=6), [X, torch.tensor([2, 0, 3, 1, 0])])
+
+
 def test_what_assertions_leave_one_value_for_is_looked_at() -> None:
     def f(x: Any) -> Any:
         torch._check(torch._is_all_true(x > 0).item())

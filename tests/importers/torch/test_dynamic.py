@@ -202,3 +202,36 @@ def test_numbers_made_of_sizes_may_be_negative() -> None:
         (7, 3),
         (3, 2),
     )
+
+
+def test_slices_beyond_the_ends() -> None:
+    """Bounds are cut at the sizes of the call."""
+
+    def written(x: Any) -> Any:
+        x = x.clone()
+        x[-5:] *= 2
+        x[1:9, -1:] = 7
+        return x
+
+    every: list[Any] = [lambda x: x[-5::2] + 0, lambda x: x[-7:9:3] + 0, written]
+    same_at(every, lambda *s: [torch.randn(s)], (6, 4), (5, 3), (6, 5))
+    same_at([lambda x: x.roll(-1, 0), lambda x: x.roll(4)], lambda n: [torch.randn(n)], (4,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "refused"),
+    [
+        (lambda x: x.squeeze(), 3, 1),
+        (lambda x: x.squeeze([0]), 3, 1),
+        (lambda x: x[:1] + 0, 3, 0),
+        (lambda x: x[-2:] + 0, 3, 1),
+        (lambda x: x.slice_scatter(x[-2:] * 2, 0, -2), 3, 1),
+    ],
+)
+def test_sizes_at_which_the_result_has_another_shape(
+    function: Any, size: int, refused: int
+) -> None:
+    """torch.export takes symbolic sizes for 2 at least, and decides by that."""
+    mod = check(function, [torch.randn(4, 2)], [{0: AUTO}], [[torch.randn(size, 2)]])
+    with pytest.raises(CallError, match="exported for sizes where it does"):
+        run(mod, [torch.randn(refused, 2)])
