@@ -104,8 +104,8 @@ def _functional(program: Program, decompose: Callable[[dict[Any, Any]], Program]
     lost = lost_write(program.module)
     if lost is not None:
         raise UnsupportedError(
-            f"{Spans().where(lost)} writes through the windows of Tensor.unfold, which torch.export "
-            "gets wrong; write to slices, such as x[::step], or by index_put"
+            f"{Spans().where(lost)} writes through the windows of Tensor.unfold, which "
+            "torch.export gets wrong; write to slices, such as x[::step], or by index_put"
         )
     try:
         return decompose({})

@@ -159,7 +159,7 @@ def needs_functionalization(module: GraphModule) -> bool:
 
 
 def lost_write(module: GraphModule) -> Node | None:
-    """A write that torch itself gets wrong as it makes a graph functional; None where there is none.
+    """A write that torch itself gets wrong as it makes a graph functional, if there is one.
 
     Through the windows of ``unfold``: it sets what lies between them to zero.
     """

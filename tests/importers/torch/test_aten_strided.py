@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relax2xla.errors import OpNotImplemented
+from relax2xla.errors import OpNotImplemented, UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -95,3 +95,22 @@ def test_parts() -> None:
 def test_parts_at_computed_places(places: tuple[int, int]) -> None:
     """Their sizes are known when the data are there; they may be empty, and overlap."""
     check(lambda x, at: x.tensor_split(at * 1), (LINE, torch.tensor(places)))
+
+
+def test_writes_through_windows_are_refused() -> None:
+    """torch's own functional form of them sets what lies between the windows to zero."""
+
+    def between(x: Any) -> Any:
+        y = x.clone()
+        y.view(-1).unfold(0, 1, 2).add_(1)
+        return y
+
+    def read(x: Any) -> Any:
+        y = x.clone()
+        windows = y.unfold(0, 2, 2)
+        y[1:].t()[..., 0].mul_(2)
+        return y, windows
+
+    with pytest.raises(UnsupportedError, match=r"add_, .*Tensor.unfold"):
+        imported(between, [torch.randn(6, 4)])
+    check(read, [torch.randn(6, 4)])
