@@ -213,7 +213,7 @@ ARITHMETIC: dict[str, Binary] = {
     "__rshift__": lambda a, b: R.right_shift(a, b),
     "fmax": lambda a, b: _ignoring_nan(a, b, R.maximum),
     "fmin": lambda a, b: _ignoring_nan(a, b, R.minimum),
-    "hypot": lambda a, b: R.sqrt(R.add(R.multiply(a, a), R.multiply(b, b))),
+    "hypot": lambda a, b: _hypot(a, b),
     "logaddexp": lambda a, b: R.log_add_exp(a, b),
 }
 COMPARISON: dict[str, Binary] = {
@@ -272,6 +272,17 @@ def _ignoring_nan(a: Expr, b: Expr, pick: Binary) -> Expr:
     return R.where(R.isnan(a), b, R.where(R.isnan(b), a, pick(a, b)))
 
 
+def _hypot(a: Expr, b: Expr) -> Expr:
+    """Neither the square of a large number nor a NaN beside an infinity counts."""
+    a, b = R.abs(a), R.abs(b)
+    large, small = R.maximum(a, b), R.minimum(a, b)
+    zero, one = scalar(0, dtype_of(a)), scalar(1, dtype_of(a))
+    ratio = R.divide(small, R.where(R.equal(large, zero), one, large))
+    length = R.multiply(large, R.sqrt(R.add(one, R.multiply(ratio, ratio))))
+    infinity = scalar(math.inf, dtype_of(a))
+    return R.where(R.logical_or(R.isinf(a), R.isinf(b)), infinity, length)
+
+
 def _scaled(ctx: Context, other: Any, alpha: Any, dtype: str) -> Expr:
     x = ctx.tensor(other, dtype)
     if not isinstance(alpha, bool | int | float | complex):
@@ -320,8 +331,8 @@ def power(ctx: Context, self: Any, exponent: Any) -> Expr:
             base = ctx.emit(base)
             squared = R.multiply(base, base)
             return squared if exponent == 2 else R.multiply(squared, base)
-        if exponent == 0.5 and is_float(dtype):
-            return R.sqrt(base)
+        if exponent in (0.5, -0.5) and is_float(dtype):
+            return R.sqrt(base) if exponent > 0 else R.rsqrt(base)
         if exponent == 1:
             return base
     return R.power(base, ctx.tensor(exponent, dtype))

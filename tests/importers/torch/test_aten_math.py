@@ -99,6 +99,8 @@ def test_two_operands() -> None:
         "pow of integers": (lambda a, b: (a**b, a**2, a**3), INTS, J.abs()),
         "atan2": (torch.atan2, X, Y),
         "hypot": (torch.hypot, X, Y),
+        "hypot at the edges": (lambda a: torch.hypot(a, a[:, None]), ODD),
+        "powers of a half": (lambda a: (a**0.5, a**-0.5), ODD),
         "logaddexp": (torch.logaddexp, X, Y),
         "maximum": (torch.maximum, X, Y),
         "minimum": (torch.minimum, ODD, ODD.flip(0)),
