@@ -284,11 +284,14 @@ class Joined:
 
 
 def test_conditions_on_sizes_in_a_registered_class() -> None:
+    def keyed(joined: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        return [(pytree.SequenceKey(0), joined.whole)], None
+
     pytree.register_pytree_node(
         Joined,
         lambda joined: ([joined.whole], None),
         lambda parts, _: Joined(list(parts)),
-        flatten_with_keys_fn=lambda joined: ([(pytree.SequenceKey(0), joined.whole)], None),
+        flatten_with_keys_fn=keyed,
     )
     auto = torch.export.Dim.AUTO
 
