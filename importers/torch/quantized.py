@@ -58,6 +58,15 @@ def _dequantize_per_tensor(
     return (gap.to(wide) * _single(scale, wide)).to(made)
 
 
+def _as_bfloat16(x: Tensor) -> Tensor:
+    """float32 rounded to what bfloat16 holds, by its bits: XLA leaves out conversions to bfloat16
+    that are followed by one back.
+    """
+    bits = x.view(torch.int32)
+    nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) & -0x10000
+    return torch.where(x.isnan(), x, nearest.view(torch.float32))
+
+
 def _choose(symmetric: bool) -> Callable[..., tuple[Tensor, Tensor]]:
     def choose(
         x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype
@@ -65,12 +74,17 @@ def _choose(symmetric: bool) -> Callable[..., tuple[Tensor, Tensor]]:
         """The range of the data with 0 in it, on ``low`` to ``high``."""
         least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
         smallest = torch.full([1], eps, dtype=torch.float32, device=x.device)
+        rounded: Callable[[Tensor], Tensor] = Tensor.clone
+        if x.dtype == torch.bfloat16:
+            least, most, rounded = least.float(), most.float(), _as_bfloat16
         if symmetric:
-            scale = torch.maximum(torch.maximum(-least, most) / ((high - low) / 2), smallest)
+            share = rounded(torch.maximum(-least, most) / ((high - low) / 2))
+            scale = torch.maximum(share, smallest)
             middle = 128 if dtype == torch.uint8 else 0
             zero_point = torch.full([1], middle, dtype=torch.int64, device=x.device)
         else:
-            scale = torch.maximum((most - least) / float(high - low), smallest)
+            share = rounded(rounded(most - least) / float(high - low))
+            scale = torch.maximum(share, smallest)
             steps = torch.round(least / scale).to(torch.int32)
             zero_point = torch.clamp(low - steps, low, high).to(torch.int64)
         return scale.to(torch.float64), zero_point

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 
-from .helpers import check, check_table  # noqa: E402
+from .helpers import check, check_table, imported, run  # noqa: E402
 
 Q = torch.ops.quantized_decomposed
 I8, U8 = torch.int8, torch.uint8
@@ -73,6 +74,20 @@ def test_scales_that_are_chosen_from_the_data() -> None:
         return made
 
     check(f, [X])
+
+
+def test_scales_of_bfloat16_are_rounded_as_in_torch() -> None:
+    """After the difference and after the quotient, though the result is wider."""
+
+    def f(x: Any) -> list[Any]:
+        chosen = [Q.choose_qparams, Q.choose_qparams_symmetric]
+        return [choose.tensor(row, *SIGNED[:2], 1e-5, I8) for row in x for choose in chosen]
+
+    x = (9 * torch.randn(6, 24, generator=g)).bfloat16()
+    for got, want in zip(
+        run(imported(f, [x]), [x]), torch.utils._pytree.tree_leaves(f(x)), strict=True
+    ):
+        np.testing.assert_array_equal(got, want.numpy())
 
 
 def test_many_scales() -> None:
