@@ -153,6 +153,23 @@ def _normalise(
     return ctx.emit(done)[0]
 
 
+def _by_own_statistics(
+    x: Expr, weight: Expr | None, bias: Expr | None, axes: Sequence[int], eps: float
+) -> Expr:
+    """``x`` less its mean along ``axes``, over its deviation there (of n elements, not n - 1)."""
+    dtype, channels = dtype_of(x), dims_of(x)[1]
+    return R.nn.instance_norm(
+        x,
+        _or_full(weight, [channels], 1, dtype),
+        _or_full(bias, [channels], 0, dtype),
+        channel_axis=1,
+        axes=list(axes),
+        epsilon=eps,
+        center=bias is not None,
+        scale=weight is not None,
+    )
+
+
 @aten("batch_norm")
 def batch_norm(
     ctx: Context,
@@ -167,6 +184,8 @@ def batch_norm(
     cudnn_enabled: bool,
 ) -> Expr:
     """In evaluation ``momentum`` is not used; ``cudnn_enabled`` only chooses a kernel."""
+    if training and running_mean is None and running_var is None:
+        return _by_own_statistics(input, weight, bias, [0, *range(2, ndim_of(input))], eps)
     return _normalise(ctx, input, weight, bias, running_mean, running_var, training, eps)
 
 
@@ -299,17 +318,7 @@ def instance_norm(
         return _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
     if running_mean is not None:
         raise Unsupported("instance norm in training: it updates running_mean and running_var")
-    dtype, channels = dtype_of(input), dims_of(input)[1]
-    return R.nn.instance_norm(
-        input,
-        _or_full(weight, [channels], 1, dtype),
-        _or_full(bias, [channels], 0, dtype),
-        channel_axis=1,
-        axes=list(range(2, ndim_of(input))),
-        epsilon=eps,
-        center=bias is not None,
-        scale=weight is not None,
-    )
+    return _by_own_statistics(input, weight, bias, list(range(2, ndim_of(input))), eps)
 
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}

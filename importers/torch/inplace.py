@@ -86,6 +86,8 @@ NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
 # Operators that write to running statistics without saying so, and the argument that makes them.
 STATISTICS = {"batch_norm": 5, "instance_norm": 5}
+# The place of the first of the statistics in both.
+RUNNING_MEAN = 3
 
 
 def _schema(op: Any) -> Any:
@@ -191,7 +193,8 @@ def _hidden(node: Node) -> bool:
         return op.name() == "wrap_with_autocast"
     if isinstance(op, OpOverload):
         at = STATISTICS.get(operator_name(op))
-        return at is not None and len(node.args) > at and bool(node.args[at])
+        given = at is not None and len(node.args) > at and bool(node.args[at])
+        return given and node.args[RUNNING_MEAN] is not None
     return getattr(op, "__module__", "") == "torch._functorch.predispatch"
 
 

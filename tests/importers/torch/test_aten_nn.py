@@ -125,6 +125,13 @@ def test_norms() -> None:
             *(x, c, c.abs() + 0.1, randn(6), randn(6)),
         ),
         "batch_norm plain": (lambda x, m, v: F.batch_norm(x, m, v), x, c, c.abs() + 0.1),
+        "batch_norm of its own": (
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True, eps=1e-3),
+            x,
+            c,
+            c,
+        ),
+        "batch_norm of rows": (lambda x: F.batch_norm(x, None, None, training=True), randn(5, 3)),
         "layer_norm": (lambda x, w, b: F.layer_norm(x, (4, 3), w, b), x, randn(4, 3), randn(4, 3)),
         "layer_norm plain": (lambda x: F.layer_norm(x, (3,), eps=1e-3), x),
         "layer_norm without bias": (lambda x, w: F.layer_norm(x, (3,), w), x, randn(3)),
@@ -214,3 +221,14 @@ def test_symbolic_batch() -> None:
         torch.nn.Linear(4 * 4 * 4, 5),
     )
     check(conv, [randn(3, 3, 8, 8)], ({0: n},), [[randn(5, 3, 8, 8)]])
+
+
+def test_statistics_of_ones_own_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relax2xla.importers.torch import export
+
+    def never(*args: Any) -> Any:
+        raise AssertionError("torch rewrote the program")
+
+    monkeypatch.setattr(export, "_functional", never)
+    check(lambda x: F.batch_norm(x, None, None, training=True), randn(2, 3, 5))
+    check(lambda x: F.instance_norm(x), randn(2, 3, 5))
