@@ -50,6 +50,10 @@ def spliced(program: Program, nodes: Collection[Node], table: Table) -> Program:
     ]
     if not todo:
         raise NotSpliced("the operators are within branches and loops")
+    for node in todo:
+        # What it writes to has other readers than those of its result.
+        if is_mutable(node.target):
+            raise NotSpliced(f"{node.target} writes in place")
     graph, copies = Graph(), dict[Node, Node]()
     graph.output(graph.graph_copy(program.module.graph, copies))
     module = GraphModule(program.module, graph)

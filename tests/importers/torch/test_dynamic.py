@@ -213,7 +213,14 @@ def test_slices_beyond_the_ends() -> None:
         x[1:9, -1:] = 7
         return x
 
-    every: list[Any] = [lambda x: x[-5::2] + 0, lambda x: x[-7:9:3] + 0, written]
+    def stepped(x: Any) -> Any:
+        x = x.clone()
+        x[::2] = 7
+        x[-5:-1:2, -1] *= 2
+        x[0, 0:2:7] = 3
+        return x
+
+    every: list[Any] = [lambda x: x[-5::2] + 0, lambda x: x[-7:9:3] + 0, written, stepped]
     same_at(every, lambda *s: [torch.randn(s)], (6, 4), (5, 3), (6, 5))
     same_at([lambda x: x.roll(-1, 0), lambda x: x.roll(4)], lambda n: [torch.randn(n)], (4,), (0,))
 

@@ -14,6 +14,9 @@ from torch import nn  # noqa: E402
 import relax2xla  # noqa: E402
 from relax2xla import TVMError  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
+from relax2xla.importers._gaps import Unsupported  # noqa: E402
+from relax2xla.importers.torch import converters  # noqa: E402
+from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 
 from .helpers import Fn, check, run  # noqa: E402
 
@@ -224,6 +227,22 @@ def test_new_shapes_in_place_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) 
         return y * 2, flat
 
     check(written, [torch.randn(3, 2)])
+
+
+def test_a_write_that_has_no_converter_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(ctx: Any, self: Any, *_: Any, **__: Any) -> Any:
+        raise Unsupported("slice_scatter, for the test")
+
+    converters.load()
+    known = CONVERTERS["slice_scatter"]
+    monkeypatch.setitem(CONVERTERS, "slice_scatter", Converter(refused, known.params))
+
+    def f(x: Any, at: Any) -> Any:
+        y = x.clone()
+        y[at, 0:2, -1] = 1.0
+        return y
+
+    check(f, [torch.zeros(3, 5, 6), torch.tensor([[-3], [1]])])
 
 
 class Copies(nn.Module):
