@@ -248,7 +248,7 @@ def slice_scatter(
         fits(ctx, count, size)
         return _between(ctx, self, src, axis, low, low + count)
     places = R.arange(low, low + count * step, step, "int64")
-    column = [1] * ndim_of(self)
+    column: list[Dim] = [1] * ndim_of(self)
     column[axis] = count
     at = R.broadcast_to(R.reshape(places, column), dims_of(src))
     return R.scatter_elements(self, at, src, axis, "update")
