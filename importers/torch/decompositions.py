@@ -403,6 +403,10 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     return loss, is_target.to(x.dtype).reshape(x.shape)
 
 
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    return multilabel_margin_loss(x, target, reduction)[0]
+
+
 def _linear_cross_entropy(
     x: Tensor,
     linear_weight: Tensor,
@@ -485,6 +489,7 @@ OWN: Table = {
         _embedding_bag_per_sample_weights_backward
     ),
     ATEN.embedding_renorm.default: _embedding_renorm,
+    ATEN.multilabel_margin_loss.default: _multilabel_margin_loss,
     ATEN.multilabel_margin_loss_forward.default: multilabel_margin_loss,
     ATEN._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
     ATEN._native_multi_head_attention.default: _native_multi_head_attention,

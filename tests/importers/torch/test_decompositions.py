@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,6 +140,7 @@ def test_gradients_of_replicating_pads_are_those_of_torchs_kernels(padding: Any)
             _like_the_kernel(f"{name}_backward", name, x, padding)
 
 
+REDUCTIONS = ("none", "mean", "sum")
 LABELS = torch.tensor([[0, 1, -1, 0], [3, -1, -1, -1], [0, 1, 2, 3], [-1, 1, 2, 0], [2, 0, 1, -1]])
 
 
@@ -149,6 +151,7 @@ def test_losses_and_looked_up_rows_are_those_of_torchs_kernels() -> None:
         for reduction in range(3):
             want = loss(own, labels, reduction)
             torch.testing.assert_close(OWN[loss](own, labels, reduction), want)
+            check(partial(F.multilabel_margin_loss, reduction=REDUCTIONS[reduction]), [own, labels])
     renorm = ATEN.embedding_renorm.default
     for order in (1.0, 2.0, 3.0):
         args = (x, torch.tensor([[1, 1], [3, 0]]), 1.0, order)
