@@ -8,11 +8,14 @@ converter here.
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch import converters
@@ -20,11 +23,25 @@ from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.decompositions import Table, decompositions
 from relax2xla.importers.torch.inplace import lost_write, needs_functionalization, writes_to
 from relax2xla.importers.torch.main import Imported, import_once
-from relax2xla.importers.torch.source import Program, exported
+from relax2xla.importers.torch.source import (
+    Input,
+    InputMeaning,
+    Output,
+    OutputMeaning,
+    Program,
+    exported,
+)
 from relax2xla.importers.torch.spans import Spans
 from relax2xla.importers.torch.splicing import NotSpliced, spliced
 from relax2xla.importers.torch.walk import Options
 from relax2xla.ir import IRModule
+
+#: Inputs that a program may write to, and what their new values are among its outputs.
+CHANGEABLE: Final[Mapping[InputMeaning, OutputMeaning]] = {
+    "input": "input",
+    "buffer": "buffer",
+    "parameter": "parameter",
+}
 
 
 def from_exported_program(
@@ -126,11 +143,47 @@ def _functional(program: Program, decompose: Callable[[dict[Any, Any]], Program]
         ) from e
 
 
+def _returning_writes(program: Program) -> Program | None:
+    """The program with the last values of the inputs that it writes to as results too.
+
+    None where one of them may share its memory with another, or is not the user's to change.
+    """
+    written = {writes_to(n) for n in program.module.graph.nodes}
+    changed = [i for i in program.inputs if i.node in written]
+    # One that nobody reads is another name, as caches have.
+    memory = Counter(_storage(i) for i in program.inputs if i.node.users)
+    if any(i.meaning not in CHANGEABLE or memory[_storage(i)] > 1 for i in changed):
+        return None
+    graph, copies = Graph(), dict[Node, Node]()
+    results = graph.graph_copy(program.module.graph, copies)
+    assert isinstance(results, tuple | list)
+    graph.output((*results, *(copies[i.node] for i in changed)))
+    module = GraphModule(program.module, graph)
+    if needs_functionalization(module, {copies[i.node] for i in changed}):
+        return None
+    targets = [i.node.name if i.meaning == "input" else i.name for i in changed]
+    return dataclasses.replace(
+        program,
+        module=module,
+        inputs=[dataclasses.replace(i, node=copies[i.node]) for i in program.inputs],
+        outputs=[
+            *program.outputs,
+            *(Output(CHANGEABLE[i.meaning], t) for i, t in zip(changed, targets, strict=True)),
+        ],
+    )
+
+
+def _storage(i: Input) -> object:
+    """What two inputs in the same memory have in common; the user's are always apart."""
+    tensor = isinstance(i.value, torch.Tensor) and i.value.layout == torch.strided
+    return i.value.untyped_storage().data_ptr() or i.node if tensor else i.node
+
+
 def import_program(program: Program, options: Options) -> Imported:
     """The last walk over a program, which torch may have rewritten for it."""
     converters.load()
     if program.decompose is not None and needs_functionalization(program.module):
-        program = _functional(program, program.decompose)
+        program = _returning_writes(program) or _functional(program, program.decompose)
     made = import_once(program, options)
     whole, asked, given = program, Table(), Table()
     while made.mod is None and whole.decompose is not None:

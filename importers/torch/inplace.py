@@ -10,7 +10,7 @@ it several times as long as the import itself.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -55,6 +55,10 @@ PARTS: Final[Mapping[Any, Any]] = {
 
 # Views of all of a tensor: by another name, and in another shape.
 NAMES: Final = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+# They give what they take where it has the dtype, unless more is asked for; else new memory.
+CONVERSIONS: Final = frozenset(
+    {torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout, torch.ops.aten.to.device}
+)
 RESHAPES: Final = frozenset(
     {
         torch.ops.aten.view.default,
@@ -139,8 +143,11 @@ def makes_new_memory(op: Any) -> bool:
     return not dispatcher._dispatch_has_kernel_for_dispatch_key(op.name(), composite)
 
 
-def needs_functionalization(module: GraphModule) -> bool:
-    """Whether a graph writes in place in a way that the importer cannot follow by itself."""
+def needs_functionalization(module: GraphModule, own: Collection[Node] = ()) -> bool:
+    """Whether a graph writes in place in a way that the importer cannot follow by itself.
+
+    ``own``: inputs that no other input shares memory with, whose last values are results.
+    """
     order: dict[Node, int] = {}
     # They read memory that none of their arguments shows.
     by_strides = any(n.target is torch.ops.aten.as_strided.default for n in module.graph.nodes)
@@ -153,7 +160,7 @@ def needs_functionalization(module: GraphModule) -> bool:
                 return True
         if node.op != "call_function":
             continue
-        if (is_mutable(op) and not _harmless(node, order)) or _hidden(node):
+        if (is_mutable(op) and not _harmless(node, order, own)) or _hidden(node):
             return True
         if by_strides and is_mutable(op) and torch.Tag.inplace_view not in op.tags:
             return True
@@ -198,7 +205,7 @@ def _hidden(node: Node) -> bool:
     return getattr(op, "__module__", "") == "torch._functorch.predispatch"
 
 
-def _harmless(node: Node, order: dict[Node, int]) -> bool:
+def _harmless(node: Node, order: dict[Node, int], own: Collection[Node]) -> bool:
     """Whether nobody but the readers of what ``node`` writes to can see that it writes."""
     form = functional_form(node.target)
     if form is None or operator_name(form) not in CONVERTERS:
@@ -206,7 +213,7 @@ def _harmless(node: Node, order: dict[Node, int]) -> bool:
     if node.target in NEW_SHAPES:
         return isinstance(node.args[0], Node) and node.args[0].op == "call_function"
     chain = {node, *written(node)}
-    aliases = _aliases(node, chain, order)
+    aliases = _aliases(node, chain, order, own)
     if aliases is None:
         return False
     # Those of the chain hold the result from here on, and so does what is taken of them later; the
@@ -230,7 +237,7 @@ def written(node: Node) -> list[Node]:
         return [at]
     while isinstance(at, Node):
         found.append(at)
-        view = at.target in PARTS or at.target in NAMES or at.target in RESHAPES
+        view = at.target in PARTS or at.target in RESHAPES or _is_name(at)
         at = at.args[0] if view or _form_of(at) is not None else None
     return found
 
@@ -245,6 +252,20 @@ def writes_to(node: Node) -> Node | None:
     return at if isinstance(at, Node) else None
 
 
+def _is_name(node: Node) -> bool:
+    """Whether a value is another one by another name."""
+    if node.target in CONVERSIONS:
+        asked = (*node.args[1:], *node.kwargs.values())
+        plain = all(isinstance(a, torch.dtype | torch.device | torch.layout) for a in asked)
+        return plain and _same_dtype(node)
+    return node.target in NAMES
+
+
+def _same_dtype(node: Node) -> bool:
+    source: Any = node.args[0]
+    return node.meta["val"].dtype == source.meta["val"].dtype
+
+
 def _form_of(node: Node) -> Any:
     """The functional form of what writes elements."""
     if not isinstance(node.target, OpOverload) or node.target in NEW_SHAPES:
@@ -252,8 +273,11 @@ def _form_of(node: Node) -> Any:
     return functional_form(node.target)
 
 
-def _aliases(node: Node, chain: set[Node], order: Mapping[Node, int]) -> set[Node] | None:
-    """Values that may share memory with what ``node`` writes to; None where inputs may.
+def _aliases(
+    node: Node, chain: set[Node], order: Mapping[Node, int], own: Collection[Node]
+) -> set[Node] | None:
+    """Values that may share memory with what ``node`` writes to; None where inputs may that are
+    not ``own``.
 
     What is taken later (it is not in ``order``) of those in ``chain`` is left out.
     """
@@ -263,10 +287,10 @@ def _aliases(node: Node, chain: set[Node], order: Mapping[Node, int]) -> set[Nod
         at = todo.pop()
         if at in found:
             continue
-        if not isinstance(at, Node) or at.op != "call_function":
+        if not isinstance(at, Node) or not (at.op == "call_function" or at in own):
             return None
         found.add(at)
-        todo += _sources(at)
+        todo += _sources(at) if at.op == "call_function" else ()
         users = [u for u in at.users if at not in chain or u in order]
         todo += [user for user in users if user is not node and _shares(user, at)]
     return found
@@ -290,6 +314,8 @@ def _sources(node: Node) -> Sequence[Any]:
     if _form_of(node) is not None:
         return node.args[:1]
     if makes_new_memory(_maker(node).target):
+        return ()
+    if node.target in CONVERSIONS and not _same_dtype(node):
         return ()
     schema = _schema(node.target)
     if schema is not None and any(r.alias_info is not None for r in schema.returns):

@@ -231,10 +231,21 @@ class _Main:
         """The results of ``main``: the user's, then the new values of what the program changes."""
         kept: list[Any] = []
         changed: list[Any] = []
+        inputs = {
+            (i.meaning, i.node.name if i.meaning == "input" else i.name): i.node
+            for i in self.program.inputs
+        }
         for spec, value in zip(self.program.outputs, outputs, strict=True):
             if spec.meaning == "refused":
                 self.walk.gaps.add(f"output of kind {spec.target}", "has no counterpart", "")
-            (kept if spec.meaning == "result" else changed).append(value)
+            if spec.meaning == "result":
+                kept.append(value)
+                continue
+            # A module may assign a tensor of another dtype, or shape, to the name of a buffer.
+            into = inputs.get((spec.meaning, spec.target))
+            if into is not None and isinstance(value, Expr):
+                value = self.walk.ctx.cast(value, dtype_name(into.meta["val"].dtype))
+            changed.append(value)
         return [*kept, *changed]
 
     def result(self, outputs: list[Any]) -> Any:

@@ -174,7 +174,8 @@ def _with_taps(program: Program, taps: Any) -> tuple[Program, IRModule, list[Nod
     fields = [*end.args[0]]
     order = sorted(range(len(fields)), key=lambda i: walked.outputs[i].meaning != "result")
     outputs = [walked.outputs[i] for i in order] + [Output("result")] * len(nodes)
-    if not nodes and order == list(range(len(fields))):
+    results = all(o.meaning == "result" for o in walked.outputs)
+    if results and not nodes:
         return walked, made.mod, nodes
     # In a copy: the graph may be that of the user's own program.
     graph, copied = Graph(), dict[Node, Node]()
@@ -241,6 +242,8 @@ def _reference(program: Program, inputs: Sequence[Any]) -> dict[Node, Any]:
     recorder.values = {}
     with torch.no_grad():
         recorder.run(*feeds)
+    # Inputs as the program leaves them: that is what those are that are results.
+    recorder.values.update(zip((i.node for i in program.inputs), feeds, strict=True))
     return recorder.values
 
 

@@ -245,8 +245,44 @@ def test_a_write_that_has_no_converter_is_not_lost(monkeypatch: pytest.MonkeyPat
     check(f, [torch.zeros(3, 5, 6), torch.tensor([[-3], [1]])])
 
 
+class Cache(nn.Module):
+    """Keys by position, as a decoder keeps them."""
+
+    keys: Any
+    length: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(6, 4))
+        self.register_buffer("length", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Any) -> Any:
+        at = torch.arange(x.shape[0]) + self.length
+        self.length.to(torch.int64).add_(x.shape[0])
+        self.keys.index_copy_(0, at, x)
+        return x @ self.keys.T
+
+
+def test_state_needs_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was rewritten")
+
+    module, steps = Cache(), torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(Cache(), (steps[0],))
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    mod = from_exported_program(program)
+    assert set(mod["main"].attrs["state"]) == {"keys", "length"}
+    step = relax2xla.VirtualMachine(relax2xla.build(mod)).bind_state("main")
+    for x in steps:
+        torch.testing.assert_close(torch.from_dlpack(step(x)), module(x))
+
+
 class Copies(nn.Module):
     """Writes values of another dtype and shape to buffers, and reads them."""
+
+    narrow: Any
+    wide: Any
+    count: Any
 
     def __init__(self) -> None:
         super().__init__()
