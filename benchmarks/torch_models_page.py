@@ -202,6 +202,10 @@ def write(
         f"Of {len(names)} architectures in the list {len(rows)} were run. With eager torch agree: "
         f"{', '.join(agree)}.",
         "",
+        "An error is the largest difference from eager torch beside the largest value of its "
+        "output; where rounding takes that beyond 1e-4, it is the difference from torch in "
+        "float64, if that is less.",
+        "",
         *correctness(rows),
         "",
         TIMES,
