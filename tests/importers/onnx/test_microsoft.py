@@ -521,6 +521,10 @@ def test_what_is_not_supported_is_refused(at: int) -> None:
         from_onnx(model_of(op, arrays, **more)[0])
 
 
+# Attributes that newer releases of ONNX Runtime brought (1.32); whoever gives one is refused.
+NEWER = {"GroupQueryAttention": {"q_norm_epsilon", "k_norm_epsilon"}}
+
+
 def test_converters_have_the_attributes_of_the_schemas() -> None:
     """Names, defaults and numbers of inputs as ONNX Runtime states them."""
     from onnxruntime.capi import _pybind_state
@@ -533,8 +537,9 @@ def test_converters_have_the_attributes_of_the_schemas() -> None:
         if domain != "com.microsoft" or op not in schemas:
             continue
         (c,), schema = forms, schemas[op]
-        if set(c.attributes) != set(schema.attributes):
-            bad.append(f"{op}: {set(c.attributes) ^ set(schema.attributes)}")
+        known_there = set(schema.attributes) - NEWER.get(op, set())
+        if set(c.attributes) != known_there:
+            bad.append(f"{op}: {set(c.attributes) ^ known_there}")
         for name, default in c.attributes.items():
             known = schema.attributes.get(name)
             if known is not None and known.required != (default is REQUIRED):

@@ -152,15 +152,16 @@ def test_random_numbers_have_their_distribution(seed: dict[str, float]) -> None:
     drawn = functools.partial(drawn_by, **seed)
     normal = drawn("RandomNormal", [], shape=shape, mean=2.0, scale=3.0)
     assert normal.shape == tuple(shape)
-    np.testing.assert_allclose([normal.mean(), normal.std()], [2, 3], rtol=0.03)
+    # Six standard deviations of what 10,000 numbers give, as unseeded ones differ at each run.
+    np.testing.assert_allclose([normal.mean(), normal.std()], [2, 3], atol=0.18)
     flat = drawn("RandomUniform", [], shape=shape, low=-1.0, high=3.0)
     assert flat.min() >= -1
     assert flat.max() < 3
-    np.testing.assert_allclose(np.quantile(flat, [0.25, 0.5, 0.75]), [0, 1, 2], atol=0.06)
+    np.testing.assert_allclose(np.quantile(flat, [0.25, 0.5, 0.75]), [0, 1, 2], atol=0.12)
     chance = np.full(shape, 0.3, np.float32)
     hits = drawn("Bernoulli", [chance], dtype=onnx.TensorProto.INT64)
     assert hits.dtype == np.int64
-    np.testing.assert_allclose(hits.mean(), 0.3, atol=0.02)
+    np.testing.assert_allclose(hits.mean(), 0.3, atol=0.03)
 
 
 def test_the_outermost_of_random_numbers_is_finite() -> None:
