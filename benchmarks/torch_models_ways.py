@@ -95,8 +95,10 @@ def eager(example: Example, batch: int) -> list[torch.Tensor]:
         return leaves(example.network(*args, **kwargs))
 
 
-def in_float64(example: Example, batch: int) -> list[torch.Tensor] | None:
-    """What torch computes in float64, in eager's dtypes; None for what does not run so."""
+def in_float64(
+    example: Example, batch: int, like: Sequence[torch.Tensor]
+) -> list[torch.Tensor] | None:
+    """What torch computes in float64, in the dtypes of ``like``; None for what does not run so."""
     args, kwargs = pytree.tree_map_only(
         torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, example.inputs(batch)
     )
@@ -105,13 +107,14 @@ def in_float64(example: Example, batch: int) -> list[torch.Tensor] | None:
             found = leaves(copy.deepcopy(example.network).double()(*args, **kwargs))
     except Exception:  # of any kind, for dtypes that a network has by name
         return None
-    return [a.to(b.dtype) for a, b in zip(found, eager(example, batch), strict=True)]
+    return [a.to(b.dtype) for a, b in zip(found, like, strict=True)]
 
 
 def error_of(ours: Sequence[Any], example: Example, batch: int) -> float:
     """The error beside eager torch; beyond TOLERANCE, that beside float64 where it is less."""
-    found = error(ours, eager(example, batch))
-    exact = in_float64(example, batch) if found > TOLERANCE else None
+    expected = eager(example, batch)
+    found = error(ours, expected)
+    exact = in_float64(example, batch, expected) if found > TOLERANCE else None
     return found if exact is None else min(found, error(ours, exact))
 
 
@@ -267,7 +270,7 @@ def _tvm(subject: Subject) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         torch.export.save(program, Path(name) / "program.pt2")
         expected = eager(subject.example, BATCH)
-        exact = in_float64(subject.example, BATCH) or expected
+        exact = in_float64(subject.example, BATCH, expected) or expected
         torch.save((inputs, expected, exact), Path(name) / "case.pt")
         del program
         command = [python, "-m", "benchmarks.torch_models_tvm", name, str(CALLS)]

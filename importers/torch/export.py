@@ -161,14 +161,13 @@ def _returning_writes(program: Program) -> Program | None:
     module = GraphModule(program.module, graph)
     if needs_functionalization(module, {copies[i.node] for i in changed}):
         return None
-    targets = [i.node.name if i.meaning == "input" else i.name for i in changed]
     return dataclasses.replace(
         program,
         module=module,
         inputs=[dataclasses.replace(i, node=copies[i.node]) for i in program.inputs],
         outputs=[
             *program.outputs,
-            *(Output(CHANGEABLE[i.meaning], t) for i, t in zip(changed, targets, strict=True)),
+            *(Output(CHANGEABLE[i.meaning], i.target) for i in changed),
         ],
     )
 

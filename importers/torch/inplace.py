@@ -317,10 +317,9 @@ def _sources(node: Node) -> Sequence[Any]:
         return ()
     if node.target in CONVERSIONS and not _same_dtype(node):
         return ()
-    schema = _schema(node.target)
-    if schema is not None and any(r.alias_info is not None for r in schema.returns):
+    if may_alias(node.target):
         # Views say whose memory: of `expand_as(self, other)` it is that of `self` alone.
-        shared = [a.alias_info is not None for a in schema.arguments]
+        shared = [a.alias_info is not None for a in _schema(node.target).arguments]
         if shared.count(True) == 1 and shared[0] and node.args:
             return node.args[:1]
     return node.all_input_nodes

@@ -199,9 +199,9 @@ class _Main:
             for n, (i, _) in enumerate(states)
         }
         mutated = {
-            var.name_hint: places["input", i.node.name]
+            var.name_hint: places["input", i.target]
             for i, var in inputs
-            if ("input", i.node.name) in places
+            if ("input", i.target) in places
         }
         values = [as_numpy(i.value).copy() for i, _ in states]
         attrs: dict[str, Any] = {"state": state, "state_values": values} if state else {}
@@ -231,10 +231,7 @@ class _Main:
         """The results of ``main``: the user's, then the new values of what the program changes."""
         kept: list[Any] = []
         changed: list[Any] = []
-        inputs = {
-            (i.meaning, i.node.name if i.meaning == "input" else i.name): i.node
-            for i in self.program.inputs
-        }
+        inputs = {(i.meaning, i.target): i.node for i in self.program.inputs}
         for spec, value in zip(self.program.outputs, outputs, strict=True):
             if spec.meaning == "refused":
                 self.walk.gaps.add(f"output of kind {spec.target}", "has no counterpart", "")

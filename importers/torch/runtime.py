@@ -179,7 +179,7 @@ class Part:
         if not isinstance(value, torch.Tensor):
             return value
         if at not in self._static:
-            stage = self._stages.take(value)
+            stage = self._stages.take(value) if self._on_cpu else None
             if stage is None:
                 return to_jax(value, self._device)
             taken.append(stage)
@@ -272,7 +272,7 @@ class Stages:
 
     def take(self, value: torch.Tensor) -> Stage | None:
         """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
-        if value.device.type != "cpu" or not 0 < value.nbytes <= STAGED:
+        if not 0 < value.nbytes <= STAGED:
             return None
         free = self._free.get((value.dtype, value.shape))
         stage = free.pop() if free else self._make(value)

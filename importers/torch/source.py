@@ -48,6 +48,11 @@ class Input:
     name: str
     value: Any = None
 
+    @property
+    def target(self) -> str:
+        """What an output names it by that is its new value."""
+        return self.node.name if self.meaning == "input" else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -137,17 +142,16 @@ def _spelled_out(module: GraphModule) -> Generator[None]:
             step.meta = {**node.meta, "val": value}
             node.update_arg(1, step)
             made.append((node, step))
-    if not made:
-        yield
-        return
-    module.recompile()
+    if made:
+        module.recompile()
     try:
         yield
     finally:
         for node, step in reversed(made):
             node.update_arg(1, step.args[0])
             graph.erase_node(step)
-        module.recompile()
+        if made:
+            module.recompile()
 
 
 def _broadcasts(value: Any, into: Any) -> bool:

@@ -302,21 +302,36 @@ def _cached(
     target: Any, module: ir.Module, device: Device | None, overrides: Any
 ) -> tuple[Any, bool]:
     """The executable of ``module``, and whether the disk cache had it; else compiled into it."""
-    store = cache.current()
-    key = None if store is None else _key(module, device, overrides)
-    data = None if store is None or key is None else store.get(key)
-    if store is not None and key is not None and data is not None:
+    slot = _slot(module, device, overrides)
+    if slot is None:
+        return _compile(target, module, overrides), False
+    store, key = slot
+    data = store.get(key)
+    if data is not None:
         try:
             return _deserialize(target, data, overrides), True
         except Exception as e:  # jaxlib names no class for what it cannot read
             log.info("a cached program cannot be loaded (%s); compiling again", e)
             store.forget(key)
     made = _compile(target, module, overrides)
-    if store is not None and key is not None:
-        data = _serialize(made, target)
-        if data is not None:
-            store.put(key, data)
+    _keep(slot, _serialize(made, target))
     return made, False
+
+
+def _slot(
+    module: ir.Module, device: Device | None, overrides: Mapping[str, Any]
+) -> tuple[cache.DiskCache, str] | None:
+    """The disk cache and the program's key in it; None without one, or where it does not go in."""
+    store = cache.current()
+    key = None if store is None else _key(module, device, overrides)
+    return None if store is None or key is None else (store, key)
+
+
+def _keep(slot: tuple[cache.DiskCache, str] | None, data: bytes | None) -> None:
+    """Put compiled code into the disk cache."""
+    if slot is not None and data is not None:
+        store, key = slot
+        store.put(key, data)
 
 
 def machine_code(module: ir.Module, device: Device | None) -> bytes | None:
@@ -327,13 +342,11 @@ def machine_code(module: ir.Module, device: Device | None) -> bytes | None:
     """
     target = jax_device(device)
     settings = _settings(target, module)
-    store = cache.current()
-    key = None if store is None else _key(module, device, settings)
-    data = None if store is None or key is None else store.get(key)
+    slot = _slot(module, device, settings)
+    data = None if slot is None else slot[0].get(slot[1])
     if data is None:
         data = _serialize(_compile(target, module, settings), target)
-        if store is not None and key is not None and data is not None:
-            store.put(key, data)
+        _keep(slot, data)
     return data
 
 

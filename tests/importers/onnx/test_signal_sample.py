@@ -148,20 +148,20 @@ def drawn_by(op: str, inputs: list[Any], **form: Any) -> Any:
 # Drawn by XLA from a key of the host, by numpy at import, and by XLA from a seed.
 @pytest.mark.parametrize("seed", [{}, {"seed": 5.0}, {"seed": 6.0}], ids=["none", "small", "large"])
 def test_random_numbers_have_their_distribution(seed: dict[str, float]) -> None:
-    shape = [300, 400] if seed.get("seed") == 6 else [100, 100]
+    # Unseeded numbers differ at each run: so many that the bounds are six standard deviations.
+    shape = [100, 100] if seed.get("seed") == 5 else [300, 400]
     drawn = functools.partial(drawn_by, **seed)
     normal = drawn("RandomNormal", [], shape=shape, mean=2.0, scale=3.0)
     assert normal.shape == tuple(shape)
-    # Six standard deviations of what 10,000 numbers give, as unseeded ones differ at each run.
-    np.testing.assert_allclose([normal.mean(), normal.std()], [2, 3], atol=0.18)
+    np.testing.assert_allclose([normal.mean(), normal.std()], [2, 3], rtol=0.03)
     flat = drawn("RandomUniform", [], shape=shape, low=-1.0, high=3.0)
     assert flat.min() >= -1
     assert flat.max() < 3
-    np.testing.assert_allclose(np.quantile(flat, [0.25, 0.5, 0.75]), [0, 1, 2], atol=0.12)
+    np.testing.assert_allclose(np.quantile(flat, [0.25, 0.5, 0.75]), [0, 1, 2], atol=0.06)
     chance = np.full(shape, 0.3, np.float32)
     hits = drawn("Bernoulli", [chance], dtype=onnx.TensorProto.INT64)
     assert hits.dtype == np.int64
-    np.testing.assert_allclose(hits.mean(), 0.3, atol=0.03)
+    np.testing.assert_allclose(hits.mean(), 0.3, atol=0.02)
 
 
 def test_the_outermost_of_random_numbers_is_finite() -> None:

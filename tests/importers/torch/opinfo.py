@@ -244,15 +244,12 @@ def _brief(error: Exception, size: int = 300) -> str:
 def _as_torch(value: Any) -> Any:
     """A result of the machine as a torch tensor; numbers, strings and () for None as they are."""
     import numpy as np
-    import torch
+
+    from relax2xla.importers.torch.weights import from_numpy
 
     if not hasattr(value, "dtype"):
         return None if value == () else value
-    array = np.array(value)
-    if array.dtype.isbuiltin == 1:
-        return torch.from_numpy(array)
-    carrier = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
-    return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
+    return from_numpy(np.asarray(value))
 
 
 def run_case(case: Case, samples: int = SAMPLES, dynamic: bool = False) -> Iterator[Outcome]:
