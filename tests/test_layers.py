@@ -48,9 +48,9 @@ DEFERRED = {
 # Who may import what, at any depth. An empty tuple: nobody.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "jax._src": (),
-    "jaxlib": ("stablehlo", "vm.xla", "vm.dot_library"),
-    "jax.extend": ("stablehlo", "vm.xla"),
-    "jax.interpreters": ("stablehlo", "vm.xla"),
+    "jaxlib": ("stablehlo", "vm.xla", "vm.jit", "vm.dot_library"),
+    "jax.extend": ("stablehlo", "vm.xla", "vm.jit"),
+    "jax.interpreters": ("stablehlo", "vm.jit"),
     "torch": ("importers", "cli"),
     "onnx": ("importers", "cli"),
     "onnxruntime": ("cli",),

@@ -151,7 +151,7 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
 
     from relax2xla.stablehlo import parse
     from relax2xla.stablehlo.specialise import specialise
-    from relax2xla.vm import xla
+    from relax2xla.vm import jit, xla
 
     main: Any = mod["main"]
     module = parse(file.read_bytes())
@@ -165,7 +165,7 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     if "@main" not in text:
         raise TVMError(f"{file}: the program has no function @main, so nothing else can run it")
     outputs = [xla.aval(i) for i in flat_infos(main.ret_struct_info)]
-    jitted = jax.jit(lambda *args: xla.inline_program(args, text, outputs))
+    jitted = jax.jit(lambda *args: jit.inline_program(args, text, outputs))
 
     placed = on_device(flat, device)
 

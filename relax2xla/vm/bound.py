@@ -38,7 +38,7 @@ from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.legalize import flatten_info
-from relax2xla.vm import xla
+from relax2xla.vm import jit, xla
 from relax2xla.vm.arguments import difference, positional, signature
 from relax2xla.vm.executable import Entry, VMExecutable
 from relax2xla.vm.packing import with_packs
@@ -502,7 +502,7 @@ class BoundFunction:
             return self._traced(values[count:], values[:count])
 
         traced.__name__ = self.name
-        return xla.dispatcher(self.name, compiled, traced, weights, self.device)
+        return jit.dispatcher(self.name, compiled, traced, weights, self.device)
 
     def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
         """The function on values that JAX traces: its program, inlined."""
@@ -510,7 +510,7 @@ class BoundFunction:
         text = str(emit(program.module))
         values = [*args, *(self._given() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
-        return program.pack(xla.inline_program(values, text, outputs))
+        return program.pack(jit.inline_program(values, text, outputs))
 
 
 def _weights_first(mod: IRModule, weights: int) -> IRModule:

@@ -23,7 +23,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
-from relax2xla.vm import cache, xla
+from relax2xla.vm import cache, jit, xla
 from relax2xla.vm.cache import DiskCache
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -390,15 +390,15 @@ def test_sizes(text: str, size: int) -> None:
 # -- dispatch --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fits", [True, False])
 def test_dispatch_of_jaxlib_and_without_it(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_dispatch_fits", lambda: fits)
+    monkeypatch.setattr(jit, "_dispatch_fits", lambda: fits)
     np.testing.assert_allclose(run(), np.exp(np.full((3, 4), 2, np.float32)), rtol=1e-6)
 
 
 def test_dispatch_is_tried_out_where_jaxlib_is_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe: Any = xla._dispatch_fits.__wrapped__
-    monkeypatch.setattr(xla, "KNOWN_DISPATCH", "none")
+    probe: Any = jit._dispatch_fits.__wrapped__
+    monkeypatch.setattr(jit, "KNOWN_DISPATCH", "none")
     assert probe()
-    monkeypatch.setattr(xla, "_FastPath", lambda *a: None)
+    monkeypatch.setattr(jit, "_FastPath", lambda *a: None)
     assert not probe()
-    monkeypatch.setattr(xla, "_jaxlib", None)
+    monkeypatch.setattr(jit, "_jaxlib", None)
     assert not probe()
