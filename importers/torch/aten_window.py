@@ -148,15 +148,26 @@ def _conv_transpose(ndim: int) -> Function:
         dilation: Any = 1,
     ) -> Expr:
         x, alone = _batched(ctx, input, ndim)
+        steps, spread = _per_axis(stride, ndim), _per_axis(dilation, ndim)
+        extra = _per_axis(output_padding, ndim)
+        # One that depends on sizes, as in the gradient of a strided convolution, is less than this.
+        known = [
+            e if isinstance(e, int) else max(s, d) - 1
+            for e, s, d in zip(extra, steps, spread, strict=True)
+        ]
         y = CONV_TRANSPOSE[ndim](
             x,
             weight,
-            _per_axis(stride, ndim),
+            steps,
             _per_axis(padding, ndim),
-            _per_axis(output_padding, ndim),
-            _per_axis(dilation, ndim),
+            known,
+            spread,
             static(groups, "the number of groups"),
         )
+        if known != extra:
+            axes, sizes = list(range(2, 2 + ndim)), list(ctx.dims()[-ndim:])
+            starts, ones = [0] * ndim, [1] * ndim
+            y = R.strided_slice(ctx.emit(y), axes, starts, sizes, ones, assume_inbound=True)
         return _unbatched(ctx, _biased(y, bias, ndim), alone)
 
     return convert

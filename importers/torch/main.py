@@ -28,6 +28,15 @@ from relax2xla.ir import (
     Var,
 )
 
+#: Numbers as inputs, and their dtypes. Symbolic ones that are no integers come from another part.
+NUMBERS = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    torch.SymBool: "bool",
+    torch.SymFloat: "float64",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -217,12 +226,12 @@ class _Main:
         return var
 
     def struct_info(self, value: Any) -> StructInfo:
-        """Struct info of a fake tensor or of a symbolic integer."""
+        """Struct info of a fake tensor or of a number, symbolic or not."""
         if isinstance(value, torch.Tensor):
             return TensorStructInfo(self.walk.symbols.dims(value.shape), dtype_name(value.dtype))
         if isinstance(value, torch.SymInt):
             return PrimStructInfo(value=self.walk.symbols.integer(value))
-        dtype = {bool: "bool", int: "int64", float: "float64"}.get(type(value))
+        dtype = NUMBERS.get(type(value))
         if dtype is None:
             raise Unsupported(f"an input of type {type(value).__name__}")
         return PrimStructInfo(dtype)

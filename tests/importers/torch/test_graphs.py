@@ -148,3 +148,14 @@ def test_gradients_that_need_no_kernels_of_torch() -> None:
     got, want = (gradients(g, nn.Identity(), *inputs) for g in (ours, f))
     for name, g, w in zip(WITHOUT_TORCH, got.values(), want.values(), strict=True):
         torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("network", [nn.Conv1d, nn.ConvTranspose1d])
+def test_strided_convolutions_of_symbolic_size(network: Any) -> None:
+    """How many rows the stride left over depends on the size."""
+    module = network(2, 3, 4, stride=3, padding=1)
+    compiled = torch.compile(module, backend="relax2xla", dynamic=True)
+    for size in (8, 9, 10):
+        x = torch.randn(2, 2, size)
+        got, want = (gradients(f, module, x) for f in (compiled, module))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
