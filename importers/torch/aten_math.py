@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from relax2xla import op as R
-from relax2xla.dtypes import is_float, is_integer, limits
+from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.context import (
     Context,
@@ -22,6 +23,7 @@ from relax2xla.importers.torch.context import (
     chlo,
     dtype_of,
     info_of,
+    ndim_of,
     row,
     scalar,
     want_float,
@@ -87,6 +89,7 @@ SAME_UNARY: dict[str, Unary] = {
     "bitwise_not": lambda x: R.bitwise_not(x),
     "logical_not": lambda x: R.logical_not(as_bool(x)),
     "neg": lambda x: R.negative(x),
+    "_neg_view": lambda x: R.negative(x),
     "relu": lambda x: R.nn.relu(x),
     "sgn": lambda x: _sign(x),
     "sign": lambda x: _sign(x),
@@ -168,6 +171,27 @@ def absolute(ctx: Context, self: Expr) -> Expr:
 
 
 # -- two operands --------------------------------------------------------------------------------
+def _loses(value: Any, dtype: str) -> bool:
+    """Whether a number, or a tensor of rank 0, may have digits that ``dtype`` does not hold."""
+    if isinstance(value, Expr):
+        return ndim_of(value) == 0 and dtype_of(value) != dtype
+    if not isinstance(value, int | float):
+        return False
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value).astype(numpy_dtype(dtype))) != value
+
+
+def _factors(ctx: Context, self: Any, other: Any) -> list[Expr]:
+    """Operands of a product or quotient, in the dtype to compute it in.
+
+    torch lets numbers meet 16-bit tensors with the digits of float32, also numbers that float16
+    cannot hold.
+    """
+    dtype = ctx.dtype()
+    wide = dtype in ("float16", "bfloat16") and _loses(other, dtype)
+    return ctx.promote(self, other, dtype="float32" if wide else dtype)
+
+
 def _arithmetic(apply: Binary) -> Function:
     """Operands in the result's dtype."""
 
@@ -194,7 +218,6 @@ def _logical(apply: Binary) -> Function:
 
 
 ARITHMETIC: dict[str, Binary] = {
-    "mul": lambda a, b: R.multiply(a, b),
     "maximum": lambda a, b: R.maximum(a, b),
     "minimum": lambda a, b: R.minimum(a, b),
     "floor_divide": lambda a, b: R.floor_divide(a, b),
@@ -237,6 +260,11 @@ def _overloads(name: str) -> list[str]:
     """Names of the overloads of an operator that take tensors and numbers."""
     packet = getattr(torch.ops.aten, name)
     return [name if o == "default" else f"{name}.{o}" for o in packet.overloads() if o in OVERLOADS]
+
+
+@aten(*_overloads("mul"))
+def mul(ctx: Context, self: Any, other: Any) -> Expr:
+    return ctx.cast(R.multiply(*_factors(ctx, self, other)), ctx.dtype())
 
 
 for _name, _both in ARITHMETIC.items():
@@ -314,9 +342,9 @@ def rsub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
 
 @aten("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
 def div(ctx: Context, self: Any, other: Any, rounding_mode: str | None = None) -> Expr:
-    a, b = ctx.promote(self, other, dtype=ctx.dtype())
     if rounding_mode is None:
-        return R.divide(a, b)
+        return ctx.cast(R.divide(*_factors(ctx, self, other)), ctx.dtype())
+    a, b = ctx.promote(self, other, dtype=ctx.dtype())
     if rounding_mode == "floor":
         return R.floor_divide(a, b)
     return trunc_divide(a, b)

@@ -1,4 +1,6 @@
-"""Products of float8 matrices, each with scales: one for all of it, or one a row (or column)."""
+"""Products of int8 matrices, and of float8 ones, each with scales: one for all of it, or one a row
+(or column).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,12 @@ from relax2xla.ir import Expr
 #: Of torch's kinds of scales those that broadcast over a matrix, and how matrices of scales lie.
 WHOLE, BY_ROWS = 0, 1
 PLAIN = 0
+
+
+@aten("_int_mm")
+def int_mm(ctx: Context, self: Expr, mat2: Expr) -> Expr:
+    """int8 by int8, summed in int32."""
+    return R.matmul(self, mat2, out_dtype="int32")
 
 
 @aten("_scaled_mm")

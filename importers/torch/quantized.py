@@ -1,4 +1,5 @@
-"""Decompositions of ``quantized_decomposed``: what PT2E leaves in a graph for quantised networks.
+"""Decompositions of ``quantized_decomposed``: what PT2E leaves in a graph for quantised networks;
+and of ATen's operators for training them.
 
 The arithmetic is that of torch's own implementations, in their dtypes; those read scales given as
 tensors as numbers, which a graph cannot, so here they stay tensors.
@@ -20,10 +21,39 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.float32) if x.dtype in HALVES else x
 
 
+def _as_bfloat16(x: Tensor) -> Tensor:
+    """float32 rounded to what bfloat16 holds, by its bits: XLA leaves out conversions to bfloat16
+    that are followed by one back.
+    """
+    bits = x.view(torch.int32)
+    nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) & -0x10000
+    return torch.where(x.isnan(), x, nearest.view(torch.float32))
+
+
+#: What rounds float32 to what a dtype holds after each step, as torch does.
+_ROUNDED: dict[torch.dtype, Callable[[Tensor], Tensor]] = {
+    torch.bfloat16: _as_bfloat16,
+    torch.float16: lambda x: x.half().float(),
+}
+
+
+def _steps(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """``x`` in float32 at least, and what rounds a step of a computation to its own dtype."""
+    return _wide(x), _ROUNDED.get(x.dtype, lambda x: x)
+
+
+def _share(x: Tensor, count: float) -> Tensor:
+    """A quotient to the last digit of float32: XLA multiplies by the inverse of a constant."""
+    return (x.to(torch.float64) / count).to(x.dtype)
+
+
 def _scaled(x: Tensor, scales: Tensor, zero_points: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Numbers of steps as values."""
     gap = x if zero_points is None else x - zero_points
-    return (gap * scales).to(dtype)
+    made = gap * scales
+    if made.dtype in HALVES:
+        made = _ROUNDED[made.dtype](gap.to(torch.float32) * scales.to(torch.float32))
+    return made.to(dtype)
 
 
 # -- one scale for all ---------------------------------------------------------------------------
@@ -58,32 +88,21 @@ def _dequantize_per_tensor(
     return (gap.to(wide) * _single(scale, wide)).to(made)
 
 
-def _as_bfloat16(x: Tensor) -> Tensor:
-    """float32 rounded to what bfloat16 holds, by its bits: XLA leaves out conversions to bfloat16
-    that are followed by one back.
-    """
-    bits = x.view(torch.int32)
-    nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) & -0x10000
-    return torch.where(x.isnan(), x, nearest.view(torch.float32))
-
-
 def _choose(symmetric: bool) -> Callable[..., tuple[Tensor, Tensor]]:
     def choose(
         x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         """The range of the data with 0 in it, on ``low`` to ``high``."""
+        x, rounded = _steps(x)
         least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
         smallest = torch.full([1], eps, dtype=torch.float32, device=x.device)
-        rounded: Callable[[Tensor], Tensor] = Tensor.clone
-        if x.dtype == torch.bfloat16:
-            least, most, rounded = least.float(), most.float(), _as_bfloat16
         if symmetric:
-            share = rounded(torch.maximum(-least, most) / ((high - low) / 2))
+            share = rounded(_share(torch.maximum(-least, most), (high - low) / 2))
             scale = torch.maximum(share, smallest)
             middle = 128 if dtype == torch.uint8 else 0
             zero_point = torch.full([1], middle, dtype=torch.int64, device=x.device)
         else:
-            share = rounded(rounded(most - least) / float(high - low))
+            share = rounded(_share(rounded(most - least), float(high - low)))
             scale = torch.maximum(share, smallest)
             steps = torch.round(least / scale).to(torch.int32)
             zero_point = torch.clamp(low - steps, low, high).to(torch.int64)
@@ -127,6 +146,15 @@ def _dequantize_per_channel(
     return _scaled(x, _along(scales, x, axis), zeros, out_dtype or torch.float32)
 
 
+def _fake_quant_per_channel(
+    x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, low: int, high: int
+) -> Tensor:
+    scale = _along(scales.to(torch.float32), x, axis)
+    zero_point = _along(zero_points.to(torch.int32), x, axis)
+    shifted = torch.round(x * (1.0 / scale)) + zero_point
+    return (torch.clamp(shifted, low, high) - zero_point) * scale
+
+
 # -- one scale a row, or a part of a row ---------------------------------------------------------
 def _quantize_per_token(
     x: Tensor, scales: Tensor, zero_points: Tensor, low: int, high: int, dtype: torch.dtype
@@ -146,13 +174,28 @@ def _dequantize_per_token(
     return _scaled(x, scales, zero_points, output_dtype)
 
 
+def _choose_per_token(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """By the largest absolute value; in float32, or bfloat16 where ``x`` is."""
+    if dtype != torch.int8:
+        raise ValueError(
+            f"choose_qparams_per_token chooses for torch.int8 alone, as in torch; got {dtype}"
+        )
+    made = torch.float32 if x.dtype == torch.float16 else x.dtype
+    most = x.abs().amax(-1, keepdim=True).to(made).clamp(min=1e-5)
+    scale = _share(_wide(most), 127).to(made)
+    return scale, torch.zeros_like(scale)
+
+
 def _choose_per_token_asymmetric(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """On -128 to 127, whatever ``dtype`` is, as in torch."""
     low, high = -128, 127
+    x, rounded = _steps(x)
     least, most = x.amin(-1, keepdim=True).clamp(max=0), x.amax(-1, keepdim=True).clamp(min=0)
-    scale = ((most - least) / float(high - low)).clamp(min=torch.finfo(torch.float32).eps)
-    below, above = least / scale, most / scale
-    at = torch.where((low + below) + (high + above) > 0, low - below, high - above)
+    share = rounded(_share(rounded(most - least), float(high - low)))
+    scale = share.clamp(min=torch.finfo(torch.float32).eps)
+    below, above = rounded(least / scale), rounded(most / scale)
+    gaps = rounded(rounded(low + below) + rounded(high + above))
+    at = torch.where(gaps > 0, rounded(low - below), rounded(high - above))
     return scale.to(torch.float64), torch.clamp(at, low, high).round().to(torch.int64)
 
 
@@ -197,6 +240,59 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
+# -- ATen: rounded to steps, and back at once ------------------------------------------------------
+def _fake_quantize(
+    x: Tensor, scale: Any, zero_point: Any, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    """The values, and where they are within the range; NaN becomes the least, as in torch.
+
+    Numbers beyond the range of int64 end at the side that they are on (torch leaves them to the
+    machine: x86 takes all of them to the least).
+    """
+    if isinstance(scale, float):
+        scale = torch.full([], scale, dtype=torch.float32, device=x.device)
+    steps = x * (1.0 / scale)
+    if isinstance(zero_point, Tensor) and zero_point.is_floating_point():
+        steps = torch.round(steps + zero_point)
+    else:
+        steps = torch.round(steps) + zero_point
+    within = (steps >= low) & (steps <= high)
+    kept = torch.where(steps.isnan(), low, torch.clamp(steps, low, high))
+    return ((kept.to(torch.float64) - zero_point) * scale).to(x.dtype), within
+
+
+def _fake_quantize_by_tensors(
+    x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    """The input itself where the first element of ``enabled`` is 0."""
+    made, within = _fake_quantize(x, scale.reshape(()), zero_point.reshape(()), low, high)
+    on = enabled.reshape(-1)[0] != 0
+    return torch.where(on, made, x), within | ~on
+
+
+def _fake_quantize_channels(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    return _fake_quantize(x, _along(scale, x, axis), _along(zero_point, x, axis), low, high)
+
+
+def _weight_int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """``x (m, k)`` by int8 rows ``weight (n, k)`` of one scale each."""
+    made = x.to(torch.float32) @ weight.to(torch.float32).T
+    return (made * scales.to(torch.float32)).to(x.dtype)
+
+
+_OF_ATEN: dict[str, Callable[..., Any]] = {
+    "fake_quantize_per_tensor_affine_cachemask.default": _fake_quantize,
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": _fake_quantize_by_tensors,
+    "fake_quantize_per_channel_affine_cachemask.default": _fake_quantize_channels,
+    "fake_quantize_per_tensor_affine.default": lambda *args: _fake_quantize(*args)[0],
+    "fake_quantize_per_tensor_affine.tensor_qparams": lambda *args: _fake_quantize(*args)[0],
+    "fake_quantize_per_channel_affine.default": lambda *args: _fake_quantize_channels(*args)[0],
+    "_weight_int8pack_mm.default": _weight_int8pack_mm,
+}
+
+
 _BY_NAME: dict[str, Callable[..., Any]] = {
     "quantize_per_tensor.default": _quantize_per_tensor,
     "quantize_per_tensor.tensor": _quantize_per_tensor,
@@ -208,8 +304,10 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "choose_qparams_symmetric.tensor": _choose(symmetric=True),
     "quantize_per_channel.default": _quantize_per_channel,
     "dequantize_per_channel.default": _dequantize_per_channel,
+    "fake_quant_per_channel.default": _fake_quant_per_channel,
     "quantize_per_token.default": _quantize_per_token,
     "dequantize_per_token.default": _dequantize_per_token,
+    "choose_qparams_per_token.default": _choose_per_token,
     "choose_qparams_per_token_asymmetric.default": _choose_per_token_asymmetric,
     "_choose_qparams_per_token_asymmetric_impl.default": _choose_per_token_asymmetric,
     "quantize_per_channel_group.default": _quantize_per_group,
@@ -218,4 +316,7 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
 }
 
 #: By the operators' names: torch registers them when torch.ao's file is imported.
-QUANTIZED = {f"quantized_decomposed.{name}": function for name, function in _BY_NAME.items()}
+QUANTIZED = {
+    **{f"quantized_decomposed.{name}": function for name, function in _BY_NAME.items()},
+    **{f"aten.{name}": function for name, function in _OF_ATEN.items()},
+}

@@ -54,6 +54,12 @@ CHECKS = {"_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range
 INSTEAD = {
     "linalg_ldl": "use torch.linalg.solve, or factors by torch.linalg.lu_factor or cholesky",
     "sparse": "Relax has no sparse tensors: keep them dense (leave to_sparse out; torch.mm)",
+    "int4pack": "torch's kernels alone know the layout of such weights: give them dequantised, "
+    "or in int8 (_weight_int8pack_mm)",
+    "_dyn_quant": "torch's kernels alone know the layout of such weights: give them "
+    "dequantised, or by PT2E (torchao.quantization.pt2e)",
+    "aten::quantize_per": "Relax has no tensors of torch.quint8 and its like: quantise by PT2E "
+    "(torchao.quantization.pt2e), which leaves plain integers",
     "nested": "Relax has no nested tensors: pad them (torch.nn.utils.rnn.pad_sequence) and mask",
 }
 ASSERTIONS = {
@@ -214,7 +220,7 @@ class Walk:
         changed = functional_form(op)
         converter = CONVERTERS.get(operator_name(changed or op))
         if converter is None:
-            hint = next((h for part, h in INSTEAD.items() if part in name), "")
+            hint = next((h for part, h in INSTEAD.items() if part in op.name()), "")
             raise Unsupported("no converter", hint)
         args = [self.read(a) for a in node.args]
         kwargs = {k: self.read(v) for k, v in node.kwargs.items()}

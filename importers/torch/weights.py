@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import FileFormatError, UnsupportedError
@@ -22,12 +23,19 @@ def as_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """``tensor`` as a numpy array, without a copy if it lies contiguously in host memory.
 
     bfloat16 and float8 kinds become the dtypes of ml_dtypes. Raises ``UnsupportedError`` for
-    tensors without data (meta, fake) and for sparse, quantised and nested ones.
+    tensors without data (meta, fake), for sparse, quantised and nested ones, and subclasses that
+    are made of several tensors.
     """
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise UnsupportedError(
             f"only dense tensors can be weights; got a {tensor.layout} {tensor.dtype} tensor. "
             "Densify or dequantise it before the export"
+        )
+    if is_traceable_wrapper_subclass(tensor):
+        raise UnsupportedError(
+            f"only plain tensors can be weights; got a {type(tensor).__name__}. Take such a model "
+            "apart before the export (torchao.utils.unwrap_tensor_subclass(model)), or run it by "
+            "torch.compile(model, backend='relax2xla')"
         )
     if tensor.device.type == "meta":
         raise UnsupportedError(

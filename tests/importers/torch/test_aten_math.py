@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from .helpers import check, check_table  # noqa: E402
+from .helpers import check, check_table, imported, run  # noqa: E402
 
 g = torch.Generator().manual_seed(0)
 X = torch.randn(3, 5, generator=g)
@@ -213,3 +214,17 @@ def test_numbers_too_large_for_whole_numbers_wrap_around() -> None:
             for n in (-3, -256, 300)
         }
     )
+
+
+def test_numbers_meet_16_bit_tensors_with_all_their_digits() -> None:
+    """Also those that float16 cannot hold; a tensor of rank 0 is such a number."""
+    x = torch.linspace(-3, 3, 101)
+    half, narrow = x.half(), x.bfloat16()
+
+    def f(half: Any, narrow: Any, one: Any) -> list[Any]:
+        made = [half * 70000.0, half * 6 / 70000.0, 1e5 / (half.abs() + 2), 2048 * half * 1e-8]
+        return [*made, half * 1.0003, narrow * 1.003, narrow / 1.003, narrow * one, narrow / one]
+
+    inputs = [half, narrow, torch.tensor(1.003)]
+    for got, want in zip(run(imported(f, inputs), inputs), f(*inputs), strict=True):
+        np.testing.assert_array_equal(got.astype(np.float32), want.float().numpy())

@@ -12,6 +12,7 @@ pytest.importorskip("torch.ao.quantization.fx._decomposed")  # registers the ope
 
 from torch.nn import functional as F  # noqa: E402
 
+from relax2xla.errors import OpNotImplemented, UnsupportedError  # noqa: E402
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 
 from .helpers import check, check_table, imported, run  # noqa: E402
@@ -76,18 +77,100 @@ def test_scales_that_are_chosen_from_the_data() -> None:
     check(f, [X])
 
 
-def test_scales_of_bfloat16_are_rounded_as_in_torch() -> None:
-    """After the difference and after the quotient, though the result is wider."""
+def _exactly(function: Any, inputs: Any) -> None:
+    """To the last digit, by export."""
+    want = torch.utils._pytree.tree_leaves(function(*inputs))
+    for got, one in zip(run(imported(function, inputs), inputs), want, strict=True):
+        assert str(got.dtype) == str(one.dtype).removeprefix("torch.")
+        np.testing.assert_array_equal(got.astype(np.float64), one.double().numpy())
 
-    def f(x: Any) -> list[Any]:
-        chosen = [Q.choose_qparams, Q.choose_qparams_symmetric]
-        return [choose.tensor(row, *SIGNED[:2], 1e-5, I8) for row in x for choose in chosen]
 
-    x = (9 * torch.randn(6, 24, generator=g)).bfloat16()
-    for got, want in zip(
-        run(imported(f, [x]), [x]), torch.utils._pytree.tree_leaves(f(x)), strict=True
-    ):
-        np.testing.assert_array_equal(got, want.numpy())
+def test_chosen_scales_have_all_digits_of_torchs() -> None:
+    """Of 16-bit data they are rounded after each step, though the result is wider; counts of steps
+    may be beyond float16.
+    """
+    wide: Any = (-32768, 32767, torch.int16)
+
+    def f(*xs: Any) -> list[Any]:
+        made: list[Any] = []
+        for x in xs:
+            made += [
+                Q.choose_qparams_per_token(x, I8),
+                Q.choose_qparams_per_token_asymmetric(x, I8),
+            ]
+            for choose in (Q.choose_qparams, Q.choose_qparams_symmetric):
+                made += [choose.tensor(x, low, high, 1e-5, t) for low, high, t in (SIGNED, wide)]
+        return made
+
+    def tokens(x: Any) -> Any:
+        s, z = Q.choose_qparams_per_token(x, I8)
+        q = Q.quantize_per_token(x, s, z, *SIGNED)
+        return q, Q.dequantize_per_token(q, s, z, *SIGNED, torch.float32)
+
+    x = 9 * torch.randn(40, 24, generator=g)
+    _exactly(f, [x, x.half(), x.bfloat16()])
+    _exactly(tokens, [x.bfloat16()])
+
+
+def test_fake_quantisation() -> None:
+    """Rounded to steps and back, with the places that are within the range for the gradient."""
+    aten = torch.ops.aten
+    x = torch.cat([X, torch.tensor([[torch.nan, 1e9, -1e9, 0.05, 0.15, -0.05, 0.35, 20.0]])])
+    s, z = torch.rand(8, generator=g) + 0.01, torch.arange(8, dtype=torch.int32)
+
+    def f(x: Any, s: Any, z: Any) -> list[Any]:
+        on, off = torch.tensor([1]), torch.tensor([0])
+        one = torch.tensor([0.1]), torch.tensor([3], dtype=torch.int32)
+        by_tensors = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+        return [
+            aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 3, -128, 127),
+            by_tensors(x, *one, on, 0, 255),
+            by_tensors(x, *one, off, 0, 255),
+            aten.fake_quantize_per_channel_affine_cachemask(x, s, z, 1, -8, 7),
+            aten.fake_quantize_per_channel_affine_cachemask(x, s, z + 0.25, 1, -8, 7),
+            torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -128, 127),
+            torch.fake_quantize_per_tensor_affine(x, *one, -128, 127),
+            torch.fake_quantize_per_channel_affine(x, s, z, 1, -8, 7),
+            Q.fake_quant_per_channel(x, s, z, 1, -8, 7),
+        ]
+
+    _exactly(f, [x, s, z])
+
+
+def test_products_of_int8() -> None:
+    a = torch.randint(-128, 128, (20, 16), generator=g).to(I8)
+    b = torch.randint(-128, 128, (16, 24), generator=g).to(I8)
+    check_table(
+        {
+            "int8 by int8": (torch._int_mm, a, b),
+            "float by int8": (
+                torch.ops.aten._weight_int8pack_mm,
+                X,
+                a[:, :8].contiguous(),
+                torch.rand(20),
+            ),
+        }
+    )
+
+
+def test_packed_weights_and_quantised_tensors_are_refused() -> None:
+    def packed(w: Any) -> Any:
+        return torch.ops.aten._convert_weight_to_int4pack_for_cpu(w, 1)
+
+    with pytest.raises(OpNotImplemented, match="kernels alone know the layout"):
+        imported(packed, [torch.zeros(32, 64, dtype=torch.int32)])
+    with pytest.raises(OpNotImplemented, match=r"no tensors of torch\.quint8"):
+        imported(lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.quint8).dequantize(), [X])
+
+
+def test_weights_of_several_tensors_are_refused() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    model = torch.nn.Linear(4, 4)
+    both = TwoTensor(model.weight.detach(), model.weight.detach())
+    model.weight = torch.nn.Parameter(both, requires_grad=False)
+    with pytest.raises(UnsupportedError, match="got a TwoTensor"):
+        imported(model, [torch.ones(2, 4)])
 
 
 def test_many_scales() -> None:
