@@ -21,9 +21,11 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
+from relax2xla.importers._gaps import Gaps
 from relax2xla.importers.torch.decompositions import Table, decompositions
 from relax2xla.importers.torch.export import import_program
 from relax2xla.importers.torch.graphs import (
+    copy_written,
     corrected,
     is_torchs,
     partitioned,
@@ -36,7 +38,8 @@ from relax2xla.importers.torch.graphs import (
     table,
     traced,
 )
-from relax2xla.importers.torch.runtime import Part, device_of, planned
+from relax2xla.importers.torch.runtime import Part, device_of, elsewhere, planned
+from relax2xla.importers.torch.spans import Spans
 from relax2xla.importers.torch.walk import Options, Walk
 from relax2xla.transform.pipeline import get_pipeline
 
@@ -46,6 +49,8 @@ Compiled = Callable[..., Any]
 
 #: What ``torch.compile(..., options={...})`` can set, with the defaults.
 OPTIONS: Mapping[str, Any] = {"freeze": True, "fallback": True, "pipeline": None}
+#: Torch's modes, of which its own compiler makes other programs; XLA makes the same ones.
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def relax_dynamo(
@@ -65,14 +70,30 @@ def relax_dynamo(
     Tensors go in and come out over the same memory where it is aligned, also the weights. Random
     numbers are drawn by torch, so that ``torch.manual_seed`` holds.
     """
+    settings = _checked({"pipeline": pipeline, "freeze": freeze, "fallback": fallback})
+    return functools.partial(_backend, settings)
+
+
+def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the pipeline in place of its name; ValueError or TypeError for wrong ones."""
+    unknown = set(settings) - set(OPTIONS)
+    if unknown:
+        raise ValueError(
+            f"the backend relax2xla has no option {', '.join(map(repr, sorted(unknown)))}; it has "
+            f"{', '.join(OPTIONS)}"
+        )
+    made = dict(settings)
+    pipeline = made.get("pipeline")
     if isinstance(pipeline, str):
-        pipeline = get_pipeline(pipeline)
+        made["pipeline"] = pipeline = get_pipeline(pipeline)
     if pipeline is not None and not callable(pipeline):
         raise TypeError(
             f"pipeline is None, a Pass or the name of a pipeline; got {type(pipeline).__name__}"
         )
-    settings = {"pipeline": pipeline, "freeze": freeze, "fallback": fallback}
-    return functools.partial(_backend, settings)
+    for name in ("freeze", "fallback"):
+        if not isinstance(made.get(name, True), bool):
+            raise TypeError(f"{name} is True or False; got {made[name]!r}")
+    return made
 
 
 def relax2xla_backend(graph: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Compiled:
@@ -88,19 +109,15 @@ def _backend(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Compiled:
-    unknown = set(options or ()) - set(OPTIONS)
-    if unknown:
+    if mode not in MODES:
         raise ValueError(
-            f"the backend relax2xla has no option {', '.join(map(repr, sorted(unknown)))}; it has "
-            f"{', '.join(OPTIONS)}"
+            f"there is no mode {mode!r}; torch has {', '.join(map(str, MODES[1:]))}, which are all "
+            "the same to the backend relax2xla"
         )
-    settings = {**settings, **(options or {})}
-    if isinstance(settings["pipeline"], str):
-        settings["pipeline"] = get_pipeline(settings["pipeline"])
-    compiler = functools.partial(_compile, settings)
+    settings = {**settings, **_checked(options or {})}
     aot = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
+        fw_compiler=functools.partial(_compile, settings, forward=True),
+        bw_compiler=functools.partial(_compile, settings),
         inference_compiler=functools.partial(_compile, settings, inference=True),
         partition_fn=partitioned,
         decompositions=table(),
@@ -115,10 +132,13 @@ def _compile(
     graph: GraphModule,
     example_inputs: Sequence[Any],
     inference: bool = False,
+    forward: bool = False,
 ) -> Compiled:
     """An ATen graph as a function of a list of tensors and sizes (which it empties)."""
     graph = prepared(graph)
-    static = _static_inputs() if inference else ()
+    static = _places("static_input_indices") if inference else ()
+    if forward:
+        copy_written(graph, _places("mutated_inp_runtime_indices"))
     missing: dict[str, str] = {}
     run = _part(settings, graph, static, missing)
     if missing:
@@ -138,11 +158,11 @@ def _compile(
     return boxed
 
 
-def _static_inputs() -> Sequence[int]:
-    """The places of the weights among a graph's inputs."""
+def _places(kind: str) -> Sequence[int]:
+    """The places of one kind among a graph's inputs, as AOTAutograd has found them."""
     context = TracingContext.try_get()
     metadata: Any = None if context is None else context.fw_metadata
-    return tuple(getattr(metadata, "static_input_indices", None) or ())
+    return tuple(getattr(metadata, kind, None) or ())
 
 
 def _part(
@@ -152,7 +172,7 @@ def _part(
     missing: dict[str, str],
 ) -> Compiled:
     """A graph on XLA as far as it goes; notes in ``missing`` what had to be left to torch."""
-    torchs = {n for n in graph.graph.nodes if is_torchs(n)}
+    torchs = {n for n in graph.graph.nodes if is_torchs(n)} | _elsewhere(settings, graph, missing)
     tried: set[Any] = set()
     while not torchs:
         copy: dict[Any, Any] = {}
@@ -168,12 +188,34 @@ def _part(
         if not settings["fallback"]:
             walk.gaps.raise_all()
         torchs = {n for n in graph.graph.nodes if copy.get(n) in walk.failed}
-        for gap in walk.gaps.gaps():
-            at = f" at {gap.nodes[0]}" if gap.nodes else ""
-            missing.setdefault(gap.op, f"{gap.reason}{at}")
+        _note(missing, walk.gaps)
         if not torchs:
             raise OpNotImplemented("torch.compile:", walk.gaps.gaps())
     return _in_parts(settings, graph, static, torchs, missing)
+
+
+def _elsewhere(
+    settings: Mapping[str, Any], graph: GraphModule, missing: dict[str, str]
+) -> set[Node]:
+    """The operators on tensors of other devices than the graph's, which torch runs."""
+    device = device_of(graph)
+    gaps, found = Gaps("graph of torch.compile"), set[Node]()
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and (other := elsewhere(node, device)) is not None:
+            found.add(node)
+            reason = f"a tensor on the device {other} in a graph for {device}"
+            gaps.add(str(node.target), reason, Spans().where(node), "move it there before the call")
+    if not settings["fallback"]:
+        gaps.raise_if_any()
+    _note(missing, gaps)
+    return found
+
+
+def _note(missing: dict[str, str], gaps: Gaps) -> None:
+    """Add what a warning says of operators that are left to torch."""
+    for gap in gaps.gaps():
+        at = f" at {gap.nodes[0]}" if gap.nodes else ""
+        missing.setdefault(gap.op, f"{gap.reason}{at}")
 
 
 def _decomposed(graph: GraphModule, table: Table) -> GraphModule | None:
@@ -206,7 +248,7 @@ def _on_xla(
         made = import_program(program, Options(lenient=True))
     if made.mod is None:
         return None, made.walk
-    device = device_of([n.meta.get("val") for n in work.graph.nodes])
+    device = device_of(work)
     part = Part(made.mod, plan, settings["pipeline"], device, static, settings["freeze"])
     return part, made.walk
 

@@ -6,6 +6,7 @@ distances and bags of embeddings are here.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -530,4 +531,7 @@ def decompositions(ops: set[Any]) -> Table:
             found[op] = decomposition_table[op]
         elif (of_aten := getattr(op, "impl_aten", None)) is not None:
             found[op] = of_aten  # prims know what they are in ATen
+        elif str(op).startswith("aten._foreach_"):
+            # Torch's kernel for any device: the operator of one tensor, on each.
+            found[op] = functools.partial(op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
     return found

@@ -128,6 +128,21 @@ def partitioned(
     )
 
 
+def copy_written(forward: GraphModule, places: Collection[int]) -> None:
+    """Let a forward graph save copies of the inputs that torch writes to when it is done.
+
+    Checkpoints compute again from such ones: from the statistics of a batch norm, for one. What
+    the inputs at ``places`` become are other results.
+    """
+    written = {n for i, n in enumerate(placeholders_of(forward)) if i in places}
+    (output,) = (n for n in forward.graph.nodes if n.op == "output")
+    for node in written & set(results_of(forward)):
+        with forward.graph.inserting_before(output):
+            copy = forward.graph.call_function(ATEN.clone.default, (node,))
+        copy.meta = dict(node.meta)
+        output.replace_input_with(node, copy)
+
+
 def _before(nodes: Sequence[Any], ends: Collection[Node]) -> set[Node]:
     """Nodes and what they are made of, up to ``ends``, which are among them."""
     found: set[Node] = set()
@@ -192,6 +207,18 @@ def memory_order(value: torch.Tensor) -> list[int] | None:
     if moved == sorted(moved) or any(strides[a] == 0 for a in moved):
         return None
     return order
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether each place of a tensor's memory is that of one element, in some order of axes."""
+    axes = sorted((_hint(s), _hint(n)) for s, n in zip(value.stride(), value.shape, strict=True))
+    step = 1
+    for stride, size in axes if all(size for _, size in axes) else ():
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
 
 
 def _hint(size: Any) -> int:
@@ -288,6 +315,11 @@ def _attention(module: GraphModule, node: Node) -> None:
     module.graph.erase_node(node)
 
 
+def _has_effect(node: Node) -> bool:
+    """Whether an operator is called for what it does beside its results (checks, prints)."""
+    return isinstance(node.target, HigherOrderOperator) and node.target.name() == "with_effects"
+
+
 def _keeps_random(node: Node) -> bool:
     """Whether a node draws random numbers and keeps the state, or draws them again from it."""
     op = node.target
@@ -339,7 +371,8 @@ def _from_shape(module: GraphModule, node: Node) -> None:
 # -- parts ---------------------------------------------------------------------------------------
 def is_torchs(node: Node) -> bool:
     """Whether torch runs a node whatever converters there are."""
-    return _keeps_random(node) or is_random(node.target) or "relax2xla_torch" in node.meta
+    effect = _keeps_random(node) or is_random(node.target) or _has_effect(node)
+    return effect or "relax2xla_torch" in node.meta
 
 
 def split(module: GraphModule, torchs: Collection[Node]) -> tuple[GraphModule, set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ import numpy.typing as npt
 import sympy
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from relax2xla import IRModule, VirtualMachine, build
 from relax2xla.importers.torch.aliases import origin
-from relax2xla.importers.torch.graphs import memory_order, placeholders_of, results_of
+from relax2xla.importers.torch.graphs import is_dense, memory_order, placeholders_of, results_of
 from relax2xla.importers.torch.weights import as_numpy
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
@@ -39,22 +41,26 @@ STAGED, STAGES = 1 << 16, 64
 SAMPLES = 8
 
 
-def device_of(values: Sequence[Any]) -> torch.device:
-    """The device of a graph: that of its tensors; numbers of rank 0 may lie on the CPU.
+def device_of(graph: GraphModule) -> torch.device:
+    """The device of a graph: the GPU of most of its tensors, else the CPU."""
+    counts = Counter(
+        value.device
+        for node in graph.graph.nodes
+        if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cuda"
+    )
+    return counts.most_common(1)[0][0] if counts else torch.device("cpu")
 
-    Raises ValueError for devices that XLA has no part in, and for more than one.
+
+def elsewhere(node: Node, device: torch.device) -> torch.device | None:
+    """The device of a tensor that ``node`` makes or reads and that XLA does not take beside those
+    on ``device``; numbers of rank 0 may lie on the CPU.
     """
-    found = {v.device for v in values if isinstance(v, torch.Tensor)}
-    others = {d for d in found if d.type != "cpu"}
-    if not others:
-        return torch.device("cpu")
-    on_cpu = [v for v in values if isinstance(v, torch.Tensor) and v.device.type == "cpu"]
-    if len(others) > 1 or any(v.ndim for v in on_cpu):
-        raise ValueError(f"tensors on several devices: {', '.join(sorted(map(str, found)))}")
-    (device,) = others
-    if device.type != "cuda":
-        raise ValueError(f"tensors on a device of type {device.type}")
-    return device
+    for value in tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
+        if not isinstance(value, torch.Tensor) or value.device == device:
+            continue
+        if value.device.type != "cpu" or value.ndim:
+            return value.device
+    return None
 
 
 def device_for(device: torch.device) -> Device:
@@ -133,9 +139,8 @@ class Part:
         self._pipeline, self._device = pipeline, device_for(device)
         self._static = frozenset(static)
         self._freezes = MAX_FREEZES if freeze and device.type == "cpu" else 0
-        self._frozen: list[Frozen] = []
-        self._live = plan.feeds
-        self._call: Callable[..., Any] | None = None
+        self._built: Built | None = None
+        self._building = threading.Lock()
         self._held: dict[int, tuple[Any, Any]] = {}
         self._stages = Stages(self._device)
         self._on_cpu = device.type == "cpu"
@@ -143,11 +148,11 @@ class Part:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """Results as torch has them; tensors share XLA's memory."""
-        call = self._call
-        if call is None or any(f.changed(args) for f in self._frozen):
-            call = self._make(args)
+        built = self._built
+        if built is None or built.changed(args):
+            built = self._make(args)
         taken: list[Stage] = []
-        arrays = call(*[self._array(i, args[i], taken) for i in self._live])
+        arrays = built.call(*[self._array(i, args[i], taken) for i in built.live])
         # Until then XLA reads the arguments' memory.
         block(arrays)
         if taken:
@@ -157,22 +162,27 @@ class Part:
         bases = [self._result(r, args, arrays, sizes) for r in plan.bases] if plan.bases else ()
         return tuple(self._result(r, args, arrays, sizes, bases) for r in plan.results)
 
-    def _make(self, args: Sequence[Any]) -> Callable[..., Any]:
-        """Build, at the first call and after weights have changed."""
-        if self._frozen:
-            log.info("weights have changed since they were compiled in; compiling again")
-        self._frozen = []
-        if self._freezes:
-            self._freezes -= 1
-            frozen = [Frozen.of(i, args[i]) for i in self.plan.feeds if i in self._static]
-            self._frozen = [f for f in frozen if f is not None]
-        fixed = {f.at for f in self._frozen}
-        self._live = tuple(i for i in self.plan.feeds if i not in fixed)
-        params = {f"p{i}": as_numpy(args[i]) for i in sorted(fixed)}
-        pipeline = {} if self._pipeline is None else {"relax_pipeline": self._pipeline}
-        executable = build(self.mod, self._device, params, **pipeline)
-        call = self._call = VirtualMachine(executable, self._device)["main"]
-        return call
+    def _make(self, args: Sequence[Any]) -> Built:
+        """Build, at the first call and after weights have changed; one thread does."""
+        with self._building:
+            before = self._built
+            if before is not None and not before.changed(args):
+                return before
+            if before is not None:
+                log.info("weights have changed since they were compiled in; compiling again")
+            frozen: list[Frozen] = []
+            if self._freezes:
+                self._freezes -= 1
+                watched = [Frozen.of(i, args[i]) for i in self.plan.feeds if i in self._static]
+                frozen = [f for f in watched if f is not None]
+            fixed = {f.at for f in frozen}
+            params = {f"p{i}": as_numpy(args[i]) for i in sorted(fixed)}
+            pipeline = {} if self._pipeline is None else {"relax_pipeline": self._pipeline}
+            executable = build(self.mod, self._device, params, **pipeline)
+            call = VirtualMachine(executable, self._device)["main"]
+            live = tuple(i for i in self.plan.feeds if i not in fixed)
+            made = self._built = Built(call, live, tuple(frozen))
+            return made
 
     def _array(self, at: int, value: Any, taken: list[Stage]) -> Any:
         """An argument as the program takes it; ``taken`` gets the stage that it was copied to."""
@@ -228,6 +238,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Built:
+    """A part as it is compiled: the places of its arguments, and the weights compiled in.
+
+    It is replaced as a whole, since other threads are within calls.
+    """
+
+    call: Callable[..., Any]
+    live: tuple[int, ...]
+    frozen: tuple[Frozen, ...]
+
+    def changed(self, args: Sequence[Any]) -> bool:
+        """Whether torch has written to one of the weights since."""
+        return any(f.changed(args) for f in self.frozen)
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen:
     """A weight that is compiled in, and how to see that it is no longer what it was."""
 
@@ -274,8 +300,11 @@ class Stages:
         """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
         if not 0 < value.nbytes <= STAGED:
             return None
-        free = self._free.get((value.dtype, value.shape))
-        stage = free.pop() if free else self._make(value)
+        free = self._free.get((value.dtype, value.shape), ())
+        try:
+            stage = free.pop() if free else self._make(value)
+        except IndexError:  # another thread took the last one
+            stage = self._make(value)
         if stage is not None:
             stage[0].copy_(value.detach())
         return stage
@@ -332,12 +361,16 @@ class _Planner:
         results: list[Result] = []
         for item in items:
             base, views = origins.get(item, (item, ()))
-            # The views of an argument, and of what there are several of.
-            if item in self.places or not (base in self.places or counts[base] > 1):
-                results.append(self.result(item))
-            else:
+            # The views of an argument, of what there are several of, and those with gaps.
+            if item not in self.places and (
+                base in self.places
+                or counts[base] > 1
+                or (views and not is_dense(item.meta["val"]))
+            ):
                 self.sizes.update((expr, None) for view in views for expr in view.sizes())
                 results.append(Result("view", bases.setdefault(base, len(bases)), views))
+            else:
+                results.append(self.result(item))
         shared = tuple(self.result(n) for n in bases)
         self.output.args = (tuple(self.made),)
         self.graph.graph.eliminate_dead_code()

@@ -286,7 +286,8 @@ def test_weights_that_change_are_seen(parts: list[Part]) -> None:
             change()
             same(compiled(x), model(x))
             same(compiled(x + 1), model(x + 1))
-    assert parts[0]._built is not None and parts[0]._built.frozen == ()
+    assert parts[0]._built is not None
+    assert parts[0]._built.frozen == ()
 
 
 def test_weights_share_memory(parts: list[Part]) -> None:
