@@ -21,7 +21,7 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.decompositions import Table, decompositions
-from relax2xla.importers.torch.inplace import lost_write, needs_functionalization, writes_to
+from relax2xla.importers.torch.inplace import lost_write, unfollowed_write, writes_to
 from relax2xla.importers.torch.main import Imported, import_once
 from relax2xla.importers.torch.source import (
     Input,
@@ -137,9 +137,13 @@ def _functional(program: Program, decompose: Callable[[dict[Any, Any]], Program]
                     "its module by register_buffer and use self.<name>, or, if a buffer is used "
                     "through another object (a cache), export with strict=True"
                 ) from e
+        first = unfollowed_write(program.module)
+        assert first is not None
         raise UnsupportedError(
             "torch cannot take the writes in place out of this program (run_decompositions): "
-            f"{str(e).partition(chr(10))[0]}"
+            f"{str(e).partition(chr(10))[0]}\nThe first of them that needs it is {first.target} "
+            f"at {Spans().where(first)}: make a new tensor there, such as x = x.add(y) for "
+            "x.add_(y)"
         ) from e
 
 
@@ -159,7 +163,7 @@ def _returning_writes(program: Program) -> Program | None:
     assert isinstance(results, tuple | list)
     graph.output((*results, *(copies[i.node] for i in changed)))
     module = GraphModule(program.module, graph)
-    if needs_functionalization(module, {copies[i.node] for i in changed}):
+    if unfollowed_write(module, {copies[i.node] for i in changed}) is not None:
         return None
     return dataclasses.replace(
         program,
@@ -181,7 +185,7 @@ def _storage(i: Input) -> object:
 def import_program(program: Program, options: Options) -> Imported:
     """The last walk over a program, which torch may have rewritten for it."""
     converters.load()
-    if program.decompose is not None and needs_functionalization(program.module):
+    if program.decompose is not None and unfollowed_write(program.module) is not None:
         program = _returning_writes(program) or _functional(program, program.decompose)
     made = import_once(program, options)
     whole, asked, given = program, Table(), Table()

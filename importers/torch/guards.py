@@ -1,7 +1,8 @@
 """What a program was traced under: conditions on sizes, beyond the ranges of each.
 
 Where Python code branches on sizes (``if x.shape[0] > x.shape[1]``), the program is the branch that
-was taken, and torch keeps the condition as text: ``L['x'].size()[0] > L['x'].size()[1]``.
+was taken, and torch keeps the condition as text: ``L['x'].size()[0] > L['x'].size()[1]``. Where it
+computes with floats (``int(x.shape[0] / 3)``), the program is often for one value of the result.
 """
 
 from __future__ import annotations
@@ -20,6 +21,31 @@ from relax2xla.script.arithmetic import arithmetic
 
 #: How a tensor lies in memory, which no Relax tensor has.
 LAYOUT = re.compile(r"\._base\b|\.stride\(\)|\.storage_offset\(\)")
+
+#: Python's floats.
+FLOAT = "T.float64({})"
+
+
+def _trunc(number: str) -> str:
+    return f"T.int64({number})"
+
+
+def _floor(number: str) -> str:
+    whole = _trunc(number)
+    return f"T.if_then_else({FLOAT.format(whole)} > {number}, {whole} - 1, {whole})"
+
+
+def _ceil(number: str) -> str:
+    return f"(0 - {_floor(f'(0.0 - {number})')})"
+
+
+def _round(number: str) -> str:
+    # Floats next to it are whole: the sum is rounded to the nearest, of two to the even one.
+    return _trunc(f"({number} + {1.5 * 2**52} - {1.5 * 2**52})")
+
+
+#: Whole numbers of floats, by what torch calls the functions that make them.
+WHOLE = {"math.trunc": _trunc, "math.floor": _floor, "math.ceil": _ceil, "round": _round}
 
 Condition = Callable[[Callable[[int, int], tir.Dim]], Any]
 
@@ -81,7 +107,7 @@ def _inputs(program: ExportedProgram) -> dict[str, int]:
 
 
 class _Sizes(ast.NodeTransformer):
-    """``L['x'].size()[0]`` becomes the name ``size_0_0``, and Python's ``max`` ``T.max``."""
+    """``L['x'].size()[0]`` becomes the name ``size_0_0``, Python's functions those of TVMScript."""
 
     def __init__(self, inputs: dict[str, int]) -> None:
         self.inputs = inputs
@@ -99,8 +125,21 @@ class _Sizes(ast.NodeTransformer):
                 pass
         raise ValueError(f"`{ast.unparse(node)}` is no size of an input")
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(node.op, ast.Div):
+            left, right = (_parsed(FLOAT.format(ast.unparse(x))) for x in (left, right))
+        return ast.BinOp(left, node.op, right)
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
-            function = ast.Attribute(ast.Name("T", ast.Load()), node.func.id, ast.Load())
-            return ast.Call(function, [self.visit(a) for a in node.args], [])
+        name = ast.unparse(node.func)
+        if name in ("max", "min"):
+            return _parsed(f"T.{name}({', '.join(ast.unparse(self.visit(a)) for a in node.args)})")
+        if len(node.args) == 1 and name in ("torch.sym_float", *WHOLE):
+            number = FLOAT.format(ast.unparse(self.visit(node.args[0])))
+            return _parsed(WHOLE[name](number) if name in WHOLE else number)
         raise ValueError(f"`{ast.unparse(node)}` is no arithmetic on sizes")
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

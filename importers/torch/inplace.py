@@ -143,8 +143,8 @@ def makes_new_memory(op: Any) -> bool:
     return not dispatcher._dispatch_has_kernel_for_dispatch_key(op.name(), composite)
 
 
-def needs_functionalization(module: GraphModule, own: Collection[Node] = ()) -> bool:
-    """Whether a graph writes in place in a way that the importer cannot follow by itself.
+def unfollowed_write(module: GraphModule, own: Collection[Node] = ()) -> Node | None:
+    """The first write in place that the importer cannot follow by itself, if there is one.
 
     ``own``: inputs that no other input shares memory with, whose last values are results.
     """
@@ -157,14 +157,14 @@ def needs_functionalization(module: GraphModule, own: Collection[Node] = ()) -> 
         if node.op == "get_attr":
             inner = getattr(module, str(op), None)
             if isinstance(inner, GraphModule) and _writes(inner):
-                return True
+                return node
         if node.op != "call_function":
             continue
         if (is_mutable(op) and not _harmless(node, order, own)) or _hidden(node):
-            return True
+            return node
         if by_strides and is_mutable(op) and torch.Tag.inplace_view not in op.tags:
-            return True
-    return False
+            return node
+    return None
 
 
 def lost_write(module: GraphModule) -> Node | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
@@ -34,6 +35,14 @@ def _truncdiv(a: Any, b: Any) -> Any:
 def _otherwise(rest: Any, pair: tuple[Any, Any]) -> Any:
     value, condition = pair
     return tir.if_then_else(condition, value, rest)
+
+
+def _nearest(top: Any, down: int) -> Any:
+    """The whole number next to a fraction, of two the even one."""
+    doubled = 2 * top + down
+    above = doubled // (2 * down)
+    tie = tir.all(tir.EQ.make(doubled % (2 * down), 0), tir.EQ.make(above % 2, 1))
+    return tir.if_then_else(tie, above - 1, above)
 
 
 # sympy class name to a function of converted arguments; sizes are never negative, so the
@@ -71,6 +80,10 @@ WHOLE = {"TruncToInt": True, "FloorToInt": True, "CeilToInt": False}
 EXACT = 1 << 20
 
 
+def _identifier(expr: Any) -> str:
+    return re.sub(r"\W+", "_", str(expr).replace("//", "_floordiv_")).strip("_")
+
+
 class Symbols:
     """The symbolic variables of one program, shared by all shapes in it."""
 
@@ -83,7 +96,7 @@ class Symbols:
         # Symbolic floats that are values of the program.
         self.numbers: dict[str, Expr] = {}
         self._memo: dict[Any, Any] = {}
-        # By symbol: the variable, factor and offset of a dimension that it is computed from.
+        # By symbol or expression: the variable, factor and offset of the dimension that tells it.
         self.derived: dict[Any, tuple[tir.Var, int, int]] = {}
 
     def name(self, expr: Any, name: str) -> None:
@@ -117,16 +130,18 @@ class Symbols:
     def derive(self, symbol: Any, factor: int, offset: int) -> tir.PrimExpr | None:
         """Let the dimension ``factor * symbol + offset`` be a variable, and compute ``symbol``.
 
+        ``symbol`` may be an expression that cannot be solved for what is in it, such as ``n // 2``.
         The condition on the variable under which this is exact; None where the symbol is the
         user's own variable.
         """
         known = self.variables.get(str(symbol))
         if known is not None and known in self._own.values():
             return None
-        root = str(symbol) if known is None else known.name
-        variable = tir.Var(f"{root}_times_{factor}" + f"_plus_{offset}" * bool(offset), "int64")
+        root = _identifier(symbol) if known is None else known.name
+        name = root + f"_times_{factor}" * (factor != 1) + f"_plus_{offset}" * bool(offset)
+        variable = tir.Var(name.replace("-", "minus_"), "int64")
         self.derived[symbol] = variable, factor, offset
-        self.define(symbol, (variable - offset) // factor)
+        self.define(symbol, tir.simplify((variable - offset) // factor))
         return tir.EQ.make((variable - offset) % factor, 0)
 
     def convert(self, expr: Any) -> Any:
@@ -154,6 +169,8 @@ class Symbols:
         if kind in WHOLE:
             top, down = self._fraction(expr.args[0])
             made = (top if WHOLE[kind] else top + down - 1) // down
+        elif kind == "RoundToInt":
+            made = _nearest(*self._fraction(expr.args[0]))
         elif kind == "Mul" and (whole := self._multiple(expr)) is not None:
             made = whole
         elif kind in RULES:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -274,6 +275,43 @@ def test_branches_on_sizes_are_conditions_of_the_call(how: str) -> None:
     for wrong in ([X[:4], X[:4], X[:7]], [X[:4], X[:3], X[:8]]):
         with pytest.raises(CallError, match=r"main: `.*<.*` does not hold for dimension 0 .* `x`"):
             run(mod, wrong)
+
+
+@pytest.mark.parametrize("whole", [math.trunc, math.floor, math.ceil, round])
+def test_whole_numbers_of_floats_are_conditions_of_the_call(whole: Callable[[Any], int]) -> None:
+    def quarter(size: Any) -> Any:
+        return (size - 8) / 4
+
+    def most(size: Any) -> Any:
+        return size * 0.7
+
+    class Padded(nn.Module):
+        def forward(self, x: Any) -> Any:
+            pad = int(whole(quarter(x.shape[0]))) + int(whole(most(x.shape[0])))
+            return torch.nn.functional.pad(x, (0, 10 + pad))
+
+    x = torch.ones(13, 2)
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(Padded(), (x,), dynamic_shapes=({0: auto},))
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_exported_program(program)))
+    for size in range(2, 24):
+        given = torch.ones(size, 2)
+        if all(whole(f(size)) == whole(f(13)) for f in (quarter, most)):
+            found = machine["main"](given.numpy())
+            np.testing.assert_array_equal(found[0], Padded()(given))
+        else:
+            with pytest.raises(CallError, match="does not hold for dimension 0"):
+                machine["main"](given.numpy())
+
+
+@pytest.mark.parametrize("down", [2, 4, 3])
+def test_sizes_that_are_rounded(down: int) -> None:
+    module = Fn(lambda x: x[: round(x.shape[0] / down)])
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(module, (torch.ones(13),), dynamic_shapes=(({0: auto},),))
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_exported_program(program)))
+    for size in range(6, 20):
+        assert machine["main"](np.ones(size, np.float32))[0].shape == (round(size / down),)
 
 
 class Joined:

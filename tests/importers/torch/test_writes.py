@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 import relax2xla  # noqa: E402
 from relax2xla import TVMError  # noqa: E402
+from relax2xla.errors import UnsupportedError  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers._gaps import Unsupported  # noqa: E402
 from relax2xla.importers.torch import converters  # noqa: E402
@@ -114,6 +115,22 @@ def test_a_write_to_what_torch_takes_for_a_constant(registered: bool) -> None:
         assert mod["main"].attrs["state"] == {"cache": (2, 1)}
         got = run(mod, [*inputs, torch.full((1, 4, 3), 5.0)])
         np.testing.assert_array_equal(got[0], [[16.0] * 3])
+
+
+def test_writes_that_torch_cannot_take_out_are_named() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("whole", torch.zeros(3))
+            self.register_buffer("part", self.get_buffer("whole")[:1])
+
+        def forward(self, x: Any) -> Any:
+            self.get_buffer("part").add_(x.mean())
+            return self.get_buffer("whole") * x
+
+    program = torch.export.export(Shared(), (torch.ones(3),))
+    with pytest.raises(UnsupportedError, match=r"aten.add_.Tensor at .*test_writes.py:"):
+        from_exported_program(program)
 
 
 def test_a_changed_input_is_a_result() -> None:
