@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, limits
 from relax2xla.importers._gaps import Unsupported
@@ -251,6 +253,10 @@ FILTERS: dict[str, tuple[Callable[[Expr], Expr], int]] = {
 }
 
 
+# Of the weights of bytes, at most.
+MOST_BITS = 22
+
+
 def smoothing(
     ctx: Context, size: Dim, wanted: Dim, scale: float | None, align: bool, name: str
 ) -> Expr:
@@ -281,6 +287,22 @@ def smoothing(
     return R.divide(weight, R.where(R.equal(total, _f64(0.0)), _f64(1.0), total))
 
 
+def _bytes(ctx: Context, x: Expr, weight: Expr, columns: bool) -> Expr:
+    """The weighted sums along an axis of an int32 image of bytes, as torch's kernel has them: of
+    weights with 15 bits at most, rounded to bytes again.
+    """
+    one = scalar(1, "int32")
+    powers = Constant(2.0 ** np.arange(1, MOST_BITS + 1))
+    fits = R.less(R.add(R.multiply(R.max(weight), powers), _f64(0.5)), _f64(2.0**15))
+    bits = ctx.emit(R.sum(ctx.cast(fits, "int32")))
+    scaled = ctx.emit(R.multiply(weight, ctx.cast(R.left_shift(one, bits), "float64")))
+    half = R.where(R.less(scaled, _f64(0.0)), _f64(-0.5), _f64(0.5))
+    whole = ctx.cast(R.trunc(R.add(scaled, half)), "int32")
+    sums = R.matmul(x, R.permute_dims(whole, [1, 0])) if columns else R.matmul(whole, x)
+    rounded = R.add(sums, R.left_shift(one, R.subtract(bits, one)))
+    return ctx.emit(R.clip(R.right_shift(rounded, bits), 0, 255))
+
+
 def _smoothed(name: str) -> Function:
     def convert(
         ctx: Context,
@@ -294,10 +316,16 @@ def _smoothed(name: str) -> Function:
     ) -> Expr:
         x = self if self is not None else input
         dtype = dtype_of(x)
-        if not is_float(dtype):
-            raise Unsupported(f"smoothed resizing of a {dtype} tensor")
         scales = scale_factors or [scales_h, scales_w]
         sizes = space(x, 2), ctx.dims()[-2:]
+        if dtype == "uint8":
+            high, wide = _weights(ctx, *sizes, scales, align_corners, name, "float64")
+            y = _bytes(ctx, ctx.cast(x, "int32"), wide, columns=True)
+            return ctx.cast(_bytes(ctx, y, high, columns=False), dtype)
+        if not is_float(dtype):
+            raise Unsupported(
+                f"smoothed resizing of a {dtype} tensor, which torch has for floats and uint8 only"
+            )
         kind = dtype if dtype == "float64" else "float32"
         high, wide = _weights(ctx, *sizes, scales, align_corners, name, kind)
         y = R.matmul(high, ctx.cast(x, kind))

@@ -63,3 +63,21 @@ def test_pools() -> None:
             "power": (lambda x: F.lp_pool2d(x, 2.0, 3, 2), x),
         }
     )
+
+
+def test_smoothed_resizing_of_bytes() -> None:
+    image = torch.randint(0, 256, (2, 3, 14, 17), generator=g, dtype=torch.uint8)
+    sizes = ((5, 30), (14, 8), (31, 17))
+    check_table(
+        {
+            f"{mode} to {size}, {align}": (
+                lambda x, mode=mode, size=size, align=align: F.interpolate(
+                    x, size, mode=mode, align_corners=align, antialias=True
+                ),
+                image,
+            )
+            for mode in ("bilinear", "bicubic")
+            for size in sizes
+            for align in (False, True)
+        }
+    )
