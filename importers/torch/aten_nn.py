@@ -363,7 +363,7 @@ def safe_softmax(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
     """Zero where a whole row is -inf."""
     x = ctx.emit(ctx.cast(self, ctx.dtype()))
     kind, axis = dtype_of(x), axis_of(dim, ndim_of(x))
-    some = R.greater(R.max(x, [axis], True), scalar(-math.inf, kind))
+    some = R.not_equal(R.max(x, [axis], True), scalar(-math.inf, kind))
     return R.where(some, R.nn.softmax(x, axis), scalar(0, kind))
 
 

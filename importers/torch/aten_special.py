@@ -352,7 +352,10 @@ def polygamma(ctx: Context, n: int, self: Expr) -> Expr:
     # (-1)^(n+1) n! zeta(n + 1, x), as torch computes it.
     sign = 1.0 if n % 2 else -1.0
     order = ctx.emit(R.broadcast_to(number(float(n + 1)), dims_of(x)))
-    return ctx.cast(mul(_zeta(ctx, order, x), sign * math.gamma(n + 1)), ctx.dtype())
+    made = mul(_zeta(ctx, order, x), sign * math.gamma(n + 1))
+    if n == 1:  # the one for which torch has a limit
+        made = R.where(R.equal(x, number(math.inf)), number(0.0), made)
+    return ctx.cast(made, ctx.dtype())
 
 
 #: Terms that are added one by one for an argument below zero.
@@ -382,7 +385,8 @@ def _zeta(ctx: Context, s: Expr, q: Expr) -> Expr:
     y = R.add(total, chlo("zeta", s, at))
     y = R.where(R.greater(q, low), y, number(math.nan))
     pole = R.logical_and(R.less_equal(q, zero), R.equal(q, R.floor(q)))
-    return R.where(R.logical_and(pole, R.greater(s, one)), number(math.inf), y)
+    infinite = R.logical_or(R.equal(s, one), R.logical_and(pole, R.greater(s, one)))
+    return R.where(infinite, number(math.inf), y)
 
 
 @aten("special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar")

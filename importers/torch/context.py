@@ -184,9 +184,15 @@ class Context:
         return self.builder.emit(value)
 
     def cast(self, x: Expr, dtype: str) -> Expr:
-        """``x`` in another dtype; float8_e4m3fn, without infinity, ends at its largest number."""
+        """``x`` in another dtype; float8_e4m3fn, without infinity, ends at its largest number.
+
+        Booleans choose between 1 and 0: XLA makes of products with converted ones a choice between
+        the other factor and 0, where torch has NaN times 0.
+        """
         if dtype_of(x) == dtype:
             return x
+        if dtype_of(x) == "bool" and is_float(dtype):
+            return R.where(x, scalar(1, dtype), scalar(0, dtype))
         if dtype == "float8_e4m3fn":
             wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
             x = R.clip(wide, -LARGEST_E4M3FN, LARGEST_E4M3FN)

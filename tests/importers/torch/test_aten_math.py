@@ -228,3 +228,19 @@ def test_numbers_meet_16_bit_tensors_with_all_their_digits() -> None:
     inputs = [half, narrow, torch.tensor(1.003)]
     for got, want in zip(run(imported(f, inputs), inputs), f(*inputs), strict=True):
         np.testing.assert_array_equal(got.astype(np.float32), want.float().numpy())
+
+
+def test_masks_times_nan_are_nan() -> None:
+    """XLA makes of a product with a converted mask a choice between the other factor and 0."""
+    check_table(
+        {
+            "a mask": (lambda x, y: (x > 0) * y, X, X / 0 * 0),
+            "as numbers": (lambda x, y: (x > 0).float() * y, X, X / 0),
+        }
+    )
+    x = torch.tensor([1.0, math.nan, 2.0], requires_grad=True)
+    least = lambda x: x.aminmax().min  # noqa: E731
+    slopes = [
+        torch.autograd.grad(f(x), x)[0] for f in (least, torch.compile(least, backend="relax2xla"))
+    ]
+    np.testing.assert_array_equal(*slopes)  # not one element is the least: 0 / 0

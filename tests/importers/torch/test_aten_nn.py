@@ -232,3 +232,8 @@ def test_statistics_of_ones_own_need_no_rewriting(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(export, "_functional", never)
     check(lambda x: F.batch_norm(x, None, None, training=True), [randn(2, 3, 5)])
     check(lambda x: F.instance_norm(x), [randn(2, 3, 5)])
+
+
+def test_safe_softmax_keeps_nan() -> None:
+    rows = [[-math.inf, -math.inf], [math.nan, 1.0], [math.inf, 1.0], [-math.inf, 1.0]]
+    check(lambda x: torch.ops.aten._safe_softmax(x, -1), [torch.tensor(rows)])

@@ -70,3 +70,13 @@ def test_gamma_and_zeta() -> None:
             "multigammaln": (lambda x: torch.special.multigammaln(x, 3), x + 1.5),
         }
     )
+
+
+def test_limits_of_gamma_and_zeta() -> None:
+    edges = torch.tensor([INF, NAN, 0.0, 2.0])
+    check_table(
+        {
+            "trigamma": (lambda x: torch.polygamma(1, x), edges),
+            "zeta of one": (lambda x: torch.special.zeta(1.0, x), edges),
+        }
+    )
