@@ -132,7 +132,7 @@ class _Main:
                     return
 
     def derive_symbols(self) -> None:
-        """Let dimensions such as 2 * n be variables where there is none of the size n."""
+        """Let dimensions such as 2 * n and n // 2 be variables where there is none of the size n."""
         values = [i.node.meta["val"] for i in self.program.inputs if i.meaning == "input"]
         sizes: list[Any] = [
             size
@@ -140,18 +140,23 @@ class _Main:
             for size in (value.shape if isinstance(value, torch.Tensor) else [value])
         ]
         exprs = [s.node.expr for s in sizes if isinstance(s, torch.SymInt)]
+        solved = {e for e in exprs if e.is_Symbol}
+        parts: list[tuple[Any, Any, Any]] = []
         for expr in exprs:
-            if not expr.free_symbols:
-                continue  # torch has settled it
-            symbol, *others = expr.free_symbols
-            if others or symbol in exprs or symbol in self.walk.symbols.derived:
+            offset, rest = expr.as_coeff_Add()
+            factor, part = rest.as_coeff_Mul()
+            # Numbers among the inputs may be the negative of something.
+            told = factor.is_Integer and (factor > 0 or not part.is_Symbol)
+            if told and part.free_symbols - solved:
+                parts.append((part, factor, offset))
+        # Symbols first: what is computed of them needs no variable.
+        for part, factor, offset in sorted(parts, key=lambda p: not p[0].is_Symbol):
+            if not part.free_symbols - solved:
                 continue
-            factor = expr.coeff(symbol)
-            offset = expr - factor * symbol
-            if factor.is_Integer and factor > 0 and offset.is_Integer:
-                exact = self.walk.symbols.derive(symbol, int(factor), int(offset))
-                if exact is not None:
-                    self.walk.ctx.require(exact)
+            solved |= {part}
+            exact = self.walk.symbols.derive(part, int(factor), int(offset))
+            if exact is not None:
+                self.walk.ctx.require(exact)
 
     def bounds(self, params: Sequence[Var]) -> dict[str, Any]:
         """Function attributes with the ranges of the symbolic variables."""

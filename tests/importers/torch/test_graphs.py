@@ -29,8 +29,9 @@ def gradients(f: Callable[..., Any], module: Any, *args: Any) -> dict[str, Any]:
     """Of a sum with different weights, for the module's weights and the arguments."""
     module.zero_grad()
     inputs = [a.clone().requires_grad_(a.is_floating_point()) for a in args]
-    result = f(*inputs)
-    (result * torch.linspace(-1, 2, result.numel()).view(result.shape)).sum().backward()
+    results = torch.utils._pytree.tree_leaves(f(*inputs))
+    result = torch.cat([r.flatten() for r in results])
+    (result * torch.linspace(-1, 2, result.numel())).sum().backward()
     found = {name: p.grad.clone() for name, p in module.named_parameters()}
     return found | {f"argument {i}": x.grad for i, x in enumerate(inputs) if x.requires_grad}
 
@@ -158,4 +159,31 @@ def test_strided_convolutions_of_symbolic_size(network: Any) -> None:
     for size in (8, 9, 10):
         x = torch.randn(2, 2, size)
         got, want = (gradients(f, module, x) for f in (compiled, module))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+class Halved(nn.Module):
+    """Sizes that are told by sums of several roundings, and by their negatives."""
+
+    def forward(self, x: Any) -> Any:
+        wide = F.pad(x, (0, 0, x.shape[2] // 2, 0))
+        return wide.flatten(1).chunk(2, 1)[1], x.chunk(2, 3)[1]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.PixelShuffle(2),
+        nn.ChannelShuffle(2),
+        nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(4, 4, 2, bias=False), nn.Flatten()),
+        Halved(),
+    ],
+    ids=["channels // 4", "channels // 2", "rows // 2 - 1", "columns - (columns + 1) // 2"],
+)
+def test_sizes_that_cannot_be_solved(network: Any) -> None:
+    """The backward graph is given tensors of n // 2 rows, and never n."""
+    compiled = torch.compile(network, backend="relax2xla", dynamic=True)
+    for size in (5, 6, 8):
+        x = torch.randn(2, 4, size, size + 2)
+        got, want = (gradients(f, network, x) for f in (compiled, network))
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
