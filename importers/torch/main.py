@@ -132,7 +132,7 @@ class _Main:
                     return
 
     def derive_symbols(self) -> None:
-        """Let dimensions such as 2 * n and n // 2 be variables where there is none of the size n."""
+        """Let dimensions such as 2 * n and n // 2 be variables where none has the size n."""
         values = [i.node.meta["val"] for i in self.program.inputs if i.meaning == "input"]
         sizes: list[Any] = [
             size
