@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from relax2xla import op as R
 from relax2xla import tir
@@ -111,6 +112,8 @@ class Walk:
         self.ctx = Context(self.builder, self.symbols, self.env)
         self.regions = 0
         self.asserted: list[tuple[Expr, str]] = []
+        # Symbols of numbers that are read from tensors, outside of branches and loops.
+        self.items: set[Any] = set()
 
     # -- graphs ------------------------------------------------------------------------------
     def graph(self, module: GraphModule) -> Sequence[Any]:
@@ -185,7 +188,10 @@ class Walk:
             x = self.read(node.args[0])
             settled = data_dependent.settled(expected)
             if settled is None:
-                return data_dependent.item(self.ctx, x, expected)
+                made = data_dependent.item(self.ctx, x, expected)
+                if not self.regions:
+                    self.items |= free_unbacked_symbols(expected)
+                return made
             same = R.equal(x, self.ctx.tensor(settled, x.struct_info.dtype))
             self.demand(same, f"`{node}` is not {settled}, as torch.export took it to be")
             return settled
@@ -239,11 +245,18 @@ class Walk:
     def assertion(self, node: Node) -> Any:
         """A condition; the machine looks at those on data when the results are there.
 
-        Those on sizes torch derives from the bounds, which ``main`` carries.
+        Those on sizes of inputs torch derives from the bounds, which ``main`` carries.
         """
         condition, *rest = map(self.read, node.args)
+        given: Any = node.args[0]
+        expected: Any = given.meta.get("val") if isinstance(given, Node) else given
         if isinstance(condition, Expr):
             self.demand(as_bool(condition), rest[0] if rest else "")
+        elif isinstance(condition, tir.PrimExpr) and not self.regions:
+            unbacked = free_unbacked_symbols(expected)
+            if unbacked and unbacked <= self.items:
+                holds = self.ctx.tensor(tir.if_then_else(condition, 1, 0), "int64")
+                self.demand(as_bool(holds), rest[0] if rest else "")
         return rest[1] if len(rest) > 1 else None
 
     def demand(self, condition: Expr, text: str) -> None:

@@ -27,10 +27,16 @@ def is_torch(value: Any) -> bool:
 def torch_to_numpy(value: Any) -> np.ndarray[Any, Any]:
     """A torch tensor as numpy: the same memory for dense CPU tensors, else one copy."""
     value = value.detach()
-    if str(value.layout) != "torch.strided" or value.device.type == "meta":
+    if value.device.type == "meta":
+        raise CallError("expected a torch tensor with data; got one on the device meta")
+    if str(value.layout) != "torch.strided":
         raise CallError(
-            f"expected a dense torch tensor with data; got one of layout {value.layout} on "
-            f"{value.device}; use .to_dense()"
+            f"expected a dense torch tensor; got one of layout {value.layout}; use .to_dense()"
+        )
+    if value.is_quantized:
+        raise CallError(
+            f"expected a dense torch tensor; got one of dtype {value.dtype}; use .int_repr(), or "
+            ".dequantize()"
         )
     if value.device.type != "cpu":
         value = value.cpu()

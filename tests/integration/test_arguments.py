@@ -81,8 +81,12 @@ def test_torch_views() -> None:
     z = torch.tensor([1 + 2j, 3 - 1j]).conj()
     twice = function([("x", T((2,), "float32"))], lambda x: add(x, x))
     np.testing.assert_array_equal(np.asarray(twice(z.imag)), 2 * z.imag.resolve_neg().numpy())
-    for wrong in (torch.eye(3, 4).to_sparse(), torch.empty(3, 4, device="meta")):
-        with pytest.raises(CallError, match="expected a dense torch tensor with data"):
+    for wrong, message in (
+        (torch.eye(3, 4).to_sparse(), "expected a dense torch tensor.*use .to_dense"),
+        (torch.empty(3, 4, device="meta"), "expected a torch tensor with data.*the device meta"),
+        (torch.quantize_per_tensor(b, 0.1, 0, torch.qint8), "torch.qint8; use .int_repr"),
+    ):
+        with pytest.raises(CallError, match=message):
             f(wrong)
 
 

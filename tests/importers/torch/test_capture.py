@@ -68,3 +68,51 @@ def test_arguments_that_are_not_dense() -> None:
 def test_example_arguments_are_a_tuple(args: Any) -> None:
     with pytest.raises(TypeError, match=r"are a tuple, of one tensor too: \(x,\); got"):
         from_exported_program(nn.Linear(3, 2), args)
+
+
+class _Negated(torch.Tensor):
+    """Has rules of its own: results are negated."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = super().__torch_function__(func, types, args, kwargs or {})
+        return -made if func is torch.Tensor.mul else made
+
+
+class _Named(torch.Tensor):
+    """A plain tensor by another name."""
+
+
+def test_arguments_that_torch_export_would_take_for_others() -> None:
+    x = torch.ones(2, 4)
+    model = nn.Linear(4, 3)
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        ((x.numpy(),), TypeError, r"argument \[0\] is a numpy.ndarray; give a torch tensor"),
+        ((x.as_subclass(_Negated),), UnsupportedError, r"argument \[0\] is a _Negated, whose own"),
+        (
+            (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),),
+            UnsupportedError,
+            r"argument \[0\] has the dtype torch.qint8; give x.int_repr\(\)",
+        ),
+        ((torch.nested.nested_tensor([x]),), UnsupportedError, "give .to_dense"),
+    ]
+    for args, error, message in wrong:
+        with pytest.raises(error, match=message):
+            from_exported_program(model, args)
+    with pytest.raises(TypeError, match=r"by name are a dict.*got list"):
+        from_exported_program(model, (x,), example_kwargs=[x])  # pyright: ignore
+    mod = from_exported_program(model, (x.as_subclass(_Named),))
+    assert "main" in str(mod)
+
+
+def test_reasons_have_all_that_torch_says_of_sizes_and_no_line_of_python_itself() -> None:
+    x = torch.ones(2, 4)
+    model = nn.Linear(4, 3)
+    with pytest.raises(UnsupportedError) as missing:
+        from_exported_program(model, ())
+    assert "cannot export Linear: missing a required argument: 'input'" in str(missing.value)
+    dim = torch.export.Dim("b")
+    with pytest.raises(UnsupportedError, match=r"(?s)Constraints violated.*to be a constant"):
+        from_exported_program(model, (x,), dynamic_shapes=({1: dim},))
+    with pytest.raises(UnsupportedError, match=r"(?s)IndexError: .*dynamic_shapes that were given"):
+        from_exported_program(model, (x,), dynamic_shapes=({5: dim},))

@@ -161,6 +161,19 @@ def test_what_assertions_leave_one_value_for_is_looked_at() -> None:
         run(mod, [x - torch.tensor([3.0, 0, -3])])
 
 
+def test_bounds_of_numbers_from_data_are_looked_at() -> None:
+    def f(x: Any, n: Any) -> Any:
+        k = n.item()
+        torch._check(k >= 2)
+        torch._check(k <= 4)
+        return x[:k] * 2, torch.zeros(k)
+
+    mod = check(f, [X, torch.tensor(3)], others=[[X, torch.tensor(2)], [X, torch.tensor(4)]])
+    for wrong, message in ((1, ">= 2"), (5, "<= 4")):
+        with pytest.raises(AssertError, match=message):
+            run(mod, [X, torch.tensor(wrong)])
+
+
 def test_symbolic_floats() -> None:
     def f(x: Any) -> Any:
         n = x.shape[0]
