@@ -13,6 +13,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.context import dtype_of_torch
 from relax2xla.importers.torch.source import Input, Program
 from relax2xla.importers.torch.walk import Options, Walk
 from relax2xla.importers.torch.weights import as_numpy
@@ -71,9 +72,12 @@ class _Main:
             if value.layout != torch.strided:
                 why = f"a tensor of layout {value.layout}"
                 walk.gaps.add(f"input {i.name}", why, "", "give a dense tensor (x.to_dense())")
-            elif value.dtype == torch.complex32:
-                why = f"the dtype {value.dtype} has no Relax counterpart"
-                walk.gaps.add(f"input {i.name}", why, "", "give it as torch.complex64")
+                continue
+            try:
+                dtype_of_torch(value.dtype)
+            except Unsupported as e:
+                hint = e.hint or "give it in a dtype of relax2xla.dtypes"
+                walk.gaps.add(f"input {i.name}", e.reason, "", hint)
         if walk.gaps:
             return None
         self.name_symbols()

@@ -526,6 +526,10 @@ def test_a_dtype_without_counterpart_is_a_gap() -> None:
     with pytest.raises(OpNotImplemented, match=r"torch\.complex32.*\n.*complex64") as refused:
         imported(lambda x: x.to(torch.complex32).real + 1, [torch.ones(3)])
     assert "decomposition" not in str(refused.value)
+    for dtype in ("complex32", "int4", "bits8"):
+        x = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, dtype))
+        with pytest.raises(OpNotImplemented, match=rf"(?s)input args_0.*torch\.{dtype}.*hint:"):
+            imported(lambda x: x, [x])
 
 
 @pytest.mark.parametrize(
