@@ -11,7 +11,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.aten_scatter import ranks
+from relax2xla.importers.torch.aten_scatter import of_ranks
 from relax2xla.importers.torch.aten_shape import bound_of, fits, place_of, take_range
 from relax2xla.importers.torch.context import (
     Context,
@@ -214,9 +214,7 @@ def _masked_put(
     elif have[along] == 1:
         new = ctx.reshape(values, (*have[:along], *[1] * ndim_of(m), *have[along + 1 :]))
     else:
-        last = R.subtract(ctx.tensor(have[along], "int64"), scalar(1, "int64"))
-        place = R.maximum(R.minimum(ranks(ctx, m), last), scalar(0, "int64"))
-        new = R.take(values, place, along)
+        new = of_ranks(ctx, values, m, along)
     if accumulate:
         new = R.logical_or(x, new) if dtype_of(x) == "bool" else R.add(x, new)
     return R.where(ctx.reshape(m, (*dims_of(m), *[1] * rest)), new, x)

@@ -70,13 +70,19 @@ def _own_generator(generator: Any) -> None:
         raise Unsupported("a torch.Generator: its state is not part of the program")
 
 
-@aten("rand", "rand_like")
-def rand(ctx: Context, size: Any = None, self: Any = None, dtype: Any = None) -> Expr:
+@aten("rand", "rand.generator", "rand_like", "rand_like.generator")
+def rand(
+    ctx: Context, size: Any = None, self: Any = None, dtype: Any = None, generator: Any = None
+) -> Expr:
+    _own_generator(generator)
     return _of(ctx, uniform01)
 
 
-@aten("randn", "randn_like")
-def randn(ctx: Context, size: Any = None, self: Any = None, dtype: Any = None) -> Expr:
+@aten("randn", "randn.generator", "randn_like", "randn_like.generator")
+def randn(
+    ctx: Context, size: Any = None, self: Any = None, dtype: Any = None, generator: Any = None
+) -> Expr:
+    _own_generator(generator)
     return _of(ctx, normal01)
 
 
@@ -151,8 +157,10 @@ def randint(
     size: Any = None,
     self: Any = None,
     dtype: Any = None,
+    generator: Any = None,
 ) -> Expr:
     """Of 64 random bits, by their remainder."""
+    _own_generator(generator)
     first, last = _static(low, "a bound of randint"), _static(high, "a bound of randint")
     dims = ctx.dims()
     wide = [R.astype(bits(ctx, dims), "uint64") for _ in range(2)]
@@ -163,8 +171,13 @@ def randint(
     return ctx.cast(R.add(rest, scalar(first, "int64")), ctx.dtype())
 
 
-@aten("randperm")
-def randperm(ctx: Context, n: Any, dtype: Any = None) -> Expr:
+aten("randint.generator", "randint.low_generator")(randint)
+aten("randint_like.generator", "randint_like.low_generator_dtype")(randint)
+
+
+@aten("randperm", "randperm.generator")
+def randperm(ctx: Context, n: Any, dtype: Any = None, generator: Any = None) -> Expr:
+    _own_generator(generator)
     order = R.argsort(R.astype(bits(ctx, ctx.dims()), "int64"), -1, False, "int64")
     return ctx.cast(order, ctx.dtype())
 

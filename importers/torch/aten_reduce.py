@@ -56,7 +56,8 @@ def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
     def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         axes = axes_of(dim, ndim_of(self))
         if dtype_of(self) == "bool":
-            return R.astype(reduce(R.astype(self, "int8"), axes, keepdim), "bool")
+            # The ends of uint8 are what nothing at all has: no True for "any", no False for "all".
+            return R.astype(reduce(R.astype(self, "uint8"), axes, keepdim), "bool")
         return reduce(self, axes, keepdim)
 
     convert.__name__ = name

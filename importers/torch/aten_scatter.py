@@ -127,6 +127,20 @@ def ranks(ctx: Context, mask: Expr) -> Expr:
     return ctx.reshape(R.subtract(R.cumsum(flat, 0), scalar(1, "int64")), dims_of(mask))
 
 
+def of_ranks(ctx: Context, values: Expr, mask: Expr, axis: int) -> Expr:
+    """For the k-th place of ``mask`` the k-th of the values along an axis, or the last of them.
+
+    A symbolic number of values may turn out to be none, where the mask holds nowhere: one more
+    keeps ``take`` from an axis without elements.
+    """
+    have = dims_of(values)
+    if not isinstance(have[axis], int):
+        more = ctx.full((*have[:axis], 1, *have[axis + 1 :]), 0, dtype_of(values))
+        values = ctx.emit(R.concat([values, more], axis))
+    at = R.minimum(ranks(ctx, mask), ctx.tensor(have[axis] - 1, "int64"))
+    return R.take(values, R.maximum(at, scalar(0, "int64")), axis)
+
+
 @aten("masked_scatter")
 def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
     dims = ctx.dims()
@@ -136,9 +150,7 @@ def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
     count = dims_of(flat)[0]
     if isinstance(count, int) and count == 0:
         return x
-    at = ctx.emit(ranks(ctx, m))
-    at = R.minimum(R.maximum(at, scalar(0, "int64")), ctx.tensor(count - 1, "int64"))
-    return R.where(m, R.take(flat, at, 0), x)
+    return R.where(m, of_ranks(ctx, flat, m, 0), x)
 
 
 # -- segments ------------------------------------------------------------------------------------

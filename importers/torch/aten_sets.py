@@ -107,13 +107,14 @@ def unique_consecutive(
             f"use dim={axis}",
         )
     size = dims_of(x)[axis]
-    if isinstance(size, int) and size == 0:
-        raise Unsupported("unique_consecutive of a tensor without elements")
-    later, earlier = take_range(x, axis, 1, size), take_range(x, axis, 0, size - 1)
+    # Of places, not of slices: there may be none.
+    place = ctx.emit(ctx.grid((size,), (1,)))
+    first = R.equal(place, scalar(0, "int64"))
+    earlier = R.take(x, R.maximum(R.subtract(place, scalar(1, "int64")), scalar(0, "int64")), axis)
     others = [i for i in range(ndim_of(x)) if i != axis]
-    change = R.astype(R.not_equal(later, earlier), "int32")
+    change = R.astype(R.not_equal(x, earlier), "int32")
     change = R.max(change, others) if others else change
-    starts = ctx.emit(R.concat([R.ones((1,), "int32"), change], 0))
+    starts = ctx.emit(R.maximum(change, R.astype(first, "int32")))
     count = ctx.dims(0)[axis]
     at = ctx.emit(R.reshape(places(ctx, starts, count), (count,)))
     values = R.take(x, at, axis)

@@ -102,6 +102,23 @@ def test_seeds() -> None:
     assert (first != other).any()
 
 
+def test_generators() -> None:
+    """None is torch's own; the state of another one is not in the program."""
+
+    def drawn(**own: Any) -> list[Any]:
+        return _draws(
+            lambda x: (
+                torch.rand(9, **own),
+                torch.randn(9, **own),
+                torch.randint(2, 9, (9,), **own),
+            )
+        )
+
+    for plain, named in zip(drawn(), drawn(generator=None), strict=True):
+        assert (plain == named).all()
+    assert sorted(_draws(lambda x: torch.randperm(9, generator=None))[0]) == list(range(9))
+
+
 def test_rrelu() -> None:
     drawn, fixed = _draws(lambda x: (F.rrelu(x, training=True), F.rrelu(x)))
     below = X.numpy() < 0

@@ -39,6 +39,7 @@ def test_sums() -> None:
             "amax": (lambda x: (x.amax(), x.amax(1), x.amin((0, 2), keepdim=True)), X),
             "max": (lambda x: (x.max(), x.min()), GAPS),
             "any": (lambda x: (x.any(), x.all(), x.any(1), x.all(0, keepdim=True)), B),
+            "any of nothing": (lambda x: (x.any(), x.all(), x.any(0), x.all(0)), B[:0]),
             "any of integers": (lambda x: (x.any(), x.all(1)), INTS - 3),
             "count_nonzero": (lambda x: (x.count_nonzero(), x.count_nonzero(1)), INTS - 3),
             "aminmax": (lambda x: (*torch.aminmax(x, dim=1), *torch.aminmax(x)), X),

@@ -242,3 +242,26 @@ def test_sizes_at_which_the_result_has_another_shape(
     mod = check(function, [torch.randn(4, 2)], [{0: AUTO}], [[torch.randn(size, 2)]])
     with pytest.raises(CallError, match="exported for sizes where it does"):
         run(mod, [torch.randn(refused, 2)])
+
+
+def test_a_condition_that_holds_nowhere() -> None:
+    """How many elements there are is known at the call, and there may be none."""
+
+    def parts(x: Any, m: Any) -> Any:
+        own = x[m]
+        y = torch.zeros_like(x)
+        y[m] = own * 2
+        runs = torch.unique_consecutive(own[:, 0], return_inverse=True, return_counts=True)
+        return (
+            y,
+            x.index_put((m,), own, accumulate=True),
+            x.masked_scatter(m[:, None].expand_as(x), own + 1),
+            (own > 0).any(),
+            (own > 0).any(0),
+            (own > 0).all(),
+            *runs,
+        )
+
+    rows = torch.tensor([True, False, True, True, False])
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    check(parts, (x, rows), others=[(x, torch.zeros_like(rows)), (x, torch.ones_like(rows))])
