@@ -187,7 +187,10 @@ class _Main:
         changes = self.program.changes
         for i in self.program.inputs:
             if i.meaning == "refused":
-                self.walk.gaps.add(f"input {i.name}", "an input of this kind", "")
+                # A generator is refused by those operators that would use it.
+                if not isinstance(i.value, torch.Generator):
+                    self.walk.gaps.add(f"input {i.name}", "an input of this kind", "")
+                self.walk.env[i.node] = i.value
             elif i.meaning == "number":
                 self.walk.env[i.node] = self.walk.symbols.value(i.value)
             elif i.meaning == "input":

@@ -97,7 +97,8 @@ def exported(program: ExportedProgram, known: Sequence[Condition] | None = None)
             else:
                 inputs.append(Input(node, "input", node.name))
         elif meaning == "refused":
-            inputs.append(Input(node, "refused", f"{spec.arg.name} of kind {spec.kind.name}"))
+            name = f"{spec.arg.name} of kind {spec.kind.name}"
+            inputs.append(Input(node, "refused", name, program.constants.get(spec.target or "")))
         else:
             name = spec.target or node.name
             inputs.append(Input(node, meaning, name, _tensor_of(program, spec)))

@@ -16,6 +16,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.export.graph_signature import CustomObjArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -77,6 +78,8 @@ def _splice(module: GraphModule, node: Node, function: Callable[..., Any], mode:
         return tuple(made) if isinstance(made, tuple) else made  # without names of the fields
 
     values, expected = [n.meta["val"] for n in operands], node.meta["val"]
+    if any(isinstance(v, CustomObjArgument) for v in values):
+        raise NotSpliced(f"{node.target} takes an object")
     if free_unbacked_symbols(expected) - free_unbacked_symbols(values):
         raise NotSpliced(f"{node.target} makes a size that depends on data")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
@@ -45,6 +46,17 @@ def _nearest(top: Any, down: int) -> Any:
     return tir.if_then_else(tie, above - 1, above)
 
 
+def _relation(kind: Any, compute: Callable[[int, int], bool]) -> Callable[[Any, Any], Any]:
+    """A comparison; of a symbol with a number that is no int64 (torch's bounds) it is settled."""
+
+    def convert(a: Any, b: Any) -> Any:
+        if all(not isinstance(x, int) or -(2**63) <= x < 2**63 for x in (a, b)):
+            return kind.make(a, b)
+        return compute(*(x if isinstance(x, int) else 0 for x in (a, b)))
+
+    return convert
+
+
 # sympy class name to a function of converted arguments; sizes are never negative, so the
 # remainders of C and of Python agree on them.
 RULES: dict[str, Callable[..., Any]] = {
@@ -63,12 +75,12 @@ RULES: dict[str, Callable[..., Any]] = {
     "Min": lambda *a: reduce(tir.min, a),
     "Abs": lambda a: tir.max(a, 0 - a),
     "Identity": lambda a: a,
-    "Equality": lambda a, b: tir.EQ.make(a, b),
-    "Unequality": lambda a, b: tir.NE.make(a, b),
-    "StrictLessThan": lambda a, b: tir.LT.make(a, b),
-    "LessThan": lambda a, b: tir.LE.make(a, b),
-    "StrictGreaterThan": lambda a, b: tir.GT.make(a, b),
-    "GreaterThan": lambda a, b: tir.GE.make(a, b),
+    "Equality": _relation(tir.EQ, operator.eq),
+    "Unequality": _relation(tir.NE, operator.ne),
+    "StrictLessThan": _relation(tir.LT, operator.lt),
+    "LessThan": _relation(tir.LE, operator.le),
+    "StrictGreaterThan": _relation(tir.GT, operator.gt),
+    "GreaterThan": _relation(tir.GE, operator.ge),
     "Where": tir.if_then_else,
     "ExprCondPair": lambda value, condition: (value, condition),
     "Piecewise": lambda *pairs: reduce(_otherwise, reversed(pairs[:-1]), pairs[-1][0]),

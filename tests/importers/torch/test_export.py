@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -370,6 +371,25 @@ def test_a_condition_that_is_not_on_sizes() -> None:
     with pytest.warns(UserWarning, match=r"`len\(.*\) == 1`, which is not checked: .* no arith"):
         mod = from_exported_program(program)
     assert "tir_var_conditions" not in mod["main"].attrs
+
+
+def test_bounds_beyond_int64() -> None:
+    # The second count is at most 27 times the first, which has no bound.
+    module = Fn(lambda x: x[x > 0].reshape(-1, 1).repeat(1, 27).nonzero())
+    x = torch.tensor([1.0, -2.0, 3.0])
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(module, (x,), dynamic_shapes=(({0: auto},),))
+    assert any(int(n) >= 2**63 for n in re.findall(r"\b\d+\b", str(program.graph)))
+    assert np.array_equal(run(from_exported_program(program), [x])[0], module(x))
+
+
+def test_a_generator_is_refused_where_it_is_used() -> None:
+    def noise(x: Any) -> Any:
+        return torch.bernoulli(x, generator=torch.Generator().manual_seed(0))
+
+    program = torch.export.export(Fn(noise), (torch.ones(3),))
+    with pytest.raises(OpNotImplemented, match=r"aten.rand.generator x1: .* \(at rand, "):
+        from_exported_program(program)
 
 
 def test_dimensions_that_have_to_be_equal() -> None:
