@@ -201,7 +201,8 @@ def import_program(program: Program, options: Options) -> Imported:
                 program = whole = whole.decompose(given)
             except (AssertionError, RuntimeError) as e:
                 # Some of torch's decompositions write in place, which torch itself then refuses.
-                before.add("torch's decomposition", str(e).partition("\n")[0], "")
+                if not isinstance(e, RecursionError):  # which says nothing to the user
+                    before.add("torch's decomposition", str(e).partition("\n")[0], "")
                 break
         asked |= table
         made = import_once(program, options)

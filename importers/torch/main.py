@@ -167,11 +167,16 @@ class _Main:
         used = {v for p in params for v in _variables(p.struct_info)}
         low: dict[str, int] = {}
         high: dict[str, int] = {}
-        for symbol, interval in self.program.ranges.items():
+        ranges = self.program.ranges
+        for symbol, interval in ranges.items():
             known = self.walk.symbols.variables.get(str(symbol)), 1, 0
             variable, factor, offset = self.walk.symbols.derived.get(symbol, known)
             if variable is None or variable not in used:
                 continue
+            # Torch knows that of a derived dimension itself better: a symbol alone begins at 2.
+            own = ranges.get(factor * symbol + offset)
+            if own is not None:
+                interval, factor, offset = own, 1, 0
             if interval.lower.is_Integer:
                 low[variable.name] = factor * int(interval.lower) + offset
             if interval.upper.is_Integer:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from relax2xla.dtypes import DTYPES, dtype_name, is_integer
-from relax2xla.errors import CallError
+from relax2xla.errors import CallError, StructInfoError
 from relax2xla.ir import (
     IRModule,
     ObjectStructInfo,
@@ -315,7 +315,13 @@ class BoundFunction:
         check_ranges(self.name, self.entry.func, env)
         rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
         mod, func = self._executable.mod, self.entry.func
-        made = specialise(mod, self.name, func, env, rewrites, infos)
+        try:
+            made = specialise(mod, self.name, func, env, rewrites, infos)
+        except StructInfoError as e:
+            if not env:
+                raise
+            sizes = ", ".join(f"{v.name} = {n}" for v, n in env.items())
+            raise CallError(f"{self.name}: there is no program for {sizes}: {e}") from e
         if not self._packs:
             return made
         weights = len(self.entry.lifted.weights)

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from relax2xla.errors import CallError  # noqa: E402
+from relax2xla.errors import CallError, OpNotImplemented  # noqa: E402
 
-from .helpers import check, run  # noqa: E402
+from .helpers import check, imported, run  # noqa: E402
 
 AUTO = torch.export.Dim.AUTO
 
@@ -265,3 +265,32 @@ def test_a_condition_that_holds_nowhere() -> None:
     rows = torch.tensor([True, False, True, True, False])
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     check(parts, (x, rows), others=[(x, torch.zeros_like(rows)), (x, torch.ones_like(rows))])
+
+
+# -- sizes that a program does not take ------------------------------------------------------------
+def test_the_range_of_a_derived_size_is_torchs() -> None:
+    n = torch.export.Dim("n", min=1, max=5)
+    mod = imported(lambda x: x * 2, [torch.randn(7)], [{0: 2 * n + 1}])
+    for size in (3, 11):
+        assert run(mod, [torch.ones(size)])[0].shape == (size,)
+    for size in (1, 13):
+        with pytest.raises(CallError, match="range 3 to 11"):
+            run(mod, [torch.ones(size)])
+
+
+def test_a_size_that_the_program_cannot_have() -> None:
+    mod = imported(lambda x: x[:, :-1] + x.sum(1, True), [torch.randn(3, 7)], [{1: AUTO}])
+    assert run(mod, [torch.ones(3, 1)])[0].shape == (3, 0)
+    with pytest.raises(CallError, match=r"main: there is no program for s\d+ = 0: .*negative"):
+        run(mod, [torch.ones(3, 0)])
+
+
+def test_a_size_that_must_be_known() -> None:
+    rows = torch.export.Dim("rows", min=4, max=64)
+    with pytest.raises(OpNotImplemented, match="it is rows") as caught:
+        imported(
+            lambda x: torch.nn.functional.interpolate(x, scale_factor=1.7),
+            [torch.ones(1, 1, 8, 8)],
+            [{2: rows}],
+        )
+    assert "recursion" not in str(caught.value)
