@@ -72,6 +72,10 @@ ASSERTIONS = {
 }
 
 
+class OfAnotherLibrary(Unsupported):
+    """An operator whose converter is the user's to write, unless torch can decompose it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """``from_exported_program``'s options, and what other front ends add to them.
@@ -172,7 +176,8 @@ class Walk:
             self.gaps.add(str(node.target), why.reason, self.spans.where(at), why.hint)
         else:
             self.gaps.add(str(node.target), why.reason, self.spans.where(node), why.hint)
-        elsewhere = not why.hint or isinstance(why, UnknownSize) or node.target in OWN
+        others = isinstance(why, UnknownSize | OfAnotherLibrary)
+        elsewhere = not why.hint or others or node.target in OWN
         if isinstance(node.target, OpOverload) and elsewhere:
             self.open.add(node.target)
         self.failed.add(node)
@@ -227,6 +232,10 @@ class Walk:
         converter = CONVERTERS.get(operator_name(changed or op))
         if converter is None:
             hint = next((h for part, h in INSTEAD.items() if part in op.name()), "")
+            if op.namespace not in ("aten", "prims", "quantized_decomposed"):
+                raise OfAnotherLibrary(
+                    "no converter", f"give it one: @register_converter({name!r})"
+                )
             raise Unsupported("no converter", hint)
         args = [self.read(a) for a in node.args]
         kwargs = {k: self.read(v) for k, v in node.kwargs.items()}

@@ -517,6 +517,7 @@ def test_one_error_names_every_gap() -> None:
     assert len(custom.nodes) == 2
     assert "in inner" in custom.nodes[0]
     assert "test_export.py:" in custom.nodes[0]
+    assert "@register_converter('relax2xla_gaps::opaque')" in custom.hint
     json.dumps(caught.value.report())
 
 
