@@ -9,7 +9,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.context import Context, dtype_of
+from relax2xla.importers.torch.context import Context
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
@@ -37,8 +37,8 @@ def scaled_mm(
 ) -> Expr:
     """Summed in float32; ``use_fast_accum`` is about speed.
 
-    Of two e4m3fn matrices torch's kernel gives NaN where float8_e4m3fn does not hold the result,
-    of other pairs the largest number.
+    What float8_e4m3fn does not hold becomes its largest number, as in torch's casts; its kernels
+    for some processors give NaN there.
     """
     a, b = (
         R.multiply(R.astype(x, "float32"), scale) for x, scale in ((self, scale_a), (mat2, scale_b))
@@ -46,8 +46,7 @@ def scaled_mm(
     made = R.matmul(a, b)
     if bias is not None:
         made = R.add(made, R.astype(bias, "float32"))
-    same = dtype_of(self) == dtype_of(mat2) == ctx.dtype()
-    return R.astype(made, ctx.dtype()) if same else ctx.cast(made, ctx.dtype())
+    return ctx.cast(made, ctx.dtype())
 
 
 @aten("_scaled_mm_v2")
