@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -26,11 +25,6 @@ from jaxlib.mlir.dialects import func as func_dialect
 from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Device
 from relax2xla.vm import xla
-
-try:
-    _jaxlib: Any = importlib.import_module("jaxlib._jax")
-except ImportError:  # the name is jaxlib's own business
-    _jaxlib = None
 
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
 KNOWN_DISPATCH = ("0.10.", "0.11.", "0.12.")
@@ -121,14 +115,14 @@ def _make_dispatch(name: str, miss: Callable[..., Any]) -> Callable[..., Any]:
     def shard(value: Any, to: Any, layout: Any) -> Any:
         return jax.device_put(value, to)
 
-    registry = _jaxlib.pytree.default_registry()
-    return _jaxlib.pjit(name, None, miss, [], [], _NoKeys(), registry, shard)
+    registry = xla.extension.pytree.default_registry()
+    return xla.extension.pjit(name, None, miss, [], [], _NoKeys(), registry, shard)
 
 
 @functools.cache
 def _dispatch_fits() -> bool:
     """Whether jaxlib's dispatch is the one that this file knows; tried out where it is newer."""
-    if _jaxlib is None or not hasattr(_jaxlib, "pjit"):
+    if not hasattr(xla.extension, "pjit"):
         return False
     if jaxlib_version.__version__.startswith(KNOWN_DISPATCH):
         return True

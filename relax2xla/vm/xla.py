@@ -39,12 +39,13 @@ from relax2xla.runtime.device import Device
 from relax2xla.vm import cache, dot_library
 from relax2xla.vm.serialised import is_complete
 
+# jaxlib's extension module; None where it is not where it was.
 try:
-    _jaxlib: Any = importlib.import_module("jaxlib._jax")
+    extension: Any = importlib.import_module("jaxlib._jax")
 except ImportError:  # the name is jaxlib's own business
-    _jaxlib = None
+    extension = None
 
-_capsule: Any = getattr(_jaxlib, "buffer_to_dlpack_managed_tensor", None)
+_capsule: Any = getattr(extension, "buffer_to_dlpack_managed_tensor", None)
 
 log = logging.getLogger("relax2xla.vm")
 

@@ -400,5 +400,5 @@ def test_dispatch_is_tried_out_where_jaxlib_is_newer(monkeypatch: pytest.MonkeyP
     assert probe()
     monkeypatch.setattr(jit, "_FastPath", lambda *a: None)
     assert not probe()
-    monkeypatch.setattr(jit, "_jaxlib", None)
+    monkeypatch.setattr(xla, "extension", None)
     assert not probe()

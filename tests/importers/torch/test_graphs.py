@@ -36,9 +36,9 @@ def gradients(f: Callable[..., Any], module: Any, *args: Any) -> dict[str, Any]:
     return found | {f"argument {i}": x.grad for i, x in enumerate(inputs) if x.requires_grad}
 
 
-def check(module: Any, *calls: tuple[Any, ...]) -> None:
+def check(module: Any, *calls: tuple[Any, ...], dynamic: bool | None = None) -> None:
     """Gradients of compiled and of eager calls."""
-    compiled = torch.compile(module, backend="relax2xla")
+    compiled = torch.compile(module, backend="relax2xla", dynamic=dynamic)
     for args in calls:
         got, want = (gradients(f, module, *args) for f in (compiled, module))
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
@@ -155,11 +155,7 @@ def test_gradients_that_need_no_kernels_of_torch() -> None:
 def test_strided_convolutions_of_symbolic_size(network: Any) -> None:
     """How many rows the stride left over depends on the size."""
     module = network(2, 3, 4, stride=3, padding=1)
-    compiled = torch.compile(module, backend="relax2xla", dynamic=True)
-    for size in (8, 9, 10):
-        x = torch.randn(2, 2, size)
-        got, want = (gradients(f, module, x) for f in (compiled, module))
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    check(module, *((torch.randn(2, 2, size),) for size in (8, 9, 10)), dynamic=True)
 
 
 class Halved(nn.Module):
@@ -182,8 +178,4 @@ class Halved(nn.Module):
 )
 def test_sizes_that_cannot_be_solved(network: Any) -> None:
     """The backward graph is given tensors of n // 2 rows, and never n."""
-    compiled = torch.compile(network, backend="relax2xla", dynamic=True)
-    for size in (5, 6, 8):
-        x = torch.randn(2, 4, size, size + 2)
-        got, want = (gradients(f, network, x) for f in (compiled, network))
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    check(network, *((torch.randn(2, 4, size, size + 2),) for size in (5, 6, 8)), dynamic=True)
