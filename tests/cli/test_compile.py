@@ -143,6 +143,7 @@ def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Pa
         "def compile(*args):\n"
         "    print('compiling', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'x', b'y', 40_000_000)\n"
+        "    print('compiled', flush=True)\n"
         "xla._compile = compile\n"
         "sys.exit(relax2xla.cli.main(sys.argv[1:]))"
     )
@@ -159,11 +160,10 @@ def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Pa
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "compiling\n"
-        start = time.monotonic()
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert time.monotonic() - start < 5
+    assert not out  # it ended without waiting for the compiler
     assert err.strip() == "relax2xla: interrupted"
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "c") == ["model.relax"]
 

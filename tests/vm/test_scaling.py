@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.script import from_source
+from tests.work import calls
 
 F = rx.TensorStructInfo((2,), "float32")
 X = np.array([1, 2], np.float32)
@@ -70,24 +68,6 @@ def straight(length: int) -> rx.IRModule:
     return builder.get()
 
 
-def work(run: Callable[[], Any]) -> int:
-    """Calls of Python functions while ``run`` runs, in all threads that it starts."""
-    count = 0
-
-    def see(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    threading.setprofile(see)
-    sys.setprofile(see)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
-    return count
-
-
 @pytest.mark.parametrize("make", [branches, closures, straight])
 def test_a_program_twice_as_large_is_twice_the_work(make: Callable[[int], rx.IRModule]) -> None:
     small, large = make(40), make(80)
@@ -96,7 +76,7 @@ def test_a_program_twice_as_large_is_twice_the_work(make: Callable[[int], rx.IRM
         rx.VirtualMachine(rx.build(mod)).function("main")
 
     run(small)  # what is imported and registered at first use
-    assert work(lambda: run(large)) < 2.2 * work(lambda: run(small))
+    assert calls(lambda: run(large)) < 2.2 * calls(lambda: run(small))
 
 
 @pytest.mark.parametrize(
