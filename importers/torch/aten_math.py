@@ -17,6 +17,7 @@ import torch
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import is_complex
 from relax2xla.importers.torch.context import (
     Context,
     as_bool,
@@ -61,9 +62,9 @@ FLOAT_UNARY: dict[str, Unary] = {
     "expm1": lambda x: row("exponential_minus_one", x),
     "lgamma": lambda x: chlo("lgamma", x),
     "log": lambda x: R.log(x),
-    "log10": lambda x: R.divide(R.log(x), scalar(math.log(10.0), dtype_of(x))),
+    "log10": lambda x: _log_to(10.0, x),
     "log1p": lambda x: row("log_plus_one", x),
-    "log2": lambda x: R.divide(R.log(x), scalar(math.log(2.0), dtype_of(x))),
+    "log2": lambda x: _log_to(2.0, x),
     "log_sigmoid": lambda x: R.negative(R.nn.softplus(R.negative(x))),
     "mish": lambda x: R.multiply(x, R.tanh(R.nn.softplus(x))),
     "reciprocal": lambda x: R.divide(scalar(1, dtype_of(x)), x),
@@ -110,6 +111,15 @@ def digamma(x: Expr) -> Expr:
     dtype = dtype_of(x)
     pole = R.divide(scalar(-1, dtype), x)
     return R.where(R.equal(x, scalar(0, dtype)), pole, chlo("digamma", x))
+
+
+def _log_to(base: float, x: Expr) -> Expr:
+    """Of complex numbers each part is divided by itself: that of 0 is -inf + 0j, without NaN."""
+    natural = R.log(x)
+    if is_complex(x):
+        parts = (row(part, natural) for part in ("real", "imag"))
+        return row("complex", *(R.divide(p, scalar(math.log(base), dtype_of(p))) for p in parts))
+    return R.divide(natural, scalar(math.log(base), dtype_of(x)))
 
 
 def _sinc(x: Expr) -> Expr:
@@ -428,6 +438,11 @@ def lerp(ctx: Context, self: Expr, end: Expr, weight: Any) -> Expr:
 def nan_to_num(
     ctx: Context, self: Expr, nan: Any = None, posinf: Any = None, neginf: Any = None
 ) -> Expr:
+    """Of complex numbers each part by itself."""
+    if is_complex(self):
+        x = ctx.emit(self)
+        parts = (ctx.emit(row(part, x)) for part in ("real", "imag"))
+        return row("complex", *(nan_to_num(ctx, p, nan, posinf, neginf) for p in parts))
     dtype = dtype_of(self)
     if not is_float(dtype):
         return self
@@ -547,15 +562,13 @@ def isclose(
     equal_nan: bool = False,
 ) -> Expr:
     a, b = (ctx.emit(x) for x in ctx.promote(self, other))
-    dtype = dtype_of(a)
     same = R.equal(a, b)
-    if not is_float(dtype):
-        if is_integer(dtype):
-            a, b = R.astype(a, "float64"), R.astype(b, "float64")
-            dtype = "float64"
-        else:
-            return same
-    allowed = R.add(scalar(atol, dtype), R.abs(R.multiply(scalar(rtol, dtype), b)))
+    if dtype_of(a) == "bool":
+        return same
+    if is_integer(dtype_of(a)):
+        a, b = R.astype(a, "float64"), R.astype(b, "float64")
+    share = R.abs(R.multiply(scalar(rtol, dtype_of(b)), b))
+    allowed = R.add(scalar(atol, dtype_of(share)), share)
     gap = R.abs(R.subtract(a, b))
     close = R.logical_and(R.isfinite(gap), R.less_equal(gap, allowed))
     close = R.logical_or(same, close)

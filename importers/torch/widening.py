@@ -54,6 +54,7 @@ WIDE = (
     "native_batch_norm",
     "native_group_norm",
     "native_layer_norm",
+    "round.decimals",
     "selu",
     "silu",
     "sinc",

@@ -244,3 +244,22 @@ def test_masks_times_nan_are_nan() -> None:
         torch.autograd.grad(f(x), x)[0] for f in (least, torch.compile(least, backend="relax2xla"))
     ]
     np.testing.assert_array_equal(*slopes)  # not one element is the least: 0 / 0
+
+
+def test_complex_numbers_with_nan_and_infinite_parts() -> None:
+    odd = torch.tensor([complex(math.nan, 1), complex(1, math.inf), complex(-math.inf, math.nan)])
+    plain = torch.tensor([3 + 4j, 0j, -2j])
+    near = torch.tensor([3.00001 + 4j, 1e-9 + 0j, -2.1j])
+    check_table(
+        {
+            "nan_to_num": (lambda x: (x.nan_to_num(), x.nan_to_num(2.0, 3.0, 4.0)), odd),
+            "logarithms": (lambda x: (x.log2(), x.log10()), plain),
+            "isclose": (torch.isclose, plain, near),
+            "isclose of nan": (lambda x: torch.isclose(x, x, equal_nan=True), odd),
+        }
+    )
+
+
+def test_rounding_to_decimals_counts_all_digits_of_float32() -> None:
+    x = (torch.randn(1000, generator=g) * 10).half()
+    check(lambda x: (x.round(decimals=2), x.round(decimals=-1)), [x])
