@@ -1,7 +1,8 @@
 """Resizing: nearest and linear interpolation over one, two and three axes.
 
 Each axis is gathered at places that are constants, with torch's own formulas (in float32, as torch
-computes them), so that a given scale factor counts and not only the ratio of the sizes.
+computes them; weights of float64 images in float64), so that a given scale factor counts and not
+only the ratio of the sizes.
 """
 
 from __future__ import annotations
@@ -22,31 +23,35 @@ from relax2xla.ir import Constant, Expr
 AXES = {1: ("",), 2: ("_h", "_w"), 3: ("_d", "_h", "_w")}
 
 
-def _step(size: int, wanted: int, scale: float | None) -> np.float32:
+def _step(size: int, wanted: int, scale: float | None, kind: str) -> Any:
     """How far apart in the input two neighbours of the output are."""
-    return np.float32(1.0 / scale) if scale else np.float32(size) / np.float32(wanted)
+    real = numpy_dtype(kind).type
+    return real(1.0 / scale) if scale else real(size) / real(wanted)
 
 
 def nearest_places(size: int, wanted: int, scale: float | None, exact: bool) -> Array:
     """The input place of each output place."""
     at = np.arange(wanted, dtype=np.float32) + np.float32(0.5 if exact else 0)
-    found = np.floor(at * _step(size, wanted, scale)).astype(np.int64)
+    found = np.floor(at * _step(size, wanted, scale, "float32")).astype(np.int64)
     return np.minimum(found, size - 1)
 
 
 def linear_places(
-    size: int, wanted: int, scale: float | None, align: bool
+    size: int, wanted: int, scale: float | None, align: bool, kind: str
 ) -> tuple[Array, Array, Array]:
-    """Both neighbours in the input of each output place, and the weight of the second."""
-    at = np.arange(wanted, dtype=np.float32)
+    """Both neighbours in the input of each output place, and the weight of the second.
+
+    kind: the dtype to compute in
+    """
+    real = numpy_dtype(kind).type
+    at = np.arange(wanted, dtype=real)
     if align:
-        step = np.float32(size - 1) / np.float32(wanted - 1) if wanted > 1 else np.float32(0)
-        source = at * step
+        source = at * (real(size - 1) / real(max(wanted - 1, 1)))
     else:
-        half = np.float32(0.5)
-        source = np.maximum(_step(size, wanted, scale) * (at + half) - half, np.float32(0))
+        half = real(0.5)
+        source = np.maximum(_step(size, wanted, scale, kind) * (at + half) - half, real(0))
     low = np.minimum(source.astype(np.int64), size - 1)
-    return low, np.minimum(low + 1, size - 1), source - low
+    return low, np.minimum(low + 1, size - 1), source - low.astype(real)
 
 
 def _sizes(ctx: Context, x: Expr, n: int) -> list[tuple[int, int, int]]:
@@ -68,15 +73,16 @@ def _linear(ctx: Context, x: Expr, n: int, scales: Sequence[Any], align: bool) -
     dtype = dtype_of(x)
     if not is_float(dtype):
         raise Unsupported(f"linear interpolation of a {dtype} tensor")
+    kind = "float64" if dtype == "float64" else "float32"
     for (axis, old, new), scale in zip(_sizes(ctx, x, n), scales, strict=True):
-        low, high, weight = linear_places(old, new, scale, align)
+        low, high, weight = linear_places(old, new, scale, align, kind)
         if old == new and not weight.any():
             continue
         x = ctx.emit(x)
         column = [1] * ndim_of(x)
         column[axis] = new
         second = weight.reshape(column).astype(numpy_dtype(dtype))
-        first = (np.float32(1) - weight).reshape(column).astype(numpy_dtype(dtype))
+        first = (1 - weight).reshape(column).astype(numpy_dtype(dtype))
         left = R.multiply(R.take(x, Constant(low), axis), Constant(first))
         right = R.multiply(R.take(x, Constant(high), axis), Constant(second))
         x = R.add(left, right)

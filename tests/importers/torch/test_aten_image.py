@@ -43,3 +43,14 @@ def test_resizing() -> None:
                 image,
             )
     check_table(table)
+
+
+def test_linear_weights_of_double_precision() -> None:
+    def resized(x: Any) -> Any:
+        return [
+            F.interpolate(x, scale_factor=1.7, mode="bilinear"),
+            F.interpolate(x, size=(7, 3), mode="bilinear"),
+            F.interpolate(x, size=(7, 1), mode="bilinear", align_corners=True),
+        ]
+
+    check_table({"bilinear": (resized, IMAGES[2].double())})
