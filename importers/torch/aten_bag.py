@@ -9,7 +9,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_integer
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, scalar
+from relax2xla.importers.torch.context import Context, broadcast, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
@@ -176,5 +176,5 @@ def addbmm(
         total = R.multiply(total, scalar(alpha, dtype))
     # With beta 0 torch does not read `self`, whose NaN must not spread.
     if beta == 0:
-        return total if dims_of(total) == ctx.dims() else R.broadcast_to(total, ctx.dims())
+        return broadcast(total, ctx.dims())
     return R.add(self if beta == 1 else R.multiply(self, scalar(beta, dtype)), total)

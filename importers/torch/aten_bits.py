@@ -16,6 +16,7 @@ from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.context import (
     Context,
     axes_of,
+    broadcast,
     chlo,
     dims_of,
     dtype_of,
@@ -64,8 +65,7 @@ def copysign(ctx: Context, self: Expr, other: Any) -> Expr:
 
 @aten("nextafter")
 def nextafter(ctx: Context, self: Expr, other: Expr) -> Expr:
-    dims = ctx.dims()
-    a, b = (x if dims_of(x) == dims else R.broadcast_to(x, dims) for x in ctx.promote(self, other))
+    a, b = (broadcast(x, ctx.dims()) for x in ctx.promote(self, other))
     return chlo("next_after", a, b)
 
 
@@ -98,7 +98,7 @@ def _gcd(ctx: Context, a: Expr, b: Expr) -> Expr:
     """Euclid's algorithm, on all elements at once until the last one is done."""
     dims, dtype = ctx.dims(), ctx.dtype()
     zero, one = scalar(0, dtype), scalar(1, dtype)
-    start = [ctx.emit(R.abs(x if dims_of(x) == dims else R.broadcast_to(x, dims))) for x in (a, b)]
+    start = [ctx.emit(R.abs(broadcast(x, dims))) for x in (a, b)]
     if 0 in dims:
         return start[0]
 

@@ -8,9 +8,25 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of, row, scalar
+from relax2xla.importers.torch.context import (
+    Context,
+    broadcast,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    row,
+    scalar,
+)
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
+
+#: The real dtype that goes with a dtype: that of norms, singular values and the like.
+REAL = {
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "float32",
+    "complex128": "float64",
+}
 
 
 def is_complex(x: Expr) -> bool:
@@ -27,9 +43,7 @@ def conjugate(x: Expr) -> Expr:
 
 def joined(ctx: Context, real: Expr, imag: Expr) -> Expr:
     """Complex numbers of their parts, which broadcast."""
-    dims = ctx.dims()
-    parts = (x if dims_of(x) == dims else R.broadcast_to(x, dims) for x in (real, imag))
-    return row("complex", *parts)
+    return row("complex", *(broadcast(x, ctx.dims()) for x in (real, imag)))
 
 
 @aten("_conj", "conj_physical", "_conj_physical", "_conj_copy", "conj")
@@ -88,7 +102,7 @@ def view_as_complex(ctx: Context, self: Expr) -> Expr:
 
 
 # -- transposition -------------------------------------------------------------------------------
-def _swapped(x: Expr) -> Expr:
+def transposed(x: Expr) -> Expr:
     """The last two axes exchanged; vectors and scalars stay."""
     n = ndim_of(x)
     return x if n < 2 else R.permute_dims(x, [*range(n - 2), n - 1, n - 2])
@@ -96,12 +110,12 @@ def _swapped(x: Expr) -> Expr:
 
 @aten("t", "t_copy", "mT")
 def matrix_transpose(ctx: Context, self: Expr) -> Expr:
-    return _swapped(self)
+    return transposed(self)
 
 
 @aten("mH", "matrix_H", "adjoint")
 def matrix_adjoint(ctx: Context, self: Expr) -> Expr:
-    return conjugate(ctx.emit(_swapped(self)))
+    return conjugate(ctx.emit(transposed(self)))
 
 
 @aten("numpy_T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relax2xla import op as R
-from relax2xla.importers.torch.context import Context, dtype_of, ndim_of
+from relax2xla.importers.torch.context import NARROW, Context, dtype_of, ndim_of
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
@@ -24,7 +24,7 @@ def grid_sampler(
     """The last axis of ``grid`` holds places along width, height (and depth)."""
     narrow, rank = dtype_of(input), ndim_of(input)
     # Places on an image need more digits than the 8 of bfloat16.
-    dtype = "float32" if narrow in ("bfloat16", "float16") else narrow
+    dtype = "float32" if narrow in NARROW else narrow
     x, places = ctx.cast(input, dtype), ctx.cast(grid, dtype)
     places = R.permute_dims(places, [0, rank - 1, *range(1, rank - 1)])
     found = R.image.grid_sample(

@@ -30,7 +30,7 @@ def _products(ctx: Context, rows: Expr, matrices: Expr, ends: Expr) -> Expr:
     """(rows, k) by (groups, k, n) to (rows, n); rows after the last end are zeros."""
     every = R.matmul(R.expand_dims(rows, [0]), matrices)
     zero = scalar(0, dtype_of(rows))
-    return R.sum(ctx.where(_members(ctx, rows, ends), every, zero), [0])
+    return R.sum(R.where(_members(ctx, rows, ends), every, zero), [0])
 
 
 @aten("_grouped_mm")
@@ -59,5 +59,5 @@ def grouped_mm_fallback_backward(
     mine = _members(ctx, input, offs)
     transposed = ctx.emit(R.permute_dims(weight, [0, 2, 1]))
     of_input = _products(ctx, grad_output, transposed, offs)
-    apart = ctx.where(mine, R.expand_dims(input, [0]), scalar(0, dtype_of(input)))
+    apart = R.where(mine, R.expand_dims(input, [0]), scalar(0, dtype_of(input)))
     return of_input, R.matmul(R.permute_dims(apart, [0, 2, 1]), grad_output)

@@ -17,6 +17,7 @@ from relax2xla.importers.torch.context import (
     Context,
     Dim,
     axis_of,
+    broadcast,
     dims_of,
     dtype_of,
     ndim_of,
@@ -138,7 +139,7 @@ def _broadcast(ctx: Context, indices: Sequence[Expr]) -> list[Expr]:
     dims = getattr(info, "dims", None)
     if dims is None:
         raise Unsupported("index tensors whose common shape is not known")
-    return [i if dims_of(i) == dims else R.broadcast_to(i, dims) for i in indices]
+    return [broadcast(i, dims) for i in indices]
 
 
 def _coordinates(indices: Sequence[Expr]) -> Expr:
@@ -172,9 +173,7 @@ def index_put(
     before = axes[0] if together else 0
     left, right = [shape[a] for a in rest[:before]], [shape[a] for a in rest[before:]]
     wanted: tuple[Dim, ...] = (*left, *many, *right)
-    updates = ctx.cast(values, dtype_of(self))
-    if dims_of(updates) != wanted:
-        updates = R.broadcast_to(updates, wanted)
+    updates = broadcast(ctx.cast(values, dtype_of(self)), wanted)
     if before:
         order = [*range(before, before + n), *range(before), *range(before + n, len(wanted))]
         updates = R.permute_dims(updates, order)

@@ -15,13 +15,14 @@ from relax2xla import op as R
 from relax2xla.importers import _loops
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch import lapack
-from relax2xla.importers.torch.aten_complex import conjugate
+from relax2xla.importers.torch.aten_complex import REAL, conjugate, is_complex, transposed
 from relax2xla.importers.torch.aten_shape import diagonal_alone
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
     Dims,
     axes_of,
+    broadcast,
     dims_of,
     dtype_of,
     larger,
@@ -30,18 +31,12 @@ from relax2xla.importers.torch.context import (
     scalar,
     smaller,
 )
-from relax2xla.importers.torch.lapack import REAL, failed, letter
+from relax2xla.importers.torch.lapack import failed, letter
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
 
 # -- pieces --------------------------------------------------------------------------------------
-def transposed(x: Expr) -> Expr:
-    """Each matrix transposed."""
-    n = ndim_of(x)
-    return R.permute_dims(x, [*range(n - 2), n - 1, n - 2])
-
-
 def adjoint_of(x: Expr) -> Expr:
     """Each matrix transposed and conjugated."""
     return transposed(conjugate(x))
@@ -83,10 +78,10 @@ def solve_triangular(
     ctx: Context, a: Expr, b: Expr, upper: bool, unit: bool = False, left: bool = True
 ) -> Expr:
     """X with ``a X = b``, or ``X a = b``; matrices in both, with batch axes that broadcast."""
-    batch = common(ctx, dims_of(a)[:-2], dims_of(b)[:-2])
+    batch = common(dims_of(a)[:-2], dims_of(b)[:-2])
     if not unit and 0 in dims_of(b):
         return b
-    a, b = (spread(x, (*batch, *dims_of(x)[-2:])) for x in (a, b))
+    a, b = (broadcast(x, (*batch, *dims_of(x)[-2:])) for x in (a, b))
     return row(
         "triangular_solve",
         a,
@@ -98,21 +93,11 @@ def solve_triangular(
     )
 
 
-def common(ctx: Context, a: Sequence[Any], b: Sequence[Any]) -> Dims:
+def common(a: Sequence[Any], b: Sequence[Any]) -> Dims:
     """The shape that batches of ``a`` and of ``b`` have together."""
     n = max(len(a), len(b))
     one, two = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
     return tuple(y if isinstance(x, int) and x == 1 else x for x, y in zip(one, two, strict=True))
-
-
-def spread(x: Expr, dims: Dims) -> Expr:
-    """``x`` broadcast to ``dims``."""
-    return x if dims_of(x) == dims else R.broadcast_to(x, dims)
-
-
-def product(a: Expr, b: Expr) -> Expr:
-    """The matrix product."""
-    return R.matmul(a, b)
 
 
 # -- LU ------------------------------------------------------------------------------------------
@@ -184,8 +169,8 @@ def lu_solve(ctx: Context, lu: Expr, pivots: Expr, b: Expr, adjointed: bool = Fa
         other = ctx.emit(adjoint_of(lu))
         y = solve_triangular(ctx, other, b, upper=False)
         x = solve_triangular(ctx, other, ctx.emit(y), upper=True, unit=True)
-        return product(shift, x)
-    y = solve_triangular(ctx, lu, product(transposed(shift), b), upper=False, unit=True)
+        return R.matmul(shift, x)
+    y = solve_triangular(ctx, lu, R.matmul(transposed(shift), b), upper=False, unit=True)
     return solve_triangular(ctx, lu, ctx.emit(y), upper=True)
 
 
@@ -246,9 +231,9 @@ def linalg_lu_solve(
 ) -> Expr:
     *_, n = dims_of(LU)
     batch = ctx.dims()[:-2]
-    lu = ctx.emit(spread(LU, (*batch, n, n)))
-    places = ctx.emit(spread(pivots, (*batch, n)))
-    b = spread(B, (*batch, *dims_of(B)[-2:]))
+    lu = ctx.emit(broadcast(LU, (*batch, n, n)))
+    places = ctx.emit(broadcast(pivots, (*batch, n)))
+    b = broadcast(B, (*batch, *dims_of(B)[-2:]))
     if left:
         return lu_solve(ctx, lu, places, b, adjoint)
     # X A = B is A^H X^H = B^H.
@@ -341,10 +326,10 @@ def linalg_solve_ex(
         ndim_of(B) == ndim_of(A) - 1 and dims_of(B) == (*dims_of(A)[:-2], n)
     )
     b = R.expand_dims(B, [-1]) if vectors else B
-    batch = common(ctx, lead, dims_of(b)[:-2])
-    wide, places = spread(lu, (*batch, n, n)), spread(pivots, (*batch, n))
+    batch = common(lead, dims_of(b)[:-2])
+    wide, places = broadcast(lu, (*batch, n, n)), broadcast(pivots, (*batch, n))
     wide, places = ctx.emit(wide), ctx.emit(places)
-    b = ctx.emit(spread(b, (*batch, *dims_of(b)[-2:])))
+    b = ctx.emit(broadcast(b, (*batch, *dims_of(b)[-2:])))
     if left:
         x = lu_solve(ctx, wide, places, b)
     else:
@@ -371,7 +356,7 @@ def triangular_solve(
 ) -> tuple[Expr, Expr]:
     a = transposed(A) if transpose else A
     x = solve_triangular(ctx, ctx.emit(a), self, upper != transpose, unitriangular)
-    return x, spread(A, ctx.dims(1))
+    return x, broadcast(A, ctx.dims(1))
 
 
 # -- Cholesky ------------------------------------------------------------------------------------
@@ -439,7 +424,7 @@ def householder_product(
         return a
     if 0 in dims_of(factors):
         return identity(ctx, dims_of(a), dtype)
-    routine = "ungqr" if lapack.is_complex(a) else "orgqr"
+    routine = "ungqr" if is_complex(a) else "orgqr"
     args = [a, ctx.emit(factors)]
     return lapack.call(ctx, f"{letter(a)}{routine}", args, [(dims_of(a), dtype)], 2)[0]
 
@@ -461,7 +446,7 @@ def ormqr(
     q = ctx.emit(householder_product(ctx, _widened(self, larger(size, n)), input2))
     q = cut(q, size, size)
     q = adjoint_of(q) if transpose else q
-    return product(q, input3) if left else product(input3, q)
+    return R.matmul(q, input3) if left else R.matmul(input3, q)
 
 
 def _widened(x: Expr, columns: Dim) -> Expr:

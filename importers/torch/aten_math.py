@@ -19,6 +19,7 @@ from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_complex import is_complex
 from relax2xla.importers.torch.context import (
+    NARROW,
     Context,
     as_bool,
     chlo,
@@ -198,7 +199,7 @@ def _factors(ctx: Context, self: Any, other: Any) -> list[Expr]:
     cannot hold.
     """
     dtype = ctx.dtype()
-    wide = dtype in ("float16", "bfloat16") and _loses(other, dtype)
+    wide = dtype in NARROW and _loses(other, dtype)
     return ctx.promote(self, other, dtype="float32" if wide else dtype)
 
 

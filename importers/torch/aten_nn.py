@@ -10,11 +10,14 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import transposed
 from relax2xla.importers.torch.aten_random import dropout
 from relax2xla.importers.torch.context import (
+    NARROW,
     Context,
     Dims,
     axis_of,
+    broadcast,
     dims_of,
     dtype_of,
     ndim_of,
@@ -53,10 +56,6 @@ def linear(ctx: Context, input: Expr, weight: Expr, bias: Expr | None = None) ->
     return ctx.cast(R.add(product, ctx.cast(bias, "float32")), dtype)
 
 
-#: Sums in these dtypes are kept in float32 and rounded once, as torch does.
-NARROW = ("float16", "bfloat16")
-
-
 def _product(a: Expr, b: Expr) -> Expr:
     return R.matmul(a, b, "float32" if dtype_of(a) in NARROW else None)
 
@@ -70,7 +69,7 @@ def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Exp
     self = ctx.cast(self, dtype_of(product))
     # With beta 0 torch does not read `self`, whose NaN must not spread.
     if beta == 0:
-        made = product if dims_of(product) == ctx.dims() else R.broadcast_to(product, ctx.dims())
+        made = broadcast(product, ctx.dims())
     else:
         made = R.add(_scale(self, beta), product)
     return ctx.cast(made, dtype)
@@ -426,9 +425,7 @@ def _dropping(
     dtype = dtype_of(query)
     if scale is None:
         scale = 1.0 / math.sqrt(static(dims_of(query)[-1], "the depth of the heads"))
-    n = ndim_of(key)
-    turned = R.permute_dims(key, [*range(n - 2), n - 1, n - 2])
-    score = ctx.emit(R.multiply(R.matmul(query, turned), scalar(scale, dtype)))
+    score = ctx.emit(R.multiply(R.matmul(query, transposed(key)), scalar(scale, dtype)))
     low = scalar(-math.inf, dtype)
     if causal:
         rows, columns = dims_of(score)[-2:]

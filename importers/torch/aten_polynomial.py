@@ -9,7 +9,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.importers import _loops
 from relax2xla.importers.torch.aten_special import DOUBLE, number
-from relax2xla.importers.torch.context import Context, dims_of, scalar
+from relax2xla.importers.torch.context import Context, broadcast, scalar
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Expr
 
@@ -75,7 +75,7 @@ def _polynomial(family: Family) -> Function:
         """Of a negative degree it is 0; a degree is rounded towards zero."""
         dims = ctx.dims()
         values = [ctx.tensor(v, DOUBLE) for v in (x, n)]
-        at, degree = (v if dims_of(v) == dims else R.broadcast_to(v, dims) for v in values)
+        at, degree = (broadcast(v, dims) for v in values)
         if family.shifted:
             at = R.subtract(R.multiply(number(2.0), at), number(1.0))
         at, degree = ctx.emit(at), ctx.emit(R.trunc(degree))

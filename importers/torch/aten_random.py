@@ -17,6 +17,7 @@ import torch
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.torch.aten_complex import REAL
 from relax2xla.importers.torch.context import Context, Dims, chlo, dims_of, dtype_of, row, scalar
 from relax2xla.importers.torch.context import static as _static
 from relax2xla.importers.torch.registry import aten
@@ -89,7 +90,7 @@ def randn(
 def _of(ctx: Context, draw: Any) -> Expr:
     dtype = ctx.dtype()
     if dtype.startswith("complex"):
-        part = {"complex64": "float32", "complex128": "float64"}[dtype]
+        part = REAL[dtype]
         parts = [draw(ctx, ctx.dims(), part) for _ in range(2)]
         # Of variance 1 together.
         if draw is normal01:

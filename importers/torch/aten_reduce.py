@@ -10,7 +10,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.aten_complex import is_complex, square_of_abs
+from relax2xla.importers.torch.aten_complex import REAL, is_complex, square_of_abs
 from relax2xla.importers.torch.context import (
     Context,
     as_bool,
@@ -112,7 +112,7 @@ def _variance(
     dtype = dtype_of(self)
     if not is_float(dtype) and not is_complex(self):
         raise Unsupported(f"the variance of a {dtype} tensor")
-    dtype = {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+    dtype = REAL.get(dtype, dtype)
     axes = axes_of(dim, ndim_of(self))
     x = ctx.emit(self)
     centre = ctx.emit(R.mean(x, axes, True))

@@ -12,6 +12,7 @@ from relax2xla.importers.torch.context import (
     Context,
     Dims,
     axis_of,
+    broadcast,
     dims_of,
     dtype_of,
     ndim_of,
@@ -143,8 +144,7 @@ def of_ranks(ctx: Context, values: Expr, mask: Expr, axis: int) -> Expr:
 
 @aten("masked_scatter")
 def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
-    dims = ctx.dims()
-    x, m = (v if dims_of(v) == dims else R.broadcast_to(v, dims) for v in (self, mask))
+    x, m = (broadcast(v, ctx.dims()) for v in (self, mask))
     m = ctx.emit(m)
     flat = ctx.emit(R.reshape(source, (-1,)))
     count = dims_of(flat)[0]

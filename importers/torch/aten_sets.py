@@ -17,6 +17,7 @@ from relax2xla.importers.torch.aten_complex import is_complex
 from relax2xla.importers.torch.aten_reduce import sort
 from relax2xla.importers.torch.aten_shape import take_range
 from relax2xla.importers.torch.context import (
+    NARROW,
     Context,
     Dims,
     axis_of,
@@ -423,7 +424,7 @@ def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
     if ndim_of(self) == 0 or 0 in dims_of(self):
         return self
     axis = axis_of(dim, ndim_of(self))
-    kind = "float32" if dtype in ("float16", "bfloat16") else dtype
+    kind = "float32" if dtype in NARROW else dtype
     x = ctx.emit(ctx.cast(self, kind))
     thin: Dims = tuple(d for i, d in enumerate(dims_of(x)) if i != axis)
 

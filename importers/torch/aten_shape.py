@@ -23,6 +23,7 @@ from relax2xla.importers.torch.context import (
     Dim,
     axes_of,
     axis_of,
+    broadcast,
     dims_of,
     dtype_of,
     larger,
@@ -125,8 +126,7 @@ def convert(
 
 @aten("copy")
 def copy(ctx: Context, self: Expr, src: Expr) -> Expr:
-    x = ctx.cast(src, ctx.dtype())
-    return x if dims_of(x) == ctx.dims() else R.broadcast_to(x, ctx.dims())
+    return broadcast(ctx.cast(src, ctx.dtype()), ctx.dims())
 
 
 @aten("view.dtype", "view_copy.dtype")
@@ -188,14 +188,13 @@ def movedim(ctx: Context, self: Expr, source: Any, destination: Any) -> Expr:
 def expand(
     ctx: Context, self: Expr, size: Any = None, implicit: bool = False, other: Any = None
 ) -> Expr:
-    return self if dims_of(self) == ctx.dims() else R.broadcast_to(self, ctx.dims())
+    return broadcast(self, ctx.dims())
 
 
 @aten("broadcast_tensors")
 def broadcast_tensors(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
     """All to the shape that they have together."""
-    dims = ctx.dims(0)
-    return [x if dims_of(x) == dims else R.broadcast_to(x, dims) for x in tensors]
+    return [broadcast(x, ctx.dims(0)) for x in tensors]
 
 
 @aten("repeat", "tile")

@@ -17,7 +17,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers import _loops
 from relax2xla.importers.torch.aten_math import digamma
-from relax2xla.importers.torch.context import Context, chlo, dims_of, row, scalar
+from relax2xla.importers.torch.context import Context, broadcast, chlo, dims_of, row, scalar
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Constant, Expr
 
@@ -396,8 +396,7 @@ def zeta(ctx: Context, self: Any, other: Any) -> Expr:
 
 
 def _spread(ctx: Context, value: Any) -> Expr:
-    x = ctx.tensor(value, DOUBLE)
-    return ctx.emit(x if dims_of(x) == ctx.dims() else R.broadcast_to(x, ctx.dims()))
+    return ctx.emit(broadcast(ctx.tensor(value, DOUBLE), ctx.dims()))
 
 
 def _igamma(ctx: Context, self: Expr, other: Expr, upper: bool) -> Expr:

@@ -15,13 +15,8 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers import _loops
 from relax2xla.importers.torch import lapack
-from relax2xla.importers.torch.aten_linalg import (
-    OfTwo,
-    adjoint_of,
-    identity,
-    product,
-    sides,
-)
+from relax2xla.importers.torch.aten_complex import REAL, is_complex
+from relax2xla.importers.torch.aten_linalg import OfTwo, adjoint_of, identity, sides
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -32,7 +27,7 @@ from relax2xla.importers.torch.context import (
     row,
     scalar,
 )
-from relax2xla.importers.torch.lapack import REAL, failed, letter
+from relax2xla.importers.torch.lapack import failed, letter
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
 
@@ -95,12 +90,12 @@ def linalg_lstsq(
     zero, one = scalar(0, REAL[dtype]), scalar(1, REAL[dtype])
     inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
-    x = ctx.emit(product(adjoint_of(vh), R.multiply(scaled, product(adjoint_of(u), rhs))))
+    x = ctx.emit(R.matmul(adjoint_of(vh), R.multiply(scaled, R.matmul(adjoint_of(u), rhs))))
     values = [ctx.reshape(x, ctx.dims(0))]
     if 0 in ctx.dims(1):
         values.append(R.zeros(ctx.dims(1), ctx.dtype(1)))
     else:
-        off = ctx.emit(R.abs(R.subtract(product(a, x), rhs)))
+        off = ctx.emit(R.abs(R.subtract(R.matmul(a, x), rhs)))
         values.append(ctx.reshape(R.sum(R.multiply(off, off), [ndim_of(x) - 2]), ctx.dims(1)))
     if ctx.dims(2) == batch:
         values.append(R.sum(R.astype(kept, "int64"), [ndim_of(s) - 1]))
@@ -148,7 +143,7 @@ def linalg_pinv(
     if sign is not None:
         inverse = R.multiply(inverse, sign)
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
-    return product(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
+    return R.matmul(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
 
 
 def _rounding(ctx: Context, m: Dim, n: Dim, dtype: str) -> Expr:
@@ -182,7 +177,7 @@ def _eigh(ctx: Context, a: Expr, part: str, vectors: bool = True) -> tuple[Expr,
     """Eigenvalues and vectors of Hermitian matrices, of which one triangle is read."""
     batch, n, _, _ = sides(a)
     dtype = dtype_of(a)
-    routine = letter(a) + ("heevd" if lapack.is_complex(a) else "syevd")
+    routine = letter(a) + ("heevd" if is_complex(a) else "syevd")
     shapes = [((*batch, n, n), dtype), ((*batch, n), REAL[dtype]), (batch, "int32")]
     mode = "V" if vectors else "N"
     v, w, info = lapack.call(ctx, routine, [a], shapes, 2, mode=mode, uplo=part.upper())
@@ -194,14 +189,14 @@ def linalg_eig(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
     a = ctx.emit(self)
     batch, n, _, _ = sides(a)
     dtype, kind = dtype_of(a), letter(a)
-    wide = dtype if lapack.is_complex(a) else {"s": "complex64", "d": "complex128"}[kind]
+    wide = dtype if is_complex(a) else {"s": "complex64", "d": "complex128"}[kind]
     if n == 0 or 0 in batch:
         return R.zeros(ctx.dims(0), wide), R.zeros(ctx.dims(1), wide)
-    parts = [((*batch, n), dtype)] * (1 if lapack.is_complex(a) else 2)
+    parts = [((*batch, n), dtype)] * (1 if is_complex(a) else 2)
     matrices = [((*batch, n, n), wide)] * 2
     flags = {"compute_left": "N", "compute_right": "V"}
     made = lapack.call(ctx, f"{kind}geev", [a], [*parts, *matrices, (batch, "int32")], 2, **flags)
-    values = made[0] if lapack.is_complex(a) else row("complex", made[0], made[1])
+    values = made[0] if is_complex(a) else row("complex", made[0], made[1])
     info = made[-1]
     return failed(ctx, info, ctx.emit(values), 1), failed(ctx, info, made[-2], 2)
 
@@ -223,7 +218,7 @@ def matrix_exp(ctx: Context, self: Expr) -> Expr:
     """Scaling and squaring: exp(A) is exp(A / 2^s) to the power of 2^s; in double precision."""
     if 0 in dims_of(self):
         return self
-    dtype = "complex128" if lapack.is_complex(self) else "float64"
+    dtype = "complex128" if is_complex(self) else "float64"
     a = ctx.emit(ctx.cast(self, dtype))
     real = REAL[dtype]
     last = ndim_of(a) - 1
@@ -236,7 +231,7 @@ def matrix_exp(ctx: Context, self: Expr) -> Expr:
     unit = ctx.emit(identity(ctx, dims_of(a), dtype))
     total: Expr = unit
     for k in range(TAYLOR_DEGREE, 0, -1):
-        step = R.multiply(product(x, total), scalar(1.0 / k, dtype))
+        step = R.multiply(R.matmul(x, total), scalar(1.0 / k, dtype))
         total = ctx.emit(R.add(unit, step))
 
     def more(values: Sequence[Expr]) -> Expr:
@@ -245,7 +240,7 @@ def matrix_exp(ctx: Context, self: Expr) -> Expr:
     def square(values: Sequence[Expr]) -> Sequence[Expr]:
         y, left = values
         active = R.greater(left, scalar(0, real))
-        return [R.where(active, product(y, y), y), R.subtract(left, scalar(1, real))]
+        return [R.where(active, R.matmul(y, y), y), R.subtract(left, scalar(1, real))]
 
     made = _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
     return ctx.cast(made, dtype_of(self))

@@ -25,6 +25,8 @@ Dims = tuple[Dim, ...]
 Number = bool | int | float | complex
 
 LARGEST_E4M3FN = 448.0
+# Torch keeps what is between the steps of an operator on these in float32, and rounds once.
+NARROW = ("float16", "bfloat16")
 
 
 def dtype_of_torch(dtype: torch.dtype) -> str:
@@ -226,10 +228,6 @@ class Context:
         """A tensor that holds one value everywhere."""
         return R.full(dims, self.tensor(value, dtype), dtype)
 
-    def where(self, condition: Expr, a: Expr, b: Expr) -> Expr:
-        """``a`` where ``condition`` holds, else ``b``, with broadcasting."""
-        return R.where(condition, a, b)
-
     def count(self, x: Expr, axes: Iterable[int], minus: Any, dtype: str) -> Expr:
         """Number of elements along ``axes``, less ``minus``, at least zero, as a scalar."""
         total: Any = 1
@@ -292,6 +290,11 @@ def scalar(value: Number, dtype: str) -> Constant:
         if not low <= value <= high:  # pyright: ignore[reportOperatorIssue]
             value = low + (int(value.real) - low) % (high - low + 1)
     return const(value, dtype)
+
+
+def broadcast(x: Expr, dims: Dims) -> Expr:
+    """``x`` broadcast to the shape ``dims``."""
+    return x if dims_of(x) == dims else R.broadcast_to(x, dims)
 
 
 def as_bool(x: Expr) -> Expr:

@@ -14,7 +14,14 @@ import torch
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.torch.context import Context, dims_of, dtype_of, ndim_of
+from relax2xla.importers.torch.context import (
+    Context,
+    axis_of,
+    broadcast,
+    dims_of,
+    dtype_of,
+    ndim_of,
+)
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr, ShapeStructInfo, TensorStructInfo
 
@@ -117,7 +124,7 @@ def places(ctx: Context, mask: Expr, count: Any) -> Expr:
     return ctx.builder.match_cast(found, wanted)
 
 
-@aten("nonzero")
+@aten("nonzero", "argwhere")
 def nonzero(ctx: Context, self: Expr) -> Expr:
     """One row of indices for each element that is not zero."""
     if ndim_of(self) == 0:
@@ -127,7 +134,7 @@ def nonzero(ctx: Context, self: Expr) -> Expr:
     return R.permute_dims(places(ctx, self, ctx.dims()[0]), [1, 0])
 
 
-@aten("nonzero_numpy")
+@aten("nonzero_numpy", "where")
 def nonzero_numpy(ctx: Context, self: Expr) -> list[Expr]:
     """One vector of indices for each dimension."""
     if ndim_of(self) == 0:
@@ -142,7 +149,7 @@ def masked_select(ctx: Context, self: Expr, mask: Expr) -> Expr:
     if dims_of(x) != dims_of(m):
         shapes = (n.meta["val"].shape for n in ctx.node.args)
         common = ctx.symbols.dims(torch.broadcast_shapes(*shapes))
-        x, m = (v if dims_of(v) == common else R.broadcast_to(v, common) for v in (x, m))
+        x, m = (broadcast(v, common) for v in (x, m))
     flat = ctx.emit(R.reshape(m, (-1,)))
     (at,) = _rows(ctx, places(ctx, flat, ctx.dims()[0]))
     return R.take(R.reshape(x, (-1,)), at, 0)
@@ -150,15 +157,30 @@ def masked_select(ctx: Context, self: Expr, mask: Expr) -> Expr:
 
 @aten("repeat_interleave.Tensor")
 def repeat_interleave(ctx: Context, repeats: Expr, output_size: Any = None) -> Expr:
-    """Each place as many times as ``repeats`` says: the number of runs that end before."""
+    """Each place as many times as ``repeats`` says."""
+    return ctx.cast(_runs(ctx, repeats, ctx.dims()[0], output_size), ctx.dtype())
+
+
+@aten("repeat_interleave.self_Tensor")
+def repeat_interleave_along(
+    ctx: Context, self: Expr, repeats: Expr, dim: int | None = None, output_size: Any = None
+) -> Expr:
+    """Each slice along ``dim``, without one each element, as many times as ``repeats`` says."""
+    if dim is None or not ndim_of(self):
+        self, dim = ctx.emit(R.reshape(self, (-1,))), 0
+    axis = axis_of(dim, ndim_of(self))
+    each = broadcast(ctx.reshape(repeats, (-1,)), dims_of(self)[axis : axis + 1])
+    return R.take(self, ctx.emit(_runs(ctx, each, ctx.dims()[axis], output_size)), axis)
+
+
+def _runs(ctx: Context, repeats: Expr, total: Any, output_size: Any) -> Expr:
+    """Places, each ``repeats`` times, ``total`` in all: the number of runs that end before."""
     ends = ctx.emit(R.cumsum(ctx.cast(repeats, "int64"), 0))
-    total = ctx.dims()[0]
     if output_size is None:
         vector = ctx.emit(R.sum(ctx.cast(repeats, "int64"), [0], keepdims=True))
         shape = ctx.emit(R.tensor_to_shape(vector))
         ctx.builder.match_cast(shape, ShapeStructInfo((total,)))
-    at = ctx.emit(R.arange(0, total, 1, "int64"))
-    return ctx.cast(R.bucketize(at, ends, right=True), ctx.dtype())
+    return R.bucketize(ctx.emit(R.arange(0, total, 1, "int64")), ends, right=True)
 
 
 def without_masks(ctx: Context, indices: Sequence[Expr | None]) -> list[Expr | None]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
@@ -176,6 +177,24 @@ def _returning_writes(program: Program) -> Program | None:
     )
 
 
+def _check_values(program: Program) -> None:
+    """Raise UnsupportedError for the first weight of which torch has kept no values."""
+    for i in program.inputs:
+        if not isinstance(i.value, FakeTensor):
+            continue
+        if i.meaning != "constant":
+            raise UnsupportedError(
+                f"the {i.meaning} {i.name} is a FakeTensor and so has no values; load the weights "
+                "first, and export outside of FakeTensorMode"
+            )
+        users = list(i.node.users)
+        raise UnsupportedError(
+            f"{f'{Spans().where(users[0])}: ' if users else ''}torch.export has lost the values of "
+            f"{i.name}, which it took for a constant; without them its program is wrong. A write "
+            "through .data does this: write to the tensor itself, x[1:] = y for x.data[1:] = y"
+        )
+
+
 def _storage(i: Input) -> object:
     """What two inputs in the same memory have in common; the user's are always apart."""
     tensor = isinstance(i.value, torch.Tensor) and i.value.layout == torch.strided
@@ -185,6 +204,7 @@ def _storage(i: Input) -> object:
 def import_program(program: Program, options: Options) -> Imported:
     """The last walk over a program, which torch may have rewritten for it."""
     converters.load()
+    _check_values(program)
     if program.decompose is not None and unfollowed_write(program.module) is not None:
         program = _returning_writes(program) or _functional(program, program.decompose)
     made = import_once(program, options)

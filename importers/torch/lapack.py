@@ -16,13 +16,6 @@ from relax2xla.ir import Expr, Op, StructInfo, TensorStructInfo, TupleStructInfo
 
 #: LAPACK's letter for a dtype.
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
-#: The real dtype that goes with a dtype: that of norms, singular values and the like.
-REAL = {
-    "float32": "float32",
-    "float64": "float64",
-    "complex64": "float32",
-    "complex128": "float64",
-}
 #: Versions of the typed interface that XLA calls them by.
 TYPED = 4
 
@@ -35,11 +28,6 @@ def letter(x: Expr) -> str:
     if dtype not in LETTERS:
         raise Unsupported(f"linear algebra on {dtype} matrices")
     return LETTERS[dtype]
-
-
-def is_complex(x: Expr) -> bool:
-    """Whether ``x`` holds complex numbers."""
-    return dtype_of(x).startswith("complex")
 
 
 def call(

@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from relax2xla.importers.torch.context import Context, dtype_of
+from relax2xla.importers.torch.context import NARROW, Context, dtype_of
 from relax2xla.importers.torch.registry import CONVERTERS, Converter, Function
 from relax2xla.ir import Expr
 
-NARROW = ("float16", "bfloat16")
 WIDE = (
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool3d",
