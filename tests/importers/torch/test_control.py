@@ -146,6 +146,29 @@ def test_as_many_times_as_data_say() -> None:
     check(lambda x, r: x.repeat_interleave(r, 0, output_size=6), [X, torch.tensor([2, 0, 3, 1, 0])])
 
 
+def test_torch_traces_nothing_anew_for_sizes_from_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decomposition that makes such a size cannot stand in the place of one node."""
+
+    def never(*args: Any) -> Any:
+        raise AssertionError("the whole program was traced anew")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    check(
+        lambda x, r: (
+            torch.argwhere(x > 0),
+            torch.where(x > 0),
+            torch.where(x.sum() > 0),
+            x[torch.where(x > 0)],
+            x.T.repeat_interleave(r, -1),
+            x.repeat_interleave(r[0]),
+            x.sum().repeat_interleave(r[:1]),
+        ),
+        [X, torch.tensor([2, 0, 3, 1, 0])],
+        others=[[-X, torch.tensor([0, 4, 1, 0, 0])]],
+        scale=5,
+    )
+
+
 def test_what_assertions_leave_one_value_for_is_looked_at() -> None:
     def f(x: Any) -> Any:
         torch._check(torch._is_all_true(x > 0).item())
