@@ -27,7 +27,7 @@ ADVICE = {
     "UserError": _SHAPES,
     "ConstraintViolationError": _SHAPES,
     "RuntimeError": "run module(*args) with torch alone first; what works there but calls numpy, "
-    "or reads values of tensors, is no part of a graph",
+    "writes through .data or reads values of tensors, is no part of a graph",
     "TypeError": "check the example arguments: they must fit the module's forward",
 }
 _ELSE = "run module(*args) with torch alone first; torch.export.draft_export may say more"

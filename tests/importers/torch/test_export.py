@@ -16,11 +16,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
 import relax2xla  # noqa: E402
 from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, op, tir  # noqa: E402
-from relax2xla.errors import CallError  # noqa: E402
+from relax2xla.errors import CallError, UnsupportedError  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.torch import converters, register_converter  # noqa: E402
@@ -381,6 +382,30 @@ def test_bounds_beyond_int64() -> None:
     program = torch.export.export(module, (x,), dynamic_shapes=(({0: auto},),))
     assert any(int(n) >= 2**63 for n in re.findall(r"\b\d+\b", str(program.graph)))
     assert np.array_equal(run(from_exported_program(program), [x])[0], module(x))
+
+
+def test_a_constant_whose_values_torch_lost_is_refused() -> None:
+    class Written(nn.Module):
+        def forward(self, x: Any) -> Any:
+            place = x.new_zeros(3)
+            place.data[1:].copy_(x[1:])
+            return x + place
+
+    program = torch.export.export(Written(), (torch.ones(3),), strict=True)
+    # The program is torch's mistake: it does not see what was written.
+    assert program.module()(torch.ones(3)).tolist() == [1.0, 1.0, 1.0]
+    assert Written()(torch.ones(3)).tolist() == [1.0, 2.0, 2.0]
+    with pytest.raises(UnsupportedError, match=r"test_export.py:\d+.*lost the values.*x\[1:\] = y"):
+        from_exported_program(program)
+    with pytest.raises(UnsupportedError, match=r"cannot export Written[^$]*writes through \.data"):
+        from_exported_program(Written(), (torch.ones(3),))
+
+
+def test_weights_without_values_are_refused_by_name() -> None:
+    with FakeTensorMode():
+        program = torch.export.export(nn.Linear(3, 4), (torch.ones(2, 3),))
+    with pytest.raises(UnsupportedError, match=r"the parameter weight is a FakeTensor.*load"):
+        from_exported_program(program)
 
 
 def test_a_generator_is_refused_where_it_is_used() -> None:
