@@ -10,7 +10,7 @@ it several times as long as the import itself.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -173,11 +173,12 @@ def lost_write(module: GraphModule) -> Node | None:
     Through the windows of ``unfold``: it sets what lies between them to zero.
     """
     for node in module.graph.nodes:
-        at: Any = node.args[0] if is_mutable(node.target) and node.args else None
-        while isinstance(at, Node) and at.op == "call_function":
+        for at in _written_to(node):
             if at.target is torch.ops.aten.unfold.default:
                 return node
-            at = at.args[0] if may_alias(at.target) or at.target is operator.getitem else None
+            view = may_alias(at.target) or at.target is operator.getitem or is_argument(at)
+            if not view:
+                break
     return None
 
 
@@ -244,12 +245,16 @@ def written(node: Node) -> list[Node]:
 
 def writes_to(node: Node) -> Node | None:
     """The node that makes the memory to which an operator writes; None where it writes to none."""
-    if not is_mutable(node.target) or not node.args:
-        return None
-    at: Any = node.args[0]
-    while isinstance(at, Node) and at.op == "call_function" and (sources := _sources(at)):
-        at = sources[0]
-    return at if isinstance(at, Node) else None
+    found = list(_written_to(node))
+    return found[-1] if found else None
+
+
+def _written_to(node: Node) -> Iterator[Node]:
+    """What an operator writes to, then each thing that it may be a view of, to the last one."""
+    at: Any = node.args[0] if is_mutable(node.target) and node.args else None
+    while isinstance(at, Node):
+        yield at
+        at = next(iter(_sources(at)), None) if at.op == "call_function" else None
 
 
 def _is_name(node: Node) -> bool:
@@ -258,7 +263,18 @@ def _is_name(node: Node) -> bool:
         asked = (*node.args[1:], *node.kwargs.values())
         plain = all(isinstance(a, torch.dtype | torch.device | torch.layout) for a in asked)
         return plain and _same_dtype(node)
-    return node.target in NAMES
+    return node.target in NAMES or is_argument(node)
+
+
+def is_argument(node: Node) -> bool:
+    """Whether a value is the first argument itself, which the schema does not say.
+
+    Torch loses what is written to such a one as it makes a graph functional.
+    """
+    if node.target is torch.ops.aten.dropout.default:  # it drops nothing in evaluation
+        share, training = (*node.args[1:], *node.kwargs.values())
+        return not (share and training)
+    return node.target is torch.ops.aten.type_as.default and _same_dtype(node)
 
 
 def _same_dtype(node: Node) -> bool:

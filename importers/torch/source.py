@@ -18,6 +18,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from relax2xla.importers.torch.guards import Condition, conditions
+from relax2xla.importers.torch.inplace import is_argument
 
 InputMeaning = Literal["input", "parameter", "buffer", "constant", "number", "refused"]
 OutputMeaning = Literal["result", "buffer", "parameter", "input", "refused"]
@@ -109,7 +110,8 @@ def exported(program: ExportedProgram, known: Sequence[Condition] | None = None)
         outputs.append(Output(meaning, spec.target or (kind.name if meaning == "refused" else "")))
 
     def decompose(table: dict[Any, Any]) -> Program:
-        with warnings.catch_warnings(), _spelled_out(program.graph_module):
+        module = program.graph_module
+        with warnings.catch_warnings(), _spelled_out(module), _aliased(module):
             warnings.simplefilter("ignore")  # torch warns about classes of its own
             return exported(program.run_decompositions(table), guards)
 
@@ -152,6 +154,29 @@ def _spelled_out(module: GraphModule) -> Generator[None]:
             node.update_arg(1, step.args[0])
             graph.erase_node(step)
         if made:
+            module.recompile()
+
+
+@contextlib.contextmanager
+def _aliased(module: GraphModule) -> Generator[None]:
+    """Let what is its first argument itself be an alias of it meanwhile, which has a schema that
+    says so (see ``is_argument``).
+    """
+    found = [
+        (node, node.target, node.args, node.kwargs)
+        for node in module.graph.nodes
+        if node.op == "call_function" and is_argument(node)
+    ]
+    for node, _, args, _ in found:
+        node.target, node.args, node.kwargs = torch.ops.aten.alias.default, args[:1], {}
+    if found:
+        module.recompile()
+    try:
+        yield
+    finally:
+        for node, target, args, kwargs in found:
+            node.target, node.args, node.kwargs = target, args, kwargs
+        if found:
             module.recompile()
 
 

@@ -19,7 +19,7 @@ from relax2xla.importers._gaps import Unsupported  # noqa: E402
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 
-from .helpers import Fn, check, run  # noqa: E402
+from .helpers import Fn, check, imported, run  # noqa: E402
 
 X = torch.randn(128, 10, generator=torch.Generator().manual_seed(0))
 
@@ -244,6 +244,41 @@ def test_new_shapes_in_place_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) 
         return y * 2, flat
 
     check(written, [torch.randn(3, 2)])
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda x: nn.functional.dropout(x, 0.5, training=False),
+        lambda x: x[1:].type_as(x),
+    ],
+)
+def test_writes_to_what_is_its_argument_itself(same: Any) -> None:
+    """What torch loses when it makes the graph functional, since no schema says it."""
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        same(y).add_(1)
+        return y
+
+    def rewritten(x: Any) -> Any:
+        y = x * 2
+        same(y).transpose(0, -1).add_(1)
+        same(y).add_(1)
+        return y
+
+    check(f, [torch.randn(3, 2, 4)])
+    check(rewritten, [torch.randn(3, 2, 4)])
+
+
+def test_writes_through_windows_are_refused_behind_another_name() -> None:
+    def f(x: Any) -> Any:
+        y = x.clone()
+        y.unfold(0, 2, 3).type_as(x).add_(1)
+        return y
+
+    with pytest.raises(UnsupportedError, match="through the windows of Tensor"):
+        imported(f, [torch.ones(8)])
 
 
 def test_a_write_that_has_no_converter_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
