@@ -127,6 +127,13 @@ def _normalise(
         )
     if mean is None or var is None:
         raise Unsupported("batch norm without running statistics")
+    return _by_statistics(ctx, x, weight, bias, mean, var, eps)
+
+
+def _by_statistics(
+    ctx: Context, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, var: Expr, eps: float
+) -> Expr:
+    """``x`` less the mean of its channel, over the deviation there."""
     dtype, channels = dtype_of(x), dims_of(x)[1]
     gamma, beta, mean, var = (
         ctx.cast(p, dtype)
@@ -186,6 +193,41 @@ def batch_norm(
     if training and running_mean is None and running_var is None:
         return _by_own_statistics(input, weight, bias, [0, *range(2, ndim_of(input))], eps)
     return _normalise(ctx, input, weight, bias, running_mean, running_var, training, eps)
+
+
+@aten("_native_batch_norm_legit_functional")
+def batch_norm_functional(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    running_mean: Expr,
+    running_var: Expr,
+    training: bool,
+    momentum: Any,
+    eps: float,
+) -> list[Expr]:
+    """Also the batch's mean and 1 / deviation, and the new running statistics.
+
+    The deviation is that of n elements, the running variance that of n - 1.
+    """
+    if not training:
+        raise Unsupported("batch norm that is not training, in its functional form")
+    dtype, axes = dtype_of(input), [0, *range(2, ndim_of(input))]
+    mean, var = ctx.emit(R.mean(input, axes)), ctx.emit(R.variance(input, axes))
+    of_all = R.divide(ctx.count(input, axes, 0, dtype), ctx.count(input, axes, 1, dtype))
+    new = [
+        R.add(
+            R.multiply(old, R.subtract(scalar(1, dtype), ctx.tensor(momentum, dtype))),
+            R.multiply(of_batch, ctx.tensor(momentum, dtype)),
+        )
+        for old, of_batch in (
+            (running_mean, mean),
+            (running_var, R.multiply(var, of_all)),
+        )
+    ]
+    done = _by_statistics(ctx, input, weight, bias, mean, var, eps)
+    return [done, mean, R.rsqrt(R.add(var, scalar(eps, dtype))), *new]
 
 
 @aten("_native_batch_norm_legit_no_training")

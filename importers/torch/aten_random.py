@@ -150,6 +150,14 @@ def _between(ctx: Context, low: float, high: float) -> Expr:
     return R.add(R.multiply(u, scalar(float(high - low), dtype)), scalar(float(low), dtype))
 
 
+@aten("uniform")
+def uniform_like(
+    ctx: Context, self: Expr, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
+) -> Expr:
+    _own_generator(generator)
+    return _between(ctx, from_, to)
+
+
 @aten("randint", "randint.low", "randint_like", "randint_like.low_dtype")
 def randint(
     ctx: Context,
@@ -160,20 +168,38 @@ def randint(
     dtype: Any = None,
     generator: Any = None,
 ) -> Expr:
-    """Of 64 random bits, by their remainder."""
     _own_generator(generator)
     first, last = _static(low, "a bound of randint"), _static(high, "a bound of randint")
-    dims = ctx.dims()
-    wide = [R.astype(bits(ctx, dims), "uint64") for _ in range(2)]
-    shift = R.broadcast_to(Constant(np.array(32, np.uint64)), dims)
-    whole = R.bitwise_or(row("shift_left", wide[0], shift), wide[1])
-    size_ = R.broadcast_to(Constant(np.array(last - first, np.uint64)), dims)
-    rest = R.astype(row("remainder", whole, size_), "int64")
-    return ctx.cast(R.add(rest, scalar(first, "int64")), ctx.dtype())
+    return _whole(ctx, first, last)
 
 
 aten("randint.generator", "randint.low_generator")(randint)
 aten("randint_like.generator", "randint_like.low_generator_dtype")(randint)
+
+
+def _whole(ctx: Context, first: int, last: int) -> Expr:
+    """From ``first`` up to ``last``, which is left out: of 64 random bits, by their remainder."""
+    dims = ctx.dims()
+    wide = [R.astype(bits(ctx, dims), "uint64") for _ in range(2)]
+    shift = R.broadcast_to(Constant(np.array(32, np.uint64)), dims)
+    whole = R.bitwise_or(row("shift_left", wide[0], shift), wide[1])
+    size = R.broadcast_to(Constant(np.array(last - first, np.uint64)), dims)
+    rest = R.astype(row("remainder", whole, size), "int64")
+    return ctx.cast(R.add(rest, scalar(first, "int64")), ctx.dtype())
+
+
+# Up to which every whole number is one of the dtype.
+_WHOLE = {"float64": 2**53, "float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "bool": 1}
+
+
+@aten("random", "random.to")
+def random(ctx: Context, self: Expr, to: int | None = None, generator: Any = None) -> Expr:
+    """Without ``to`` up to the largest number of the dtype, of floats as far as it holds all."""
+    _own_generator(generator)
+    dtype = ctx.dtype()
+    if to is None:
+        to = 1 + (_WHOLE[dtype] if dtype in _WHOLE else int(np.iinfo(dtype).max))
+    return _whole(ctx, 0, to)
 
 
 @aten("randperm", "randperm.generator")
@@ -199,6 +225,36 @@ def exponential(ctx: Context, self: Expr, lambd: float = 1.0, generator: Any = N
     u = uniform01(ctx, ctx.dims(), dtype)
     gone = row("log_plus_one", R.negative(u))
     return R.divide(R.negative(gone), scalar(float(lambd), dtype))
+
+
+@aten("geometric")
+def geometric(ctx: Context, self: Expr, p: float, generator: Any = None) -> Expr:
+    """Trials up to the first success."""
+    _own_generator(generator)
+    dtype = ctx.dtype()
+    kind = dtype if is_float(dtype) else "float32"
+    gone = row("log_plus_one", R.negative(uniform01(ctx, ctx.dims(), kind)))
+    failures = R.floor(R.divide(gone, scalar(math.log1p(-p), kind)))
+    return ctx.cast(R.add(failures, scalar(1, kind)), dtype)
+
+
+@aten("log_normal")
+def log_normal(
+    ctx: Context, self: Expr, mean: float = 1.0, std: float = 2.0, generator: Any = None
+) -> Expr:
+    _own_generator(generator)
+    return R.exp(_moved(ctx, mean, std))
+
+
+@aten("cauchy")
+def cauchy(
+    ctx: Context, self: Expr, median: float = 0.0, sigma: float = 1.0, generator: Any = None
+) -> Expr:
+    _own_generator(generator)
+    dtype = ctx.dtype()
+    turn = R.subtract(uniform01(ctx, ctx.dims(), dtype), scalar(0.5, dtype))
+    far = R.tan(R.multiply(turn, scalar(math.pi, dtype)))
+    return R.add(R.multiply(far, scalar(sigma, dtype)), scalar(median, dtype))
 
 
 @aten("multinomial")

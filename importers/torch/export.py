@@ -22,7 +22,12 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch import converters
 from relax2xla.importers.torch.capture import capture
 from relax2xla.importers.torch.decompositions import Table, decompositions
-from relax2xla.importers.torch.inplace import lost_write, unfollowed_write, writes_to
+from relax2xla.importers.torch.inplace import (
+    lost_write,
+    spell_out_statistics,
+    unfollowed_write,
+    writes_to,
+)
 from relax2xla.importers.torch.main import Imported, import_once
 from relax2xla.importers.torch.source import (
     Input,
@@ -153,16 +158,17 @@ def _returning_writes(program: Program) -> Program | None:
 
     None where one of them may share its memory with another, or is not the user's to change.
     """
-    written = {writes_to(n) for n in program.module.graph.nodes}
-    changed = [i for i in program.inputs if i.node in written]
+    graph, copies = Graph(), dict[Node, Node]()
+    output = graph.output(graph.graph_copy(program.module.graph, copies))
+    spell_out_statistics(graph)
+    written = {writes_to(n) for n in graph.nodes}
+    changed = [i for i in program.inputs if copies[i.node] in written]
     # One that nobody reads is another name, as caches have.
     memory = Counter(_storage(i) for i in program.inputs if i.node.users)
     if any(i.meaning not in CHANGEABLE or memory[_storage(i)] > 1 for i in changed):
         return None
-    graph, copies = Graph(), dict[Node, Node]()
-    results = graph.graph_copy(program.module.graph, copies)
-    assert isinstance(results, tuple | list)
-    graph.output((*results, *(copies[i.node] for i in changed)))
+    results: Any = output.args[0]
+    output.args = ((*results, *(copies[i.node] for i in changed)),)
     module = GraphModule(program.module, graph)
     if unfollowed_write(module, {copies[i.node] for i in changed}) is not None:
         return None
@@ -180,7 +186,7 @@ def _returning_writes(program: Program) -> Program | None:
 def _check_values(program: Program) -> None:
     """Raise UnsupportedError for the first weight of which torch has kept no values."""
     for i in program.inputs:
-        if not isinstance(i.value, FakeTensor):
+        if not isinstance(i.value, FakeTensor) or i.meaning in ("input", "number"):
             continue
         if i.meaning != "constant":
             raise UnsupportedError(

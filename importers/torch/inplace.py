@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from relax2xla.importers.torch.registry import CONVERTERS, operator_name
 
@@ -88,6 +89,9 @@ NEW_VALUES: Final = frozenset({"detach_", "resize_", "resize_as_"})
 
 NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
+# Operators whose functional form has another name.
+RENAMED: Final = {"normal_": "normal_functional"}
+
 # Operators that write to running statistics without saying so, and the argument that makes them.
 STATISTICS = {"batch_norm": 5, "instance_norm": 5}
 # The place of the first of the statistics in both.
@@ -109,7 +113,8 @@ def functional_form(op: Any) -> Any:
     base = schema.name.removeprefix("aten::")
     if torch.Tag.inplace_view in op.tags and base not in NEW_VALUES and op not in NEW_SHAPES:
         return None  # another shape of the same value
-    packet = getattr(torch.ops.aten, base[:-1], None) if base.endswith("_") else None
+    name = RENAMED.get(base, base[:-1] if base.endswith("_") else "")
+    packet = getattr(torch.ops.aten, name, None) if name else None
     if packet is None:
         return None
     # Most have the same name: `add_.Tensor`, but `floor_divide_.Tensor` and `pow_.Scalar` have not.
@@ -165,6 +170,29 @@ def unfollowed_write(module: GraphModule, own: Collection[Node] = ()) -> Node | 
         if by_strides and is_mutable(op) and torch.Tag.inplace_view not in op.tags:
             return node
     return None
+
+
+def spell_out_statistics(graph: Graph) -> None:
+    """Let writes of batch norm to running statistics be operators of their own."""
+    aten = torch.ops.aten
+    for node in graph.nodes:
+        if node.target is not aten.batch_norm.default or not _hidden(node):
+            continue
+        with graph.inserting_before(node):
+            done = _called(node, aten._native_batch_norm_legit_functional.default, *node.args[:8])
+            for place, old in ((3, node.args[RUNNING_MEAN]), (4, node.args[RUNNING_MEAN + 1])):
+                new = _called(node, operator.getitem, done, place)
+                _called(node, aten.copy_.default, old, new)
+            node.replace_all_uses_with(_called(node, operator.getitem, done, 0))
+        graph.erase_node(node)
+
+
+def _called(near: Node, op: Any, *args: Any) -> Node:
+    """A new call, which stands where ``near`` does in the user's source."""
+    made = near.graph.call_function(op, args)
+    with torch.no_grad():
+        made.meta = {**near.meta, "val": op(*map_arg(args, lambda n: n.meta["val"]))}
+    return made
 
 
 def lost_write(module: GraphModule) -> Node | None:

@@ -13,6 +13,7 @@ about placement in memory, which Relax decides by itself): anything else is a ga
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +119,9 @@ def _arguments(op: Any, converter: Converter) -> list[_Argument]:
         own = list(signature)[1:]
         found = []
         for i, a in enumerate(op._schema.arguments):
-            wanted = a.name if a.name in converter.params else ""
+            # `from` is no name in Python, `from_` is.
+            spelled = f"{a.name}_" if keyword.iskeyword(a.name) else a.name
+            wanted = spelled if spelled in converter.params else ""
             # prims call the first operand otherwise than ATen.
             if not wanted and i < len(own) and own[i] not in names and not a.has_default_value():
                 wanted = own[i]

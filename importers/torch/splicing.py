@@ -74,7 +74,7 @@ def _splice(module: GraphModule, node: Node, function: Callable[..., Any], mode:
         known = dict(zip(operands, values, strict=True))
         given = [known[x] if isinstance(x, Node) else x for x in leaves]
         args, kwargs = pytree.tree_unflatten(given, spec)
-        made = function(*args, **kwargs)
+        made = function(*map(_mutable, args), **{k: _mutable(v) for k, v in kwargs.items()})
         return tuple(made) if isinstance(made, tuple) else made  # without names of the fields
 
     values, expected = [n.meta["val"] for n in operands], node.meta["val"]
@@ -96,6 +96,11 @@ def _splice(module: GraphModule, node: Node, function: Callable[..., Any], mode:
         at: Any = user.args[1]
         _replace(user, results[at], expected[at])
     module.graph.erase_node(node)
+
+
+def _mutable(argument: Any) -> Any:
+    """Lists of a graph as those that a call gets, which may be changed."""
+    return list(argument) if isinstance(argument, list) else argument
 
 
 def _traced(

@@ -28,6 +28,42 @@ def _follows(sample: Any, mean: float, deviation: float) -> None:
     assert abs(sample.std() - deviation) < 0.05 * deviation
 
 
+# Shares of the draws that are below the median and the quartiles of torch's own.
+QUARTERS = (0.25, 0.5, 0.75)
+
+
+def test_what_is_filled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As eager torch, by the quartiles; torch traces nothing anew for it."""
+
+    def fill(x: Any) -> tuple[Any, ...]:
+        def new() -> Any:
+            return torch.empty_like(x)
+
+        return (
+            new().normal_(1, 2),
+            new().uniform_(-1, 3),
+            new().log_normal_(0.5, 0.25),
+            new().cauchy_(1, 2),
+            new().exponential_(0.5),
+            new().random_(),
+            new().bfloat16().random_().float(),
+            new().random_(1000),
+            torch.empty_like(x, dtype=torch.int64).random_(),
+            torch.empty_like(x, dtype=torch.int32).geometric_(0.01),
+            F.gumbel_softmax(x.view(-1, 4) * 0, tau=0.5),
+        )
+
+    def never(*args: Any) -> Any:
+        raise AssertionError("the whole program was traced anew")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    ours = _draws(fill)
+    for at, (mine, his) in enumerate(zip(ours, fill(X), strict=True)):
+        bounds = np.quantile(his.double().numpy(), QUARTERS)
+        below = (mine.reshape(-1, 1) < bounds).mean(0)
+        assert np.abs(below - QUARTERS).max() < 0.02, at
+
+
 def test_distributions() -> None:
     uniform, normal, moved, whole, coins, times, order = _draws(
         lambda x: (

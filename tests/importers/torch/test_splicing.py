@@ -32,9 +32,11 @@ def _several(x: Any) -> tuple[Any, ...]:
 
 
 def _with_lists(x: Any) -> tuple[Any, ...]:
-    """Results that are lists, that are operands, and that nobody reads."""
+    """Lists that a decomposition changes; as results operands, and ones that nobody reads."""
     left, _ = torch.ops.aten.unsafe_split_with_sizes(x, [1, 2], 1)
-    return left, torch.gradient(x, dim=1)[0], torch.diag_embed(x)
+    at = [None, torch.tensor([1, 0, 7]), None]
+    chosen = torch.ops.aten._unsafe_masked_index(x, x > 0, at, 0.5)
+    return left, torch.gradient(x, dim=1)[0], torch.diag_embed(x), chosen
 
 
 @pytest.mark.usefixtures("no_whole")

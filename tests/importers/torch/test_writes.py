@@ -161,6 +161,44 @@ def test_batch_norm_in_training_keeps_its_statistics_on_the_device() -> None:
     assert int(stateful.read("1.num_batches_tracked")) == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norms_in_training_without_torch_tracing_them(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One layer twice, one without scale, one of rows; for any batch."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.BatchNorm2d(3), nn.BatchNorm2d(3, affine=False, momentum=0.7)
+            self.c = nn.BatchNorm1d(3)
+
+        def forward(self, x: Any) -> Any:
+            statistics: Any = self.a.running_mean
+            y = self.b(self.a(self.a(x).relu() + x)) - statistics[0]
+            return self.c(y.mean((2, 3)) * 3)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the program was traced anew")
+
+    module = Net().train().to(dtype)
+    batch = {0: torch.export.Dim("n", min=2)}
+    program = torch.export.export(
+        module, (torch.ones(4, 3, 5, 5, dtype=dtype),), dynamic_shapes=(batch,)
+    )
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_exported_program(program)))
+    stateful = machine.bind_state("main")
+    tolerance = 1e-5 if dtype == torch.float32 else 0.03
+    for n in (4, 7, 2):
+        x = torch.randn(n, 3, 5, 5, dtype=dtype)
+        got = np.asarray(stateful(x), np.float32)
+        np.testing.assert_allclose(got, module(x).detach().float(), tolerance, tolerance)
+    for name, value in stateful.state.items():
+        mine, his = np.asarray(value, np.float32), module.state_dict()[name].float()
+        np.testing.assert_allclose(mine, his, tolerance, tolerance)
+
+
 def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("the program was rewritten")
