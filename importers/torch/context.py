@@ -177,8 +177,7 @@ class Context:
 
     def never_negative(self, value: tir.PrimExpr) -> bool:
         """Whether that follows from sizes; numbers that are inputs may be negative."""
-        sizes = tir.Analyzer(v for v in tir.free_vars(value) if v not in self.symbols.signed)
-        return sizes.can_prove_greater_equal(value, 0)
+        return self.symbols.never_negative(value)
 
     # -- emitting ----------------------------------------------------------------------------
     def emit(self, value: Expr) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -81,6 +82,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "LessThan": _relation(tir.LE, operator.le),
     "StrictGreaterThan": _relation(tir.GT, operator.gt),
     "GreaterThan": _relation(tir.GE, operator.ge),
+    "And": tir.all,
+    "Or": tir.any,
+    "Not": tir.Not,
     "Where": tir.if_then_else,
     "ExprCondPair": lambda value, condition: (value, condition),
     "Piecewise": lambda *pairs: reduce(_otherwise, reversed(pairs[:-1]), pairs[-1][0]),
@@ -90,6 +94,12 @@ RULES: dict[str, Callable[..., Any]] = {
 WHOLE = {"TruncToInt": True, "FloorToInt": True, "CeilToInt": False}
 # The largest denominator of a symbolic float: products with sizes are not rounded then.
 EXACT = 1 << 20
+_ROUNDED = "the symbolic number {} is rounded, and has no integer form"
+
+
+def _odd(number: int) -> int:
+    """The largest odd divisor: 1 for the powers of two, by which floats are divided exactly."""
+    return number // (number & -number)
 
 
 def _identifier(expr: Any) -> str:
@@ -139,6 +149,11 @@ class Symbols:
                 self.signed.add(made)
         return made
 
+    def never_negative(self, value: tir.PrimExpr) -> bool:
+        """Whether that follows from sizes; numbers that are inputs may be negative."""
+        sizes = tir.Analyzer(v for v in tir.free_vars(value) if v not in self.signed)
+        return sizes.can_prove_greater_equal(value, 0)
+
     def derive(self, symbol: Any, factor: int, offset: int) -> tir.PrimExpr | None:
         """Let the dimension ``factor * symbol + offset`` be a variable, and compute ``symbol``.
 
@@ -180,7 +195,10 @@ class Symbols:
         kind = type(expr).__name__
         if kind in WHOLE:
             top, down = self._fraction(expr.args[0])
-            made = (top if WHOLE[kind] else top + down - 1) // down
+            if kind == "TruncToInt" and not self.never_negative(top):
+                made = tir.truncdiv(top, down)
+            else:
+                made = (top if WHOLE[kind] else top + down - 1) // down
         elif kind == "RoundToInt":
             made = _nearest(*self._fraction(expr.args[0]))
         elif kind == "Mul" and (whole := self._multiple(expr)) is not None:
@@ -201,26 +219,45 @@ class Symbols:
         return None
 
     def _fraction(self, number: Any) -> tuple[Any, int]:
-        """``1.5 * n`` and ``n / 2`` as whole numbers, above and below, where floats are exact."""
-        top, down = 1, 1
-        factors: Any = number.args if type(number).__name__ == "Mul" else (number,)
-        for factor in factors:
-            kind = type(factor).__name__
-            if factor.is_Float or factor.is_Rational:
-                up, under = float(factor).as_integer_ratio()
+        """``1.5 * n`` and ``n / 2 + 1`` as whole numbers, above and below, where floats are exact.
+
+        A quotient by anything but a power of two is rounded, but still on its side of each whole
+        number, and stays there when numbers that are not rounded are added; a factor must not make
+        a whole number of it.
+        """
+        kind = type(number).__name__
+        if number.is_integer and not number.atoms(sympy.Float):
+            top, down = self.convert(number), 1
+        elif kind == "ToFloat":
+            top, down = self.convert(number.args[0]), 1
+        elif number.is_Float or number.is_Rational:
+            top, down = float(number).as_integer_ratio()
+        elif kind == "Add":
+            terms = [self._fraction(term) for term in number.args]
+            if sum(_odd(d) > 1 for _, d in terms) > 1:
+                raise Unsupported(_ROUNDED.format(number))
+            down = math.lcm(*(d for _, d in terms))
+            top = sum(t * (down // d) for t, d in terms)
+        elif kind == "Mul":
+            top, down = 1, 1
+            for factor in number.args:
+                up, under = self._fraction(factor)
+                if any(
+                    _odd(d) > 1 and not (isinstance(t, int) and math.gcd(t, _odd(d)) == 1)
+                    for t, d in ((top, under), (up, down))
+                ):
+                    raise Unsupported(_ROUNDED.format(number))
                 top, down = top * up, down * under
-            elif kind in ("IntTrueDiv", "FloatTrueDiv") and factor.args[1].is_number:
-                above, below = self._fraction(factor.args[0])
-                up, under = float(factor.args[1]).as_integer_ratio()
-                top, down = top * above * under, down * below * up
-            elif kind == "ToFloat" or factor.is_integer:
-                top = top * self.convert(factor.args[0] if kind == "ToFloat" else factor)
-            else:
-                raise Unsupported(f"the symbolic number {number} has no integer form")
+        elif kind in ("IntTrueDiv", "FloatTrueDiv") and number.args[1].is_number:
+            top, down = self._fraction(number.args[0])
+            up, under = float(number.args[1]).as_integer_ratio()
+            top, down = top * under, down * up
+        else:
+            raise Unsupported(f"the symbolic number {number} has no integer form")
         if down < 0:
             top, down = -top, -down
         if not 0 < down <= EXACT:
-            raise Unsupported(f"the symbolic number {number} is rounded, and has no integer form")
+            raise Unsupported(_ROUNDED.format(number))
         return top, down
 
     def value(self, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -202,6 +203,36 @@ def test_numbers_made_of_sizes_may_be_negative() -> None:
         (7, 3),
         (3, 2),
     )
+
+
+def test_sizes_rounded_from_sums_of_fractions() -> None:
+    """As convolutions pad (EnCodec): up to the whole number of frames."""
+
+    def wider(amount: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: torch.nn.functional.pad(x, (0, amount(x.shape[-1])))
+
+    same_at(
+        [
+            wider(lambda n: math.ceil((n - 2) / 2 + 1) * 2 - n),
+            wider(lambda n: math.ceil((n - 3) / 3 + 1) * 3 - n),
+            wider(lambda n: round(n / 2 + 0.25 * n)),
+            wider(lambda n: math.trunc(n / 3 * 2 + 0.5)),
+            wider(lambda n: math.trunc((n - 9) / 2) + 4),  # towards zero from both sides
+        ],
+        lambda *s: [torch.randn(s)],
+        (2, 16),
+        (2, 6),
+        (2, 7),
+    )
+
+
+@pytest.mark.parametrize(
+    "number", [lambda n: n / 49 * 49, lambda n: n / 49 * n, lambda n: n / 3 + 2 * n / 7]
+)
+def test_numbers_that_floats_may_round_to_whole_ones(number: Callable[[Any], Any]) -> None:
+    """Python's 2 / 49 * 49 is less than 2."""
+    with pytest.raises(OpNotImplemented, match="is rounded, and has no integer form"):
+        imported(lambda x: x[: math.trunc(number(x.shape[0]))], [torch.ones(8)], [{0: AUTO}])
 
 
 def test_slices_beyond_the_ends() -> None:
