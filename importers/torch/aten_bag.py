@@ -9,6 +9,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_integer
+from relax2xla.importers.torch.aten_reduce import norm
 from relax2xla.importers.torch.context import Context, broadcast, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.torch.registry import aten
 from relax2xla.ir import Expr
@@ -70,8 +71,8 @@ def embedding_bag(
         total = R.matmul(ctx.cast(inside, dtype), rows)
     count = ctx.emit(R.sum(R.astype(inside, "int64"), [1]))
     if mode == MEAN:
-        many = R.expand_dims(R.maximum(count, scalar(1, "int64")), [1])
-        total = R.divide(total, ctx.cast(many, dtype))
+        sizes = R.expand_dims(R.maximum(count, scalar(1, "int64")), [1])
+        total = R.divide(total, ctx.cast(sizes, dtype))
     if not any(user.args[1] for user in ctx.node.users):
         return [total, None, None, None]
     return [total, *_for_the_gradient(ctx, starts, place, count, where)]
@@ -95,22 +96,6 @@ def _for_the_gradient(
 
 
 # -- distances -----------------------------------------------------------------------------------
-def _length(gap: Expr, p: float) -> Expr:
-    """The norm of order ``p`` along the last axis."""
-    dtype = dtype_of(gap)
-    size = R.abs(gap)
-    if p == 0:
-        return R.sum(R.astype(R.not_equal(gap, scalar(0, dtype)), dtype), [-1])
-    if p == 1:
-        return R.sum(size, [-1])
-    if p == 2:
-        return R.sqrt(R.sum(R.multiply(gap, gap), [-1]))
-    if p == math.inf:
-        return R.max(size, [-1])
-    total = R.sum(R.power(size, scalar(p, dtype)), [-1])
-    return R.power(total, scalar(1 / p, dtype))
-
-
 @aten("_cdist_forward", "cdist")
 def cdist(
     ctx: Context, x1: Expr, x2: Expr, p: float = 2.0, compute_mode: int | None = None
@@ -119,7 +104,7 @@ def cdist(
     if 0 in dims_of(x1) or 0 in dims_of(x2):
         return R.zeros(ctx.dims(), ctx.dtype())
     gap = R.subtract(R.expand_dims(x1, [-2]), R.expand_dims(x2, [-3]))
-    return _length(ctx.emit(gap), float(p))
+    return norm(ctx, ctx.emit(gap), float(p), [-1])
 
 
 @aten("_pdist_forward", "pdist")
@@ -139,7 +124,8 @@ def pdist(ctx: Context, self: Expr, p: float = 2.0) -> Expr:
     i = ctx.emit(R.astype(i, "int64"))
     begin = R.floor_divide(R.multiply(i, R.subtract(wide, i)), two)
     j = R.add(R.add(R.subtract(k, begin), i), scalar(1, "int64"))
-    return _length(ctx.emit(R.subtract(R.take(x, i, 0), R.take(x, j, 0))), float(p))
+    gap = ctx.emit(R.subtract(R.take(x, i, 0), R.take(x, j, 0)))
+    return norm(ctx, gap, float(p), [-1])
 
 
 # -- products ------------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ from relax2xla.importers.torch.context import (
 from relax2xla.importers.torch.registry import Function, aten
 from relax2xla.ir import Constant, Expr
 
+MAX_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.max_pool1d(*a),
+    2: lambda *a: R.nn.max_pool2d(*a),
+    3: lambda *a: R.nn.max_pool3d(*a),
+}
 ZERO, OUTSIDE = scalar(0, "int64"), scalar(-1, "int64")
 
 
@@ -38,6 +43,15 @@ def per_axis(values: Any, ndim: int) -> list[int]:
     """One number for each axis of space."""
     given = [values] if isinstance(values, int) else [static(v, "a window") for v in values]
     return given * ndim if len(given) == 1 else given
+
+
+def windows_of(
+    kernel_size: Any, stride: Any, padding: Any, dilation: Any, ndim: int
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Sizes, steps, padding and dilation, by axis; without a stride windows lie side by side."""
+    window = per_axis(kernel_size, ndim)
+    step = per_axis(stride, ndim) if stride else window
+    return window, step, per_axis(padding, ndim), per_axis(dilation, ndim)
 
 
 def space(x: Expr, ndim: int) -> Dims:
@@ -118,17 +132,14 @@ def _max_pool(ndim: int) -> Function:
         ceil_mode: bool = False,
     ) -> tuple[Expr, Expr]:
         """The values come from the plain pooling, so that the places cost nothing if unused."""
-        window = per_axis(kernel_size, ndim)
-        step = per_axis(stride, ndim) if stride else window
-        pads, spread = per_axis(padding, ndim), per_axis(dilation, ndim)
+        form = windows_of(kernel_size, stride, padding, dilation, ndim)
         x = ctx.emit(self)
         sizes = space(x, ndim)
-        every = zip(sizes, ctx.dims(0)[-ndim:], window, step, pads, spread, strict=True)
+        every = zip(sizes, ctx.dims(0)[-ndim:], *form, strict=True)
         at = flat_places(ctx, [regular(ctx, *one) for one in every], sizes)
         _, where = largest(ctx, x, ndim, at, 1)
-        plain = {1: R.nn.max_pool1d, 2: R.nn.max_pool2d, 3: R.nn.max_pool3d}[ndim]
         batched = x if ndim_of(x) == ndim + 2 else R.reshape(x, (1, *dims_of(x)))
-        values = plain(batched, window, step, pads, spread, ceil_mode)
+        values = MAX_POOL[ndim](batched, *form, ceil_mode)
         return ctx.reshape(ctx.emit(values), ctx.dims(0)), where
 
     return convert
@@ -306,30 +317,26 @@ def _bytes(ctx: Context, x: Expr, weight: Expr, columns: bool) -> Expr:
 def _smoothed(name: str) -> Function:
     def convert(
         ctx: Context,
-        self: Any = None,
-        output_size: Any = None,
-        align_corners: bool = False,
+        self: Expr,
+        output_size: Any,
+        align_corners: bool,
         scales_h: Any = None,
         scales_w: Any = None,
-        input: Any = None,
         scale_factors: Any = None,
     ) -> Expr:
-        x = self if self is not None else input
-        dtype = dtype_of(x)
+        dtype = dtype_of(self)
         scales = scale_factors or [scales_h, scales_w]
-        sizes = space(x, 2), ctx.dims()[-2:]
+        sizes = space(self, 2), ctx.dims()[-2:]
         if dtype == "uint8":
             high, wide = _weights(ctx, *sizes, scales, align_corners, name, "float64")
-            y = _bytes(ctx, ctx.cast(x, "int32"), wide, columns=True)
+            y = _bytes(ctx, ctx.cast(self, "int32"), wide, columns=True)
             return ctx.cast(_bytes(ctx, y, high, columns=False), dtype)
         if not is_float(dtype):
             raise Unsupported(
                 f"smoothed resizing of a {dtype} tensor, which torch has for floats and uint8 only"
             )
-        kind = dtype if dtype == "float64" else "float32"
-        high, wide = _weights(ctx, *sizes, scales, align_corners, name, kind)
-        y = R.matmul(high, ctx.cast(x, kind))
-        return ctx.cast(R.matmul(y, R.permute_dims(wide, [1, 0])), dtype)
+        high, wide = _weights(ctx, *sizes, scales, align_corners, name, dtype)
+        return R.matmul(R.matmul(high, self), R.permute_dims(wide, [1, 0]))
 
     return convert
 
@@ -361,12 +368,10 @@ def _smoothed_backward(name: str) -> Function:
         scales_w: Any = None,
     ) -> Expr:
         """The same weights the other way."""
-        dtype = dtype_of(grad_output)
-        sizes = ctx.dims()[-2:], space(grad_output, 2)
-        kind = dtype if dtype == "float64" else "float32"
-        high, wide = _weights(ctx, *sizes, [scales_h, scales_w], align_corners, name, kind)
-        y = R.matmul(R.permute_dims(high, [1, 0]), ctx.cast(grad_output, kind))
-        return ctx.cast(R.matmul(y, wide), dtype)
+        sizes, scales = (ctx.dims()[-2:], space(grad_output, 2)), [scales_h, scales_w]
+        form = (align_corners, name, dtype_of(grad_output))
+        high, wide = _weights(ctx, *sizes, scales, *form)
+        return R.matmul(R.matmul(R.permute_dims(high, [1, 0]), grad_output), wide)
 
     return convert
 

@@ -28,28 +28,20 @@ Axes = Any
 
 
 # -- sums and the like ----------------------------------------------------------------------------
-@aten("sum", "sum.dim_IntList")
-def sum_(
-    ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
-) -> Expr:
-    x = ctx.cast(self, ctx.dtype())
-    return R.sum(x, axes_of(dim, ndim_of(self)), keepdim)
+def _total(reduce: Callable[..., Expr]) -> Function:
+    """In the dtype of the result, which ``dtype`` chooses."""
+
+    def convert(
+        ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
+    ) -> Expr:
+        return reduce(ctx.cast(self, ctx.dtype()), axes_of(dim, ndim_of(self)), keepdim)
+
+    return convert
 
 
-@aten("mean", "mean.dim")
-def mean(
-    ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
-) -> Expr:
-    x = ctx.cast(self, ctx.dtype())
-    return R.mean(x, axes_of(dim, ndim_of(self)), keepdim)
-
-
-@aten("prod", "prod.dim_int")
-def prod(
-    ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False, dtype: Any = None
-) -> Expr:
-    x = ctx.cast(self, ctx.dtype())
-    return R.prod(x, axes_of(dim, ndim_of(self)), keepdim)
+aten("sum", "sum.dim_IntList")(_total(lambda x, axes, keep: R.sum(x, axes, keep)))
+aten("mean", "mean.dim")(_total(lambda x, axes, keep: R.mean(x, axes, keep)))
+aten("prod", "prod.dim_int")(_total(lambda x, axes, keep: R.prod(x, axes, keep)))
 
 
 def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
@@ -123,57 +115,31 @@ def _variance(
     return spread, average
 
 
-def _correction(correction: Any, unbiased: bool) -> Any:
-    return (1 if unbiased else 0) if correction is None else correction
+def _spread(fields: Callable[[Expr, Expr], Any]) -> Function:
+    """``fields`` of the variance and the mean."""
+
+    def convert(
+        ctx: Context,
+        self: Expr,
+        dim: Axes = None,
+        unbiased: bool = True,
+        correction: Any = None,
+        keepdim: bool = False,
+    ) -> Any:
+        taken = int(unbiased) if correction is None else correction
+        return fields(*_variance(ctx, self, dim, taken, keepdim))
+
+    return convert
 
 
-@aten("var.correction", "var", "var.dim")
-def var(
-    ctx: Context,
-    self: Expr,
-    dim: Axes = None,
-    unbiased: bool = True,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> Expr:
-    return _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)[0]
-
-
-@aten("std.correction", "std", "std.dim")
-def std(
-    ctx: Context,
-    self: Expr,
-    dim: Axes = None,
-    unbiased: bool = True,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> Expr:
-    return R.sqrt(_variance(ctx, self, dim, _correction(correction, unbiased), keepdim)[0])
-
-
-@aten("var_mean.correction", "var_mean", "var_mean.dim")
-def var_mean(
-    ctx: Context,
-    self: Expr,
-    dim: Axes = None,
-    unbiased: bool = True,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> tuple[Expr, Expr]:
-    return _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)
-
-
-@aten("std_mean.correction", "std_mean", "std_mean.dim")
-def std_mean(
-    ctx: Context,
-    self: Expr,
-    dim: Axes = None,
-    unbiased: bool = True,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> tuple[Expr, Expr]:
-    spread, average = _variance(ctx, self, dim, _correction(correction, unbiased), keepdim)
-    return R.sqrt(spread), average
+SPREADS: dict[str, Callable[[Expr, Expr], Any]] = {
+    "var": lambda variance, mean: variance,
+    "std": lambda variance, mean: R.sqrt(variance),
+    "var_mean": lambda variance, mean: (variance, mean),
+    "std_mean": lambda variance, mean: (R.sqrt(variance), mean),
+}
+for _name, _fields in SPREADS.items():
+    aten(_name, f"{_name}.dim", f"{_name}.correction")(_spread(_fields))
 
 
 @aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
@@ -193,9 +159,15 @@ def vector_norm(
     if not is_float(kind):
         raise Unsupported(f"the norm of a {dtype_of(self)} tensor")
     axes = axes_of(dim, ndim_of(self))
+    return norm(ctx, x, order, axes, keepdim)
+
+
+def norm(ctx: Context, x: Expr, order: Any, axes: list[int], keepdim: bool = False) -> Expr:
+    """The norm of an order along axes, in the real dtype."""
     if order == 2:
         return R.sqrt(R.sum(square_of_abs(ctx, x), axes, keepdim))
     size = ctx.emit(R.abs(x))
+    kind = dtype_of(size)
     if order == math.inf:
         return R.max(size, axes, keepdim)
     if order == -math.inf:
@@ -320,16 +292,3 @@ def cumsum(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
 def cumprod(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
     x = ctx.cast(self, ctx.dtype())
     return x if ndim_of(x) == 0 else R.cumprod(x, axis_of(dim, ndim_of(x)))
-
-
-@aten("bucketize.Tensor", "bucketize.Scalar")
-def bucketize(
-    ctx: Context, self: Any, boundaries: Expr, out_int32: bool = False, right: bool = False
-) -> Expr:
-    """Number of boundaries below (``right``: not above) each value."""
-    values, edges = ctx.promote(self, boundaries)
-    column = R.expand_dims(values, -1)
-    passed = R.less_equal(edges, column) if right else R.less(edges, column)
-    if is_float(dtype_of(values)):
-        passed = R.logical_or(passed, R.isnan(column))
-    return R.sum(R.astype(passed, ctx.dtype()), [-1])

@@ -64,6 +64,13 @@ def reduced(
     return made if touched is None else R.where(touched, made, self)
 
 
+def _reduced_scalar(
+    ctx: Context, self: Expr, index: Expr, src: Expr, reduce: str, with_self: bool
+) -> Expr:
+    x, index, src = (ctx.reshape(v, (1,)) for v in (self, index, src))
+    return ctx.reshape(reduced(ctx, x, 0, index, src, reduce, with_self), ())
+
+
 @aten("scatter_reduce.two")
 def scatter_reduce(
     ctx: Context,
@@ -75,10 +82,7 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> Expr:
     if ndim_of(self) == 0:
-        flat = [ctx.reshape(x, (1,)) for x in (self, index, src)]
-        return ctx.reshape(
-            reduced(ctx, flat[0], 0, flat[1], flat[2], reduce, include_self), ctx.dims()
-        )
+        return _reduced_scalar(ctx, self, index, src, reduce, include_self)
     if ndim_of(index) == 0:
         index, src = ctx.reshape(index, (1,)), ctx.reshape(src, (1,))
     axis = axis_of(dim, ndim_of(self))
@@ -101,10 +105,7 @@ def index_reduce(
     include_self: bool = True,
 ) -> Expr:
     if ndim_of(self) == 0:
-        flat = [ctx.reshape(x, (1,)) for x in (self, index, source)]
-        return ctx.reshape(
-            reduced(ctx, flat[0], 0, flat[1], flat[2], reduce, include_self), ctx.dims()
-        )
+        return _reduced_scalar(ctx, self, index, source, reduce, include_self)
     axis = axis_of(dim, ndim_of(self))
     column: list[Any] = [1] * ndim_of(self)
     at = ctx.wrap(index, dims_of(self)[axis])

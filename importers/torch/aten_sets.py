@@ -167,11 +167,15 @@ def searchsorted(
     column = ctx.emit(R.expand_dims(values, [-1]))
     passed = R.less_equal(edges, column) if after else R.less(edges, column)
     if is_float(dtype_of(values)):
-        # NaN sorts last, and as one value.
-        missing = R.isnan(column)
-        open_ = missing if after else R.logical_and(missing, R.logical_not(R.isnan(edges)))
-        passed = R.logical_or(passed, open_)
+        passed = R.logical_or(passed, R.isnan(column))  # NaN passes all
     return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
+
+
+@aten("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(
+    ctx: Context, self: Any, boundaries: Expr, out_int32: bool = False, right: bool = False
+) -> Expr:
+    return searchsorted(ctx, boundaries, self, out_int32, right)
 
 
 def _bounds(

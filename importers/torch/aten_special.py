@@ -329,18 +329,15 @@ UNARY: dict[str, Callable[[Context, Expr], Expr]] = {
 }
 
 
-def _unary(apply: Callable[[Context, Expr], Expr], parameter: str) -> Function:
-    def of_self(ctx: Context, self: Expr) -> Expr:
+def _unary(apply: Callable[[Context, Expr], Expr]) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
         return ctx.cast(apply(ctx, ctx.emit(ctx.cast(self, DOUBLE))), ctx.dtype())
 
-    def of_x(ctx: Context, x: Expr) -> Expr:
-        return of_self(ctx, x)
-
-    return of_x if parameter == "x" else of_self
+    return convert
 
 
 for _name, _apply in UNARY.items():
-    aten(_name)(_unary(_apply, "x" if _name == "special_airy_ai" else "self"))
+    aten(_name)(_unary(_apply))
 
 
 # -- gamma functions -----------------------------------------------------------------------------

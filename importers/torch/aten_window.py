@@ -10,7 +10,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.importers.torch.aten_pool import summed
+from relax2xla.importers.torch.aten_pool import MAX_POOL, summed, windows_of
 from relax2xla.importers.torch.context import (
     Context,
     Dim,
@@ -50,14 +50,14 @@ def _biased(x: Expr, bias: Expr | None, ndim: int) -> Expr:
     return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * ndim)))
 
 
-def _batched(ctx: Context, x: Expr, ndim: int) -> tuple[Expr, bool]:
+def _batched(x: Expr, ndim: int) -> tuple[Expr, bool]:
     """``x`` with a batch axis, and whether it had none."""
     if ndim_of(x) == ndim + 2:
         return x, False
     return R.reshape(x, (1, *dims_of(x))), True
 
 
-def _unbatched(ctx: Context, x: Expr, alone: bool) -> Expr:
+def _unbatched(x: Expr, alone: bool) -> Expr:
     return R.squeeze(x, [0]) if alone else x
 
 
@@ -83,7 +83,7 @@ def _conv(ndim: int) -> Function:
         dilation: Any = 1,
         groups: Dim = 1,
     ) -> Expr:
-        x, alone = _batched(ctx, input, ndim)
+        x, alone = _batched(input, ndim)
         spread = _per_axis(dilation, ndim)
         pads = _padding(padding, weight, spread, ndim)
         form = _per_axis(stride, ndim), pads, spread, groups
@@ -92,7 +92,7 @@ def _conv(ndim: int) -> Function:
         else:
             sizes = ctx.dims()[1:] if alone else ctx.dims()[2:]
             y = _conv_of_groups(ctx, x, weight, *form, sizes)
-        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+        return _unbatched(_biased(y, bias, ndim), alone)
 
     return convert
 
@@ -147,7 +147,7 @@ def _conv_transpose(ndim: int) -> Function:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Expr:
-        x, alone = _batched(ctx, input, ndim)
+        x, alone = _batched(input, ndim)
         steps, spread = _per_axis(stride, ndim), _per_axis(dilation, ndim)
         extra = _per_axis(output_padding, ndim)
         # One that depends on sizes, as in the gradient of a strided convolution, is less than this.
@@ -168,7 +168,7 @@ def _conv_transpose(ndim: int) -> Function:
             axes, sizes = list(range(2, 2 + ndim)), list(ctx.dims()[-ndim:])
             starts, ones = [0] * ndim, [1] * ndim
             y = R.strided_slice(ctx.emit(y), axes, starts, sizes, ones, assume_inbound=True)
-        return _unbatched(ctx, _biased(y, bias, ndim), alone)
+        return _unbatched(_biased(y, bias, ndim), alone)
 
     return convert
 
@@ -202,11 +202,6 @@ def convolution(
 
 
 # -- pooling -------------------------------------------------------------------------------------
-MAX_POOL: dict[int, Callable[..., Expr]] = {
-    1: lambda *a: R.nn.max_pool1d(*a),
-    2: lambda *a: R.nn.max_pool2d(*a),
-    3: lambda *a: R.nn.max_pool3d(*a),
-}
 AVG_POOL: dict[int, Callable[..., Expr]] = {
     1: lambda *a: R.nn.avg_pool1d(*a),
     2: lambda *a: R.nn.avg_pool2d(*a),
@@ -229,11 +224,9 @@ def _max_pool(ndim: int) -> Function:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> Expr:
-        x, alone = _batched(ctx, self, ndim)
-        window = _per_axis(kernel_size, ndim)
-        step = _per_axis(stride, ndim) if stride else window
-        pads, spread = _per_axis(padding, ndim), _per_axis(dilation, ndim)
-        return _unbatched(ctx, MAX_POOL[ndim](x, window, step, pads, spread, ceil_mode), alone)
+        x, alone = _batched(self, ndim)
+        form = windows_of(kernel_size, stride, padding, dilation, ndim)
+        return _unbatched(MAX_POOL[ndim](x, *form, ceil_mode), alone)
 
     return convert
 
@@ -249,10 +242,8 @@ def _avg_pool(ndim: int) -> Function:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Expr:
-        x, alone = _batched(ctx, self, ndim)
-        window = _per_axis(kernel_size, ndim)
-        step = _per_axis(stride, ndim) if stride else window
-        pads, one = _per_axis(padding, ndim), [1] * ndim
+        x, alone = _batched(self, ndim)
+        window, step, pads, one = windows_of(kernel_size, stride, padding, 1, ndim)
         if divisor_override is None:
             y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
         elif ceil_mode:
@@ -262,16 +253,16 @@ def _avg_pool(ndim: int) -> Function:
         else:
             y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
             y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
-        return _unbatched(ctx, y, alone)
+        return _unbatched(y, alone)
 
     return convert
 
 
 def _adaptive_avg_pool(ndim: int) -> Function:
     def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
-        x, alone = _batched(ctx, self, ndim)
+        x, alone = _batched(self, ndim)
         y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
-        return _unbatched(ctx, y, alone)
+        return _unbatched(y, alone)
 
     return convert
 

@@ -55,6 +55,11 @@ def test_counts() -> None:
                 flat.abs(),
             ),
             "histogram of edges": (torch.histogram, flat, EDGES),
+            "nothing is above NaN": (
+                lambda e, x: (torch.searchsorted(e, x), torch.bucketize(x, e)),
+                torch.tensor([0.0, 2.0, math.nan]),
+                torch.tensor([math.nan]),
+            ),
             "searchsorted": (
                 lambda e, x: (torch.searchsorted(e, x), torch.searchsorted(e, x, right=True)),
                 EDGES,
