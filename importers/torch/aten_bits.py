@@ -116,9 +116,8 @@ def _gcd(ctx: Context, a: Expr, b: Expr) -> Expr:
 
 
 @aten("gcd", "prims::gcd")
-def gcd(ctx: Context, self: Any = None, other: Any = None, a: Any = None, b: Any = None) -> Expr:
-    first, second = (self, other) if self is not None else (a, b)
-    return _gcd(ctx, *ctx.promote(first, second, dtype=ctx.dtype()))
+def gcd(ctx: Context, self: Expr, other: Expr) -> Expr:
+    return _gcd(ctx, *ctx.promote(self, other, dtype=ctx.dtype()))
 
 
 @aten("lcm")

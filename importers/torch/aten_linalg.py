@@ -268,11 +268,9 @@ def linalg_inv_ex(ctx: Context, A: Expr, check_errors: bool = False) -> tuple[Ex
     return made, info
 
 
-@aten("linalg_inv", "inverse")
-def linalg_inv(ctx: Context, A: Any = None, self: Any = None) -> Expr:
-    a = ctx.emit(self if A is None else A)
-    lu, pivots, _ = lu_factor(ctx, a)
-    return lu_solve(ctx, lu, pivots, identity(ctx, dims_of(a), dtype_of(a)))
+@aten("linalg_inv")
+def linalg_inv(ctx: Context, A: Expr) -> Expr:
+    return linalg_inv_ex(ctx, A)[0]
 
 
 @aten("linalg_tensorinv")
@@ -413,19 +411,16 @@ def geqrf(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
     return made[0], made[1]
 
 
-@aten("linalg_householder_product", "orgqr")
-def householder_product(
-    ctx: Context, input: Any = None, tau: Any = None, self: Any = None, input2: Any = None
-) -> Expr:
-    a, factors = (input, tau) if input is not None else (self, input2)
-    a = ctx.emit(a)
+@aten("linalg_householder_product")
+def householder_product(ctx: Context, input: Expr, tau: Expr) -> Expr:
+    a = ctx.emit(input)
     dtype = dtype_of(a)
     if 0 in dims_of(a):
         return a
-    if 0 in dims_of(factors):
+    if 0 in dims_of(tau):
         return identity(ctx, dims_of(a), dtype)
     routine = "ungqr" if is_complex(a) else "orgqr"
-    args = [a, ctx.emit(factors)]
+    args = [a, ctx.emit(tau)]
     return lapack.call(ctx, f"{letter(a)}{routine}", args, [(dims_of(a), dtype)], 2)[0]
 
 

@@ -57,7 +57,6 @@ FLOAT_UNARY: dict[str, Unary] = {
     "erf": lambda x: R.erf(x),
     "erfc": lambda x: chlo("erfc", x),
     "erfinv": lambda x: chlo("erf_inv", x),
-    "special_erfinv": lambda x: chlo("erf_inv", x),
     "exp": lambda x: R.exp(x),
     "exp2": lambda x: R.exp(R.multiply(x, scalar(math.log(2.0), dtype_of(x)))),
     "expm1": lambda x: row("exponential_minus_one", x),
@@ -83,7 +82,6 @@ FLOAT_UNARY: dict[str, Unary] = {
 ROUNDING: dict[str, Unary] = {
     "ceil": lambda x: R.ceil(x),
     "floor": lambda x: R.floor(x),
-    "fix": lambda x: R.trunc(x),
     "round": half_to_even,
     "trunc": lambda x: R.trunc(x),
 }
@@ -351,7 +349,7 @@ def rsub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
     return R.subtract(ctx.tensor(other, dtype), _scaled(ctx, self, alpha, dtype))
 
 
-@aten("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
+@aten("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
 def div(ctx: Context, self: Any, other: Any, rounding_mode: str | None = None) -> Expr:
     if rounding_mode is None:
         return ctx.cast(R.divide(*_factors(ctx, self, other)), ctx.dtype())

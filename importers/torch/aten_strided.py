@@ -179,16 +179,9 @@ def written(ctx: Context, flat: Expr, at: Expr, source: Expr) -> Expr:
 
 @aten("as_strided_scatter", "prims::as_strided_scatter")
 def as_strided_scatter(
-    ctx: Context,
-    self: Any = None,
-    src: Any = None,
-    size: Any = None,
-    stride: Any = None,
-    storage_offset: Any = None,
-    input: Any = None,
+    ctx: Context, self: Expr, src: Expr, size: Any, stride: Any, storage_offset: Any = None
 ) -> Expr:
-    x = self if self is not None else input
-    memory, at = _places(ctx, x, size, stride, storage_offset, alone=True)
+    memory, at = _places(ctx, self, size, stride, storage_offset, alone=True)
     return memory.shaped(ctx, written(ctx, memory.flat(), at, src))
 
 

@@ -41,7 +41,8 @@ FILES = (
     "data_dependent",
 )
 
-# Other names that torch has for an operator, with the same arguments. torch.export keeps them.
+# Other names that torch has for an operator, with the same arguments in the same order; some are
+# called otherwise. torch.export keeps them.
 ALIASES = {
     "arccos": "acos",
     "arccosh": "acosh",
@@ -50,23 +51,21 @@ ALIASES = {
     "arctan": "atan",
     "arctan2": "atan2",
     "arctanh": "atanh",
-    "concat": "cat",
-    "concatenate": "cat",
     "divide": "div",
     "fix": "trunc",
     "greater": "gt",
     "greater_equal": "ge",
+    "inverse": "linalg_inv",
     "less": "lt",
     "less_equal": "le",
     "max.other": "maximum",
     "min.other": "minimum",
-    "moveaxis": "movedim",
     "multiply": "mul",
     "negative": "neg",
     "not_equal": "ne",
+    "orgqr": "linalg_householder_product",
+    "special_erfinv": "erfinv",
     "subtract": "sub",
-    "swapaxes": "transpose",
-    "swapdims": "transpose",
     "true_divide": "div",
 }
 
