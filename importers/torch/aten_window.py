@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Operators that slide a window: convolutions and pooling over one, two and three axes."""
 
 from __future__ import annotations
@@ -192,7 +191,12 @@ def convolution(
     transposed: bool,
     output_padding: Ints,
     groups: int,
+    benchmark: bool = False,
+    deterministic: bool = False,
+    cudnn_enabled: bool = True,
+    allow_tf32: bool = True,
 ) -> Expr:
+    """The last four choose a kernel."""
     n = ndim_of(weight) - 2
     if transposed:
         return conv_transpose[n](

@@ -53,6 +53,12 @@ def test_convolutions() -> None:
             image,
             randn(4, 3, *[3] * n),
         )
+    form = [2, 2], [1, 1], [1, 1], False, [0, 0], 1
+    table["with a choice of kernels"] = (
+        lambda x, w: torch.ops.aten._convolution(x, w, None, *form, False, False, True, True),
+        randn(2, 4, *SIZES[2]),
+        randn(6, 4, 3, 3),
+    )
     check_table(table, scale=10)
 
 
