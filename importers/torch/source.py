@@ -10,6 +10,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -111,9 +112,15 @@ def exported(program: ExportedProgram, known: Sequence[Condition] | None = None)
 
     def decompose(table: dict[Any, Any]) -> Program:
         module = program.graph_module
-        with warnings.catch_warnings(), _spelled_out(module), _aliased(module):
+        with (
+            warnings.catch_warnings(),
+            _spelled_out(module),
+            _aliased(module),
+            _by_one_name(program),
+        ):
             warnings.simplefilter("ignore")  # torch warns about classes of its own
-            return exported(program.run_decompositions(table), guards)
+            made = program.run_decompositions(table)
+        return exported(made, guards)
 
     ranges = program.range_constraints
     return Program(program.graph_module, inputs, outputs, ranges, decompose, guards)
@@ -155,6 +162,45 @@ def _spelled_out(module: GraphModule) -> Generator[None]:
             graph.erase_node(step)
         if made:
             module.recompile()
+
+
+@contextlib.contextmanager
+def _by_one_name(program: ExportedProgram) -> Generator[None]:
+    """Let a buffer of several names, that of a shared module, be used by the first meanwhile.
+
+    run_decompositions refuses to write to what it is given twice, so the others are copies.
+    """
+    placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    state: Any = program.state_dict
+    constants: Any = program.constants
+    first = dict[int, Node]()
+    undo = list[Callable[[], object]]()
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.BUFFER or spec.target is None:
+            continue
+        held = state if spec.target in state else constants
+        value, node = held[spec.target], placeholders[spec.arg.name]
+        one = first.setdefault(id(value), node)
+        if one is node:
+            continue
+        for user in list(node.users):
+            undo.append(partial(_with_arguments, user, user.args, user.kwargs))
+            user.replace_input_with(node, one)
+        undo.append(partial(held.__setitem__, spec.target, value))
+        held[spec.target] = value.clone()
+    if undo:
+        program.graph_module.recompile()
+    try:
+        yield
+    finally:
+        for back in reversed(undo):
+            back()
+        if undo:
+            program.graph_module.recompile()
+
+
+def _with_arguments(node: Node, args: Any, kwargs: Any) -> None:
+    node.args, node.kwargs = args, kwargs
 
 
 @contextlib.contextmanager

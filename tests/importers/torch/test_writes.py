@@ -117,6 +117,43 @@ def test_a_write_to_what_torch_takes_for_a_constant(registered: bool) -> None:
         np.testing.assert_array_equal(got[0], [[16.0] * 3])
 
 
+def test_a_write_to_a_buffer_of_two_names() -> None:
+    """As layers that share a rotary embedding, which keeps what it has computed."""
+
+    class Angles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(4, 2))
+
+        def forward(self, x: Any) -> Any:
+            with torch.autocast("cpu", enabled=False):  # torch rewrites what is in a region
+                made = x.sin()
+                self.get_buffer("kept")[: len(x)] = made
+            return made
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.angles = Angles()
+            self.inner = nn.Sequential(self.angles)
+
+        def forward(self, x: Any) -> Any:
+            before = self.inner[0].get_buffer("kept") * 2
+            return self.inner(x), before, self.angles.kept + 1
+
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    program = torch.export.export(Both(), (x,))
+    graph = str(program.graph)
+    mod = from_exported_program(program)
+    assert str(program.graph) == graph
+    assert mod["main"].attrs["state"] == {"angles.kept": (1, 3)}
+    machine = relax2xla.VirtualMachine(relax2xla.build(mod))
+    main, eager = machine.bind_state("main"), Both()
+    for factor in (1, 2):
+        for got, want in zip(main((x * factor).numpy()), eager(x * factor), strict=True):
+            np.testing.assert_allclose(got, want.numpy(), rtol=1e-6)
+
+
 def test_writes_that_torch_cannot_take_out_are_named() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:
