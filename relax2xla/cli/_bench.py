@@ -14,9 +14,8 @@ from relax2xla.cli import _timing
 from relax2xla.cli._console import note, out, status, table
 from relax2xla.cli._model import (
     entry_name,
-    initial_state,
+    inputs_of,
     load_model,
-    make_inputs,
     nest,
     parse_device,
     parse_shapes,
@@ -52,8 +51,7 @@ def run_bench(
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         name = entry_name(list(machine.executable))
-        main, state = machine[name], initial_state(machine.executable, name)
-        flat = make_inputs(main.params, inputs, seed, shapes, state)
+        main, flat = machine[name], inputs_of(machine, name, inputs, seed, shapes)
         args = nest(main.params, on_device(flat, device))
         jax.block_until_ready(main(*args))
     compiled = time.perf_counter() - start

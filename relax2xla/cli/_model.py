@@ -33,6 +33,7 @@ from relax2xla.runtime.weights import read_npy
 
 if TYPE_CHECKING:
     from relax2xla.vm.executable import VMExecutable
+    from relax2xla.vm.machine import VirtualMachine
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int | Sequence[int]]
@@ -120,7 +121,7 @@ def make_inputs(
 ) -> list[Any]:
     """Flat arguments for ``params``: from files where given, else generated from ``seed``.
 
-    initial: values by name for what no file is given for, as :func:`initial_state` has them
+    initial: values by name for what no file is given for, such as those that a state begins with
 
     Raises TVMError for names and shapes that do not fit, and for sizes that nothing says.
     """
@@ -180,7 +181,7 @@ def check_shapes(leaves: Sequence[Leaf], shapes: Mapping[str, Any]) -> None:
             )
 
 
-def initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
+def _initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
     """What the state of a function begins with, by parameter: buffers that a model changes."""
     state = executable.states.get(name)
     if state is None:
@@ -190,6 +191,21 @@ def initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
         params[at].name_hint: np.asarray(value)
         for (at, _), value in zip(state.places.values(), state.values, strict=True)
     }
+
+
+def inputs_of(
+    machine: VirtualMachine,
+    name: str,
+    given: Sequence[str],
+    seed: int,
+    shapes: Mapping[str, int | Sequence[int]],
+) -> list[Any]:
+    """Flat arguments for a function of ``machine``, its state's first values among them.
+
+    The rest is as :func:`make_inputs` has it.
+    """
+    state = _initial_state(machine.executable, name)
+    return make_inputs(machine[name].params, given, seed, shapes, state)
 
 
 def nest(params: Sequence[Var], flat: Sequence[Any]) -> list[Any]:

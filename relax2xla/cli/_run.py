@@ -14,10 +14,9 @@ from relax2xla.cli._model import (
     Array,
     check_shapes,
     entry_name,
-    initial_state,
+    inputs_of,
     leaves_of,
     load_model,
-    make_inputs,
     nest,
     outputs_of,
     parse_device,
@@ -84,8 +83,7 @@ def run_run(
         if isinstance(main, BoundFunction):
             main.weights()
     with status("compiling"), interruptible():
-        state = initial_state(machine.executable, name)
-        flat = make_inputs(main.params, inputs, seed, shapes, state)
+        flat = inputs_of(machine, name, inputs, seed, shapes)
         if reports.memory:
             compile_ahead(machine, main, nest(main.params, flat))
     told = report_memory(machine) if reports.memory else set[int]()

@@ -17,9 +17,8 @@ from relax2xla.cli._model import (
     Array,
     entry_name,
     flat_results,
-    initial_state,
+    inputs_of,
     load_model,
-    make_inputs,
     nest,
     parse_device,
     parse_shapes,
@@ -143,9 +142,9 @@ def results(
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         name = entry_name(list(machine.executable))
-        main, state = machine[name], initial_state(machine.executable, name)
-        flat = flat or make_inputs(main.params, asked.inputs, asked.seed, shapes, state)
+        flat = flat or inputs_of(machine, name, asked.inputs, asked.seed, shapes)
     with status("running"):
+        main = machine[name]
         return flat, main(*nest(main.params, flat))
 
 
