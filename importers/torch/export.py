@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch._subclasses import FakeTensor
@@ -31,9 +31,6 @@ from relax2xla.importers.torch.inplace import (
 from relax2xla.importers.torch.main import Imported, import_once
 from relax2xla.importers.torch.source import (
     Input,
-    InputMeaning,
-    Output,
-    OutputMeaning,
     Program,
     exported,
 )
@@ -41,13 +38,6 @@ from relax2xla.importers.torch.spans import Spans
 from relax2xla.importers.torch.splicing import NotSpliced, spliced
 from relax2xla.importers.torch.walk import Options
 from relax2xla.ir import IRModule
-
-#: Inputs that a program may write to, and what their new values are among its outputs.
-CHANGEABLE: Final[Mapping[InputMeaning, OutputMeaning]] = {
-    "input": "input",
-    "buffer": "buffer",
-    "parameter": "parameter",
-}
 
 
 def from_exported_program(
@@ -165,7 +155,8 @@ def _returning_writes(program: Program) -> Program | None:
     changed = [i for i in program.inputs if copies[i.node] in written]
     # One that nobody reads is another name, as caches have.
     memory = Counter(_storage(i) for i in program.inputs if i.node.users)
-    if any(i.meaning not in CHANGEABLE or memory[_storage(i)] > 1 for i in changed):
+    values = [v for i in changed if (v := i.new_value) is not None]
+    if len(values) < len(changed) or any(memory[_storage(i)] > 1 for i in changed):
         return None
     results: Any = output.args[0]
     output.args = ((*results, *(copies[i.node] for i in changed)),)
@@ -176,10 +167,7 @@ def _returning_writes(program: Program) -> Program | None:
         program,
         module=module,
         inputs=[dataclasses.replace(i, node=copies[i.node]) for i in program.inputs],
-        outputs=[
-            *program.outputs,
-            *(Output(CHANGEABLE[i.meaning], i.target) for i in changed),
-        ],
+        outputs=[*program.outputs, *values],
     )
 
 

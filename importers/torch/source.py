@@ -39,6 +39,14 @@ _OUTPUTS: Mapping[str, OutputMeaning] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """A field of the graph's result: the user's, or the new value of what ``target`` names."""
+
+    meaning: OutputMeaning
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """A placeholder. ``name``: the weight's own name, or the user's; ``value``: tensor or number.
 
@@ -55,13 +63,12 @@ class Input:
         """What an output names it by that is its new value."""
         return self.node.name if self.meaning == "input" else self.name
 
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A field of the graph's result: the user's, or the new value of what ``target`` names."""
-
-    meaning: OutputMeaning
-    target: str = ""
+    @property
+    def new_value(self) -> Output | None:
+        """Its new value among the outputs; None for what a program may not write to."""
+        if self.meaning in ("input", "buffer", "parameter"):
+            return Output(self.meaning, self.target)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
