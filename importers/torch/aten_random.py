@@ -68,7 +68,10 @@ def normal01(ctx: Context, dims: Dims, dtype: str) -> Expr:
 
 def _own_generator(generator: Any) -> None:
     if generator is not None:
-        raise Unsupported("a torch.Generator: its state is not part of the program")
+        raise Unsupported(
+            "a torch.Generator: its state is not part of the program",
+            "leave it out, or draw the numbers outside and pass them in as an argument",
+        )
 
 
 @aten("rand", "rand.generator", "rand_like", "rand_like.generator")

@@ -331,7 +331,10 @@ def slice_(
     low = bound_of(ctx, start, size, 0, axis)
     fresh = ctx.symbols.fresh(ctx.out.shape[axis])
     if fresh is not None:  # bounds are data, and so is the number of elements
-        high = larger(low, bound_of(ctx, end, size, size, axis))
+        if length is None:
+            high = larger(low, bound_of(ctx, end, size, size, axis))
+        else:
+            high = tir.simplify(low + length)
         ctx.symbols.define(fresh, tir.as_dim(tir.simplify((high - low + step - 1) // step)))
         return take_range(self, axis, low, high, step)
     count = ctx.dims()[axis]

@@ -176,8 +176,10 @@ def _(
     points = convert(grid, wide)
     x = transpose(data, [axes[0], *axes[2:], axes[1]])
     dtype = dtype_of(data)
-    sampler = _Sampler(x, points, padding_mode, align_corners)
-    result = sampler.sample(method)
+    if 0 in (shape_of(x)[0], shape_of(points)[0]):  # there is no pixel that a gather could take
+        result = full((*shape_of(points)[:-1], shape_of(x)[-1]), 0, dtype)
+    else:
+        result = _Sampler(x, points, padding_mode, align_corners).sample(method)
     if dtype_of(result) != dtype:
         result = hlo("convert", result, out=tensor(shape_of(result), dtype))
     order = arrange(range(n + 2), axes)  # What is where: batch, channels, space.

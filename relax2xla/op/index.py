@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from relax2xla import tir
 from relax2xla.dtypes import is_float, is_kind
-from relax2xla.errors import LegalizeError, OpError
+from relax2xla.errors import CallError, LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, TupleLike, constant_value, op
 from relax2xla.ir.struct_info import (
@@ -334,8 +334,15 @@ def _(
         return _symbolic_slice(x, slices, assume_inbound)
     parts = [(0, d, 1) for d in shape]
     for axis, start, stop, stride in slices:
-        numbers = [integer(v, "a bound") for v in (start, stop, stride)]
-        parts[axis] = slice(*numbers).indices(shape[axis])
+        first, last, step = (integer(v, "a bound") for v in (start, stop, stride))
+        parts[axis] = slice(first, last, step).indices(shape[axis])
+        promised = slice_length(first, last, step, shape[axis], assume_inbound)
+        if promised != len(range(*parts[axis])):
+            raise CallError(
+                f"strided_slice: {start}:{stop} lies outside of axis {axis}, which has "
+                f"{shape[axis]} elements. Check bounds that are read from data before the call, or "
+                "clamp them"
+            )
     return sliced(x, parts)
 
 

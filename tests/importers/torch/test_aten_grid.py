@@ -54,6 +54,22 @@ def test_images() -> None:
     check_table(table)
 
 
+def test_batches_of_none() -> None:
+    table: dict[str, tuple[Any, ...]] = {
+        "image": (
+            lambda x, at: F.grid_sample(x, at, "bicubic", align_corners=True),
+            randn(0, 3, 4, 5),
+            randn(0, 2, 6, 2),
+        ),
+        "volume": (
+            lambda x, at: F.grid_sample(x, at, align_corners=False),
+            randn(0, 2, 3, 4, 5),
+            randn(0, 2, 3, 2, 3),
+        ),
+    }
+    check_table(table)
+
+
 def test_a_sampling_is_one_operator() -> None:
     """Rather than torch's decomposition of it."""
     inputs = [randn(1, 2, 4, 5), randn(1, 3, 3, 2)]

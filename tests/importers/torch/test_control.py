@@ -12,7 +12,7 @@ from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: 
 from torch._higher_order_ops import map as torch_map  # noqa: E402
 
 from relax2xla import VirtualMachine, build  # noqa: E402
-from relax2xla.errors import AssertError, OpNotImplemented  # noqa: E402
+from relax2xla.errors import AssertError, CallError, OpNotImplemented  # noqa: E402
 from relax2xla.importers.torch import from_exported_program  # noqa: E402
 
 from .helpers import check, imported, run  # noqa: E402
@@ -134,6 +134,34 @@ def test_places_and_bounds_from_data() -> None:
         others=[[X, torch.tensor(-9)]],
         scale=5,
     )
+
+
+def test_parts_of_a_known_length_at_a_place_from_data() -> None:
+    """What torch then asserts are conditions joined by `and` and `or`."""
+
+    def f(x: Any, i: Any) -> Any:
+        return x.narrow(0, i.item(), 2) * 2
+
+    def at(i: int) -> list[Any]:
+        return [X, torch.tensor(i)]
+
+    mod = check(f, at(1), others=[at(0), at(3), at(-2), at(-5)])
+    with pytest.raises(CallError, match="lies outside of axis 0, which has 5 elements"):
+        run(mod, at(4))
+    with pytest.raises(AssertError, match="u0 >= -5"):
+        run(mod, at(-6))
+
+
+def test_a_bound_from_data_beyond_the_end_is_an_error_of_the_call() -> None:
+    def f(x: Any, n: Any) -> Any:
+        k = n.item()
+        torch._check(k >= 0)
+        torch._check(k <= x.shape[0])
+        return x[:k] * 2
+
+    mod = check(f, [X, torch.tensor(2)], others=[[X, torch.tensor(5)]])
+    with pytest.raises(CallError, match="0:9 lies outside of axis 0, which has 5 elements"):
+        run(mod, [X, torch.tensor(9)])
 
 
 def test_as_many_times_as_data_say() -> None:
