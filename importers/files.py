@@ -60,12 +60,12 @@ BY_SUFFIX: Final = {suffix: f for f in FORMATS for suffix in f.suffixes}
 KNOWN: Final = ", ".join(BY_SUFFIX)
 WRITABLE: Final = tuple(f for f in FORMATS if not f.package)
 
+_EXPORT: Final = "In torch: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
 # What to do with files that people have, but that are no programs we can read.
 HINTS: Final = {
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt"),
-        "it may hold weights alone, or need its classes. In torch: "
-        "torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+        f"it may hold weights alone, or need its classes. {_EXPORT}",
     ),
     ".safetensors": "it holds weights without the network; export the model to .onnx or .pt2",
     **dict.fromkeys(
@@ -255,16 +255,42 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
     import torch
 
-    # Torch logs what it then raises, with a traceback.
-    log = logging.getLogger("torch.export")
-    level = log.level
+    log, kept = logging.getLogger("torch.export"), _Reasons()
+    handlers, propagate = log.handlers, log.propagate
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about classes of its own
-        log.setLevel(logging.CRITICAL)
+        log.handlers, log.propagate = [kept], False
         try:
             return torch.export.load(path)
+        except RuntimeError as e:
+            if _is_pickled(path):
+                raise FileFormatError(
+                    f"{path} holds what torch.save or torch.jit.save wrote, no exported program. "
+                    f"{_EXPORT}"
+                ) from e
+            if kept.errors:
+                raise kept.errors[0] from e
+            raise
         finally:
-            log.setLevel(level)
+            log.handlers, log.propagate = handlers, propagate
+
+
+class _Reasons(logging.Handler):
+    """The errors that torch logs while it reads a file; what it raises then does not say them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.errors.append(record.exc_info[1])
+
+
+def _is_pickled(path: str | os.PathLike[str]) -> bool:
+    """Whether an archive is laid out as those of torch.save and torch.jit.save are."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name.split("/")[1:] == ["data.pkl"] for name in archive.namelist())
 
 
 def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def with_name(span: Span | None, name: str) -> Span:
     return made
 
 
+_SAVE = "In torch: torch.save(model.state_dict(), path)"
+
+
 def load_state_dict(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     """The tensors of a torch checkpoint (``torch.save`` of a state dict) by name, for set_params.
 
@@ -95,12 +99,18 @@ def load_state_dict(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     FileFormatError for that, and for files that are damaged or hold something else.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch proposes readers that run code
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as e:
         raise FileFormatError(f"{path}: {e.strerror or e}") from None
     except Exception as e:  # torch raises whatever its readers do
-        reason = (str(e).strip() or type(e).__name__).splitlines()[0]
-        raise FileFormatError(f"{path} cannot be read safely: {reason}") from None
+        # What torch goes on to propose is to run the code in it.
+        reason = (str(e).strip() or type(e).__name__).splitlines()[0].split(". ")[0]
+        raise FileFormatError(
+            f"{path} cannot be read safely: {reason}. Is it complete, and does it hold tensors "
+            f"alone? {_SAVE}"
+        ) from None
     if not isinstance(found, dict) or not all(isinstance(t, torch.Tensor) for t in found.values()):
-        raise FileFormatError(f"{path} holds no state dict: expected tensors by name")
+        raise FileFormatError(f"{path} holds no state dict: expected tensors by name. {_SAVE}")
     return {str(name): as_numpy(tensor) for name, tensor in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,19 @@ def test_pt2_needs_trust(models: Models, cli: Cli) -> None:
     refused(cli, "run", models("pt2"), says="--trust")
     with pytest.raises(FileFormatError, match="trust=True"):
         rx.load(models("pt2"))
+
+
+def test_archives_that_are_no_exported_program(models: Models, cli: Cli, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "other.pt2"
+    torch.save(torch.nn.Linear(2, 3).state_dict(), file)
+    refused(cli, "inspect", file, "--trust", says="what torch.save or torch.jit.save wrote")
+    with zipfile.ZipFile(models("pt2")) as whole, zipfile.ZipFile(file, "w") as part:
+        for name in whole.namelist():
+            if not name.endswith("weight_0"):
+                part.writestr(name, whole.read(name))
+    # Torch logs the reason, and then raises "check the warnings above".
+    refused(cli, "inspect", file, "--trust", says="weight_0")
 
 
 def test_an_unsupported_operator(cli: Cli, tmp_path: Path) -> None:

@@ -192,6 +192,13 @@ def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
     torch.save(net, tmp_path / "code.pt")
     (tmp_path / "cut.pt").write_bytes((tmp_path / "w.pt").read_bytes()[:100])
     torch.save([1, 2], tmp_path / "list.pt")
-    for name in ("code.pt", "cut.pt", "list.pt", "gone.pt"):
-        with pytest.raises(FileFormatError, match=name):
+    for name in ("code.pt", "cut.pt", "list.pt"):
+        with pytest.raises(
+            FileFormatError, match=rf"{name} .*torch.save\(model.state_dict\(\)"
+        ) as e:
             load_state_dict(tmp_path / name)
+        # Torch colours its texts, and proposes to run the code in the file.
+        assert "\x1b" not in str(e.value)
+        assert "weights_only" not in str(e.value)
+    with pytest.raises(FileFormatError, match=r"gone\.pt: No such file"):
+        load_state_dict(tmp_path / "gone.pt")
