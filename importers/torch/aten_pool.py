@@ -2,13 +2,15 @@
 
 A window is a list of places in the flattened image, computed of the sizes alone (or, for random
 windows, of samples); -1 marks a place outside. Everything is then a gather and a reduction over the
-windows.
+windows. Small windows at regular places are looked at place by place instead, which needs no
+gather.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,8 @@ MAX_POOL: dict[int, Callable[..., Expr]] = {
     2: lambda *a: R.nn.max_pool2d(*a),
     3: lambda *a: R.nn.max_pool3d(*a),
 }
+# Larger windows make programs that take long to compile.
+MAX_TAPS = 49
 ZERO, OUTSIDE = scalar(0, "int64"), scalar(-1, "int64")
 
 
@@ -121,6 +125,47 @@ def largest(ctx: Context, x: Expr, ndim: int, at: Expr, index: int) -> tuple[Exp
 
 
 # -- maxima with their places --------------------------------------------------------------------
+def _largest_tap(
+    ctx: Context, x: Expr, counts: Sequence[Any], form: Sequence[Sequence[int]]
+) -> Expr:
+    """Where in the image the maximum of each window is, by a look at each place in the window.
+
+    Of equal ones the first, of NaN the last, as torch's kernel has it.
+    """
+    ndim, dtype = len(counts), dtype_of(x)
+    sizes: Sequence[Any] = space(x, ndim)
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(ndim)]
+    kind = "int32" if math.prod(sizes) < 2**31 else "int64"
+    first, begin, widths = np.zeros([1] * ndim, kind), np.zeros([1] * ndim, kind), []
+    for axis, (many, size, k, s, p, d) in enumerate(zip(counts, sizes, *form, strict=True)):
+        start = np.arange(many, dtype=kind) * s - p
+        # What a window has outside is passed over, whatever is inside.
+        inside = -(-np.maximum(-start, 0) // d) * d
+        shape = [-1 if i == axis else 1 for i in range(ndim)]
+        begin = begin + (start * strides[axis]).reshape(shape)
+        first = first + (inside * strides[axis]).reshape(shape)
+        widths += [p, max((many - 1) * s + d * (k - 1) + 1 - size - p, 0)]
+    lead = ndim_of(x) - ndim
+    none = scalar(lowest(dtype), dtype)
+    padded = ctx.emit(R.nn.pad(x, [0] * (2 * lead) + widths, "constant", none))
+    axes, result = list(range(lead, lead + ndim)), (*dims_of(x)[:lead], *counts)
+    best: Expr = R.full(result, none, dtype)
+    at: Expr = R.broadcast_to(Constant(first.astype(kind)), result)
+    for tap in product(*map(range, form[0])):
+        low = [i * d for i, d in zip(tap, form[3], strict=True)]
+        high = [i + (n - 1) * s + 1 for i, n, s in zip(low, counts, form[1], strict=True)]
+        value = ctx.emit(R.strided_slice(padded, axes, low, high, list(form[1])))
+        better = R.greater(value, best)
+        if is_float(dtype):
+            better = R.logical_or(better, R.isnan(value))
+        better = ctx.emit(better)
+        offset = np.array(sum(i * s for i, s in zip(low, strides, strict=True)), kind)
+        at = ctx.emit(R.where(better, Constant(offset), at))
+        best = ctx.emit(R.where(better, value, best))
+    found = R.add(at, Constant(begin.astype(kind)))
+    return ctx.cast(ctx.emit(found), "int64")
+
+
 def _max_pool(ndim: int) -> Function:
     def convert(
         ctx: Context,
@@ -134,10 +179,14 @@ def _max_pool(ndim: int) -> Function:
         """The values come from the plain pooling, so that the places cost nothing if unused."""
         form = windows_of(kernel_size, stride, padding, dilation, ndim)
         x = ctx.emit(self)
-        sizes = space(x, ndim)
-        every = zip(sizes, ctx.dims(0)[-ndim:], *form, strict=True)
-        at = flat_places(ctx, [regular(ctx, *one) for one in every], sizes)
-        _, where = largest(ctx, x, ndim, at, 1)
+        counts = ctx.dims(0)[-ndim:]
+        known = all(isinstance(size, int) for size in (*space(x, ndim), *counts))
+        if known and math.prod(form[0]) <= MAX_TAPS:
+            where = _largest_tap(ctx, x, counts, form)
+        else:
+            every = zip(space(x, ndim), counts, *form, strict=True)
+            at = flat_places(ctx, [regular(ctx, *one) for one in every], space(x, ndim))
+            _, where = largest(ctx, x, ndim, at, 1)
         batched = x if ndim_of(x) == ndim + 2 else R.reshape(x, (1, *dims_of(x)))
         values = MAX_POOL[ndim](batched, *form, ceil_mode)
         return ctx.reshape(ctx.emit(values), ctx.dims(0)), where

@@ -1,7 +1,7 @@
 """Decompositions that torch lacks, written with torch's own operators.
 
-An operator goes this way where it has no converter. Gradients of convolutions, poolings, padding,
-distances and bags of embeddings are here.
+An operator goes this way where it has no converter. Those of windows over space are in
+``window_gradients``.
 """
 
 from __future__ import annotations
@@ -14,158 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relax2xla.importers.torch import window_gradients
 from relax2xla.importers.torch.quantized import QUANTIZED
 
 ATEN: Any = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]
-
-
-def _each(values: Sequence[Any], rank: int) -> list[Any]:
-    """Parameters of a window, one for each spatial axis."""
-    return list(values) * rank if len(values) == 1 else list(values)
-
-
-# -- convolution ---------------------------------------------------------------------------------
-def _convolution_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradient of a convolution is one of the other direction, and one of the two operands."""
-    rank = x.ndim - 2
-    window = [_each(v, rank) for v in (stride, padding, dilation)]
-    to_input = to_weight = to_bias = None
-    if output_mask[0]:
-        missing = [0] * rank
-        if not transposed:
-            missing = [
-                x.shape[i + 2]
-                - ((grad.shape[i + 2] - 1) * s - 2 * p + d * (weight.shape[i + 2] - 1) + 1)
-                for i, (s, p, d) in enumerate(zip(*window, strict=True))
-            ]
-        to_input = ATEN.convolution(grad, weight, None, *window, not transposed, missing, groups)
-    if output_mask[1]:
-        one, other = (grad, x) if transposed else (x, grad)
-        to_weight = _weight_gradient(one, other, weight, window, groups)
-    if output_mask[2]:
-        to_bias = grad.sum([0, *range(2, grad.ndim)])
-    return to_input, to_weight, to_bias
-
-
-def _weight_gradient(
-    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
-) -> Tensor:
-    """Batch and channels change places, and so do stride and dilation."""
-    rank = x.ndim - 2
-    stride, padding, dilation = window
-    n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
-    x = x.reshape(n, groups, -1, *spatial).permute(2, 1, 0, *range(3, 3 + rank))
-    x = x.reshape(x.shape[0], groups * n, *spatial)
-    grad = grad.transpose(0, 1)
-    made = ATEN.convolution(
-        x, grad.reshape(-1, n, *steps), None, dilation, padding, stride, False, [0] * rank, groups
-    ).transpose(0, 1)
-    # Rows of the input that the last step did not reach.
-    for axis in range(2, 2 + rank):
-        made = made.narrow(axis, 0, weight.shape[axis])
-    return made
-
-
-# -- pooling -------------------------------------------------------------------------------------
-def _max_pool_backward(rank: int) -> Callable[..., Tensor]:
-    def backward(grad: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Each gradient goes to the place that its element came from."""
-        indices: Tensor = kwargs["indices"] if "indices" in kwargs else args[-1]
-        lead = x.shape[:-rank]
-        count = 1
-        for size in x.shape[-rank:]:
-            count = count * size
-        flat = torch.zeros([*lead, count], dtype=x.dtype, device=x.device)
-        made = flat.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank))
-        return made.reshape(x.shape)
-
-    return backward
-
-
-def _avg_pool_backward(rank: int) -> Callable[..., Tensor]:
-    def backward(
-        grad: Tensor,
-        x: Tensor,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None,
-    ) -> Tensor:
-        """A transposed convolution with equal weights of what each window gives to an element."""
-        kernel, pads = _each(kernel_size, rank), _each(padding, rank)
-        strides = _each(stride, rank) if stride else kernel
-        lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
-        window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
-        divisor = divisor_override or math.prod(kernel)
-        if divisor_override is None and (ceil_mode or (any(pads) and not count_include_pad)):
-            # Windows at the edges have fewer elements.
-            divisor = 1
-            counts = torch.ones([], dtype=grad.dtype, device=grad.device)
-            for size, many, k, s, p in window:
-                start = torch.arange(many, device=grad.device) * s - p
-                end = (start + k).clamp(max=size + p)
-                if not count_include_pad:
-                    start, end = start.clamp(min=0), end.clamp(max=size)
-                counts = counts.unsqueeze(-1) * (end - start).to(grad.dtype)
-            grad = grad / counts
-        weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
-        flat, zero, one = grad.reshape(-1, 1, *steps), [0] * rank, [1] * rank
-        made = ATEN.convolution(flat, weight, None, strides, zero, one, True, zero, 1)
-        # Without the padding, and with what no window reaches.
-        edges = [(-p, size + p - ((many - 1) * s + k)) for size, many, k, s, p in window]
-        made = ATEN.constant_pad_nd(made, [v for pair in reversed(edges) for v in pair])
-        return made.reshape(*lead, *spatial)
-
-    return backward
-
-
-def _adaptive_avg_pool_backward(rank: int) -> Callable[..., Tensor]:
-    def backward(grad: Tensor, x: Tensor) -> Tensor:
-        """Each element has its share of the windows that cover it, one axis after the other."""
-        for axis in range(-1, -rank - 1, -1):
-            size, count = x.shape[axis], grad.shape[axis]
-            window = torch.arange(count, device=x.device).unsqueeze(-1)
-            start, end = window * size // count, -(-(window + 1) * size // count)
-            at = torch.arange(size, device=x.device)
-            covers = (at >= start) & (at < end)
-            share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
-            grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
-        return grad
-
-    return backward
-
-
-# -- padding and scattering ----------------------------------------------------------------------
-def _replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    """The elements at the edges have the gradients of their copies too, axis by axis."""
-    for i in range(len(padding) // 2):
-        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
-        low, high = padding[2 * i : 2 * i + 2]
-        # What negative padding has cut off gets 0.
-        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
-        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
-        if size == 1:
-            grad = grad.sum(axis, keepdim=True)
-            continue
-        first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
-        last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
-        grad = torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
-    return grad
 
 
 def _masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -469,18 +322,21 @@ def _linear_cross_entropy_of_rows(
 
 
 OWN: Table = {
-    ATEN.convolution_backward.default: _convolution_backward,
-    ATEN.max_pool2d_with_indices_backward.default: _max_pool_backward(2),
-    ATEN.max_pool3d_with_indices_backward.default: _max_pool_backward(3),
-    ATEN.adaptive_max_pool2d_backward.default: _max_pool_backward(2),
-    ATEN.adaptive_max_pool3d_backward.default: _max_pool_backward(3),
-    ATEN.avg_pool2d_backward.default: _avg_pool_backward(2),
-    ATEN.avg_pool3d_backward.default: _avg_pool_backward(3),
-    ATEN._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool_backward(2),
-    ATEN._adaptive_avg_pool3d_backward.default: _adaptive_avg_pool_backward(3),
-    ATEN.replication_pad1d_backward.default: _replication_pad_backward,
-    ATEN.replication_pad2d_backward.default: _replication_pad_backward,
-    ATEN.replication_pad3d_backward.default: _replication_pad_backward,
+    ATEN.convolution_backward.default: window_gradients.convolution_backward,
+    ATEN.max_pool2d_with_indices_backward.default: window_gradients.max_pool_backward(2),
+    ATEN.max_pool3d_with_indices_backward.default: window_gradients.max_pool_backward(3),
+    ATEN.adaptive_max_pool2d_backward.default: window_gradients.adaptive_max_pool_backward(2),
+    ATEN.adaptive_max_pool3d_backward.default: window_gradients.adaptive_max_pool_backward(3),
+    ATEN.avg_pool2d_backward.default: window_gradients.avg_pool_backward(2),
+    ATEN.avg_pool3d_backward.default: window_gradients.avg_pool_backward(3),
+    ATEN._adaptive_avg_pool2d_backward.default: window_gradients.adaptive_avg_pool_backward(2),
+    ATEN._adaptive_avg_pool3d_backward.default: window_gradients.adaptive_avg_pool_backward(3),
+    ATEN.reflection_pad1d_backward.default: window_gradients.reflection_pad_backward,
+    ATEN.reflection_pad2d_backward.default: window_gradients.reflection_pad_backward,
+    ATEN.reflection_pad3d_backward.default: window_gradients.reflection_pad_backward,
+    ATEN.replication_pad1d_backward.default: window_gradients.replication_pad_backward,
+    ATEN.replication_pad2d_backward.default: window_gradients.replication_pad_backward,
+    ATEN.replication_pad3d_backward.default: window_gradients.replication_pad_backward,
     ATEN.masked_scatter_backward.default: _masked_scatter_backward,
     ATEN._cdist_backward.default: _cdist_backward,
     ATEN._pdist_backward.default: _pdist_backward,

@@ -65,6 +65,31 @@ def test_pools() -> None:
     )
 
 
+def test_places_of_maxima() -> None:
+    """The first of equal ones, the last NaN, none outside; windows too large to look at each."""
+
+    def pool(*window: Any) -> Any:
+        return lambda x: torch.ops.aten.max_pool2d_with_indices(x, *window)
+
+    equal = torch.randint(0, 3, (2, 3, 9, 8), generator=g)
+    holes = torch.where(equal == 0, torch.nan, equal.float())
+    check_table(
+        {
+            "numbers": (pool([3, 2], [2, 1], [1, 1]), equal),
+            "lowest": (pool([3, 3], [1, 1], [1, 1]), torch.full((1, 5, 5), -torch.inf)),
+            "bytes": (pool([2, 2], [], [1, 1]), torch.zeros(1, 4, 5, dtype=torch.uint8)),
+            "NaN": (pool([3, 3], [2, 2], [1, 1], [2, 1]), holes),
+            "bfloat16": (pool([2, 3], [2, 2], [0, 1], [1, 1], True), holes.bfloat16()),
+            "large": (pool([8, 8], [1, 1], [4, 4]), equal.float()),
+            "volume": (
+                lambda x: F.max_pool3d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
+                randn(2, 3, 5, 6, 4),
+            ),
+            "line": (lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), randn(3, 9)),
+        }
+    )
+
+
 def test_smoothed_resizing_of_bytes() -> None:
     image = torch.randint(0, 256, (2, 3, 14, 17), generator=g, dtype=torch.uint8)
     sizes = ((5, 30), (14, 8), (31, 17))

@@ -93,53 +93,6 @@ def test_a_loss_in_chunks() -> None:
         imported(lambda x, w, t: kernel(x, w, t, *args), (x, weight, target))
 
 
-# kernel, stride, padding, ceil_mode, count_include_pad, divisor
-WINDOWS: list[tuple[int, int, int, bool, bool, int | None]] = [
-    (2, 2, 0, False, True, None),
-    (3, 2, 1, False, True, None),
-    (3, 2, 1, False, False, None),
-    (2, 2, 0, True, True, None),
-    (3, 2, 1, True, True, 5),
-    (2, 3, 1, True, False, None),
-    (3, 4, 1, True, True, None),
-]
-
-
-def _like_the_kernel(name: str, forward: str, x: Any, *args: Any) -> None:
-    """A decomposition's gradient is that of torch's kernel."""
-    result = getattr(ATEN, forward)(x, *args)
-    y, indices = result if isinstance(result, tuple) else (result, None)
-    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rest = args if indices is None else (indices,)
-    if "adaptive_avg" in name:
-        rest = ()
-    kernel = getattr(ATEN, name)
-    torch.testing.assert_close(OWN[kernel.default](g, x, *rest), kernel(g, x, *rest))
-
-
-@pytest.mark.parametrize("rank", [2, 3])
-def test_gradients_of_pooling_are_those_of_torchs_kernels(rank: int) -> None:
-    sizes = (7, 5, 6)[-rank:]
-    x = torch.randn(2, 3, *sizes, dtype=torch.float64)
-    for kernel, stride, padding, *rest in WINDOWS:
-        window = [[n] * rank for n in (kernel, stride, padding)]
-        _like_the_kernel(f"avg_pool{rank}d_backward", f"avg_pool{rank}d", x, *window, *rest)
-    average, largest = f"_adaptive_avg_pool{rank}d", f"adaptive_max_pool{rank}d"
-    for name in (average, largest):
-        _like_the_kernel(f"{name}_backward", name, x, [2, 4, 3][:rank])
-
-
-@pytest.mark.parametrize("padding", [(2, 3), (-1, 3), (1, -1, -2, 3), (1, 2, 0, 3, 2, -1)])
-def test_gradients_of_replicating_pads_are_those_of_torchs_kernels(padding: Any) -> None:
-    rank = len(padding) // 2
-    name = f"replication_pad{rank}d"
-    for x in (
-        torch.randn(2, 3, *sizes).double() for sizes in ((7, 5, 6)[:rank], (5, 4, 1)[-rank:])
-    ):
-        if x.shape[-1] + sum(padding[:2]) > 0:
-            _like_the_kernel(f"{name}_backward", name, x, padding)
-
-
 REDUCTIONS = ("none", "mean", "sum")
 LABELS = torch.tensor([[0, 1, -1, 0], [3, -1, -1, -1], [0, 1, 2, 3], [-1, 1, 2, 0], [2, 0, 1, -1]])
 

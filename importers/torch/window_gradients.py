@@ -1,0 +1,315 @@
+"""Gradients of what slides windows over space, convolutions, pools and pads, in torch's operators.
+
+XLA has fast forms of few of them on the CPU. Where there is a choice the form here is the one that
+was measured to be fast: products and sums of shifted parts, never a scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ATEN: Any = torch.ops.aten
+
+
+# Larger windows make programs that take long to compile.
+MAX_TAPS = 49
+
+
+def _each(values: Sequence[Any], rank: int) -> list[Any]:
+    """Parameters of a window, one for each spatial axis."""
+    return list(values) * rank if len(values) == 1 else list(values)
+
+
+def _taps(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The places in a window."""
+    return product(*map(range, kernel))
+
+
+def _spread(x: Tensor, step: int, axis: int) -> Tensor:
+    """``step - 1`` zeros between any two elements along ``axis``."""
+    if step == 1:
+        return x
+    after = [0, 0] * (x.ndim - 1 - axis)
+    wide = ATEN.constant_pad_nd(x.unsqueeze(axis + 1), [*after, 0, step - 1]).flatten(
+        axis, axis + 1
+    )
+    return wide.narrow(axis, 0, wide.shape[axis] - (step - 1))
+
+
+def _edges(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """What ``constant_pad_nd`` takes: pairs of low and high, the last axis first."""
+    return [v for pair in reversed(pairs) for v in pair]
+
+
+# -- convolution ---------------------------------------------------------------------------------
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """By the input, the weight and the bias; None where ``output_mask`` does not ask for it."""
+    rank = x.ndim - 2
+    window = [_each(v, rank) for v in (stride, padding, dilation)]
+    to_input = to_weight = to_bias = None
+    if output_mask[0]:
+        to_input = _input_gradient(grad, x, weight, window, transposed, groups)
+    if output_mask[1]:
+        one, other = (grad, x) if transposed else (x, grad)
+        to_weight = _weight_gradient(one, other, weight, window, groups)
+    if output_mask[2]:
+        to_bias = grad.sum([0, *range(2, grad.ndim)])
+    return to_input, to_weight, to_bias
+
+
+def _input_gradient(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    window: Sequence[Any],
+    transposed: bool,
+    groups: int,
+) -> Tensor:
+    """A convolution of the other direction.
+
+    XLA has a slow one only for depthwise kernels and three axes: there, one of the same direction,
+    of the gradient with zeros in between, by the kernel turned around.
+    """
+    rank, zeros = x.ndim - 2, [0] * (x.ndim - 2)
+    stride, padding, dilation = window
+    if transposed:
+        return ATEN.convolution(grad, weight, None, *window, False, zeros, groups)
+    spans = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    missing = [
+        size - ((many - 1) * s - 2 * p + span + 1)
+        for size, many, s, p, span in zip(
+            x.shape[2:], grad.shape[2:], stride, padding, spans, strict=True
+        )
+    ]
+    depthwise = weight.shape[1] == 1 and groups == weight.shape[0] > 1
+    if rank != 3 and not depthwise:
+        return ATEN.convolution(grad, weight, None, *window, True, missing, groups)
+    for axis, step in enumerate(stride, 2):
+        grad = _spread(grad, step, axis)
+    edges = [(g - p, g - p + m) for g, p, m in zip(spans, padding, missing, strict=True)]
+    grad = ATEN.constant_pad_nd(grad, _edges(edges))
+    turned = weight.flip(list(range(2, 2 + rank))).unflatten(0, (groups, -1))
+    turned = turned.transpose(1, 2).flatten(0, 1)
+    return ATEN.convolution(grad, turned, None, [1] * rank, zeros, dilation, False, zeros, groups)
+
+
+def _weight_gradient(
+    x: Tensor, grad: Tensor, weight: Tensor, window: Sequence[Any], groups: int
+) -> Tensor:
+    """A sum of products for each place in the window; or a convolution, in which batch and channels
+    change places, and so do stride and dilation. Of the two that which XLA runs faster on the CPU.
+    """
+    rank, kernel = x.ndim - 2, weight.shape[2:]
+    stride, padding, dilation = window
+    n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
+    if math.prod(kernel) == 1 or ((rank == 3 or groups > 1) and math.prod(kernel) <= MAX_TAPS):
+        x = ATEN.constant_pad_nd(x, _edges([(p, p) for p in padding]))
+        sums = [
+            _products(_under(x, tap, steps, stride, dilation), grad, groups)
+            for tap in _taps(kernel)
+        ]
+        return torch.stack(sums, -1).reshape(weight.shape)
+    x = x.reshape(n, groups, -1, *spatial).permute(2, 1, 0, *range(3, 3 + rank))
+    x = x.reshape(x.shape[0], groups * n, *spatial)
+    grad = grad.transpose(0, 1)
+    made = ATEN.convolution(
+        x, grad.reshape(-1, n, *steps), None, dilation, padding, stride, False, [0] * rank, groups
+    ).transpose(0, 1)
+    # Rows of the input that the last step did not reach.
+    for axis in range(2, 2 + rank):
+        made = made.narrow(axis, 0, weight.shape[axis])
+    return made
+
+
+def _under(
+    x: Tensor,
+    tap: Sequence[int],
+    steps: Sequence[Any],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """What lies under one place of the window, at each of its steps over the padded ``x``."""
+    for axis, (at, many, s, d) in enumerate(zip(tap, steps, stride, dilation, strict=True), 2):
+        x = ATEN.slice.Tensor(x, axis, at * d, at * d + (many - 1) * s + 1, s)
+    return x
+
+
+def _products(x: Tensor, grad: Tensor, groups: int) -> Tensor:
+    """Of each channel of ``grad`` with each of ``x`` in its group, summed over batch and space."""
+    if groups == x.shape[1] == grad.shape[1]:
+        return (x * grad).sum([0, *range(2, x.ndim)])
+    x, grad = (v.unflatten(1, (groups, -1)).flatten(3) for v in (x, grad))
+    return torch.einsum("ngop,ngcp->goc", grad, x)
+
+
+# -- pooling -------------------------------------------------------------------------------------
+def max_pool_backward(rank: int) -> Callable[..., Tensor]:
+    """Of a pool with windows at regular places, over ``rank`` axes."""
+
+    def backward(
+        grad: Tensor,
+        x: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+        indices: Tensor,
+    ) -> Tensor:
+        """For each place in the window the gradients of windows whose largest element it is."""
+        kernel = _each(kernel_size, rank)
+        if math.prod(kernel) > MAX_TAPS:
+            return adaptive_max_pool_backward(rank)(grad, x, indices)
+        pads, apart = _each(padding, rank), _each(dilation, rank)
+        strides = _each(stride, rank) if stride else kernel
+        spatial, steps = x.shape[-rank:], grad.shape[-rank:]
+        first: Any = 0
+        for size, many, s in zip(spatial, steps, strides, strict=True):
+            along = torch.arange(many, device=x.device) * s
+            first = (first * size).unsqueeze(-1) + along if isinstance(first, Tensor) else along
+        made = torch.zeros_like(x)
+        for tap in _taps(kernel):
+            offsets = [i * d - p for i, d, p in zip(tap, apart, pads, strict=True)]
+            offset: Any = 0
+            for size, at in zip(spatial, offsets, strict=True):
+                offset = offset * size + at
+            part = torch.where(indices == first + offset, grad, 0)
+            for axis, step in enumerate(strides, x.ndim - rank):
+                part = _spread(part, step, axis)
+            edges = [
+                (low, size - ((many - 1) * s + 1) - low)
+                for size, many, s, low in zip(spatial, steps, strides, offsets, strict=True)
+            ]
+            made = made + ATEN.constant_pad_nd(part, _edges(edges))
+        return made
+
+    return backward
+
+
+def adaptive_max_pool_backward(rank: int) -> Callable[..., Tensor]:
+    """Of a pool that says where its elements came from."""
+
+    def backward(grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+        """Each gradient goes to the place that its element came from."""
+        lead = x.shape[:-rank]
+        count = 1
+        for size in x.shape[-rank:]:
+            count = count * size
+        flat = torch.zeros([*lead, count], dtype=x.dtype, device=x.device)
+        made = flat.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank))
+        return made.reshape(x.shape)
+
+    return backward
+
+
+def avg_pool_backward(rank: int) -> Callable[..., Tensor]:
+    """Of a pool with windows at regular places, over ``rank`` axes."""
+
+    def backward(
+        grad: Tensor,
+        x: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Tensor:
+        """A transposed convolution with equal weights of what each window gives to an element."""
+        kernel, pads = _each(kernel_size, rank), _each(padding, rank)
+        strides = _each(stride, rank) if stride else kernel
+        lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
+        window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
+        divisor = divisor_override or math.prod(kernel)
+        if divisor_override is None and (ceil_mode or (any(pads) and not count_include_pad)):
+            # Windows at the edges have fewer elements.
+            divisor = 1
+            counts = torch.ones([], dtype=grad.dtype, device=grad.device)
+            for size, many, k, s, p in window:
+                start = torch.arange(many, device=grad.device) * s - p
+                end = (start + k).clamp(max=size + p)
+                if not count_include_pad:
+                    start, end = start.clamp(min=0), end.clamp(max=size)
+                counts = counts.unsqueeze(-1) * (end - start).to(grad.dtype)
+            grad = grad / counts
+        weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
+        flat, zero, one = grad.reshape(-1, 1, *steps), [0] * rank, [1] * rank
+        made = ATEN.convolution(flat, weight, None, strides, zero, one, True, zero, 1)
+        # Without the padding, and with what no window reaches.
+        edges = [(-p, size + p - ((many - 1) * s + k)) for size, many, k, s, p in window]
+        made = ATEN.constant_pad_nd(made, _edges(edges))
+        return made.reshape(*lead, *spatial)
+
+    return backward
+
+
+def adaptive_avg_pool_backward(rank: int) -> Callable[..., Tensor]:
+    """Of a pool that shares each of the last ``rank`` axes out."""
+
+    def backward(grad: Tensor, x: Tensor) -> Tensor:
+        """Each element has its share of the windows that cover it, one axis after the other."""
+        for axis in range(-1, -rank - 1, -1):
+            size, count = x.shape[axis], grad.shape[axis]
+            window = torch.arange(count, device=x.device).unsqueeze(-1)
+            start, end = window * size // count, -(-(window + 1) * size // count)
+            at = torch.arange(size, device=x.device)
+            covers = (at >= start) & (at < end)
+            share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
+            grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
+        return grad
+
+    return backward
+
+
+# -- padding and scattering ----------------------------------------------------------------------
+def replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """The elements at the edges have the gradients of their copies too, axis by axis."""
+    for i in range(len(padding) // 2):
+        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
+        low, high = padding[2 * i : 2 * i + 2]
+        # What negative padding has cut off gets 0.
+        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
+        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
+        if size == 1:
+            grad = grad.sum(axis, keepdim=True)
+            continue
+        first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
+        last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
+        grad = torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
+    return grad
+
+
+def reflection_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """What the edges mirror adds to what they are mirrored from, one axis after the other."""
+    for i in range(len(padding) // 2):
+        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
+        low, high = padding[2 * i : 2 * i + 2]
+        # What negative padding has cut off gets 0.
+        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
+        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
+        made = grad.narrow(axis, low, size)
+        for many, start, before in ((low, 0, 1), (high, low + size, size - 1 - high)):
+            if many:
+                mirrored = grad.narrow(axis, start, many).flip(axis)
+                edges = [0] * (2 * i) + [before, size - before - many]
+                made = made + ATEN.constant_pad_nd(mirrored, edges)
+        grad = made
+    return grad
