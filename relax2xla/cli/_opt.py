@@ -25,6 +25,7 @@ PLAIN: Final[dict[str, Callable[[], Pass]]] = {
     p.__name__: p
     for p in (
         transform.CanonicalizeBindings,
+        transform.ConvolvePlanes,
         transform.DeadCodeElimination,
         transform.DecomposeOpsForInference,
         transform.DecomposeOpsForTraining,

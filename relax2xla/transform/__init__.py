@@ -25,5 +25,6 @@ from relax2xla.transform.legalize import LegalizeOps as LegalizeOps
 from relax2xla.transform.lower_distributed import LowerDistIR as LowerDistIR
 from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline
+from relax2xla.transform.planes import ConvolvePlanes as ConvolvePlanes
 from relax2xla.transform.raise_stablehlo import RaiseStableHLO as RaiseStableHLO
 from relax2xla.transform.winograd import UseWinograd as UseWinograd

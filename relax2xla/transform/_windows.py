@@ -6,8 +6,8 @@ strided slice of the padded image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from relax2xla.ir import (
     Binding,
@@ -21,8 +21,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.op import call_attrs, is_op
-from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.op import call_attrs
 
 # Larger windows make programs that take long to compile.
 MAX_TAPS = 49
@@ -30,8 +29,8 @@ CONV = "relax.nn.conv2d"
 LAYOUTS = ("NHWC", "HWIO", "NHWC")
 
 
-class Windows:
-    """A call of ``nn.conv2d`` in NHWC and HWIO whose shapes are known, and what takes its place.
+class Convolution:
+    """A call of a convolution whose shapes are known, and what takes its place.
 
     image, weight, result: the dimensions; out: bindings made so far
     """
@@ -40,13 +39,33 @@ class Windows:
         self.var, self.call, self.attrs = var, call, call_attrs(call)
         self.image, self.weight, self.result = (_dims(v) for v in (*call.args, call))
         self.out: list[Binding] = []
-        self._padded: Expr | None = None
 
     def bind(self, name: str, value: Call) -> Var:
         """A new variable for ``value``, named after the convolution's."""
         made = type(self.var)(f"{self.var.name_hint}_{name}", value.struct_info, self.var.span)
         self.out.append(VarBinding(made, value, self.var.span))
         return made
+
+    @property
+    def dtype(self) -> str:
+        """Of the image, the weight and the result."""
+        info = self.call.struct_info
+        assert isinstance(info, TensorStructInfo)
+        return info.dtype
+
+    @property
+    def layouts(self) -> tuple[str, str, str]:
+        """Of the image, the weight and the result."""
+        data: str = self.attrs["data_layout"]
+        return data, self.attrs["kernel_layout"], self.attrs["out_layout"] or data
+
+
+class Windows(Convolution):
+    """A convolution of planes in NHWC and HWIO."""
+
+    def __init__(self, var: Var, call: Call) -> None:
+        super().__init__(var, call)
+        self._padded: Expr | None = None
 
     def shifted(self, i: int, j: int) -> Var:
         """The pixels under tap (i, j), in the shape of the result but with the image's channels."""
@@ -60,12 +79,15 @@ class Windows:
         begin = [at * step for at, step in zip((i, j), dilation, strict=True)]
         sizes = zip(begin, self.result[1:3], strides, strict=True)
         end = [b + (size - 1) * stride + 1 for b, size, stride in sizes]
-        return self.bind("shifted", _slice(self._padded, [1, 2], begin, end, strides))
+        return self.bind("shifted", slice_of(self._padded, [1, 2], begin, end, strides))
 
     def taps(self, rows: tuple[int, int], columns: tuple[int, int]) -> Call:
         """The weight in these ranges of the window."""
         begin, end = zip(rows, columns, strict=True)
-        return _slice(self.call.args[1], [0, 1], begin, end, [1, 1])
+        return slice_of(self.call.args[1], [0, 1], begin, end, [1, 1])
+
+
+Kind = TypeVar("Kind", bound=Convolution)
 
 
 def expand_convolutions(
@@ -73,25 +95,49 @@ def expand_convolutions(
 ) -> Function:
     """``func`` with what ``expand`` makes of the convolutions that suit; itself if none does.
 
-    Only ungrouped or depthwise windows of 2 to ``MAX_TAPS`` taps in float32 and float64: products
-    in half precision would be summed in half precision.
+    Only windows of 2 to ``MAX_TAPS`` taps.
     """
-    if not any(is_op(b.value, CONV) for b in bindings_of(func.body) if isinstance(b, VarBinding)):
-        return func
+
+    def rewrite(w: Windows) -> Call | None:
+        if w.layouts != LAYOUTS or not 1 < w.weight[0] * w.weight[1] <= MAX_TAPS:
+            return None
+        return expand(w) if suits(w) else None
+
+    return rewrite_convolutions(func, Windows, {CONV: rewrite})
+
+
+def rewrite_convolutions(
+    func: Function, kind: type[Kind], rewrites: Mapping[str, Callable[[Kind], Call | None]]
+) -> Function:
+    """``func`` with other calls for convolutions, by the operator's name; itself if none changes.
+
+    Only static shapes in float32 and float64: sums in half precision would be rounded each time.
+    """
     blocks: list[BindingBlock] = []
     changed = False
     for block in func.body.blocks:
         out: list[Binding] = []
         for b in block.bindings:
-            windows = _windows(b)
-            if windows is None or not suits(windows):
-                out.append(b)
-                continue
-            value = expand(windows)
-            out += [*windows.out, VarBinding(windows.var, value, b.span)]
-            changed = True
+            made = _rewritten(b, kind, rewrites)
+            out += made or [b]
+            changed |= made is not None
         blocks.append(type(block)(out, block.span))
     return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span)) if changed else func
+
+
+def _rewritten(
+    b: Binding, kind: type[Kind], rewrites: Mapping[str, Callable[[Kind], Call | None]]
+) -> list[Binding] | None:
+    """The bindings in the place of ``b``; None where it stays."""
+    if not isinstance(b, VarBinding) or not isinstance(b.value, Call):
+        return None
+    call = b.value
+    rewrite = rewrites.get(call.op.name) if isinstance(call.op, Op) else None
+    if rewrite is None or not _is_known(call):
+        return None
+    convolution = kind(b.var, call)
+    value = rewrite(convolution)
+    return None if value is None else [*convolution.out, VarBinding(b.var, value, b.span)]
 
 
 def op(name: str, *args: object, **kw: Any) -> Call:
@@ -99,23 +145,18 @@ def op(name: str, *args: object, **kw: Any) -> Call:
     return Op.get(f"relax.{name}")(*args, **kw)
 
 
-def _slice(x: Expr, axes: Any, begin: Any, end: Any, strides: Any) -> Call:
+def slice_of(x: Expr, axes: Any, begin: Any, end: Any, strides: Any) -> Call:
+    """``x`` from ``begin`` up to ``end`` along some axes."""
     given = {"axes": axes, "begin": [*begin], "end": [*end], "strides": [*strides]}
     return op("strided_slice", x, **given)
 
 
-def _windows(b: Binding) -> Windows | None:
-    if not isinstance(b, VarBinding) or not isinstance(b.value, Call) or not is_op(b.value, CONV):
-        return None
-    attrs, infos = call_attrs(b.value), [v.struct_info_ for v in (*b.value.args, b.value)]
+def _is_known(call: Call) -> bool:
+    infos = [v.struct_info_ for v in (*call.args, call)]
     if not all(isinstance(i, TensorStructInfo) and _is_static(i) for i in infos):
-        return None
-    layouts = (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"] or LAYOUTS[2])
+        return False
     dtypes = {i.dtype for i in infos if isinstance(i, TensorStructInfo)}
-    if layouts != LAYOUTS or dtypes not in ({"float32"}, {"float64"}):
-        return None
-    made = Windows(b.var, b.value)
-    return made if 1 < made.weight[0] * made.weight[1] <= MAX_TAPS else None
+    return dtypes in ({"float32"}, {"float64"})
 
 
 def _is_static(info: TensorStructInfo) -> bool:

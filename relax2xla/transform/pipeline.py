@@ -16,6 +16,7 @@ from relax2xla.transform.fold_batch_norm import FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.gather_windows import gather_windows
 from relax2xla.transform.inline import InlineSymbolicFunctions
+from relax2xla.transform.planes import convolve_planes
 from relax2xla.transform.winograd import UseWinograd
 
 # Rewrites of static functions, by the platform that they are good for.
@@ -55,7 +56,9 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
     passes.append(FuseTransposeMatmul())
     passes.append(DeadCodeElimination())
     return Pipeline(
-        passes, {"cpu": (expand_depthwise, gather_windows, feature_major)}, name="default"
+        passes,
+        {"cpu": (convolve_planes, expand_depthwise, gather_windows, feature_major)},
+        name="default",
     )
 
 

@@ -54,6 +54,7 @@ from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.gather_windows import gather_windows
 from relax2xla.transform.lift_weights import Lifted
+from relax2xla.transform.planes import convolve_planes
 from relax2xla.vm import xla
 from relax2xla.vm.archive import Archive, write_archive
 from relax2xla.vm.executable import Entry, State, VMExecutable
@@ -79,7 +80,9 @@ FORMAT: Final = 1
 MODULE: Final = "module.relax"
 CODE: Final = "code.json"
 # Rewrites of specialised functions that a file can name.
-REWRITES: Final = {f.__name__: f for f in (expand_depthwise, gather_windows, feature_major)}
+REWRITES: Final = {
+    f.__name__: f for f in (convolve_planes, expand_depthwise, gather_windows, feature_major)
+}
 WEIGHTS: Final = ("computed", "raw")
 
 Array = npt.NDArray[Any]
