@@ -126,7 +126,8 @@ def _weight_gradient(
     rank, kernel = x.ndim - 2, weight.shape[2:]
     stride, padding, dilation = window
     n, spatial, steps = x.shape[0], x.shape[2:], grad.shape[2:]
-    if math.prod(kernel) == 1 or ((rank == 3 or groups > 1) and math.prod(kernel) <= MAX_TAPS):
+    apart = rank == 3 or groups == x.shape[1] == grad.shape[1] > 1
+    if math.prod(kernel) == 1 or (apart and math.prod(kernel) <= MAX_TAPS):
         x = ATEN.constant_pad_nd(x, _edges([(p, p) for p in padding]))
         sums = [
             _products(_under(x, tap, steps, stride, dilation), grad, groups)

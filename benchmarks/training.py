@@ -1,0 +1,86 @@
+"""Training steps by ``torch.compile`` on one core: XLA beside TorchInductor and eager torch.
+
+A step is a call, and the gradients of all weights (and of an image that is no first layer's). The
+variants take turns; times are of the CPU, which other work on the machine changes less.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+# One core for everybody: the process before any runtime starts its threads.
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+import torch
+from torch import nn
+
+from benchmarks.timing import interleaved, ratio
+from examples.models import MODELS
+
+IMAGE = (8, 64, 28, 28)
+#: Layers and networks, and the shapes of what they are called with.
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "1x1, 64 to 256 channels": (lambda: nn.Conv2d(64, 256, 1), IMAGE),
+    "3x3, 64 channels": (lambda: nn.Conv2d(64, 64, 3, padding=1), IMAGE),
+    "3x3, 8 groups": (lambda: nn.Conv2d(64, 64, 3, padding=1, groups=8), IMAGE),
+    "3x3 depthwise": (lambda: nn.Conv2d(64, 64, 3, padding=1, groups=64), IMAGE),
+    "5x5 depthwise, steps of 2": (lambda: nn.Conv2d(64, 64, 5, 2, 2, groups=64), IMAGE),
+    "7x7 depthwise": (lambda: nn.Conv2d(64, 64, 7, padding=3, groups=64), IMAGE),
+    "3x3x3, 64 channels": (lambda: nn.Conv3d(64, 64, 3, padding=1), (1, 64, 8, 28, 28)),
+    "2x2x2 transposed": (lambda: nn.ConvTranspose3d(64, 32, 2, 2), (1, 64, 8, 14, 14)),
+    "max pool 3x3": (lambda: nn.MaxPool2d(3, 2, 1), (8, 64, 56, 56)),
+    "reflecting pad": (lambda: nn.ReflectionPad2d(2), IMAGE),
+    "batch norm": (lambda: nn.BatchNorm2d(64), IMAGE),
+    "LSTM": (lambda: nn.LSTM(256, 128, batch_first=True), (8, 128, 256)),
+    "transformer layer": (
+        lambda: nn.TransformerEncoderLayer(256, 4, 1024, 0.0, batch_first=True),
+        (8, 128, 256),
+    ),
+    "ResNet-50, 8 of 112x112": (lambda: MODELS["resnet50"].build(), (8, 3, 112, 112)),
+}
+PEERS = ("eager", "inductor")
+
+
+def _step(call: Callable[..., Any], x: torch.Tensor) -> None:
+    made = call(x)
+    (made[0] if isinstance(made, tuple) else made).square().mean().backward()
+
+
+def measure(name: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step of each variant, in turn."""
+    build, shape = CASES[name]
+    torch.manual_seed(0)
+    layer = build().train()
+    x = torch.randn(shape, requires_grad=shape[1] > 3)
+    variants: dict[str, Callable[[], None]] = {"eager": lambda: _step(layer, x)}
+    for backend in ("relax2xla", "inductor"):
+        compiled: Any = torch.compile(copy.deepcopy(layer), backend=backend)
+        try:
+            _step(compiled, x)
+        except Exception as e:  # Inductor needs a compiler of C++
+            print(f"{name}: {backend} does not run: {str(e).splitlines()[0]}", file=sys.stderr)
+            continue
+        variants[backend] = lambda compiled=compiled: _step(compiled, x)
+    return interleaved(variants, rounds, warmup=2, untimed=1, clock=time.process_time)
+
+
+def main(quick: bool = False) -> None:
+    """Print the table."""
+    torch.set_num_threads(1)
+    print("| step | relax2xla ms | eager | Inductor | ratio to eager | ratio to Inductor |")
+    print("|---|---|---|---|---|---|")
+    for name in CASES:
+        torch.compiler.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            times = measure(name, 3 if quick else 20)
+        cells = [f"{1e3 * min(times[v]):.2f}" if v in times else "" for v in ("relax2xla", *PEERS)]
+        cells += [f"{ratio(times, 'relax2xla', v):.2f}" if v in times else "" for v in PEERS]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
