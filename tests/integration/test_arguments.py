@@ -68,6 +68,8 @@ def test_memory_layouts(dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(f(readonly)), np.asarray(x).T, name)
 
 
+# Torch says once in a process that it gives quantised tensors up.
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions.*:UserWarning")
 def test_torch_views() -> None:
     torch = pytest.importorskip("torch")
     f = transposed("float32")
