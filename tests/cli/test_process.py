@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,10 +131,25 @@ def test_interleaved_runs_all_in_turn() -> None:
     assert order == ["a", "b", "a", "b", "b", "a"]
     assert {n: len(t) for n, t in times.items()} == {"a": 2, "b": 2}
     assert _timing.ratio({"a": [2.0, 4.0], "b": [1.0, 2.0]}, "a", "b") == 2
-    assert _timing.calls_for(lambda: time.sleep(0.01)) == 1
-    assert _timing.calls_for(lambda: None) == 1000
-    assert _timing.rounds_for({"a": lambda: time.sleep(0.01)}, 0.1, most=20) <= 5
-    assert _timing.rounds_for({"a": lambda: None}, 1, most=20) == 20
+
+
+def test_rounds_and_calls_follow_what_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def taking(seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal now
+            now += seconds
+
+        return run
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert _timing.calls_for(taking(0.01)) == 1
+    assert _timing.calls_for(taking(1e-4)) == 20
+    assert _timing.calls_for(taking(0)) == 1000
+    assert _timing.rounds_for({"a": taking(0.01), "b": taking(0.015)}, 0.2) == 4
+    assert _timing.rounds_for({"a": taking(0.1)}, 0.2) == 3
+    assert _timing.rounds_for({"a": taking(1e-6)}, 1, most=20) == 20
 
 
 def test_untimed_calls_come_before_each_measurement() -> None:
