@@ -31,6 +31,7 @@ from relax2xla.importers.torch.context import (
     static,
 )
 from relax2xla.importers.torch.registry import Function, aten
+from relax2xla.importers.torch.window_gradients import MAX_TAPS
 from relax2xla.ir import Constant, Expr
 
 MAX_POOL: dict[int, Callable[..., Expr]] = {
@@ -38,8 +39,6 @@ MAX_POOL: dict[int, Callable[..., Expr]] = {
     2: lambda *a: R.nn.max_pool2d(*a),
     3: lambda *a: R.nn.max_pool3d(*a),
 }
-# Larger windows make programs that take long to compile.
-MAX_TAPS = 49
 ZERO, OUTSIDE = scalar(0, "int64"), scalar(-1, "int64")
 
 

@@ -1,7 +1,8 @@
 """Gradients of what slides windows over space, convolutions, pools and pads, in torch's operators.
 
 XLA has fast forms of few of them on the CPU. Where there is a choice the form here is the one that
-was measured to be fast: products and sums of shifted parts, never a scatter.
+was measured to be fast: products and sums of shifted parts, and a scatter only for windows at
+irregular places.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import torch
 from torch import Tensor
 
 ATEN: Any = torch.ops.aten
-
-
 # Larger windows make programs that take long to compile.
 MAX_TAPS = 49
 
