@@ -285,37 +285,45 @@ def adaptive_avg_pool_backward(rank: int) -> Callable[..., Tensor]:
     return backward
 
 
-# -- padding and scattering ----------------------------------------------------------------------
-def replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    """The elements at the edges have the gradients of their copies too, axis by axis."""
-    for i in range(len(padding) // 2):
-        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
-        low, high = padding[2 * i : 2 * i + 2]
-        # What negative padding has cut off gets 0.
-        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
-        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
-        if size == 1:
-            grad = grad.sum(axis, keepdim=True)
-            continue
-        first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
-        last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
-        grad = torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
-    return grad
+# -- padding -------------------------------------------------------------------------------------
+def _replicated(grad: Tensor, axis: int, size: int, low: int, high: int) -> Tensor:
+    """The elements at the edges have the gradients of their copies too."""
+    if size == 1:
+        return grad.sum(axis, keepdim=True)
+    first = grad.narrow(axis, 0, low + 1).sum(axis, keepdim=True)
+    last = grad.narrow(axis, low + size - 1, high + 1).sum(axis, keepdim=True)
+    return torch.cat([first, grad.narrow(axis, low + 1, size - 2), last], axis)
 
 
-def reflection_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    """What the edges mirror adds to what they are mirrored from, one axis after the other."""
-    for i in range(len(padding) // 2):
-        axis, size = x.ndim - 1 - i, x.shape[-1 - i]
-        low, high = padding[2 * i : 2 * i + 2]
-        # What negative padding has cut off gets 0.
-        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
-        grad, low, high = ATEN.constant_pad_nd(grad, cut), max(low, 0), max(high, 0)
-        made = grad.narrow(axis, low, size)
-        for many, start, before in ((low, 0, 1), (high, low + size, size - 1 - high)):
-            if many:
-                mirrored = grad.narrow(axis, start, many).flip(axis)
-                edges = [0] * (2 * i) + [before, size - before - many]
-                made = made + ATEN.constant_pad_nd(mirrored, edges)
-        grad = made
-    return grad
+def _reflected(grad: Tensor, axis: int, size: int, low: int, high: int) -> Tensor:
+    """What is mirrored has the gradients of its images too."""
+    made = grad.narrow(axis, low, size)
+    for many, start, before in ((low, 0, 1), (high, low + size, size - 1 - high)):
+        if many:
+            mirrored = grad.narrow(axis, start, many).flip(axis)
+            edges = [0, 0] * (grad.ndim - 1 - axis) + [before, size - before - many]
+            made = made + ATEN.constant_pad_nd(mirrored, edges)
+    return made
+
+
+def _pad_backward(along: Callable[[Tensor, int, int, int, int], Tensor]) -> Callable[..., Tensor]:
+    """Of a pad that copies, one axis after the other.
+
+    ``along``: of the gradient along an axis, the size of the input there, and how much was added
+    below and above.
+    """
+
+    def backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+        for i in range(len(padding) // 2):
+            low, high = padding[2 * i : 2 * i + 2]
+            # What negative padding has cut off gets 0.
+            cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
+            grad = ATEN.constant_pad_nd(grad, cut)
+            grad = along(grad, x.ndim - 1 - i, x.shape[-1 - i], max(low, 0), max(high, 0))
+        return grad
+
+    return backward
+
+
+replication_pad_backward = _pad_backward(_replicated)
+reflection_pad_backward = _pad_backward(_reflected)
