@@ -25,6 +25,11 @@ def _each(values: Sequence[Any], rank: int) -> list[Any]:
     return list(values) * rank if len(values) == 1 else list(values)
 
 
+def _strides(stride: Sequence[Any], kernel: Sequence[Any]) -> list[Any]:
+    """Of a pool: without a stride windows lie side by side."""
+    return _each(stride, len(kernel)) if stride else list(kernel)
+
+
 def _taps(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The places in a window."""
     return product(*map(range, kernel))
@@ -184,13 +189,12 @@ def max_pool_backward(rank: int) -> Callable[..., Tensor]:
         kernel = _each(kernel_size, rank)
         if math.prod(kernel) > MAX_TAPS:
             return adaptive_max_pool_backward(rank)(grad, x, indices)
+        strides = _strides(stride, kernel)
         pads, apart = _each(padding, rank), _each(dilation, rank)
-        strides = _each(stride, rank) if stride else kernel
         spatial, steps = x.shape[-rank:], grad.shape[-rank:]
-        first: Any = 0
+        first = torch.zeros([], dtype=torch.int64, device=x.device)
         for size, many, s in zip(spatial, steps, strides, strict=True):
-            along = torch.arange(many, device=x.device) * s
-            first = (first * size).unsqueeze(-1) + along if isinstance(first, Tensor) else along
+            first = (first * size).unsqueeze(-1) + torch.arange(many, device=x.device) * s
         made = torch.zeros_like(x)
         for tap in _taps(kernel):
             offsets = [i * d - p for i, d, p in zip(tap, apart, pads, strict=True)]
@@ -241,7 +245,7 @@ def avg_pool_backward(rank: int) -> Callable[..., Tensor]:
     ) -> Tensor:
         """A transposed convolution with equal weights of what each window gives to an element."""
         kernel, pads = _each(kernel_size, rank), _each(padding, rank)
-        strides = _each(stride, rank) if stride else kernel
+        strides = _strides(stride, kernel)
         lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
         window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
         divisor = divisor_override or math.prod(kernel)

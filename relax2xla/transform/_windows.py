@@ -114,15 +114,16 @@ def rewrite_convolutions(
     Only static shapes in float32 and float64: sums in half precision would be rounded each time.
     """
     blocks: list[BindingBlock] = []
-    changed = False
     for block in func.body.blocks:
-        out: list[Binding] = []
-        for b in block.bindings:
-            made = _rewritten(b, kind, rewrites)
-            out += made or [b]
-            changed |= made is not None
-        blocks.append(type(block)(out, block.span))
-    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span)) if changed else func
+        made = [_rewritten(b, kind, rewrites) for b in block.bindings]
+        if any(made):
+            out = [x for b, m in zip(block.bindings, made, strict=True) for x in m or [b]]
+            blocks.append(type(block)(out, block.span))
+        else:
+            blocks.append(block)
+    if all(a is b for a, b in zip(blocks, func.body.blocks, strict=True)):
+        return func
+    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
 
 
 def _rewritten(

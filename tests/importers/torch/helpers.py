@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
@@ -33,6 +35,18 @@ class Fn(torch.nn.Module):
 
     def forward(self, *args: Any) -> Any:
         return self.function(*args)
+
+
+@contextlib.contextmanager
+def not_traced_anew() -> Generator[None]:
+    """Fail where torch is made to trace a whole program anew, which takes it very long."""
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the whole program was traced anew")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+        yield
 
 
 def imported(

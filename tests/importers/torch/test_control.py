@@ -15,7 +15,7 @@ from relax2xla import VirtualMachine, build  # noqa: E402
 from relax2xla.errors import AssertError, CallError, OpNotImplemented  # noqa: E402
 from relax2xla.importers.torch import from_exported_program  # noqa: E402
 
-from .helpers import check, imported, run  # noqa: E402
+from .helpers import check, imported, not_traced_anew, run  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -174,13 +174,10 @@ def test_as_many_times_as_data_say() -> None:
     check(lambda x, r: x.repeat_interleave(r, 0, output_size=6), [X, torch.tensor([2, 0, 3, 1, 0])])
 
 
-def test_torch_traces_nothing_anew_for_sizes_from_data(monkeypatch: pytest.MonkeyPatch) -> None:
+@not_traced_anew()
+def test_torch_traces_nothing_anew_for_sizes_from_data() -> None:
     """A decomposition that makes such a size cannot stand in the place of one node."""
 
-    def never(*args: Any) -> Any:
-        raise AssertionError("the whole program was traced anew")
-
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
     check(
         lambda x, r: (
             torch.argwhere(x > 0),

@@ -10,19 +10,11 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from .helpers import check, imported  # noqa: E402
+from .helpers import check, imported, not_traced_anew  # noqa: E402
 
 AUTO = torch.export.Dim.AUTO
 g = torch.Generator().manual_seed(3)
 X = torch.randn(4, 3, 6, generator=g)
-
-
-@pytest.fixture
-def no_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("the program is decomposed as a whole")
-
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refused)
 
 
 def _several(x: Any) -> tuple[Any, ...]:
@@ -39,7 +31,7 @@ def _with_lists(x: Any) -> tuple[Any, ...]:
     return left, torch.gradient(x, dim=1)[0], torch.diag_embed(x), chosen
 
 
-@pytest.mark.usefixtures("no_whole")
+@not_traced_anew()
 @pytest.mark.filterwarnings("ignore:.*stft")
 def test_single_nodes() -> None:
     check(_several, [X])

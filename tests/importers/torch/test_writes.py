@@ -19,17 +19,13 @@ from relax2xla.importers._gaps import Unsupported  # noqa: E402
 from relax2xla.importers.torch import converters  # noqa: E402
 from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
 
-from .helpers import Fn, check, imported, run  # noqa: E402
+from .helpers import Fn, check, imported, not_traced_anew, run  # noqa: E402
 
 X = torch.randn(128, 10, generator=torch.Generator().manual_seed(0))
 
 
-def test_writes_that_nobody_else_sees_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was rewritten")
-
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
-
+@not_traced_anew()
+def test_writes_that_nobody_else_sees_need_no_rewriting() -> None:
     def f(x: Any) -> Any:
         y = x * 2
         z = y + 1
@@ -199,9 +195,8 @@ def test_batch_norm_in_training_keeps_its_statistics_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_batch_norms_in_training_without_torch_tracing_them(
-    dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@not_traced_anew()
+def test_batch_norms_in_training_without_torch_tracing_them(dtype: Any) -> None:
     """One layer twice, one without scale, one of rows; for any batch."""
 
     class Net(nn.Module):
@@ -215,15 +210,11 @@ def test_batch_norms_in_training_without_torch_tracing_them(
             y = self.b(self.a(self.a(x).relu() + x)) - statistics[0]
             return self.c(y.mean((2, 3)) * 3)
 
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was traced anew")
-
     module = Net().train().to(dtype)
     batch = {0: torch.export.Dim("n", min=2)}
     program = torch.export.export(
         module, (torch.ones(4, 3, 5, 5, dtype=dtype),), dynamic_shapes=(batch,)
     )
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
     machine = relax2xla.VirtualMachine(relax2xla.build(from_exported_program(program)))
     stateful = machine.bind_state("main")
     tolerance = 1e-5 if dtype == torch.float32 else 0.03
@@ -236,10 +227,7 @@ def test_batch_norms_in_training_without_torch_tracing_them(
         np.testing.assert_allclose(mine, his, tolerance, tolerance)
 
 
-def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was rewritten")
-
+def test_writes_that_nobody_else_reads_need_no_rewriting() -> None:
     def f(x: Any) -> Any:
         y = (x * 2).flatten(1)
         y.add_(1)  # a view, whose base nobody reads again
@@ -248,8 +236,7 @@ def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.Mon
         z.relu_()
         return z - 1
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    with not_traced_anew():
         check(f, [torch.randn(3, 2, 2)])
 
     def both(x: Any) -> Any:
@@ -261,10 +248,7 @@ def test_writes_that_nobody_else_reads_need_no_rewriting(monkeypatch: pytest.Mon
     check(both, [torch.randn(3, 2)])
 
 
-def test_writes_to_parts_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was rewritten")
-
+def test_writes_to_parts_need_no_rewriting() -> None:
     def f(x: Any) -> Any:
         y = torch.zeros(4, 5)
         y[:-2, 1:3] = 1.0
@@ -278,8 +262,7 @@ def test_writes_to_parts_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> N
         values /= values.sum(-1, keepdim=True)
         return y.sum(0), before, values, places
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    with not_traced_anew():
         check(f, [torch.arange(1.0, 5.0)])
 
     def seen(x: Any) -> Any:
@@ -292,10 +275,7 @@ def test_writes_to_parts_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> N
     check(seen, [torch.randn(3, 2)])
 
 
-def test_new_shapes_in_place_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was rewritten")
-
+def test_new_shapes_in_place_need_no_rewriting() -> None:
     def f(x: Any) -> Any:
         y = x * 2
         y.unsqueeze_(1).unsqueeze_(0)
@@ -306,8 +286,7 @@ def test_new_shapes_in_place_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) 
         flat = row.flatten()
         return y, y.shape[0] * x, whole, row, flat, (x @ x.mT).t_().add_(1)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
+    with not_traced_anew():
         check(f, [torch.randn(3, 2)])
 
     def written(x: Any) -> Any:
@@ -390,13 +369,10 @@ class Cache(nn.Module):
         return x @ self.keys.T
 
 
-def test_state_needs_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("the program was rewritten")
-
+@not_traced_anew()
+def test_state_needs_no_rewriting() -> None:
     module, steps = Cache(), torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(Cache(), (steps[0],))
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", never)
     mod = from_exported_program(program)
     assert set(mod["main"].attrs["state"]) == {"keys", "length"}
     step = relax2xla.VirtualMachine(relax2xla.build(mod)).bind_state("main")
