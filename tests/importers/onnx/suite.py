@@ -6,6 +6,7 @@
     python -m tests.importers.onnx.suite            # run all cases, print the table
     python -m tests.importers.onnx.suite --write    # and write docs/onnx.md
     python -m tests.importers.onnx.suite -k resize  # those whose names hold "resize"
+    python -m tests.importers.onnx.suite --run-time # nothing is known before the call
 
 The cases are those of ``onnx.backend.test`` for the CPU, with its inputs, tolerances and
 comparison. They run in processes of their own, each case within a time limit.
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "onnx.md"
 CATEGORIES = {
@@ -65,15 +67,16 @@ class Outcome:
     seconds: float = 0.0
 
 
-def load() -> dict[str, tuple[str, Callable[[], None]]]:
-    """Every case for the CPU by name without ``test_`` and ``_cpu``: category and what runs it."""
+def load(run_time: bool = False) -> dict[str, tuple[str, Callable[[], None]]]:
+    """Every case for the CPU by name without ``test_`` and ``_cpu``: category and what runs it.
+
+    run_time: by one import and one machine for each model, which see no value before the call
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, while the suite makes its data
         from onnx.backend.test import BackendTest
 
-        from relax2xla.onnx_backend import Relax2XLABackend
-
-        classes = BackendTest(Relax2XLABackend, __name__).test_cases
+        classes = BackendTest(_backend(run_time), __name__).test_cases
     found: dict[str, tuple[str, Callable[[], None]]] = {}
     for kind, category in CATEGORIES.items():
         for name in dir(classes[kind]):
@@ -81,6 +84,44 @@ def load() -> dict[str, tuple[str, Callable[[], None]]]:
                 short = name.removeprefix("test_").removesuffix("_cpu")
                 found[short] = (category, classes[kind](name).debug)
     return found
+
+
+def _backend(run_time: bool) -> Any:
+    from relax2xla.onnx_backend import Relax2XLABackend
+
+    if not run_time:
+        return Relax2XLABackend
+
+    from onnx.backend.base import BackendRep
+
+    import relax2xla
+    from relax2xla.frontend.onnx import from_onnx
+
+    class Once(BackendRep):
+        """One machine, made from nothing but the model."""
+
+        def __init__(self, model: Any) -> None:
+            self.main = relax2xla.VirtualMachine(relax2xla.build(from_onnx(model)))["main"]
+            self.single = len(model.graph.output) == 1
+
+        def run(self, inputs: Any, **_: Any) -> Any:
+            made = self.main(*inputs)
+            return [_host(r) for r in ([made] if self.single else made)]
+
+    class RunTime(Relax2XLABackend):
+        @classmethod
+        def prepare(cls, model: Any, device: str = "CPU", **_: Any) -> Any:
+            return Once(model)
+
+    return RunTime
+
+
+def _host(result: Any) -> Any:
+    import numpy as np
+
+    if isinstance(result, tuple | list):
+        return [_host(r) for r in result]
+    return result if result is None or isinstance(result, dict) else np.asarray(result)
 
 
 def run(name: str, category: str, case: Callable[[], None]) -> Outcome:
@@ -110,13 +151,13 @@ def run(name: str, category: str, case: Callable[[], None]) -> Outcome:
 
 
 # -- processes -----------------------------------------------------------------------------------
-def _serve(pipe: multiprocessing.connection.Connection) -> None:
+def _serve(pipe: multiprocessing.connection.Connection, run_time: bool) -> None:
     """A worker: names in, outcomes out."""
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ONNX_MODELS"] = scratch
         os.environ["RELAX2XLA_CACHE"] = "0"  # two thousand programs that nobody runs again
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the suite prints)
-        cases = load()
+        cases = load(run_time)
         pipe.send(None)
         while (name := pipe.recv()) is not None:
             pipe.send(run(name, *cases[name]))
@@ -125,10 +166,10 @@ def _serve(pipe: multiprocessing.connection.Connection) -> None:
 class Worker:
     """A process that runs cases, replaced when it dies or hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_time: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, run_time), daemon=True)
         self.process.start()
         theirs.close()
         self.name = ""
@@ -145,18 +186,20 @@ class Worker:
         self.process.join()
 
 
-def run_all(cases: Iterable[tuple[str, str]], jobs: int = 2, limit: float = LIMIT) -> list[Outcome]:
-    """Outcomes of (name, category) pairs, in order of name."""
+def run_all(
+    cases: Iterable[tuple[str, str]], jobs: int = 2, limit: float = LIMIT, run_time: bool = False
+) -> list[Outcome]:
+    """Outcomes of (name, category) pairs, in order of name. ``run_time``: see :func:`load`."""
     todo = sorted(cases, reverse=True)
     count = len(todo)
     done: list[Outcome] = []
-    workers = [Worker() for _ in range(min(jobs, max(count, 1)))]
+    workers = [Worker(run_time) for _ in range(min(jobs, max(count, 1)))]
 
     def replace(at: int, kind: str, reason: str) -> None:
         old = workers[at]
         old.end()
         done.append(Outcome(old.name, old.category, kind, reason, time.monotonic() - old.start))
-        workers[at] = Worker()
+        workers[at] = Worker(run_time)
 
     while len(done) < count:
         ready = multiprocessing.connection.wait([w.pipe for w in workers], timeout=1)
@@ -354,6 +397,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suite."""
     parser = argparse.ArgumentParser(prog="python -m tests.importers.onnx.suite")
     parser.add_argument("--write", action="store_true", help="write docs/onnx.md")
+    parser.add_argument(
+        "--run-time", action="store_true", help="one machine a model, made without any value"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a case may take")
     parser.add_argument("-k", metavar="REGEX", default="", help="cases whose names match")
@@ -361,13 +407,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--read", type=Path, metavar="FILE", help="outcomes of an earlier --json")
     parser.add_argument("--quiet", action="store_true", help="the table only")
     args = parser.parse_args(arguments)
-    if args.write and args.k:
-        parser.error("--write needs all cases; leave out -k")
+    if args.write and (args.k or args.run_time):
+        parser.error("--write needs all cases as users run them; leave out -k and --run-time")
     if args.read:
         outcomes = [Outcome(**o) for o in json.loads(args.read.read_text())]
     else:
         cases = [(n, category) for n, (category, _) in load().items() if re.search(args.k, n)]
-        outcomes = run_all(cases, args.jobs, args.limit)
+        outcomes = run_all(cases, args.jobs, args.limit, args.run_time)
     if not args.quiet:
         for o in outcomes:
             if o.kind != PASSED:
