@@ -26,9 +26,20 @@ from relax2xla.importers.onnx.functions import (
     where,
 )
 from relax2xla.importers.onnx.hosted import Kind
-from relax2xla.importers.onnx.registry import KNOWN, LAZY, LEGACY, SIZES, Converter, custom, find
+from relax2xla.importers.onnx.registry import (
+    FLOATS,
+    INTS,
+    KNOWN,
+    LAZY,
+    LEGACY,
+    SIZES,
+    Converter,
+    custom,
+    find,
+)
 from relax2xla.importers.onnx.runtime import (
     LIST_LIMIT,
+    bound_floats,
     bound_integers,
     bound_sizes,
     limited,
@@ -36,9 +47,10 @@ from relax2xla.importers.onnx.runtime import (
 )
 from relax2xla.importers.onnx.values import Host, NeedsValue, Text, sprawls
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
-from relax2xla.tir import Dim
 
 Value = Expr | Host
+# How symbolic numbers of the values of an input are bound, by the form that a converter asks for.
+BINDERS = {SIZES: bound_sizes, INTS: bound_integers, FLOATS: bound_floats}
 DEPTH_LIMIT = 64
 # Functions that call others, and loops that are written out, may come to so many nodes more than
 # the model has.
@@ -77,18 +89,18 @@ class Frame:
         self.produced: set[str] = set()
         # Whether values at run time can be bound here, and those that have been.
         self.binds = outer is None or outer.binds
-        self.bound: dict[tuple[Expr, bool], list[Dim]] = {}
+        self.bound: dict[tuple[Expr, str], list[Any]] = {}
         # What random numbers are made from in a loop of XLA.
         self.key: Expr | None = None
 
-    def integers(self, x: Expr, sizes: bool, bind: Callable[[], list[Dim]]) -> list[Dim]:
-        """The symbolic integers of ``x``, bound where the builder stands unless they are known."""
+    def found(self, x: Expr, form: str) -> list[Any] | None:
+        """The symbolic numbers of ``x`` that were bound before, here or in a frame around."""
         frame: Frame | None = self
         while frame is not None:
-            if (x, sizes) in frame.bound:
-                return frame.bound[x, sizes]
+            if (x, form) in frame.bound:
+                return frame.bound[x, form]
             frame = frame.outer
-        return self.bound.setdefault((x, sizes), bind())
+        return None
 
     def read(self, name: str) -> Value:
         """The value of a name. ``Missing`` where a gap is in its place."""
@@ -304,6 +316,9 @@ class Interpreter:
                 v = Host(found)
             if form == KNOWN and v.symbolic:
                 raise NeedsValue(v.expr, f"the input {name}")
+            if form == FLOATS and v.symbolic:
+                args.append(self.late(v.expr, form, frame, f"the input {name}"))
+                continue
             if form != KNOWN and v.data.size > LIST_LIMIT:
                 raise Unsupported(
                     f"the input {name} has {v.data.size} values; {LIST_LIMIT} are supported"
@@ -335,15 +350,18 @@ class Interpreter:
             raise NeedsValue(late, "an input that says a shape or position") from e
 
     def late(self, v: Expr, form: str, frame: Frame, what: str) -> Any:
-        """An input that is computed at run time, as symbolic integers or as it is."""
+        """An input that is computed at run time, as symbolic numbers or as it is."""
+        found = frame.found(v, form)
+        if found is not None:
+            return found
         if form == KNOWN or not (self.binding and frame.binds):
             raise NeedsValue(v, what)
         if form == LAZY:
             limited(v, what)
             return v
-        sizes = form == SIZES
-        bind = bound_sizes if sizes else bound_integers
-        return frame.integers(v, sizes, lambda: bind(self.builder, v, what))
+        made = BINDERS[form](self.builder, v, what)
+        frame.bound[v, form] = made
+        return made
 
     def bound(self, node: NodeProto, result: Any, reads: bool) -> list[Value | None]:
         """A converter's result, bound to variables, one for each output of the node.

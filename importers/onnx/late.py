@@ -223,25 +223,6 @@ def center_crop_pad(ctx: Context, x: Expr, targets: Sequence[Dim], where: Sequen
     return ctx.pinned(R.nn.pad(cut, widths, "constant", 0.0), result)
 
 
-def scaled(
-    ctx: Context, x: Expr, scales: Expr, where: Sequence[int], whole: bool = True
-) -> list[Dim]:
-    """The sizes of the axes ``where`` times scales, read by the machine; rounded down.
-
-    whole: refuse scales that do not give whole numbers (as negative dimensions), because the
-           points of the result would depend on more than its size
-    """
-    dims = [dims_of(x)[a] for a in where]
-    if _count(scales, "scales") != len(dims):
-        raise ValueError(f"{count_of(scales, 'scales')} scales for {len(dims)} axes")
-    sizes = R.multiply(R.astype(ctx.vector(dims), "float64"), R.astype(scales, "float64"))
-    sizes = ctx.emit(sizes)
-    made = R.floor(sizes)
-    if whole:
-        made = R.where(R.equal(made, sizes), made, scalar(-1, "float64"))
-    return ctx.sizes(ctx.emit(R.astype(made, "int64")), "the scales")
-
-
 def axes_in_order(ctx: Context, axes: Expr, rank: int) -> list[Dim]:
     """Axes of a tensor of ``rank``, counted from the front, in ascending order."""
     at = ctx.vector(axes)

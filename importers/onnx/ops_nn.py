@@ -14,7 +14,7 @@ from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context
 from relax2xla.importers.onnx.ops_random import dropped
-from relax2xla.importers.onnx.registry import onnx_op
+from relax2xla.importers.onnx.registry import Floats, Ints, one, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -289,14 +289,19 @@ def dropout_ratio(ctx: Context, data: Expr, *, ratio: float = 0.5) -> list[Expr]
 def dropout(
     ctx: Context,
     data: Expr,
-    ratio: Expr | None = None,
-    training_mode: Expr | None = None,
+    ratio: Floats | None = None,
+    training_mode: Ints | None = None,
     *,
     seed: int | None = None,
 ) -> list[Expr]:
     """In training mode the mask is drawn with ``seed``; see :mod:`.ops_random`."""
-    if training_mode is not None and ctx.value(training_mode, "training_mode").any():
-        rate = 0.5 if ratio is None else float(ctx.value(ratio, "ratio").reshape(()))
-        if rate:
-            return list(dropped(ctx, data, rate, seed))
-    return _dropout(ctx, data, "bool")
+    rate = 0.5 if ratio is None else one(ratio, "ratio")
+    training = 0 if training_mode is None else one(training_mode, "training_mode")
+    trains, drops = isinstance(training, int), isinstance(rate, float)
+    if (trains and not training) or (drops and not rate):
+        return _dropout(ctx, data, "bool")
+    made, kept = dropped(ctx, data, rate, seed)
+    if trains:
+        return [made, kept]
+    flag = ctx.emit(R.number_to_tensor(training, "bool"))
+    return [R.where(flag, made, data), R.logical_or(R.logical_not(flag), kept)]

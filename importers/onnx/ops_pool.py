@@ -490,9 +490,6 @@ def max_unpool(
     made = R.reshape(put, small)
     if output_shape is None:
         return made
-    widths = [
-        p
-        for want, have in zip(statics(output_shape, "output_shape"), small, strict=True)
-        for p in (0, want - have)
-    ]
-    return R.nn.pad(made, widths)
+    more = [fold_dim(want - have) for want, have in zip(output_shape, small, strict=True)]
+    widths = [p for m in more for p in (0, m)]
+    return ctx.pinned(R.nn.pad(made, widths), list(output_shape))

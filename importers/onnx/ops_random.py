@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto
@@ -229,12 +230,20 @@ def multinomial(
     return ctx.cast(R.minimum(passed, last), reader.dtype_of_code(dtype, "Multinomial").name)
 
 
-def dropped(ctx: Context, x: Expr, ratio: float, seed: int | None) -> tuple[Expr, Expr]:
-    """``x`` with a share of its elements dropped and the others scaled up, and the mask."""
-    if not 0 <= ratio < 1:
-        raise ValueError(f"ratio={ratio} is not in [0, 1)")
-    kept = ctx.emit(
-        R.greater_equal(uniform(ctx, dims_of(x), seed, "float64"), scalar(ratio, "float64"))
-    )
-    scaled = R.multiply(x, scalar(1 / (1 - ratio), dtype_of(x)))
+def dropped(ctx: Context, x: Expr, ratio: Any, seed: int | None) -> tuple[Expr, Expr]:
+    """``x`` with a share of its elements dropped and the others scaled up, and the mask.
+
+    ratio: the share, which may be symbolic
+    """
+    share: Expr
+    if isinstance(ratio, float):
+        if not 0 <= ratio < 1:
+            raise ValueError(f"ratio={ratio} is not in [0, 1)")
+        share, factor = scalar(ratio, "float64"), scalar(1 / (1 - ratio), dtype_of(x))
+    else:
+        share = ctx.emit(R.number_to_tensor(ratio, "float64", 0.0, 1.0))
+        rest = R.subtract(scalar(1, "float64"), share)
+        factor = ctx.cast(R.divide(scalar(1, "float64"), rest), dtype_of(x))
+    kept = ctx.emit(R.greater_equal(uniform(ctx, dims_of(x), seed, "float64"), share))
+    scaled = R.multiply(x, factor)
     return R.where(kept, scaled, scalar(0, dtype_of(x))), kept

@@ -17,7 +17,7 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
-from relax2xla.importers.onnx.context import Context, choice, fold_dim, row
+from relax2xla.importers.onnx.context import Context, choice, fold_dim
 from relax2xla.importers.onnx.ops_pool import Window
 from relax2xla.importers.onnx.registry import Ints, Sizes, onnx_op
 from relax2xla.importers.onnx.values import (
@@ -26,7 +26,6 @@ from relax2xla.importers.onnx.values import (
     like,
     product,
     scalar,
-    static,
     statics,
 )
 from relax2xla.ir import Constant, Expr, ShapeExpr
@@ -37,7 +36,6 @@ TAPS_LIMIT = 64
 # Points whose places are made at import.
 POINTS_LIMIT = 1 << 24
 # Elements of a patch that Col2Im adds one after the other.
-PATCH_LIMIT = 4096
 
 
 def working(dtype: str) -> str:
@@ -364,44 +362,4 @@ def col2im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Expr:
-    """Sums of the patches that cover an element: each element of the patch is spread and added."""
-    image, block = statics(image_shape, "image_shape"), statics(block_shape, "block_shape")
-    rank = len(image)
-    step, spread = list(strides or [1] * rank), list(dilations or [1] * rank)
-    around = list(pads or [0] * (2 * rank))
-    if not len(block) == len(step) == len(spread) == rank or len(around) != 2 * rank:
-        raise ValueError(f"lists for {len(block)} and {rank} axes")
-    taps = math.prod(block)
-    if taps > PATCH_LIMIT:
-        raise Unsupported(f"patches of {taps} elements")
-    full = [image[i] + around[i] + around[rank + i] for i in range(rank)]
-    counts = [
-        (f - (s * (b - 1) + 1)) // t + 1
-        for f, s, b, t in zip(full, spread, block, step, strict=True)
-    ]
-    batch, wide, _ = dims_of(input)
-    channels = static(wide, "the channels") // taps
-    x = ctx.emit(R.reshape(input, ShapeExpr((batch, channels, taps, *counts))))
-    n = static(batch, "the batch")
-    total: Expr | None = None
-    for k, offsets in enumerate(itertools.product(*map(range, block))):
-        part = R.squeeze(R.strided_slice(x, [2], [k], [k + 1]), [2])
-        low = [o * s for o, s in zip(offsets, spread, strict=True)]
-        high = [
-            f - b - ((c - 1) * t + 1) for f, b, c, t in zip(full, low, counts, step, strict=True)
-        ]
-        part = row(
-            "pad",
-            R.reshape(part, (n, channels, *counts)),
-            like(input, 0),
-            edge_padding_low=[0, 0, *low],
-            edge_padding_high=[0, 0, *high],
-            interior_padding=[0, 0, *(t - 1 for t in step)],
-        )
-        total = part if total is None else R.add(total, part)
-    assert total is not None
-    if not any(around):
-        return total
-    axes = list(range(2, 2 + rank))
-    ends = [a + i for a, i in zip(around, image, strict=False)]
-    return R.strided_slice(total, axes, around[:rank], ends)
+    return R.image.col2im(input, list(image_shape), list(block_shape), dilations, pads, strides)

@@ -14,7 +14,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice, fold_dim, known_number
-from relax2xla.importers.onnx.registry import Known, Lazy, Sizes, as_int, onnx_op
+from relax2xla.importers.onnx.registry import Ints, Lazy, Sizes, one, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
@@ -132,10 +132,19 @@ def _expanded(size: Dim, wanted: Dim) -> Dim:
 
 
 @onnx_op("Tile")
-def tile_axis(ctx: Context, input: Expr, tiles: Known, axis: Known) -> Expr:
-    repeats = [1] * ndim_of(input)
-    repeats[as_int(axis, "axis")] = as_int(tiles, "tiles")
-    return R.tile(input, repeats)
+def tile_axis(ctx: Context, input: Expr, tiles: Ints, axis: Ints) -> Expr:
+    count, at = one(tiles, "tiles"), one(axis, "axis")
+    if isinstance(at, int):
+        axis_of(at, ndim_of(input))
+    times = [fold_dim(_chosen(at, i, count)) for i in range(ndim_of(input))]
+    return R.tile(input, times)
+
+
+def _chosen(axis: Dim, at: int, count: Dim) -> Dim:
+    """``count`` for the axis ``at``, 1 for the others; the axis may be symbolic."""
+    if isinstance(axis, int):
+        return count if axis == at else 1
+    return tir.if_then_else(tir.EQ.make(axis, at), count, 1)
 
 
 @onnx_op("Tile", since=6)

@@ -12,8 +12,9 @@ model's opset is used. A node with an input or attribute that the function lacks
 
 The annotation of an input says how the converter takes it: ``Expr`` as a value at run time,
 :data:`Known` as an array that is known at import, :data:`Ints` as a list of (symbolic) integers,
-:data:`Sizes` as a list of such that are not negative. Integers that are computed at run time come
-as symbolic ones that the machine binds then; as :data:`Lazy` they stay an expression.
+:data:`Sizes` as a list of such that are not negative, :data:`Floats` as a list of (symbolic)
+numbers. What is computed at run time comes as symbolic numbers that the machine binds then; as
+:data:`Lazy` it stays an expression.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ REQUIRED: Any = inspect.Parameter.empty
 KNOWN = "known"
 INTS = "ints"
 SIZES = "sizes"
+FLOATS = "floats"
 LAZY = "lazy"
 Known = Annotated[npt.NDArray[Any], KNOWN]
 Ints = Annotated[Sequence[Dim], INTS]
 Sizes = Annotated[Sequence[Dim], SIZES]
+Floats = Annotated[Sequence[Any], FLOATS]
 Lazy = Annotated[Sequence[Dim] | Expr, LAZY]
 
 # Hints to the runtime of 2017 where it may write in place; they cannot change a value.
@@ -253,9 +256,16 @@ def _form(hint: Any) -> str | None:
     """The mark of an annotation, possibly in a union with None."""
     for part in (hint, *typing.get_args(hint)):
         for mark in getattr(part, "__metadata__", ()):
-            if mark in (KNOWN, INTS, SIZES, LAZY):
+            if mark in (KNOWN, INTS, SIZES, FLOATS, LAZY):
                 return str(mark)
     return None
+
+
+def one(values: Sequence[Any], what: str) -> Any:
+    """The number in an input of one element, which may be symbolic."""
+    if len(values) != 1:
+        raise Unsupported(f"{what} must have one element; it has {len(values)}")
+    return values[0]
 
 
 def as_int(array: npt.NDArray[Any], what: str) -> int:

@@ -6,22 +6,33 @@ variables (``R.match_cast``) and compiles what follows for each of their values;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
+from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.values import NeedsValue, info_of
-from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo
+from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo, Var
 from relax2xla.tir import Dim
+from relax2xla.vm.numbers import OFFSET
 
-# A shape holds no negative numbers: integers that may be negative are bound with so much added.
-OFFSET = 1 << 40
 # An input that says a shape or positions has no more values.
 LIST_LIMIT = 1 << 16
+
+
+def name_of(builder: BlockBuilder, x: Expr, what: str) -> str:
+    """What symbols of the values of ``x`` are called: as an input of the function is, else as the
+    operator names it ("the input sizes").
+    """
+    if isinstance(x, Var) and builder.lookup_binding(x) is None:
+        return re.sub(r"\W", "_", x.name_hint)
+    return re.sub(r"\W", "_", what.split()[-1])
 
 
 def count_of(x: Expr, what: str) -> int:
@@ -42,24 +53,35 @@ def limited(x: Expr, what: str) -> None:
         raise Unsupported(f"{what} has {count} values; {LIST_LIMIT} are supported")
 
 
-def vector(builder: BlockBuilder, x: Expr) -> Expr:
-    """A scalar or vector of integers as an int64 vector."""
+def vector(builder: BlockBuilder, x: Expr, name: str = "") -> Expr:
+    """A scalar or vector of integers as an int64 vector; a new variable is called ``name``."""
     info = info_of(x)
     if info.dims is not None and len(info.dims) == 0:
         x = R.reshape(x, (1,))
     made = x if info.dtype == "int64" else R.astype(x, "int64")
-    return made if isinstance(made, Constant) else builder.emit(made)
+    return made if isinstance(made, Constant | Var) else builder.emit(made, name)
 
 
 def bound_sizes(builder: BlockBuilder, x: Expr, what: str) -> list[Dim]:
     """The values of ``x``, which must not be negative, as symbolic variables."""
-    count = count_of(x, what)
-    if count == 0:
+    name = name_of(builder, x, what)
+    return _bound(builder, R.tensor_to_shape, vector(builder, x, name), name, what)
+
+
+def _bound(
+    builder: BlockBuilder, read: Callable[[Expr], Expr], x: Expr, name: str, what: str
+) -> list[Dim]:
+    """The integers of a shape that ``read`` makes of the values of a vector, as variables."""
+    if count_of(x, what) == 0:
         return []
-    shape = builder.emit(R.tensor_to_shape(vector(builder, x)))
-    names = [tir.Var(builder.get_unique_name("n"), "int64") for _ in range(count)]
-    builder.match_cast(shape, ShapeStructInfo(names))
-    return list(names)
+    shape = read(x)
+    info = shape.struct_info
+    assert isinstance(info, ShapeStructInfo)
+    halves = ("", "_less") if read is R.tensor_to_bits else ("",)
+    names = [f"{name}_{i}{h}" for i in range(info.ndim // len(halves)) for h in halves]
+    symbols = [tir.Var(builder.get_unique_name(n), "int64") for n in names]
+    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
+    return list(symbols)
 
 
 def bound_integers(builder: BlockBuilder, x: Expr, what: str) -> list[Dim]:
@@ -68,10 +90,27 @@ def bound_integers(builder: BlockBuilder, x: Expr, what: str) -> list[Dim]:
     Those beyond 2**40, which say "to the end", are cut to it.
     """
     offset = Constant(np.array(OFFSET, np.int64))
-    values = R.minimum(vector(builder, x), offset)
+    name = name_of(builder, x, what)
+    values = R.minimum(vector(builder, x, name), offset)
     values = R.maximum(values, Constant(np.array(-OFFSET, np.int64)))
-    moved = bound_sizes(builder, builder.emit(R.add(values, offset)), what)
+    values = builder.emit(R.add(values, offset), name)
+    moved = _bound(builder, R.tensor_to_shape, values, name, what)
     return [v - OFFSET for v in moved]
+
+
+def bound_floats(builder: BlockBuilder, x: Expr, what: str) -> list[Any]:
+    """The values of ``x`` as symbolic numbers (``R.tensor_to_bits``), exact in float64."""
+    info = info_of(x)
+    flat = (
+        x if info.dims is not None and len(info.dims) == 1 else R.reshape(x, (count_of(x, what),))
+    )
+    if not is_float(info.dtype):
+        flat = R.astype(flat, "float64")
+    name = name_of(builder, x, what)
+    flat = flat if isinstance(flat, Var) else builder.emit(flat, name)
+    bits = _bound(builder, R.tensor_to_bits, flat, name, what)
+    pairs = zip(bits[::2], bits[1::2], strict=True)
+    return [tir.reinterpret("float64", tir.as_prim_expr(m) - t) for m, t in pairs]
 
 
 def pinned(builder: BlockBuilder, x: Expr, dims: Sequence[Dim | None]) -> Expr:

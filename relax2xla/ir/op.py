@@ -110,6 +110,11 @@ def as_ints(value: Any) -> tuple[int, ...]:
     return (as_int(value),)
 
 
+def as_floats(value: Any) -> tuple[float, ...]:
+    """Numbers, as floats; see :func:`as_float`."""
+    return tuple(map(as_float, value))
+
+
 def as_axes(value: Any) -> tuple[int, ...] | None:
     """None (all axes), one axis or several."""
     return None if value is None else as_ints(value)
@@ -135,10 +140,12 @@ def as_int(value: Any) -> Any:
         raise TypeError(f"expected an integer; got {_shown(value)}") from None
 
 
-def as_float(value: Any) -> float:
-    """A number, as a float."""
+def as_float(value: Any) -> Any:
+    """A number, as a float; a symbolic one stays until the function is specialised."""
     if isinstance(value, PrimValue):
         value = value.value
+    if isinstance(value, tir.PrimExpr) and is_float(value.dtype) and tir.free_vars(value):
+        return value
     if isinstance(value, tir.IntImm | tir.FloatImm):
         value = value.value
     if isinstance(value, int | float | np.integer | np.floating):
@@ -183,6 +190,7 @@ TupleLike = Annotated[Any, Kind(True, as_tuple_operand)]
 ShapeLike = Annotated[Any, Kind(True, as_shape_operand)]
 PrimLike = Annotated[Any, Kind(True, as_prim_operand)]
 DTypeLike = Annotated[Any, Kind(False, as_dtype)]
+FloatsLike = Annotated[Any, Kind(False, as_floats)]
 IntsLike = Annotated[Any, Kind(False, as_ints)]
 AxesLike = Annotated[Any, Kind(False, as_axes)]
 

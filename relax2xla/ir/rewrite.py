@@ -195,7 +195,9 @@ class Rewriter:
     def attr(self, value: Any) -> Any:
         """An attribute's value under the substitution."""
         if isinstance(value, tir.PrimExpr):
-            return tir.simplify(tir.substitute(value, self.symbolic))
+            made = tir.simplify(tir.substitute(value, self.symbolic))
+            # A number that was symbolic is one of Python, as an attribute has it.
+            return made.value if isinstance(made, tir.FloatImm) else made
         if isinstance(value, StructInfo):
             return self.info(value)
         if isinstance(value, tuple):

@@ -18,6 +18,7 @@ from relax2xla.op import maps as maps
 from relax2xla.op import memory as memory
 from relax2xla.op import nn as nn
 from relax2xla.op import sequence as sequence
+from relax2xla.op import signal as signal
 from relax2xla.op import text as text
 from relax2xla.op import vision as vision
 from relax2xla.op import vm as vm
@@ -125,9 +126,11 @@ from relax2xla.op.sets import nonzero as nonzero
 from relax2xla.op.sets import unique as unique
 from relax2xla.op.shape import hint_on_device as hint_on_device
 from relax2xla.op.shape import null_value as null_value
+from relax2xla.op.shape import number_to_tensor as number_to_tensor
 from relax2xla.op.shape import shape_of as shape_of
 from relax2xla.op.shape import shape_to_tensor as shape_to_tensor
 from relax2xla.op.shape import size as size
+from relax2xla.op.shape import tensor_to_bits as tensor_to_bits
 from relax2xla.op.shape import tensor_to_shape as tensor_to_shape
 from relax2xla.op.shape import to_vdevice as to_vdevice
 from relax2xla.op.sorting import argmax as argmax

@@ -1,4 +1,4 @@
-"""``relax.image``: resize2d, resize3d and decode; grid_sample and affine_grid are in image_grid.py.
+"""``relax.image``: resize2d, resize3d, decode; more in image_grid.py, patches.py, resample.py.
 
 Resizing works one axis after the other: output i of an axis is a weighted sum of a few inputs, the
 taps, whose positions and weights are known before the program runs. Semantics: TVM's TOPI, which
@@ -40,6 +40,8 @@ from relax2xla.op._traced import Numbers, Traced, clip, count_up, size_of, tenso
 from relax2xla.op.image_grid import affine_grid as affine_grid
 from relax2xla.op.image_grid import grid_sample as grid_sample
 from relax2xla.op.nn._spatial import arrange, data_axes
+from relax2xla.op.patches import col2im as col2im
+from relax2xla.op.resample import resample as resample
 
 METHODS: Final = ("nearest_neighbor", "linear", "cubic")
 MODES: Final = (

@@ -1,4 +1,4 @@
-"""Shapes as values: shape_of, tensor_to_shape, shape_to_tensor, size; and where tensors live.
+"""Shapes as values: shape_of, shape_to_tensor, size, what tensors say; and where tensors live.
 
 Sources: TVM Relax v0.20.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr
-from relax2xla.ir.op import op
+from relax2xla.ir.op import DTypeLike, PrimLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     ShapeStructInfo,
@@ -19,7 +23,18 @@ from relax2xla.ir.struct_info import (
 )
 from relax2xla.op._lower import hlo, index_constant, scalar, static
 from relax2xla.op._lower import shape_of as static_shape
-from relax2xla.op._rules import INTEGER, literal_dims, product, tensor, want_shape, want_tensor
+from relax2xla.op._prims import prim_of
+from relax2xla.op._rules import (
+    FLOAT,
+    INTEGER,
+    literal_dims,
+    product,
+    tensor,
+    want_shape,
+    want_tensor,
+)
+
+INT64_MAX = (1 << 63) - 1
 
 
 @op("relax.shape_of")
@@ -59,6 +74,38 @@ def _(expr: Expr) -> Expr:
     raise LegalizeError("a shape computed from data is known only when the program runs")
 
 
+@op("relax.tensor_to_bits")
+def tensor_to_bits(expr: Expr) -> StructInfo:
+    """A vector of floats as a shape; it runs on the virtual machine unless it is a constant.
+
+    So numbers that are computed become attributes: ``T.reinterpret("float64", m - t)`` is the
+    number again, once ``R.match_cast`` has bound its two integers to m and t.
+
+    expr: (n,), floats
+    result: a shape of rank 2 * n: of each number two integers that are not negative, whose
+        difference is its bits as float64 (those of 0.0 for -0.0)
+    """
+    info = want_tensor(expr, "expr", FLOAT, ndim=1)
+    count = info.dims[0] if info.dims else None
+    return ShapeStructInfo(ndim=2 * count if isinstance(count, int) else -1)
+
+
+@tensor_to_bits.legalize
+def _(expr: Expr) -> Expr:
+    if isinstance(expr, Constant):
+        return ShapeExpr(bits_of(expr.data))
+    raise LegalizeError("numbers computed from data are known only when the program runs")
+
+
+def bits_of(values: npt.NDArray[Any]) -> tuple[int, ...]:
+    """What :func:`tensor_to_bits` gives for an array of numbers."""
+    made: list[int] = []
+    numbers = np.asarray(values).astype(np.float64).reshape(-1) + 0.0
+    for bits in numbers.view(np.int64).tolist():
+        made += (bits, 0) if bits >= 0 else (bits + INT64_MAX, INT64_MAX)
+    return tuple(made)
+
+
 @op("relax.shape_to_tensor")
 def shape_to_tensor(expr: Expr) -> StructInfo:
     """A shape as a vector of its dimensions.
@@ -73,6 +120,50 @@ def shape_to_tensor(expr: Expr) -> StructInfo:
 @shape_to_tensor.legalize
 def _(expr: Expr) -> Expr:
     return index_constant(static(literal_dims(expr, "expr")), "int64")
+
+
+@op("relax.number_to_tensor")
+def number_to_tensor(
+    value: PrimLike,
+    dtype: DTypeLike = "float32",
+    least: float | None = None,
+    below: float | None = None,
+) -> StructInfo:
+    """A number, which may be symbolic, as a tensor.
+
+    value: a number, such as ``R.prim_value(n)``; least, below: what it must not be less than, and
+            what it must be less than, which is checked when it is known
+    result: (), ``dtype``
+    Raises ``OpError`` for a number outside of these.
+    """
+    number = _literal(value)
+    if number is not None:
+        low = least is not None and not number >= least
+        if low or (below is not None and not number < below):
+            raise OpError(f"the number {number} is outside of [{least}, {below})")
+    return tensor((), dtype or "float32")
+
+
+def _literal(value: PrimLike) -> float | None:
+    """A scalar operand as a number of Python; None while it is symbolic."""
+    known = prim_of(value, "value")
+    number = None if known is None else tir.simplify(known)
+    if isinstance(number, tir.IntImm | tir.FloatImm):
+        return number.value
+    return number if isinstance(number, int) else None
+
+
+@number_to_tensor.legalize
+def _(
+    value: PrimLike,
+    dtype: DTypeLike = "float32",
+    least: float | None = None,
+    below: float | None = None,
+) -> Expr:
+    number = _literal(value)
+    if number is None:
+        raise LegalizeError("a number as a tensor must be known")
+    return scalar(number, dtype or "float32")
 
 
 @op("relax.size")

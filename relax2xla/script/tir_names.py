@@ -78,6 +78,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "NE": lib.NE.make,
     "Cast": lambda dtype, value: lib.cast(dtype, value),
     "cast": lambda value, dtype: lib.cast(dtype, value),
+    "reinterpret": lib.reinterpret,
     "shift_left": lambda a, b: a << b,
     "shift_right": lambda a, b: a >> b,
     "bitwise_and": lambda a, b: a & b,

@@ -35,6 +35,7 @@ from .expr import as_dim as as_dim
 from .expr import as_prim_expr as as_prim_expr
 from .expr import cast as cast
 from .expr import const as const
+from .expr import float_of_bits as float_of_bits
 from .function import PrimFunc as PrimFunc
 from .functor import evaluate as evaluate
 from .functor import free_vars as free_vars
@@ -60,6 +61,7 @@ from .op import floormod as floormod
 from .op import if_then_else as if_then_else
 from .op import max as max
 from .op import min as min
+from .op import reinterpret as reinterpret
 from .op import truncdiv as truncdiv
 from .op import truncmod as truncmod
 from .printer import to_text as to_text

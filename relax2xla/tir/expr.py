@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -532,12 +533,19 @@ class Call(PrimExpr):
     def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
         if self.op == "tir.if_then_else" and isinstance(children[0], IntImm):
             return children[1] if children[0].value else children[2]
+        if self.op == "tir.reinterpret" and isinstance(children[0], IntImm):
+            return FloatImm(self.dtype, float_of_bits(children[0].value))
         fold = INT_BUILTINS.get(self.op)
         if fold is not None and is_int(self.dtype):
             values = [c.value for c in children if isinstance(c, IntImm)]
             if len(values) == len(children):
                 return IntImm(self.dtype, fold(*values))
         return Call(self.dtype, self.op, children)
+
+
+def float_of_bits(bits: int) -> float:
+    """The float64 whose bits are those of an int64."""
+    return struct.unpack("<d", struct.pack("<q", bits))[0]
 
 
 INT_BUILTINS: dict[str, Callable[..., Any]] = {

@@ -59,6 +59,14 @@ def if_then_else(
     return Call(yes.dtype, "tir.if_then_else", (condition, yes, no)).rebuild((condition, yes, no))
 
 
+def reinterpret(dtype: str, value: PrimExpr | int) -> PrimExpr:
+    """The float64 with the bits of an int64, so that symbolic integers can stand for any number."""
+    value = value if isinstance(value, PrimExpr) else IntImm("int64", value)
+    if dtype != "float64" or value.dtype != "int64":
+        raise TypeError(f"reinterpret: expected int64 as float64, got {value.dtype} as {dtype}")
+    return Call(dtype, "tir.reinterpret", (value,)).rebuild((value,))
+
+
 def all(*conditions: PrimExpr) -> PrimExpr:
     """The conjunction of the conditions; true for none."""
     result: PrimExpr = IntImm("bool", 1)

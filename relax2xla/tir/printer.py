@@ -124,6 +124,8 @@ def _function(node: PrimExpr) -> str:
     """How the call of a builtin begins, up to its first operand."""
     if isinstance(node, Cast):
         return f'Cast("{node.dtype}", '
+    if isinstance(node, Call) and node.op == "tir.reinterpret":
+        return f'reinterpret("{node.dtype}", '
     if isinstance(node, Call):
         return f"{node.op.removeprefix('tir.')}("
     return f"{_PREFIX[type(node)]}("

@@ -7,8 +7,9 @@ import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relax2xla import tir
 from relax2xla.errors import CallError
-from relax2xla.ir import StructInfo, TensorStructInfo, TupleStructInfo, Var
+from relax2xla.ir import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, Var
 from relax2xla.ir.struct_info import show
 
 
@@ -48,10 +49,19 @@ def signature(names: Sequence[str]) -> inspect.Signature:
 
 
 def difference(
-    params: Sequence[Var], before: Sequence[StructInfo], now: Sequence[StructInfo]
+    params: Sequence[Var],
+    before: Sequence[StructInfo],
+    now: Sequence[StructInfo],
+    old_numbers: Mapping[str, int | float] | None = None,
+    new_numbers: Mapping[str, int | float] | None = None,
 ) -> str:
-    """How the arguments of two calls differ, dimension by dimension with its symbolic name."""
+    """How the arguments of two calls differ, dimension by dimension with its symbolic name.
+
+    old_numbers, new_numbers: what symbolic variables stand for, by name; then a shape among the
+        arguments, which holds values that the program has read, is told by these
+    """
     found: list[str] = []
+    old_numbers, new_numbers = old_numbers or {}, new_numbers or {}
 
     def compare(name: str, said: StructInfo, a: StructInfo, b: StructInfo) -> None:
         if a == b:
@@ -69,6 +79,16 @@ def difference(
                     if x != y:
                         symbol = f" ({dims[i]})" if dims is not None and len(dims) > i else ""
                         found.append(f"dimension {i}{symbol} of `{name}` was {x} and is {y}")
+                return
+        if isinstance(said, ShapeStructInfo) and said.values is not None:
+            names = [d.name for d in said.values if isinstance(d, tir.Var)]
+            told = [
+                f"`{n}` was {old_numbers[n]} and is {new_numbers[n]}"
+                for n in names
+                if n in old_numbers and n in new_numbers and old_numbers[n] != new_numbers[n]
+            ]
+            if told:
+                found.extend(told)
                 return
         found.append(f"`{name}` was {show(a)} and is {show(b)}")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from relax2xla.dtypes import DTYPES, dtype_name, is_integer
-from relax2xla.errors import CallError, StructInfoError
+from relax2xla.errors import CallError, OpError, StructInfoError
 from relax2xla.ir import (
     IRModule,
     ObjectStructInfo,
@@ -41,6 +41,7 @@ from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import jit, xla
 from relax2xla.vm.arguments import difference, positional, signature
 from relax2xla.vm.executable import Entry, VMExecutable
+from relax2xla.vm.numbers import named
 from relax2xla.vm.packing import with_packs
 from relax2xla.vm.placing import WeightStore
 from relax2xla.vm.ranges import check_ranges
@@ -317,10 +318,10 @@ class BoundFunction:
         mod, func = self._executable.mod, self.entry.func
         try:
             made = specialise(mod, self.name, func, env, rewrites, infos)
-        except StructInfoError as e:
+        except (StructInfoError, OpError) as e:
             if not env:
                 raise
-            sizes = ", ".join(f"{v.name} = {n}" for v, n in env.items())
+            sizes = ", ".join(f"{name} = {n}" for name, n in named(func, env).items())
             raise CallError(f"{self.name}: there is no program for {sizes}: {e}") from e
         if not self._packs:
             return made
@@ -366,16 +367,17 @@ class BoundFunction:
         if before is None:
             return
         count = self._history.count
-        log.info(
-            "%s: compiling again (%d), %s", self.name, count, difference(self.params, before, infos)
-        )
+        func = self.entry.func
+        numbers = [named(func, match(self.name, self.params, i)) for i in (before, infos)]
+        changed = difference(self.params, before, infos, *numbers)
+        log.info("%s: compiling again (%d), %s", self.name, count, changed)
         if count == self.warn_after:
             log.warning(
                 "%s has compiled for %d call shapes, the last because %s; compile ahead with "
                 "vm.warm, or let several sizes share a program with vm.bucket",
                 self.name,
                 count,
-                difference(self.params, before, infos),
+                changed,
             )
 
     def warm(self, infos: Sequence[StructInfo] = ()) -> None:

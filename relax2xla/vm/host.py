@@ -21,6 +21,7 @@ import numpy.typing as npt
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import AssertError, CallError
 from relax2xla.ir import Call, Constant, Op, ShapeExpr
+from relax2xla.op.shape import bits_of
 
 Array = npt.NDArray[Any]
 Implementation = Callable[..., Any]
@@ -168,12 +169,20 @@ def _backwards_end(end: int, stride: int, size: int) -> int | None:
 
 
 @host("relax.tensor_to_shape", applies=_not_constant(0))
-def tensor_to_shape(expr: Array) -> tuple[int, ...]:
-    """The values of a vector as a tuple of integers."""
+def tensor_to_shape(expr: Array, name: str = "the tensor") -> tuple[int, ...]:
+    """The values of a vector, which the program calls ``name``, as a tuple of integers."""
     dims = tuple(expr.tolist())
     if any(d < 0 for d in dims):
-        raise CallError(f"tensor_to_shape: a dimension must not be negative; got {dims}")
+        raise CallError(
+            f"tensor_to_shape of `{name}`: a dimension must not be negative; got {dims}"
+        )
     return dims
+
+
+@host("relax.tensor_to_bits", applies=_not_constant(0))
+def tensor_to_bits(expr: Array) -> tuple[int, ...]:
+    """The bits of the numbers of a vector."""
+    return bits_of(expr)
 
 
 @host("relax.random_key")

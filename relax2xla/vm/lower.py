@@ -516,7 +516,10 @@ class Lowerer:
             special = INTRINSICS.get(op.name)
             if special is not None:
                 return special(self, call)
-            attrs = self.module.constant(plain_attrs(call))
+            given = plain_attrs(call)
+            if op.name == "relax.tensor_to_shape" and isinstance(call.args[0], Var):
+                given["name"] = call.args[0].name_hint  # for its message
+            attrs = self.module.constant(given)
             row = self.module.row("builtin", op.name)
             return self.call(row, [*(self.arg(a) for a in call.args), attrs])
         args = [self.arg(a) for a in call.args]

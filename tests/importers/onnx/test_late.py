@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from relax2xla.errors import CallError, OpNotImplemented, TVMError
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers.onnx import ops_resize
+from relax2xla.op import resample
 from relax2xla.vm.build import build
 from relax2xla.vm.machine import VirtualMachine
 from tests.importers.onnx.support import agree, model_of, one, ours, value
@@ -230,7 +230,7 @@ def test_a_minute_of_sound() -> None:
 
 
 def test_antialiasing_of_long_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops_resize, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(resample, "MATRIX_LIMIT", 0)
     x = f(1, 1, 40, 40)
     form: dict[str, Any] = {"mode": "cubic", "antialias": 1}
     agree(resized(x, [1, 1, 40, 40], [1, 1, 0.2, 0.1], **form), [x])
