@@ -85,7 +85,13 @@ def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None
 def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
     if isinstance(axes, Expr):
         return late.squeeze(ctx, data, axes)
-    return R.squeeze(data, None if axes is None else statics(axes, "an axis"))
+    if axes is not None:
+        return R.squeeze(data, statics(axes, "an axis"))
+    made, dims = R.squeeze(data), info_of(data).dims
+    if dims is None or info_of(made).dims is not None:
+        return made
+    # Symbolic sizes are taken not to be 1; where one is, the rank differs and the cast says so.
+    return ctx.pinned(made, [d for d in dims if d != 1])
 
 
 @onnx_op("Unsqueeze")

@@ -17,6 +17,7 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
 from relax2xla.importers._gaps import Unsupported
+from relax2xla.importers.onnx.partial import items_of
 from relax2xla.importers.onnx.values import NeedsValue, info_of
 from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo, Var
 from relax2xla.tir import Dim
@@ -77,11 +78,21 @@ def _bound(
     shape = read(x)
     info = shape.struct_info
     assert isinstance(info, ShapeStructInfo)
-    halves = ("", "_less") if read is R.tensor_to_bits else ("",)
-    names = [f"{name}_{i}{h}" for i in range(info.ndim // len(halves)) for h in halves]
-    symbols = [tir.Var(builder.get_unique_name(n), "int64") for n in names]
-    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
-    return list(symbols)
+    if read is R.tensor_to_bits:
+        names = [f"{name}_{i}{half}" for i in range(info.ndim // 2) for half in ("", "_less")]
+        known: list[int | None] = [None] * info.ndim
+    else:
+        names = [f"{name}_{i}" for i in range(info.ndim)]
+        known = items_of(builder, x) or [None] * info.ndim
+        sizes = [k for k in known if k is not None and k >= 0]
+        if len(sizes) == info.ndim:
+            return list(sizes)
+    dims: list[Dim] = [
+        tir.Var(builder.get_unique_name(n), "int64") if k is None or k < 0 else k
+        for n, k in zip(names, known, strict=True)
+    ]
+    builder.match_cast(builder.emit(shape), ShapeStructInfo(dims))
+    return dims
 
 
 def bound_integers(builder: BlockBuilder, x: Expr, what: str) -> list[Dim]:

@@ -444,7 +444,7 @@ class Op(Expr, Generic[P]):
                 return importlib.import_module("relax2xla.op.sharding").infer(self, call)
             rule: Callable[..., StructInfo] = self.infer
             args, kwargs = self.bind(call)
-            if call.attrs and any(map(_is_symbolic, call.attrs.values())):
+            if call.attrs and any(map(is_symbolic, call.attrs.values())):
                 return self._infer_symbolic(args, kwargs)
             return rule(*args, **kwargs)
         except TVMError as e:
@@ -520,10 +520,10 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _is_symbolic(value: Any) -> bool:
+def is_symbolic(value: Any) -> bool:
     """Whether an attribute holds a symbolic integer, also inside a tuple."""
     if isinstance(value, tuple):
-        return any(map(_is_symbolic, value))
+        return any(map(is_symbolic, value))
     return isinstance(value, tir.PrimExpr) and bool(tir.free_vars(value))
 
 
@@ -541,7 +541,7 @@ def _guessed(value: Any, guess: int) -> Any:
     """``value`` with ``guess`` for symbolic integers among attributes; operands stay."""
     if isinstance(value, tuple):
         return tuple(_guessed(v, guess) for v in value)
-    return guess if _is_symbolic(value) else value
+    return guess if is_symbolic(value) else value
 
 
 # Where operators live, longest prefix first: looking one up loads its room.

@@ -24,6 +24,7 @@ from relax2xla.ir import (
     Expr,
     Function,
     Op,
+    PrimValue,
     SeqExpr,
     Span,
     TensorStructInfo,
@@ -32,6 +33,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.transform._twins import names
@@ -272,6 +274,8 @@ class _Split:
             return None
         if not isinstance(info, TensorStructInfo) or info.dims is None:
             return None
+        if value.attrs and any(map(is_symbolic, value.attrs.values())):
+            return None
         found = False
         elements = 0
         for node in post_order(value):
@@ -283,8 +287,10 @@ class _Split:
             elif isinstance(node, Constant):
                 found = found or self.is_weight(node)
                 elements += node.data.size
-            elif isinstance(node, Function) or (
-                not children(node) and free_symbolic_vars(node.struct_info_)
+            elif (
+                isinstance(node, Function)
+                or (not children(node) and free_symbolic_vars(node.struct_info_))
+                or (isinstance(node, PrimValue) and is_symbolic(node.value))
             ):
                 return None
         if not found:
