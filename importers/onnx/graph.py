@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from relax2xla.importers.onnx.registry import (
     LEGACY,
     SIZES,
     Converter,
+    Input,
     custom,
     find,
 )
@@ -51,6 +53,7 @@ from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStr
 Value = Expr | Host
 # How symbolic numbers of the values of an input are bound, by the form that a converter asks for.
 BINDERS = {SIZES: bound_sizes, INTS: bound_integers, FLOATS: bound_floats}
+LOOPS = frozenset({"Loop", "Scan"})
 DEPTH_LIMIT = 64
 # Functions that call others, and loops that are written out, may come to so many nodes more than
 # the model has.
@@ -247,6 +250,8 @@ class Interpreter:
         if converter is not None:
             try:
                 converter.check([v is not None for v in inputs], list(values))
+                if node.op_type in LOOPS:
+                    self.bind_around(node, frame)
                 made = self.apply(converter, node, frame, inputs, values, label)
                 return self.bound(node, made, self.binding and frame.binds)
             except Unsupported:
@@ -362,6 +367,35 @@ class Interpreter:
         made = BINDERS[form](self.builder, v, what)
         frame.bound[v, form] = made
         return made
+
+    def bind_around(self, node: NodeProto, frame: Frame) -> None:
+        """Bind what the body of a loop needs as numbers and does not compute itself.
+
+        A loop of XLA can look at no value, but may know those that were bound before it.
+        """
+        if not (self.binding and frame.binds):
+            return
+        stack = [(a.g, frozenset[str]()) for a in node.attribute if a.HasField("g")]
+        while stack:
+            graph, hidden = stack.pop()
+            own = {i.name for i in (*graph.input, *graph.initializer)}
+            hidden = hidden.union(own, (o for n in graph.node for o in n.output))
+            for inner in graph.node:
+                stack += [(a.g, hidden) for a in inner.attribute if a.HasField("g")]
+                domain = domain_of(inner.domain)
+                converter = find(domain, inner.op_type, frame.opsets.get(domain, 1))
+                if converter is None or self.functions.local(inner) is not None:
+                    continue
+                for name, wanted in zip(inner.input, converter.inputs, strict=False):
+                    if name and name not in hidden and wanted.form in BINDERS:
+                        self.bind_early(name, wanted, frame)
+
+    def bind_early(self, name: str, wanted: Input, frame: Frame) -> None:
+        """Bind the value of a name where the builder stands; what cannot be is left as it is."""
+        with contextlib.suppress(Missing, Unsupported, FileFormatError):
+            found = frame.read(name)
+            if not isinstance(found, Host) and constant_value(self.builder, found) is None:
+                self.late(found, str(wanted.form), frame, f"the input {wanted.name}")
 
     def bound(self, node: NodeProto, result: Any, reads: bool) -> list[Value | None]:
         """A converter's result, bound to variables, one for each output of the node.

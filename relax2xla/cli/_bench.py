@@ -13,6 +13,7 @@ from typing import Any
 from relax2xla.cli import _timing
 from relax2xla.cli._console import note, out, status, table
 from relax2xla.cli._model import (
+    by_value_noted,
     entry_name,
     inputs_of,
     load_model,
@@ -53,7 +54,8 @@ def run_bench(
         name = entry_name(list(machine.executable))
         main, flat = machine[name], inputs_of(machine, name, inputs, seed, shapes)
         args = nest(main.params, on_device(flat, device))
-        jax.block_until_ready(main(*args))
+        with by_value_noted(machine, name, inputs):
+            jax.block_until_ready(main(*args))
     compiled = time.perf_counter() - start
     variants: dict[str, Callable[[], Any]] = {
         "relax2xla": lambda: jax.block_until_ready(main(*args))

@@ -37,6 +37,8 @@ def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Seque
 def report(file: Path, mod: IRModule) -> dict[str, Any]:
     """Everything that ``inspect`` says, as plain data."""
     functions = mod.relax_functions()
+    built = runs(mod)
+    by_value: dict[str, list[str]] = built.pop("by_value", {})
     found: dict[str, Any] = {
         "file": str(file),
         "format": format_of(file).title,
@@ -46,7 +48,12 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
                 "name": gvar.name_hint,
                 "public": "global_symbol" in f.attrs,
                 "parameters": [
-                    {"name": p.name_hint, "struct_info": show(p.struct_info)} for p in f.params
+                    {
+                        "name": p.name_hint,
+                        "struct_info": show(p.struct_info),
+                        "by_value": p.name_hint in by_value.get(gvar.name_hint, ()),
+                    }
+                    for p in f.params
                 ],
                 "result": show(f.ret_struct_info),
                 "bindings": sum(len(b.bindings) for b in f.body.blocks),
@@ -58,7 +65,7 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
         ),
         "operators": operators(list(functions.values())),
         "weights": weights(list(functions.values())),
-        "runs": runs(mod),
+        "runs": built,
     }
     if format_of(file).name in STABLEHLO:
         found["costs"] = {n: asdict(c) for n, c in row_costs(functions.values()).items()}
@@ -107,7 +114,11 @@ def runs(mod: IRModule) -> dict[str, Any]:
 
     try:
         with status("building"):
-            return {"stats": build(mod).stats().splitlines()[1:]}
+            made = build(mod)
+        return {
+            "stats": made.stats().splitlines()[1:],
+            "by_value": {name: list(made.by_value(name)) for name in made},
+        }
     except (TVMError, NotImplementedError) as e:
         return {"error": str(e)}
 
@@ -133,7 +144,8 @@ def _print(found: dict[str, Any]) -> None:
     for f in found["functions"]:
         out(f"\n{f['name']}{'' if f['public'] else ' (private)'}, {f['bindings']} bindings")
         for p in f["parameters"]:
-            out(f"  {p['name']}: {p['struct_info']}")
+            more = ", specialised by its value" if p["by_value"] else ""
+            out(f"  {p['name']}: {p['struct_info']}{more}")
         out(f"  -> {f['result']}")
     if found["symbolic_dimensions"]:
         out(f"\nsymbolic dimensions: {', '.join(found['symbolic_dimensions'])}")

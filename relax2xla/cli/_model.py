@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.cli._console import note, status
-from relax2xla.dtypes import numpy_dtype
+from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import CallError, FileFormatError, TVMError
 from relax2xla.importers.files import check_file, load, physical_memory, symbols
 from relax2xla.ir import (
@@ -118,10 +120,12 @@ def make_inputs(
     seed: int,
     shapes: Mapping[str, int | Sequence[int]],
     initial: Mapping[str, Array] | None = None,
+    by_value: Sequence[str] = (),
 ) -> list[Any]:
-    """Flat arguments for ``params``: from files where given, else generated from ``seed``.
+    """Flat arguments for ``params``: as given, else generated from ``seed``.
 
-    initial: values by name for what no file is given for, such as those that a state begins with
+    initial: values by name for what is not given, such as those that a state begins with
+    by_value: names of parameters whose values say sizes, axes or scales
 
     Raises TVMError for names and shapes that do not fit, and for sizes that nothing says.
     """
@@ -146,6 +150,8 @@ def make_inputs(
     _bind_sizes(leaves, shapes, env)
     infos = [substitute(leaf.info, env) for leaf in leaves]
     for i, leaf in enumerate(leaves):
+        if values[i] is None and leaf.names[0] in by_value:
+            values[i] = _number(infos[i])
         if values[i] is None:
             values[i] = _generated(leaf, infos[i], np.random.default_rng((seed, i)), shapes)
     return values
@@ -205,7 +211,41 @@ def inputs_of(
     The rest is as :func:`make_inputs` has it.
     """
     state = _initial_state(machine.executable, name)
-    return make_inputs(machine[name].params, given, seed, shapes, state)
+    by_value = machine.executable.by_value(name)
+    return make_inputs(machine[name].params, given, seed, shapes, state, by_value)
+
+
+@contextlib.contextmanager
+def by_value_noted(machine: VirtualMachine, name: str, given: Sequence[str]) -> Iterator[None]:
+    """Errors inside say which inputs were generated although their values say sizes or axes."""
+    try:
+        yield
+    except TVMError as e:
+        words = {word.partition("=")[0] for word in given}
+        names = [n for n in machine.executable.by_value(name) if n not in words]
+        if names and not any("=" not in word for word in given):
+            raise CallError(
+                f"{e}. The values of {', '.join(names)} say sizes, axes or scales, and were made "
+                f"up; give them, as in --inputs {names[0]}=1,2 or {names[0]}=FILE.npy"
+            ) from e
+        raise
+
+
+def _number(info: StructInfo) -> Any:
+    """A vector or scalar for what says a size, an axis or a scale: ones, halves, no truth.
+
+    None for other tensors, of whose values others are computed that say such.
+    """
+    if not isinstance(info, TensorStructInfo) or info.dims is None or len(info.dims) > 1:
+        return None
+    shape = tuple(d for d in info.dims if isinstance(d, int))
+    if len(shape) < len(info.dims):
+        return None
+    dtype = numpy_dtype(info.dtype or "float32")
+    if dtype.kind == "b":
+        return np.zeros(shape, dtype)
+    is_share = not shape and is_float(info.dtype)
+    return np.full(shape, 0.5 if is_share else 1, dtype)
 
 
 def nest(params: Sequence[Var], flat: Sequence[Any]) -> list[Any]:
@@ -268,6 +308,10 @@ def _given(leaves: Sequence[Leaf], words: Sequence[str]) -> list[Any]:
 
     for word in words:
         name, path = _split(word, by_name)
+        literal = _literal(word, leaves, by_name)
+        if literal is not None and name is not None:
+            put(by_name[name], literal, word)
+            continue
         for key, array in _arrays(path):
             label = name or key
             where = f"{path}:{key}" if key else str(path)
@@ -285,6 +329,35 @@ def _given(leaves: Sequence[Leaf], words: Sequence[str]) -> list[Any]:
                 raise CallError(
                     f"--inputs: {where}: there is no input {label!r}; there are {known}"
                 )
+    return made
+
+
+# Numbers after the name of an input, in place of a file.
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|true|false"
+_NUMBERS = re.compile(rf"(?:{_NUMBER})(?:,(?:{_NUMBER}))*,?", re.ASCII)
+
+
+def _literal(word: str, leaves: Sequence[Leaf], names: Mapping[str, int]) -> Array | None:
+    """The array of ``NAME=1,2.5``, in the shape and dtype of the input; None for a file."""
+    name, _, text = word.partition("=")
+    if name not in names or not _NUMBERS.fullmatch(text.lower()) or Path(text).exists():
+        return None
+    info = leaves[names[name]].info
+    if not isinstance(info, TensorStructInfo):
+        return None
+    items = [v for v in text.lower().split(",") if v]
+    dtype = numpy_dtype(info.dtype or "float32")
+    numbers = [{"true": 1, "false": 0}.get(v, v) for v in items]
+    try:
+        wide = np.array([float(v) for v in numbers]) if is_float(info.dtype or "float32") else None
+        made = np.array([int(v) for v in numbers], dtype) if wide is None else wide.astype(dtype)
+    except (ValueError, OverflowError) as e:
+        raise CallError(f"--inputs {word}: {name} is {show(info)}: {e}") from None
+    dims = info.dims
+    if dims is not None and all(isinstance(d, int) for d in dims):
+        shape = [d for d in dims if isinstance(d, int)]
+        if math.prod(shape) == len(made):
+            return made.reshape(shape)
     return made
 
 

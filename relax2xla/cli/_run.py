@@ -12,6 +12,7 @@ import numpy as np
 from relax2xla.cli._console import loading, note, out, status, table
 from relax2xla.cli._model import (
     Array,
+    by_value_noted,
     check_shapes,
     entry_name,
     inputs_of,
@@ -87,7 +88,7 @@ def run_run(
         if reports.memory:
             compile_ahead(machine, main, nest(main.params, flat))
     told = report_memory(machine) if reports.memory else set[int]()
-    with status("compiling"), interruptible():
+    with status("compiling"), interruptible(), by_value_noted(machine, name, inputs):
         results = outputs_of(main(*nest(main.params, flat)))
     first = time.perf_counter()
     if output is not None and output.suffix.lower() == ".npy" and len(results) != 1:

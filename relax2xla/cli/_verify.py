@@ -15,6 +15,7 @@ import numpy as np
 from relax2xla.cli._console import out, status, table
 from relax2xla.cli._model import (
     Array,
+    by_value_noted,
     entry_name,
     flat_results,
     inputs_of,
@@ -145,7 +146,8 @@ def results(
         flat = flat or inputs_of(machine, name, asked.inputs, asked.seed, shapes)
     with status("running"):
         main = machine[name]
-        return flat, main(*nest(main.params, flat))
+        with by_value_noted(machine, name, asked.inputs):
+            return flat, main(*nest(main.params, flat))
 
 
 class Taps:

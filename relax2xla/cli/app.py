@@ -79,9 +79,9 @@ INPUTS = Annotated[
     typer.Option(
         "--inputs",
         "-i",
-        metavar="[NAME=]FILE",
+        metavar="[NAME=]FILE|NUMBERS",
         help="Inputs: an .npz with an array for each parameter's name, or .npy files in order of "
-        "the parameters. What is not given is generated.",
+        "the parameters; or numbers, as in scales=1,1,2,2. What is not given is generated.",
         show_default=False,
     ),
 ]

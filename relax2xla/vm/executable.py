@@ -18,6 +18,7 @@ from relax2xla.transform.legalize import flatten_info
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
 from relax2xla.vm import bytecode
+from relax2xla.vm.by_value import read_by_value
 from relax2xla.vm.bytecode import Code
 from relax2xla.vm.packing import Packs, packs_of
 from relax2xla.vm.placing import WeightStore
@@ -136,6 +137,10 @@ class VMExecutable:
             )
         return tuple(self[name].params)
 
+    def by_value(self, name: str) -> tuple[str, ...]:
+        """Names of the parameters of ``name`` whose values too decide what is compiled."""
+        return read_by_value(self.code, name)
+
     def __iter__(self) -> Iterator[str]:
         """Names of the public functions."""
         yield from self.entries
@@ -159,8 +164,11 @@ class VMExecutable:
         """What runs where, function by function: parameters, weights, programs."""
         lines = [f"relax2xla executable: {len(list(self))} function(s)"]
         for line in bytecode.stats(self.code):
+            name = line.partition(":")[0]
             lines.append(line)
-            lines += [f"  {note}" for note in self.notes.get(line.partition(":")[0], ())]
+            if values := self.by_value(name):
+                lines.append(f"  specialised by the value of: {', '.join(values)}")
+            lines += [f"  {note}" for note in self.notes.get(name, ())]
         for e in (*self.entries.values(), *self.regions.values()):
             kind = "one XLA program" if e.is_static else "one XLA program per call shape"
             where = f" on {self.devices[e.name]}" if e.name in self.devices else ""
