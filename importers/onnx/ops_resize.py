@@ -194,6 +194,12 @@ _SAME = {
 }
 
 
+def _known(sizes: Mapping[int, Dim]) -> dict[int, int] | None:
+    """Sizes by axis where none is symbolic."""
+    made = {a: s for a, s in sizes.items() if isinstance(s, int)}
+    return made if len(made) == len(sizes) else None
+
+
 def _are_known(*numbers: object) -> bool:
     return all(isinstance(n, int | float) for n in numbers)
 
@@ -252,11 +258,11 @@ def _sized(
         sizes = [full[a] for a in where]
         if not _are_known(*sizes, *(dims[a] for a in where)):
             return _to_sizes(ctx, x, full, style)
-    own = [dims[a] for a in where]
-    if not _are_known(*own, *sizes, *region):
+    own, new = _known({a: dims[a] for a in where}), _known(dict(zip(where, sizes, strict=True)))
+    if own is None or new is None or not _are_known(*region):
         more = {"keep_aspect_ratio_policy": policy, "roi": region}
         return _when_known(ctx, x, where, style, sizes=sizes, **more)
-    made = by_sizes(dict(zip(where, map(int, own), strict=True)), list(map(int, sizes)), policy)
+    made = by_sizes(own, list(new.values()), policy)
     return _resized(ctx, x, with_region(made, region) if region else made, style)
 
 
@@ -272,12 +278,12 @@ def _scaled(
     if len(scales) != len(where):
         raise ValueError(f"{len(scales)} scales for {len(where)} axes")
     dims = dims_of(x)
-    own = [dims[a] for a in where]
-    if not _are_known(*scales, *region) or (region and not _are_known(*own)):
+    own = _known({a: dims[a] for a in where})
+    if not _are_known(*scales, *region) or (region and own is None):
         return _when_known(ctx, x, where, style, scales=scales, roi=region)
     numbers = [float(s) for s in scales]
-    if region:
-        made = by_scales(dict(zip(where, map(int, own), strict=True)), numbers)
+    if region and own is not None:
+        made = by_scales(own, numbers)
         return _resized(ctx, x, with_region(made, region), style)
     sizes = _multiplied(x, numbers, where)
     if not sizes:

@@ -96,7 +96,8 @@ def mel_weight_matrix(
         _one(lower_edge_hertz, "lower_edge_hertz"),
         _one(upper_edge_hertz, "upper_edge_hertz"),
     ]
+    bins, length, rate = counts
+    lower, upper = edges
     if all(isinstance(v, int | float) for v in (*counts, *edges)):
-        bank = mel_bank(*map(int, counts), *map(float, edges))
-        return bank.astype(dtype_info(dtype).numpy)
-    return R.signal.mel_weight_matrix(*counts, *edges, dtype)
+        return mel_bank(bins, length, rate, lower, upper).astype(dtype_info(dtype).numpy)
+    return R.signal.mel_weight_matrix(bins, length, rate, lower, upper, dtype)

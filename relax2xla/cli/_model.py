@@ -7,7 +7,7 @@ import math
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -216,7 +216,7 @@ def inputs_of(
 
 
 @contextlib.contextmanager
-def by_value_noted(machine: VirtualMachine, name: str, given: Sequence[str]) -> Iterator[None]:
+def by_value_noted(machine: VirtualMachine, name: str, given: Sequence[str]) -> Generator[None]:
     """Errors inside say which inputs were generated although their values say sizes or axes."""
     try:
         yield

@@ -58,9 +58,9 @@ def col2im(
         return tensor(None, x.dtype, 2 + rank, x)
     n, wide, count = x.dims
     block = tuple(map(tir.as_dim, block_shape))
-    if _are_numbers((*image_shape, *block)):
-        _, counts = _fits(image_shape, block, dilations, pads, strides)
-        taps, patches = math.prod(block), math.prod(counts)
+    if _are_numbers((*image_shape, *block_shape)):
+        _, counts = _fits(image_shape, block_shape, dilations, pads, strides)
+        taps, patches = math.prod(block_shape), math.prod(counts)
         if (isinstance(wide, int) and wide % taps) or (isinstance(count, int) and count != patches):
             raise OpError(
                 f"an image of {tuple(image_shape)} has {patches} patches of {taps} elements; "

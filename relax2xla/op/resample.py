@@ -320,8 +320,9 @@ def resample(
     if x.dims is None:
         return tensor(None, x.dtype, x.ndim, x)
     dims = list(x.dims)
-    if all(isinstance(v, int | float) for v in (*given, *(dims[a] for a in at))):
-        made = _plan([int(dims[a]) for a in at], at, sizes, scales, keep_aspect_ratio_policy)
+    own = [d for d in (dims[a] for a in at) if isinstance(d, int)]
+    if len(own) == len(at) and all(isinstance(v, int | float) for v in given):
+        made = _plan(own, at, sizes, scales, keep_aspect_ratio_policy)
         for a, axis in made.items():
             dims[a] = axis.out
     elif sizes is not None and keep_aspect_ratio_policy == "stretch":
