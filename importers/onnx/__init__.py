@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from relax2xla.importers.onnx.context import Context as Context
 from relax2xla.importers.onnx.model import from_onnx as from_onnx
+from relax2xla.importers.onnx.registry import Floats as Floats
 from relax2xla.importers.onnx.registry import Ints as Ints
 from relax2xla.importers.onnx.registry import Known as Known
+from relax2xla.importers.onnx.registry import Sizes as Sizes
 from relax2xla.importers.onnx.registry import load_plugin as load_plugin
 from relax2xla.importers.onnx.registry import register_converter as register_converter
 from relax2xla.importers.onnx.registry import unregister_converter as unregister_converter

@@ -48,13 +48,9 @@ def report(file: Path, mod: IRModule) -> dict[str, Any]:
                 "name": gvar.name_hint,
                 "public": "global_symbol" in f.attrs,
                 "parameters": [
-                    {
-                        "name": p.name_hint,
-                        "struct_info": show(p.struct_info),
-                        "by_value": p.name_hint in by_value.get(gvar.name_hint, ()),
-                    }
-                    for p in f.params
+                    {"name": p.name_hint, "struct_info": show(p.struct_info)} for p in f.params
                 ],
+                "by_value": by_value.get(gvar.name_hint, []),
                 "result": show(f.ret_struct_info),
                 "bindings": sum(len(b.bindings) for b in f.body.blocks),
             }
@@ -144,7 +140,7 @@ def _print(found: dict[str, Any]) -> None:
     for f in found["functions"]:
         out(f"\n{f['name']}{'' if f['public'] else ' (private)'}, {f['bindings']} bindings")
         for p in f["parameters"]:
-            more = ", specialised by its value" if p["by_value"] else ""
+            more = ", specialised by its value" if p["name"] in f["by_value"] else ""
             out(f"  {p['name']}: {p['struct_info']}{more}")
         out(f"  -> {f['result']}")
     if found["symbolic_dimensions"]:

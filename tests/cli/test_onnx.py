@@ -272,3 +272,62 @@ def test_convert_keeps_shapes_that_the_model_computes(tmp_path: Path, cli: Cli) 
     e = np.exp(x.reshape(3, 5))
     for y in results:
         np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def sized(folder: Path) -> Path:
+    """A model that resizes ``x`` by the values of ``scales``."""
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], name="bigger")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 2]),
+            helper.make_tensor_value_info("scales", TensorProto.FLOAT, [4]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+    )
+    path = folder / "sized.onnx"
+    opsets = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def test_inputs_that_are_specialised_by_value(cli: Cli, tmp_path: Path) -> None:
+    model, out = str(sized(tmp_path)), tmp_path / "y.npy"
+    shown = cli("inspect", model).out
+    assert 'scales: Tensor((4,), dtype="float32"), specialised by its value' in shown
+    found = json.loads(cli("inspect", model, "--json").out)["functions"][0]
+    assert found["by_value"] == ["scales"]
+    cli("run", model, "-i", "scales=1,1,2,1.5", "-o", str(out))
+    assert np.load(out).shape == (1, 1, 4, 3)
+    # Ones where nothing is given.
+    cli("run", model, "-o", str(out))
+    assert np.load(out).shape == (1, 1, 2, 2)
+    assert cli("verify", model, "-i", "scales=1,1,3,1").code == 0
+    wrong = cli("run", model, "-i", "scales=1,1,-2,1")
+    assert wrong.code == 2
+    assert "scales_2 = -2.0" in wrong.err
+    assert "the scale -2.0 of axis 2" in wrong.err
+
+
+def test_made_up_values_that_do_not_fit_are_told(cli: Cli, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3]),
+            helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])],
+    )
+    path = tmp_path / "reshape.onnx"
+    opsets = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    told = cli("run", path)
+    assert told.code == 2
+    assert "--inputs shape=1,2" in " ".join(told.err.split())
+    assert cli("run", path, "-i", "shape=3,-1").code == 0
+    bad = cli("run", path, "-i", "shape=1.5,2")
+    assert bad.code == 2
+    assert "--inputs shape=1.5,2" in " ".join(bad.err.split())
