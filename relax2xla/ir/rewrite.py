@@ -197,7 +197,9 @@ class Rewriter:
         if isinstance(value, tir.PrimExpr):
             made = tir.simplify(tir.substitute(value, self.symbolic))
             # A number that was symbolic is one of Python, as an attribute has it.
-            return made.value if isinstance(made, tir.FloatImm) else made
+            if isinstance(made, tir.FloatImm) and not isinstance(value, tir.FloatImm):
+                return made.value
+            return made
         if isinstance(value, StructInfo):
             return self.info(value)
         if isinstance(value, tuple):

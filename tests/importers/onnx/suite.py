@@ -302,17 +302,17 @@ kept.
 Numbers that are computed at run time, or given as inputs then, may say a shape, an axis, a bound, a
 count or a scale (`Reshape`, `Expand`, `Tile`, `Slice`, `Pad`, `Range`, `TopK`, `Split`, reductions;
 sizes, scales and the region of `Resize`; `Col2Im`, `MaxUnpool`, `DFT`, `STFT`, `MelWeightMatrix`,
-the mode and the ratio of `Dropout`, ...). Nothing needs to be known at import: `from_onnx` binds them
-to symbolic variables, and the virtual machine reads them at the call, compiles what follows for each
-value and keeps the program, as it does for shapes ([vm.md](vm.md)). `stats()` and `relax2xla inspect`
-say which inputs are specialised by value, the log says which value changed, and a value that an
-operator cannot take is an error that names the input. On the command line numbers can be written:
-`relax2xla run model.onnx -i scales=1,1,2,2`.
+the mode and the ratio of `Dropout`, ...). Nothing needs to be known at import: `from_onnx` binds
+them to symbolic variables, and the virtual machine reads them at the call, compiles what follows
+for each value and keeps the program, as it does for shapes ([vm.md](vm.md)). `stats()` and
+`relax2xla inspect` say which inputs are specialised by value, the log says which value changed, and
+a value that an operator cannot take is an error that names the input. On the command line numbers
+can be written: `relax2xla run model.onnx -i scales=1,1,2,2`.
 
-How many values there are must be known. In the body of a loop of XLA they cannot be read: those that
-come from outside are bound before it, and a `Loop` that computes its own is run by the machine.
-`Squeeze` without axes takes sizes that are not known at import not to be 1; where one is, the call
-fails.
+How many values there are must be known. In the body of a loop of XLA they cannot be read: those
+that come from outside are bound before it, and a `Loop` that computes its own is run by the
+machine. `Squeeze` without axes takes sizes that are not known at import not to be 1; where one is,
+the call fails.
 
 `NonZero`, `Unique`, `Compress` and `NonMaxSuppression` have results of any size. Tensors of strings
 are numpy arrays of dtype object; their operators run on the host, and `stats()` names them.
@@ -357,10 +357,10 @@ def clamp01(ctx: Context, X: Expr, *, scale: float = 1.0) -> Expr:
 
 An input annotated `Known` arrives as a numpy array, which must be known at import; one annotated
 `Ints`, `Sizes` (not negative) or `Floats` as a list of numbers, which are symbolic where they are
-computed at run time and may be attributes of operators. A node with an input or attribute that the function lacks is
-refused. A converter for an operator of ONNX takes the place of the built-in one, and one for a
-function of the model that of its body. `load_plugin("module_or_file.py")` imports a module that
-registers converters; installed packages name theirs in the entry-point group
+computed at run time and may be attributes of operators. A node with an input or attribute that the
+function lacks is refused. A converter for an operator of ONNX takes the place of the built-in one,
+and one for a function of the model that of its body. `load_plugin("module_or_file.py")` imports a
+module that registers converters; installed packages name theirs in the entry-point group
 `relax2xla.onnx_converters`.
 
 ## What to know
