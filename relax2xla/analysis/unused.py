@@ -1,15 +1,18 @@
-"""Dead code elimination inside one function."""
+"""Dead code elimination inside one function, or one part of it."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from relax2xla.analysis.variables import contains_impure_call, used_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
+    DataflowBlock,
+    DataflowVar,
     Expr,
     Function,
     If,
@@ -19,63 +22,104 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 
+Code = TypeVar("Code", bound=Expr | BindingBlock)
 
-def remove_all_unused(func: Function) -> Function:
-    """``func`` without bindings whose variables are never used and whose values are pure.
+Keep = Callable[[Expr], bool]
+"""Whether a value outside dataflow blocks stays although nothing uses it."""
+
+
+def remove_all_unused(expr: Code) -> Code:
+    """``expr`` without bindings whose variables are never used and whose values are pure.
+
+    expr: a Function, its body (a SeqExpr), an If, or one block of bindings. Of a block, what others
+    can see stays: of a DataflowBlock its outputs, of an ordinary one everything that it binds.
+    Other expressions hold no bindings and come back as they are.
 
     Match-casts stay: what they check at run time is part of the program.
-    Branches and local functions are cleaned as well. The cost is linear.
+    Branches and local functions are cleaned as well. The cost is linear. TypeError for what is
+    neither expression nor block.
     """
-    live: set[Var] = set()
-    body = _clean(func.body, live)
-    return func if body is func.body else func.replace(body=body)
+    return remove_unused(expr, lambda value: False)
 
 
-@nests
-def _clean(seq: SeqExpr, live: set[Var]) -> SeqExpr:
-    """Backwards, so that one pass finds whole chains; ``live`` collects the variables in use."""
-    live.update(used_vars(seq.body))
-    blocks: list[BindingBlock] = []
-    for block in reversed(seq.blocks):
+def remove_unused(expr: Code, keep: Keep) -> Code:
+    """:func:`remove_all_unused`, but for values outside dataflow blocks that ``keep`` names."""
+    cleaner = _Cleaner(keep)
+    made: Any = cleaner.top(expr)
+    return made
+
+
+class _Cleaner:
+    """Walks backwards, so that one pass finds whole chains; ``live``: the variables in use."""
+
+    def __init__(self, keep: Keep) -> None:
+        self.keep = keep
+        self.live: set[Var] = set()
+
+    def top(self, value: object) -> object:
+        """What the caller has given, cleaned."""
+        if isinstance(value, SeqExpr):
+            return self.seq(value)
+        if isinstance(value, Expr):
+            return self.inside(value)
+        if not isinstance(value, BindingBlock):
+            raise TypeError(
+                "remove_all_unused takes a Function, a SeqExpr or a block of bindings; got "
+                f"{type(value).__name__}"
+            )
+        dataflow = isinstance(value, DataflowBlock)
+        seen = (b.var for b in value.bindings)
+        self.live.update(v for v in seen if not dataflow or not isinstance(v, DataflowVar))
+        return self.block(value) or type(value)((), value.span)
+
+    @nests
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        self.live.update(used_vars(seq.body))
+        new = [self.block(block) for block in reversed(seq.blocks)]
+        blocks = [block for block in reversed(new) if block is not None]
+        if _same(blocks, seq.blocks):
+            return seq
+        return SeqExpr(blocks, seq.body, seq.span)
+
+    def block(self, block: BindingBlock) -> BindingBlock | None:
+        """The block with what is in use; None where that is nothing."""
         kept: list[Binding] = []
+        dataflow = isinstance(block, DataflowBlock)
         for b in reversed(block.bindings):
-            if b.var not in live and not _must_stay(b):
+            if b.var not in self.live and not self.stays(b, dataflow):
                 continue
-            value = _inside(b.value, live)
+            value = self.inside(b.value)
             # What scopes use, cleaning them has added.
             if isinstance(value, If):
-                live.update(used_vars(value.cond))
+                self.live.update(used_vars(value.cond))
             elif not isinstance(value, Function):
-                live.update(used_vars(value))
+                self.live.update(used_vars(value))
             kept.append(b if value is b.value else VarBinding(b.var, value, b.span))
         kept.reverse()
         if _same(kept, block.bindings):
-            blocks.append(block)
-        elif kept:
-            blocks.append(type(block)(kept, block.span))
-    blocks.reverse()
-    if _same(blocks, seq.blocks):
-        return seq
-    return SeqExpr(blocks, seq.body, seq.span)
+            return block
+        return type(block)(kept, block.span) if kept else None
+
+    def stays(self, b: Binding, dataflow: bool) -> bool:
+        """Whether a binding stays although nothing uses its variable."""
+        if isinstance(b, MatchCast):
+            return True
+        if isinstance(b.value, Function):
+            return False
+        return contains_impure_call(b.value) or (not dataflow and self.keep(b.value))
+
+    def inside(self, value: Expr) -> Expr:
+        """A value with its scopes cleaned."""
+        if isinstance(value, Function):
+            body = self.seq(value.body)
+            return value if body is value.body else value.replace(body=body)
+        if isinstance(value, If):
+            yes, no = self.seq(value.true_branch), self.seq(value.false_branch)
+            if yes is value.true_branch and no is value.false_branch:
+                return value
+            return If(value.cond, yes, no, value.span)
+        return value
 
 
 def _same(new: Sequence[object], old: Sequence[object]) -> bool:
     return len(new) == len(old) and all(map(operator.is_, new, old))
-
-
-def _must_stay(b: Binding) -> bool:
-    if isinstance(b, MatchCast):
-        return True
-    return not isinstance(b.value, Function) and contains_impure_call(b.value)
-
-
-def _inside(value: Expr, live: set[Var]) -> Expr:
-    if isinstance(value, Function):
-        body = _clean(value.body, live)
-        return value if body is value.body else value.replace(body=body)
-    if isinstance(value, If):
-        yes, no = _clean(value.true_branch, live), _clean(value.false_branch, live)
-        if yes is value.true_branch and no is value.false_branch:
-            return value
-        return If(value.cond, yes, no, value.span)
-    return value

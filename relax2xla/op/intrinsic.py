@@ -186,6 +186,20 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
+# Calls of code that is no part of the program. Some are pure because their caller promises it; what
+# they do where nothing uses their results is not for the compiler to see.
+FOREIGN = frozenset(
+    (
+        call_dps_packed_op,
+        call_pure_packed_op,
+        call_inplace_packed_op,
+        call_py_func_op,
+        call_builtin_with_ctx_op,
+        invoke_closure_op,
+        invoke_pure_closure_op,
+    )
+)
+
 # What programs that hold these are told when they are built.
 LATER = {
     call.name: f"{call.name} cannot run yet: loop-level functions (tir.PrimFunc) are kept as they "

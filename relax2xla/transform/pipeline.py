@@ -36,7 +36,9 @@ class Pipeline(Sequential):
 
 def zero() -> Pass:
     """Only what must happen: functions with symbolic shapes become part of their callers."""
-    return Sequential([InlineSymbolicFunctions(), DeadCodeElimination()], name="zero")
+    return Sequential(
+        [InlineSymbolicFunctions(), DeadCodeElimination(keep_foreign=True)], name="zero"
+    )
 
 
 def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
@@ -54,7 +56,7 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
     if winograd:
         passes.append(UseWinograd())
     passes.append(FuseTransposeMatmul())
-    passes.append(DeadCodeElimination())
+    passes.append(DeadCodeElimination(keep_foreign=True))
     return Pipeline(
         passes,
         {"cpu": (convolve_planes, expand_depthwise, gather_windows, feature_major)},

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.analysis.foreign import ForeignCalls
+from relax2xla.analysis.unused import remove_unused
 from relax2xla.errors import TVMError
 from relax2xla.ir import (
     Binding,
@@ -76,12 +77,13 @@ class RaiseStableHLO(Pass):
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
         if self.inline:
             mod = inline_private(mod)
+        foreign = ForeignCalls(mod)
         new: dict[GlobalVar, Any] = {}
         for gvar, func in mod.items():
             new[gvar] = func
             if not isinstance(func, Function):
                 continue
-            new[gvar], reasons = raised(func)
+            new[gvar], reasons = raised(func, foreign)
             if self.report is not None:
                 self.report += [Kept(gvar.name_hint, *r) for r in reasons]
         return mod.replace(new)
@@ -90,17 +92,17 @@ class RaiseStableHLO(Pass):
 Reasons = list[tuple[str, str, Span | None, str]]
 
 
-def raised(func: Function) -> tuple[Function, Reasons]:
+def raised(func: Function, foreign: ForeignCalls) -> tuple[Function, Reasons]:
     """``func`` with operators in place of rows, and of each row that stayed its name, variable,
-    span and reason; see :class:`RaiseStableHLO`.
+    span and reason; see :class:`RaiseStableHLO`. ``foreign``: of its module.
     """
-    func = remove_all_unused(func)
+    func = remove_unused(func, foreign)
     while True:
         raiser = _Raiser(Graph(func))
         new = raiser.function(func)
         if not raiser.changed:
             break
-        func = remove_all_unused(new)
+        func = remove_unused(new, foreign)
     return func, raiser.kept()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from relax2xla.builder import BlockBuilder
-from relax2xla.errors import TVMError
+from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
@@ -73,7 +73,7 @@ def build(
     if params:
         mod = _bind(mod, params)
     bound = mod
-    mod = TailRecursionToLoops()(LowerDistIR()(mod))
+    mod = _with_loops(LowerDistIR()(mod))
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
             raise TypeError(
@@ -141,6 +141,20 @@ def build(
         if "state" in f.attrs
     }
     return executable
+
+
+def _with_loops(mod: IRModule) -> IRModule:
+    """``mod`` with loops for tail recursion, where XLA can hold what they repeat."""
+    looped = TailRecursionToLoops()(mod)
+    changed = [g for g, f in looped.items() if f is not mod[g]]
+    if not changed:
+        return mod
+    try:
+        reasons = Hosts(looped).reasons
+    except LegalizeError:  # an operator that the pipeline may still rewrite
+        return looped
+    kept = {g: mod[g] for g in changed if reasons[g] is not None}
+    return looped.replace({**looped.functions, **kept}) if kept else looped
 
 
 def _refuse(reasons: Mapping[str, Reason | None]) -> NoReturn:

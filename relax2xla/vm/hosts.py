@@ -42,8 +42,9 @@ from relax2xla.ir.rewrite import (
     post_order_deep,
 )
 from relax2xla.ir.struct_info import show
-from relax2xla.op.intrinsic import LATER
+from relax2xla.op.intrinsic import FOREIGN, LATER, make_closure
 from relax2xla.runtime.device import Device, device
+from relax2xla.stablehlo.rows import RowOp
 from relax2xla.transform.legalize import flatten_info, is_row
 from relax2xla.vm.host import HOST, host_op
 from relax2xla.vm.needs import LEAVES, Needs, is_flat
@@ -52,19 +53,7 @@ from relax2xla.vm.needs import LEAVES, Needs, is_flat
 MOVE = "relax.to_vdevice"
 
 # Operators of function values and packed functions: what the machine does itself.
-CALLS = frozenset(
-    f"relax.{name}"
-    for name in (
-        "call_pure_packed",
-        "call_dps_packed",
-        "call_inplace_packed",
-        "call_py_func",
-        "call_builtin_with_ctx",
-        "make_closure",
-        "invoke_closure",
-        "invoke_pure_closure",
-    )
-)
+CALLS = frozenset(call.name for call in (*FOREIGN, make_closure))
 
 
 def sequences(root: Expr) -> Iterator[SeqExpr]:
@@ -280,8 +269,22 @@ class Hosts:
                 or f"{op.name} has no lowering to StableHLO and no implementation on the host"
                 + (f" (at {span})" if span else "")
             )
+        if isinstance(op, RowOp) and op.row.regions and (reason := self.within(node)) is not None:
+            return reason
         if any(isinstance(a, GlobalVar) for a in node.args):
             return Reason("a function as a value", span)
+        return None
+
+    def within(self, call: Call) -> Reason | None:
+        """The first reason in the functions that are operands of ``call``."""
+        for a in call.args:
+            reason = self.inside(a) if isinstance(a, Function) else None
+            if isinstance(a, Var) and a in self._local:
+                reason = self.closure(a)
+            elif isinstance(a, GlobalVar):
+                reason = self.reasons.get(a)
+            if reason is not None:
+                return reason
         return None
 
     def _if(self, node: If, span: Span | None) -> Reason | None:

@@ -40,6 +40,7 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.tir import Dim
+from relax2xla.transform.legalize import is_row
 from relax2xla.vm import bytecode as bc
 from relax2xla.vm.hosts import Hosts, place
 from relax2xla.vm.intrinsics import INTRINSICS
@@ -516,6 +517,13 @@ class Lowerer:
             special = INTRINSICS.get(op.name)
             if special is not None:
                 return special(self, call)
+            if is_row(op):
+                # The machine has no rows: the regions of this one hold what XLA cannot.
+                inner = self.module.hosts.within(call)
+                raise LegalizeError(
+                    f"{op.name} holds what cannot be part of an XLA program: {inner}; use If and "
+                    "recursion, which the machine runs"
+                )
             given = plain_attrs(call)
             if op.name == "relax.tensor_to_shape" and isinstance(call.args[0], Var):
                 given["name"] = call.args[0].name_hint  # for its message

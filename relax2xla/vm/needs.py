@@ -33,7 +33,11 @@ from relax2xla.ir.base import Attrs
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.ir.rewrite import bindings_of, post_order
+from relax2xla.op.intrinsic import call_dps_packed_op, call_inplace_packed_op, call_py_func_op
 from relax2xla.vm.host import HOST
+
+# Calls of packed functions that are pure by declaration, and may write what others read.
+ORDERED = frozenset((call_dps_packed_op, call_inplace_packed_op, call_py_func_op))
 
 LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, ExternFunc)
 
@@ -196,6 +200,8 @@ def _has_effect(call: Call) -> bool:
     """Whether a call keeps its place among others with effects."""
     if isinstance(call.op, Op):
         known = HOST.get(call.op.name)
-        return (known is not None and known.effect) or not call.op.is_pure_call(call)
-    promised = getattr(call.op.struct_info_, "purity", False)
-    return not isinstance(call.op, Function) and not promised
+        if (known is not None and known.effect) or call.op in ORDERED:
+            return True
+        return not call.op.is_pure_call(call)
+    # A function may be declared pure and still call packed ones, by a promise of its own.
+    return not isinstance(call.op, Function)

@@ -249,6 +249,9 @@ class _Split:
                 assert info is not None
                 define.append(DefineStep(item.binding.var, info, wanted))
         if not out:
+            # Nobody reads these; casts are checked all the same.
+            out = [i for i in items if isinstance(i.binding, MatchCast)]
+        if not out:
             return []
         live = _live(items, out)
         args = {v: None for i in live for v in i.variables if v not in bound}

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.analysis.foreign import ForeignCalls
+from relax2xla.analysis.unused import remove_unused
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
@@ -63,14 +64,15 @@ def place_values(mod: IRModule) -> tuple[IRModule, bool]:
         return mod, False
     if len(named) == 1 and all(_name(m) == HINT for m in moves):
         return one_device(mod), False
-    placed = {g: _placed(f) for g, f in functions.items()}
+    foreign = ForeignCalls(mod)
+    placed = {g: _placed(f, foreign) for g, f in functions.items()}
     return mod.replace({**mod.functions, **placed}), True
 
 
-def _placed(func: Function) -> Function:
+def _placed(func: Function, foreign: ForeignCalls) -> Function:
     normal = BlockBuilder().normalize(func)
     assert isinstance(normal, Function)
-    return remove_all_unused(_Placer().function(normal))
+    return remove_unused(_Placer().function(normal), foreign)
 
 
 def one_device(mod: IRModule) -> IRModule:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from relax2xla import analysis, op
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import (
@@ -20,6 +24,7 @@ from relax2xla.ir import (
     TensorStructInfo,
     Var,
     VarBinding,
+    assert_structural_equal,
 )
 from relax2xla.ir.op import Op
 
@@ -166,3 +171,26 @@ def test_post_order_visit() -> None:
     for e in seen:
         if isinstance(e, Call):
             assert all(position[id(k)] < position[id(e)] for k in (e.op, *e.args))
+
+
+def test_remove_all_unused_of_every_part() -> None:
+    """A function, its body, a branch, a block; what comes back is of the same kind."""
+    func = model()
+    whole = analysis.remove_all_unused(func)
+    seq = analysis.remove_all_unused(func.body)
+    assert isinstance(seq, SeqExpr)
+    assert_structural_equal(seq, whole.body, map_free_vars=True)
+    block = analysis.remove_all_unused(func.body.blocks[0])
+    assert isinstance(block, DataflowBlock)
+    assert names([b.var for b in block.bindings]) == ["a", "b", "out"]
+    # All that an ordinary block binds can be read by later ones.
+    ordinary = func.body.blocks[1]
+    assert analysis.remove_all_unused(ordinary) is ordinary
+    empty = analysis.remove_all_unused(DataflowBlock(func.body.blocks[0].bindings[2:3]))
+    assert (type(empty), empty.bindings) == (DataflowBlock, ())
+    branch = next(b.value for b in ordinary.bindings if isinstance(b.value, If))
+    assert analysis.remove_all_unused(branch) is branch
+    assert analysis.remove_all_unused(FREE) is FREE
+    nothing: Any = IRModule({})
+    with pytest.raises(TypeError, match="takes a Function, a SeqExpr or a block of bindings"):
+        analysis.remove_all_unused(nothing)
