@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relax2xla.ir.base import Attrs as Attrs
 from relax2xla.ir.base import DictAttrs as DictAttrs
+from relax2xla.ir.base import DummyGlobalInfo as DummyGlobalInfo
 from relax2xla.ir.base import Span as Span
 from relax2xla.ir.base import VDevice as VDevice
 from relax2xla.ir.collection import no_collection as no_collection

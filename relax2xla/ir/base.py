@@ -129,6 +129,16 @@ class VDevice:
     vdevice_id: int = 0
     memory_scope: str = "global"
 
+    @property
+    def kind(self) -> str:
+        """The first word of ``target``: "cuda" of "cuda -arch=sm_80"."""
+        return self.target.partition(" ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DummyGlobalInfo:
+    """An entry of a module's global infos that says nothing, as ``I.dummy_global_info()``."""
+
 
 def script_of(node: Any, options: dict[str, Any]) -> str:
     """TVMScript text of a function or module."""

@@ -29,6 +29,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     as_dims,
 )
+from relax2xla.ir.tensor_fields import TensorFields
 from relax2xla.tir import Dim
 
 
@@ -42,7 +43,7 @@ class Id(Node):
         self.name_hint = name_hint
 
 
-class Expr(Node):
+class Expr(Node, TensorFields):
     """Base class of all Relax expressions."""
 
     __slots__ = ("span", "struct_info_")

@@ -16,7 +16,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.ir import expr as e
 from relax2xla.ir.arrays import array_hash
-from relax2xla.ir.base import VDevice
+from relax2xla.ir.base import DummyGlobalInfo, VDevice
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.module import IRModule
@@ -125,7 +125,7 @@ class _Hasher:
                 return self.expr(value)
             case tir.PrimFunc():
                 return hash((value.body, value.ret_type, self.value(value.attrs)))
-            case str() | int() | VDevice() | None:
+            case str() | int() | VDevice() | DummyGlobalInfo() | None:
                 return hash(value)
             case _:
                 return hash(type(value).__name__)

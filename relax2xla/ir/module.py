@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any
 
 from relax2xla.errors import TVMError
@@ -116,6 +116,10 @@ class IRModule(Node):
         """Add or replace functions by name."""
         for gvar, func in other.items():
             self[gvar if isinstance(gvar, str) else gvar.name_hint] = func
+
+    def update_global_info(self, name: str, global_info: Sequence[Any]) -> None:
+        """Put the list ``global_info`` (of devices, of meshes) under ``name``."""
+        self.global_infos[name] = tuple(global_info)
 
     def replace(self, functions: Mapping[GlobalVar, BaseFunc]) -> IRModule:
         """A module with these functions and the attributes of this one."""

@@ -28,7 +28,7 @@ from relax2xla.dtypes import DTYPES, dtype_name
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.ir import expr as e
 from relax2xla.ir import struct_info as s
-from relax2xla.ir.base import Attrs, Span, VDevice
+from relax2xla.ir.base import Attrs, DummyGlobalInfo, Span, VDevice
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.module import IRModule
@@ -193,6 +193,7 @@ PRIM: Types = (tir.PrimExpr,)
 KINDS: dict[str, _Kind] = {
     "Span": _built(Span, **SPAN_FIELDS),
     "VDevice": _built(VDevice, target=(str,), vdevice_id=(int,), memory_scope=(str,)),
+    "DummyGlobalInfo": _built(DummyGlobalInfo),
     "Id": _built(e.Id, name_hint=(str,)),
     # Expressions.
     "Var": _expr(e.Var, vid=(e.Id,)),

@@ -129,9 +129,9 @@ class AnnotationPrinter(ABC):
             alike = [
                 d for d in self.module.global_infos.get("vdevice", ()) if isinstance(d, VDevice)
             ]
-            alike = [d for d in alike if d.target == device.target]
+            alike = [d for d in alike if d.kind == device.kind]
             index = alike.index(device) if device in alike else index
-        return f"{device.target}:{index}:{device.memory_scope}"
+        return f"{device.kind}:{index}:{device.memory_scope}"
 
     def callable(self, info: ir.FuncStructInfo) -> str:
         """``R.Callable((R.Tensor,), R.Object, True)``; of an opaque function what is known."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import ir, tir
-from relax2xla.ir.base import VDevice
+from relax2xla.ir.base import DummyGlobalInfo, VDevice
 from relax2xla.script.annotation_text import AnnotationPrinter
 from relax2xla.script.literals import number, quote
 from relax2xla.script.metadata import ARRAY
@@ -67,6 +67,8 @@ class AttributePrinter(AnnotationPrinter):
             case VDevice():
                 place = f"{value.vdevice_id}, {quote(value.memory_scope)}"
                 return f"{self.prefix('ir')}.vdevice({quote(value.target)}, {place})"
+            case DummyGlobalInfo():
+                return f"{self.prefix('ir')}.dummy_global_info()"
             case _:
                 raise TypeError(
                     f"an attribute of type {type(value).__name__} has no text: {value!r}"

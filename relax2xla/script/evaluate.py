@@ -26,6 +26,8 @@ from relax2xla.script.annotations import Annotation, Context
 from relax2xla.script.markers import Decorator, Marker, Namespace
 from relax2xla.script.source import Source, message_of, suggestion
 
+TENSOR_FIELDS: Final = ("dtype", "ndim", "shape", "strides", "byte_offset", "elem_offset")
+DTYPE_FIELDS: Final = ("type_code", "bits", "lanes")
 # What building a call or computing with values raises for the user's mistakes.
 MISTAKES: Final = (
     TVMError,
@@ -135,12 +137,21 @@ class Evaluator:
         return self.scope.symbols.setdefault(name, tir.Var(name, dtype))
 
     def device(self, text: str) -> ir.VDevice:
-        """``kind:index:scope``, the index counting the module's own devices of that kind."""
+        """``kind:index:scope``, the index counting the module's own devices of that kind.
+
+        The kind "vdevice" counts all of them.
+        """
         from relax2xla.script.annotations import parse_device
 
         made = parse_device(text)
         known = self.infos.get("vdevice", ())
-        alike = [d for d in known if isinstance(d, ir.VDevice) and d.target == made.target]
+        alike = [d for d in known if isinstance(d, ir.VDevice) and d.kind == made.kind]
+        if made.kind == "vdevice":
+            alike = list(known)
+            if made.vdevice_id >= len(alike):
+                raise ValueError(
+                    f"{text!r} names no device: I.module_global_infos has {len(alike)} of them"
+                )
         return alike[made.vdevice_id] if made.vdevice_id < len(alike) else made
 
     def mesh(self, text: str) -> ir.DeviceMesh:
@@ -221,7 +232,7 @@ class Evaluator:
         return made
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        owner = self.value(node.value)
+        owner = self._tensor_field(node.value, node.attr in DTYPE_FIELDS)
         name = node.attr
         if isinstance(owner, ModuleAlias):
             return self._attempt(node, lambda: owner.get(name))
@@ -239,7 +250,10 @@ class Evaluator:
             self.source.fail(node, f"{type(owner).__name__} has no attribute {name!r}", e)
 
     def _member(self, node: ast.Attribute, owner: ir.Expr, name: str) -> Any:
-        """``x.shape``, ``x.dtype``, ``x.ndim`` of what is known, and ``x.astype``."""
+        """``x.shape``, ``x.dtype``, ``x.ndim``, what is known of them as values; ``x.astype``.
+
+        What is not known, and the other fields, are read when the program runs.
+        """
         info = owner.struct_info_
         if name == "astype":
             return owner.astype
@@ -247,16 +261,27 @@ class Evaluator:
             known = {"shape": info.dims, "dtype": info.dtype or None, "ndim": info.ndim}.get(name)
             if known is not None and known != -1:
                 return known
-            if name in ("shape", "dtype", "ndim"):
-                self.source.fail(node, f"the {name} of a {info} is not known here")
+            if name in TENSOR_FIELDS:
+                return self._attempt(node, lambda: getattr(owner, name))
+        if name == "struct_info" and info is not None:
+            return info
         if isinstance(info, ir.ShapeStructInfo) and name == "values" and info.values is not None:
             return info.values
         self.source.fail(node, f"a Relax value has no attribute {name!r} in TVMScript")
 
+    def _tensor_field(self, node: ast.expr, as_expression: bool) -> Any:
+        """The value of ``node``; ``as_expression``: of ``x.shape`` what its fields are read from."""
+        if as_expression and isinstance(node, ast.Attribute) and node.attr in TENSOR_FIELDS:
+            owner = self.value(node.value)
+            if isinstance(owner, ir.Expr) and isinstance(owner.struct_info_, ir.TensorStructInfo):
+                return self._attempt(node, lambda: getattr(owner, node.attr))
+        return self.value(node)
+
     def _subscript(self, node: ast.Subscript) -> Any:
-        owner, index = self.value(node.value), self.value(node.slice)
+        index = self.value(node.slice)
         if isinstance(index, tir.IntImm):
             index = index.value
+        owner = self._tensor_field(node.value, isinstance(index, ir.Expr | tir.PrimExpr))
         if isinstance(owner, ir.Expr) and not isinstance(index, int):
             self.source.fail(node.slice, "the index of a tuple must be an integer literal")
         return self._attempt(node, lambda: owner[index])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from relax2xla import tir
-from relax2xla.ir import GlobalVar, VDevice
-from relax2xla.script.markers import Decorator, Marker, Namespace
+from relax2xla.ir import DummyGlobalInfo, GlobalVar, VDevice
+from relax2xla.script.markers import Decorator, Namespace, Statement
 from relax2xla.script.metadata import decode
 
 
@@ -27,12 +27,13 @@ ir: Final = Namespace(
     "I",
     {
         "ir_module": ir_module,
-        "module_attrs": Marker("I.module_attrs"),
-        "module_global_infos": Marker("I.module_global_infos"),
+        "module_attrs": Statement("I.module_attrs"),
+        "module_global_infos": Statement("I.module_global_infos"),
+        "dummy_global_info": DummyGlobalInfo,
         "GlobalVar": GlobalVar,
         "Range": tir.Range,
         "vdevice": vdevice,
         "metadata": decode,
     },
 )
-CALLABLE: Final = [vdevice, decode, tir.Range]
+CALLABLE: Final = [vdevice, DummyGlobalInfo, decode, tir.Range]

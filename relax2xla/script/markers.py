@@ -27,6 +27,19 @@ class Marker:
         return self.name
 
 
+class Statement(Marker):
+    """A marker that stands in the body of a class: Python runs it there, and the parser reads it.
+
+    ``@I.ir_module`` comes to see the class only when its body has been run.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        frame = inspect.currentframe()
+        outer = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
+        if not {"__module__", "__qualname__"} <= outer.keys():
+            raise TypeError(f"{self.name} stands in the body of a class below @I.ir_module")
+
+
 class Decorator:
     """``@R.function`` and ``@R.function(private=True)``."""
 

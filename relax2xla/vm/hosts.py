@@ -80,7 +80,7 @@ def place(span: Span | None) -> str:
 def device_of(vdevice: VDevice) -> Device:
     """The device that a virtual device names; LegalizeError where XLA has no such platform."""
     try:
-        return device(vdevice.target, vdevice.vdevice_id)
+        return device(vdevice.kind, vdevice.vdevice_id)
     except DeviceError as e:
         raise LegalizeError(f"{vdevice}: {e}") from None
 

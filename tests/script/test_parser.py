@@ -484,3 +484,47 @@ def test_a_statement_does_not_take_the_name_of_a_variable() -> None:
             return _
     """)
     assert func.body.body is func.body.blocks[0].bindings[0].var
+
+
+def test_attributes_and_infos_of_a_class() -> None:
+    """Python runs the class's body before the parser sees it."""
+
+    @I.ir_module
+    class M:
+        I.module_attrs({"attr": 10})
+        I.module_global_infos(
+            {
+                "dummy": [I.dummy_global_info()],
+                "vdevice": [I.vdevice("llvm"), I.vdevice("cuda"), I.vdevice("cuda -arch=sm_80")],
+            }
+        )
+
+        @R.function
+        def f(x: R.Tensor((4,), "float32", "cuda:1"), y: R.Tensor((4,), "float32", "vdevice:2")):
+            return R.add(x, y)
+
+    cuda = ir.VDevice("cuda -arch=sm_80")
+    assert dict(M.attrs) == {"attr": 10}
+    assert M.global_infos["dummy"] == (ir.DummyGlobalInfo(),)
+    assert [p.struct_info.vdevice for p in M["f"].params] == [cuda, cuda]
+    assert_structural_equal(from_source(M.script(show_meta=True)), M)
+    expected = ir.IRModule(dict(M.functions), {"attr": 10})
+    expected.update_global_info("dummy", [ir.DummyGlobalInfo()])
+    expected.update_global_info("vdevice", [ir.VDevice("llvm"), ir.VDevice("cuda"), cuda])
+    assert_structural_equal(M, expected)
+    with pytest.raises(TypeError, match="in the body of a class below"):
+        I.module_attrs({"attr": 10})
+
+
+def test_a_device_beyond_those_of_the_module() -> None:
+    text = """
+from tvm.script import ir as I, relax as R
+@I.ir_module
+class M:
+    I.module_global_infos({"vdevice": [I.vdevice("llvm")]})
+    @R.function
+    def f(x: R.Tensor((4,), "float32", "vdevice:1")):
+        return x
+"""
+    with pytest.raises(DiagnosticError, match=r"'vdevice:1' names no device.* has 1 of them"):
+        from_source(text)
