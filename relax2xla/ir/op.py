@@ -131,7 +131,7 @@ def as_int(value: Any) -> Any:
         return value.value
     if isinstance(value, PrimValue):
         return as_int(value.value)
-    if isinstance(value, tir.PrimExpr) and tir.free_vars(value):
+    if isinstance(value, tir.PrimExpr) and "int" in value.dtype and tir.free_vars(value):
         return tir.as_dim(value)
     plain: Any = value
     try:

@@ -123,8 +123,11 @@ def same_dim(a: Dim, b: Dim) -> bool:
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are numbers and different."""
-    return isinstance(a, int) and isinstance(b, int) and a != b
+    """Whether two dimensions are provably different: by a number other than 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a != b
+    apart = 0 if a is b else fold(a - b)
+    return isinstance(apart, int) and apart != 0
 
 
 def fold(dim: Dim | tir.PrimExpr) -> Dim:

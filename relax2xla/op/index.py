@@ -264,7 +264,10 @@ def slice_length(begin: Dim, end: Dim, stride: int, size: Dim, inbound: bool) ->
 def _slices(
     ndim: int, axes: Expr, begin: Expr, end: Expr, strides: Expr | None
 ) -> list[tuple[int, Dim | None, Dim | None, Dim | None]] | None:
-    """(axis, begin, end, stride) of each slice; None where their number is not known."""
+    """(axis, begin, end, stride) of each slice; None where their number is not known.
+
+    Where the rank is not known (-1), axes are as they were given.
+    """
     given = [("axes", axes), ("begin", begin), ("end", end)]
     columns = [dims_operand(x, name) for name, x in given]
     if strides is not None:
@@ -280,7 +283,8 @@ def _slices(
     numbers = [a for a in known[0] if isinstance(a, int)]
     if len(numbers) != len(known[0]):
         raise OpError("`axes` must be numbers known where the program is built")
-    made = list(zip(norm_axes(numbers, ndim, "axes"), *known[1:], strict=True))
+    at = numbers if ndim == -1 else norm_axes(numbers, ndim, "axes")
+    made = list(zip(at, *known[1:], strict=True))
     if any(isinstance(s, int) and s == 0 for *_, s in made):
         raise OpError("a stride must not be 0")
     return made
@@ -304,9 +308,9 @@ def strided_slice(
     result: the sizes of the slices on ``axes``, dtype of ``x``
     """
     info = want_tensor(x, "x")
+    slices = _slices(info.ndim, axes, begin, end, strides)
     if info.ndim == -1:
         return tensor(None, info.dtype, like=info)
-    slices = _slices(info.ndim, axes, begin, end, strides)
     if slices is None or info.dims is None:
         return tensor(None, info.dtype, info.ndim, info)
     dims = list(info.dims)

@@ -195,12 +195,12 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
             "`indices_or_sections` must be a number or a list of positions; "
             f"got {indices_or_sections!r}"
         )
+    at = norm_axis(axis, info.ndim) if info.ndim != -1 else 0
     if whole and indices_or_sections == 1:
         return info
     count = int(indices_or_sections) if whole else len(indices_or_sections) + 1
     if whole and count < 1:
         raise OpError(f"split: the number of sections must be positive; got {count}")
-    at = norm_axis(axis, info.ndim) if info.ndim != -1 else 0
     if info.dims is None:
         return TupleStructInfo([tensor(None, info.dtype, info.ndim, info)] * count)
     parts = _cuts(indices_or_sections, info.dims[at]) or []

@@ -211,18 +211,27 @@ def _squeezed(dims: Dims, axis: tuple[int, ...] | None) -> Dims | None:
             return None
         return tuple(d for d in dims if d != 1)
     gone = norm_axes(axis, len(dims))
-    return tuple(d for i, d in enumerate(dims) if i not in gone or (isinstance(d, int) and d != 1))
+    for i in gone:
+        if differ(dims[i], 1):
+            shape = ", ".join(map(str, dims))
+            raise OpError(
+                f"axis {i} of a tensor of shape ({shape}) has {dims[i]} elements; only an axis of "
+                "one can be squeezed"
+            )
+    return tuple(d for i, d in enumerate(dims) if i not in gone)
 
 
 @op("relax.squeeze")
 def squeeze(x: Expr, axis: AxesLike = None) -> StructInfo:
     """``x`` without axes of size 1: all of them, or those named.
 
-    A named axis whose size is known not to be 1 stays, as in TVM and torch; a symbolic one counts
-    as 1.
+    A named axis has to be of size 1; a symbolic size counts as 1, and calls with another are
+    refused. (TVM from 0.21 on and torch let a named axis of another size stay, so that the rank
+    depends on the size.)
 
     x: (*s), any dtype
     result: the other axes, dtype of ``x``
+    Raises ``OpError`` for a named axis whose size is known not to be 1.
     """
     info = want_tensor(x, "x")
     if info.dims is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, Tuple
@@ -32,6 +33,7 @@ from relax2xla.op._lower import (
 from relax2xla.op._prims import dim_of, integer
 from relax2xla.op._rules import fold, product, want_shape, want_tensor
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
+from relax2xla.tir import Dim
 
 
 @op("relax.memory.alloc_storage", pure=False)
@@ -130,6 +132,33 @@ def _absent(x: Any) -> bool:
     return x is None or (isinstance(x, Tuple) and not x.fields)
 
 
+def _beyond(info: TensorStructInfo, made: TensorStructInfo, offset: Dim, all_of_it: bool) -> bool:
+    """Whether a view ``made`` at byte ``offset`` provably has bytes that ``info`` has not.
+
+    ``all_of_it``: it has the shape of ``info``, known or not. A tensor of unknown size has elements
+    here, as in TVM: a view that only an empty one could have is a mistake.
+    """
+    if isinstance(offset, int) and offset < 0:
+        return True
+    # The bytes of an element count only where they differ.
+    old, new = (dtype_info(i.dtype).nbytes if i.dtype else None for i in (info, made))
+    if old is None or new is None:
+        if info.dtype != made.dtype:
+            return False
+        old = new = 1
+        offset = 0 if not all_of_it else offset
+    if all_of_it and info.dims is None:
+        return new > old or (isinstance(offset, int) and offset > 0 and new >= old)
+    if info.dims is None or made.dims is None:
+        return False
+    end, last = offset + product(made.dims) * new, product(info.dims) * old
+    if isinstance(end, int) and isinstance(last, int):
+        return end > last
+    analyzer = tir.Analyzer()
+    analyzer.mark_shape_vars(*(v for d in (*info.dims, *made.dims) for v in tir.free_vars(d)))
+    return analyzer.can_prove(tir.GT.make(end, last))
+
+
 @op("relax.memory.view")
 def view(
     data: Expr,
@@ -145,20 +174,16 @@ def view(
     """
     info = want_tensor(data, "data")
     kind = info.dtype if _absent(dtype) else dtype_literal(dtype)
-    offset = 0 if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset")
+    # One that is known only when the program runs can be 0.
+    offset = 0 if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset") or 0
     if _absent(shape):
         made = TensorStructInfo(info.dims, kind) if info.dims is not None else None
         made = made or TensorStructInfo(None, kind, ndim=info.ndim)
     else:
-        target = want_shape(shape, "shape")
+        want_shape(shape, "shape")
         made = TensorStructInfo(shape, kind)
-        if target.values is None:
-            return made
-    have, need = (product(i.dims) if i.dims is not None and i.dtype else None for i in (info, made))
-    if isinstance(have, int) and isinstance(need, int) and isinstance(offset, int):
-        end = offset + need * dtype_info(kind).nbytes
-        if offset < 0 or end > have * dtype_info(info.dtype).nbytes:
-            raise OpError(f"a view as {show(made)} at byte {offset} reaches beyond {show(info)}")
+    if _beyond(info, made, offset, _absent(shape)):
+        raise OpError(f"a view as {show(made)} at byte {offset} reaches beyond {show(info)}")
     return made
 
 

@@ -270,7 +270,7 @@ class Evaluator:
         self.source.fail(node, f"a Relax value has no attribute {name!r} in TVMScript")
 
     def _tensor_field(self, node: ast.expr, as_expression: bool) -> Any:
-        """The value of ``node``; ``as_expression``: of ``x.shape`` what its fields are read from."""
+        """The value of ``node``; ``as_expression``: of ``x.shape`` what it is read from."""
         if as_expression and isinstance(node, ast.Attribute) and node.attr in TENSOR_FIELDS:
             owner = self.value(node.value)
             if isinstance(owner, ir.Expr) and isinstance(owner.struct_info_, ir.TensorStructInfo):

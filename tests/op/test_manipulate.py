@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relax2xla import op, tir
-from relax2xla.errors import OpError
+from relax2xla import VirtualMachine, build, op, tir
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import OpError, TVMError
 from relax2xla.ir import (
     ShapeExpr,
     ShapeStructInfo,
@@ -43,7 +44,6 @@ def test_shapes():
             Case("expand 1", lambda x: op.expand_dims(x, 1), [X], X[:, None]),
             Case("squeeze", op.squeeze, [one], one.squeeze()),
             Case("squeeze 1", lambda x: op.squeeze(x, -2), [one], one.squeeze(1)),
-            Case("squeeze of 2 stays", lambda x: op.squeeze(x, 0), [one], one),
             Case("permute", op.permute_dims, [X], X.T),
             Case(
                 "permute axes", lambda x: op.permute_dims(x, (-1, 0, 1)), [X], X.transpose(2, 0, 1)
@@ -213,6 +213,8 @@ def test_shapes_that_are_variables_are_kept():
         (lambda: op.expand_dims(tensor((2,)), (1, 1)), "names an axis twice"),
         (lambda: op.expand_dims(tensor((2,)), 3), "axis 3 is out of range .*valid: -2..1"),
         (lambda: op.squeeze(tensor((1, 2)), 2), "out of range"),
+        (lambda: op.squeeze(tensor((2, 3, 4)), 0), "axis 0 .* has 2 elements; only an axis of one"),
+        (lambda: op.squeeze(tensor((0, 1)), [0, 1]), "axis 0 .* has 0 elements"),
         (lambda: op.permute_dims(tensor((2, 3)), (0,)), "`axes` must name all 2 axes"),
         (lambda: op.permute_dims(tensor((2, 3)), (0, 0)), "names an axis twice"),
         (lambda: op.flip(tensor((2,)), 1), "out of range"),
@@ -226,6 +228,10 @@ def test_shapes_that_are_variables_are_kept():
         (lambda: op.stack([tensor((2,)), tensor((3,))]), "differ in dimension 0"),
         (lambda: op.split(tensor((2,)), 0), "must be positive; got 0"),
         (lambda: op.split(tensor((2,)), 2, 1), "out of range"),
+        (lambda: op.split(tensor((2, 3)), 1, 2), "axis 2 is out of range"),
+        (lambda: op.split(unknown(2), 1, -3), "axis -3 is out of range"),
+        (lambda: op.strided_slice(unknown(-1), [0, 1], [0], [4]), "must be as many; got 2, 1, 1"),
+        (lambda: op.concat([tensor((3, N + 2)), tensor((3, N))]), "differ in dimension 1"),
         (lambda: op.meshgrid([tensor((2,))], "yx"), '`indexing` must be "ij" or "xy"'),
         (lambda: op.meshgrid([tensor((2, 2))]), "takes vectors"),
         (lambda: op.repeat(tensor((2,)), -1), "must not be negative"),
@@ -238,3 +244,22 @@ def test_shapes_that_are_variables_are_kept():
 def test_errors(call, message):
     with pytest.raises(OpError, match=message):
         call()
+
+
+def test_squeeze_of_a_symbolic_size_is_refused_where_it_is_not_one() -> None:
+    """Its rank would depend on the size."""
+    x = tensor((N, 3))
+    builder = BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(op.squeeze(x, 0)))
+    machine = VirtualMachine(build(builder.get()))
+    ones = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(machine["main"](ones), ones[0])
+    with pytest.raises(TVMError, match="has 2 elements; only an axis of one can be squeezed"):
+        machine["main"](np.ones((2, 3), np.float32))
+
+
+def test_a_number_of_repeats_is_an_integer() -> None:
+    for repeats in (1.5, tir.Var("r", "float32")):
+        with pytest.raises(OpError, match="expected an integer"):
+            op.repeat(tensor((2,)), repeats)

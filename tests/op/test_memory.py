@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla import op
+from relax2xla import op, tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir import Expr, ShapeExpr
 from tests.op.harness import Case, check, tensor
@@ -53,5 +54,49 @@ def test_views() -> None:
             Case("zero offset", op.memory.ensure_zero_offset, [x], x),
         ]
     )  # fmt: skip
+
+
+N = tir.Var("n")
+
+
+def unknown(ndim: int) -> rx.Var:
+    return rx.Var("x", rx.TensorStructInfo(None, "float32", ndim=ndim))
+
+
+@pytest.mark.parametrize(
+    ("source", "view"),
+    [
+        (X, {"shape": (7,)}),
+        (X, {"dtype": "float64"}),
+        (X, {"relative_byte_offset": 4}),
+        (X, {"relative_byte_offset": -4}),
+        (X, {"shape": (2,), "relative_byte_offset": 20}),
+        (tensor((4096,), ""), {"shape": (8192,)}),
+        (tensor((N,), ""), {"shape": (N + 1,)}),
+        (tensor((N, 6)), {"shape": (N + 1, 6)}),
+        (tensor((N,)), {"shape": (N // 4 + 1, 4)}),
+        (tensor((N,)), {"relative_byte_offset": 16}),
+        (unknown(-1), {"relative_byte_offset": 16}),
+        (unknown(2), {"dtype": "float64"}),
+    ],
+)
+def test_views_that_reach_beyond_their_source(source: Expr, view: dict[str, Any]) -> None:
     with pytest.raises(OpError, match="reaches beyond"):
-        op.memory.view(X, (7,))
+        op.memory.view(source, **view)
+
+
+@pytest.mark.parametrize(
+    ("source", "view"),
+    [
+        (tensor((N,)), {"shape": ((N + 3) // 4, 4)}),
+        (tensor((N,)), {"shape": (5,)}),
+        (tensor((N, 6)), {"shape": (N * 6,), "dtype": "float16"}),
+        (unknown(2), {"dtype": "float16", "relative_byte_offset": 4}),
+        (unknown(-1), {"shape": (100,)}),
+        (tensor((4,), ""), {"shape": (8,), "dtype": "int8"}),
+    ],
+)
+def test_views_that_may_fit(source: Expr, view: dict[str, Any]) -> None:
+    info = op.memory.view(source, **view).struct_info
+    assert isinstance(info, rx.TensorStructInfo)
+    assert info.ndim == len(view.get("shape", (1, 2)))

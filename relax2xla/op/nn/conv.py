@@ -24,7 +24,7 @@ from relax2xla.op._lower import (
     tensor_info,
     transpose,
 )
-from relax2xla.op._rules import NUMBER, common_dtype, fold, tensor, want_tensor, window_dim
+from relax2xla.op._rules import NUMBER, common_dtype, differ, fold, tensor, want_tensor, window_dim
 from relax2xla.op.nn._spatial import (
     SPATIAL,
     Ints1,
@@ -155,7 +155,7 @@ class _Conv:
         given, out, inner = xs[1], ws[0], ws[1]
         transposed = self.output_padding is not None
         expected = inner if transposed else fold(inner * self.groups)
-        if isinstance(given, int) and isinstance(expected, int) and given != expected:
+        if differ(given, expected):
             each = "" if transposed else f" in each of {self.groups} groups"
             raise OpError(
                 f"`data` has {given} channels (C of {self.data_layout}), but `weight` expects "

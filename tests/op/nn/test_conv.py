@@ -17,6 +17,7 @@ from tests.op.nn.support import Batch
 
 N = tir.Var("n", "int64")
 H = tir.Var("h", "int64")
+C = tir.Var("c", "int64")
 PLAIN: dict[int, tuple[str, str]] = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 SIZES = {1: (11,), 2: (9, 10), 3: (5, 6, 7)}
 
@@ -184,6 +185,12 @@ def test_attributes_are_stored_as_tvm_does() -> None:
         ({"weight": (4, 3, 3)}, "`weight` must have rank 4"),
         ({"data": (2, 5, 8, 8)}, r"`data` has 5 channels .* expects 3 \(I of OIHW\) in each of 1"),
         ({"groups": 3}, "expects 3 .* in each of 3 groups"),
+        # Symbolic, and different all the same.
+        ({"data": (2, C, 8, 8), "weight": (4, C + 2, 3, 3)}, "channels .* but `weight` expects"),
+        (
+            {"data": (2, C * 3, 8, 8), "weight": (6, C - 1, 3, 3), "groups": 3},
+            "channels .* but `weight` expects",
+        ),
         ({"weight": (4, 1, 3, 3), "groups": 3}, "`groups` is 3; it must divide the 4 output"),
         ({"groups": 0}, "`groups` must be at least 1"),
         ({"strides": 0}, "`strides` must be at least 1"),

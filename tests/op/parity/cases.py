@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from tests.op.parity.odd_cases import ODD
+
 ANY = ("t(2,3)", "t(n,3)", "t()", "u(2)", "u()", "t(0,3)", 't(2,3,dtype="")')
 SOME = ("t(2,3)", "t(n,m)", "u(2)", "u()")
 REAL = (*ANY, 't(2,3,dtype="int32")', 't(2,3,dtype="bool")')
@@ -745,9 +747,9 @@ TABLE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def calls() -> Iterator[str]:
-    """Every call of the table once."""
+    """Every call of the tables once."""
     seen: set[str] = set()
-    for name, operands, attrs in TABLE:
+    for name, operands, attrs in (*TABLE, *ODD):
         for x, a in product(operands, attrs):
             text = f"{name}({x}{', ' if a else ''}{a})"
             if text not in seen:
