@@ -120,6 +120,7 @@ class ShapeStructInfo(StructInfo):
     def __init__(
         self, values: Iterable[Dim] | None = None, ndim: int = -1, span: Span | None = None
     ) -> None:
+        _want_rank(ndim)
         if values is not None and ndim != -1:
             raise StructInfoError("ShapeStructInfo takes values or ndim, not both")
         self.values = None if values is None else as_dims(values)
@@ -128,6 +129,11 @@ class ShapeStructInfo(StructInfo):
 
     def key(self) -> tuple[Any, ...]:
         return (self.values, self.ndim)
+
+
+def _want_rank(ndim: object) -> None:
+    if not isinstance(ndim, int) or ndim < -1:
+        raise StructInfoError(f"ndim is the number of axes, or -1 where unknown; got {ndim!r}")
 
 
 class TensorStructInfo(StructInfo):
@@ -152,6 +158,7 @@ class TensorStructInfo(StructInfo):
         ndim: int = -1,
         span: Span | None = None,
     ) -> None:
+        _want_rank(ndim)
         if shape is not None and ndim != -1:
             raise StructInfoError("TensorStructInfo takes shape or ndim, not both")
         self.dtype = "" if dtype is None else dtype_name(dtype)

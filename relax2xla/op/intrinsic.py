@@ -22,7 +22,7 @@ from relax2xla.ir.expr import (
     convert_to_expr,
 )
 from relax2xla.ir.lattice import dims_equal, is_base_of
-from relax2xla.ir.op import IntsLike, Kind, Op, ShapeLike, as_shape_operand, op
+from relax2xla.ir.op import IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     ObjectStructInfo,
@@ -441,7 +441,7 @@ def print(*values: Expr, format: str = "") -> StructInfo:
 
 
 @op("relax.assert_op", pure=False)
-def assert_op(condition: Expr, *format_args: Expr, format: str = "") -> StructInfo:
+def assert_op(condition: PrimLike, *format_args: Expr, format: str = "") -> StructInfo:
     """Stops the program with an error unless ``condition`` holds.
 
     condition: a bool of rank 0; format_args: values for the Python format string ``format``
@@ -457,7 +457,7 @@ def assert_op(condition: Expr, *format_args: Expr, format: str = "") -> StructIn
 
 
 @assert_op.shorthand
-def _(condition: Expr, *format_args: Expr, format: str = "") -> Mapping[str, Any]:
+def _(condition: PrimLike, *format_args: Expr, format: str = "") -> Mapping[str, Any]:
     if len(format_args) == 1 and isinstance(format_args[0], list | tuple):
         return {"format_args": tuple(format_args[0])}
     return {}

@@ -7,26 +7,28 @@ of variables are those of the text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.builder import BlockBuilder, is_operand
+from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.lattice import (
     Mismatch,
     definable_vars,
     erase,
     held_shapes,
-    signature_info,
     unify,
 )
 from relax2xla.ir.normal import outside_dataflow
+from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import show
+from relax2xla.op.intrinsic import FOREIGN
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
 from relax2xla.script.macros import expand
 from relax2xla.script.markers import Decorator, Macro, Marker
+from relax2xla.script.signatures import Flags, Signature
 from relax2xla.script.tir_names import declared_dtypes
 
 _UNSUPPORTED: dict[type[ast.stmt], str] = {
@@ -45,31 +47,6 @@ _UNSUPPORTED: dict[type[ast.stmt], str] = {
     ast.ImportFrom: "an import",
     ast.Match: "match",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What ``@R.function(...)`` says."""
-
-    private: bool = False
-    pure: bool = True
-    check_well_formed: bool = True
-
-
-@dataclass(slots=True)
-class Signature:
-    """A function's head, evaluated before any body so that functions can call forward."""
-
-    node: ast.FunctionDef
-    flags: Flags
-    scope: Scope
-    params: list[ir.Var]
-    ret: ir.StructInfo | None
-    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def struct_info(self) -> ir.FuncStructInfo:
-        """What callers know of the function before its body is parsed."""
-        return signature_info(self.params, self.ret or ir.ObjectStructInfo(), self.flags.pure)
 
 
 class FunctionParser(Evaluator):
@@ -174,6 +151,9 @@ class FunctionParser(Evaluator):
     def _function(self, head: Signature, name: str | None, outside: Set[tir.Var]) -> ir.Function:
         body = head.node.body
         last = body[-1]
+        # What a dataflow block returns at its end, it gives to the outside.
+        block = last if isinstance(last, ast.With) else None
+        last = last if block is None else block.body[-1]
         for s in body[:-1]:
             if isinstance(s, ast.Return):
                 self.source.fail(s, "only the last statement of a function may be a return")
@@ -184,6 +164,8 @@ class FunctionParser(Evaluator):
                 self._func_attr(head, s)
             else:
                 self.statement(s)
+        if block is not None:
+            self._dataflow(block)
         value = self.expr(last.value)
         span = self.source.span(last)
         with self.builder.source(span):
@@ -211,6 +193,12 @@ class FunctionParser(Evaluator):
                 lambda s: s in stated or _visible(outer, s),
             )
         attrs = dict(head.attrs)
+        if head.flags.private and "global_symbol" in attrs:
+            self.source.fail(
+                head.node,
+                f"the function {head.node.name!r} is private and has the attribute global_symbol, "
+                "which makes it public; leave one of them out",
+            )
         if name is not None:
             attrs.setdefault("global_symbol", name)
         where = self.source.span(head.node)
@@ -254,6 +242,8 @@ class FunctionParser(Evaluator):
             case ast.If():
                 name, value, info = self._if(node)
                 self._bind_var(node, name, value, info)
+                if name == "_":
+                    del self.scope.names[name]
             case ast.FunctionDef():
                 self._local_function(node)
             case ast.Pass():
@@ -412,6 +402,7 @@ class FunctionParser(Evaluator):
         if isinstance(value, MatchCastPair):
             self._match_cast(node, "_", value, None)
         elif isinstance(value, ir.Expr) or _is_relax(value):
+            self._want_effect(node, value)
             self._bind_var(node, "_", self.as_expr(node.value, value), None)
         else:
             self.source.fail(node, "this statement has no effect in TVMScript")
@@ -419,6 +410,14 @@ class FunctionParser(Evaluator):
         self.scope.names.pop("_", None)
         if held is not None:
             self.scope.names["_"] = held
+
+    def _want_effect(self, node: ast.stmt, value: Any) -> None:
+        """A value that nobody gets is a mistake, unless computing it does something."""
+        op = value.op if isinstance(value, ir.Call) else None
+        if not isinstance(op, Op) or op in FOREIGN or is_impure_call(value):
+            return
+        if value.struct_info_ != ir.TupleStructInfo(()):
+            self.source.fail(node, f"the result of {op!r} is lost; assign it, as in `_ = ...`")
 
     def _local_function(self, node: ast.FunctionDef) -> None:
         decorator, flags = self.flags(node)
@@ -442,17 +441,8 @@ class FunctionParser(Evaluator):
             self.source.fail(call, "`with` is supported as `with R.dataflow():` only")
         if self.in_dataflow:
             self.source.fail(node, "dataflow blocks do not nest")
-        last = node.body[-1]
-        if not _is_call_of(self, last, "R.output"):
-            self.source.fail(last, "a dataflow block must end with R.output(...)")
-        assert isinstance(last, ast.Expr)
-        assert isinstance(last.value, ast.Call)
-        names: list[ast.Name] = []
-        for a in last.value.args:
-            if not isinstance(a, ast.Name):
-                self.source.fail(a, "R.output takes names of variables")
-            names.append(a)
         bound = {name: s for s in node.body for name in _targets(s)}
+        names = self._outputs(node.body[-1], bound)
         before = dict(self.scope.names)
         self.outputs = {a.id: bound[a.id] for a in names if a.id in bound}
         self.in_dataflow = True
@@ -473,6 +463,22 @@ class FunctionParser(Evaluator):
                     made[name] = before[name]
                 else:
                     del made[name]
+
+    def _outputs(self, last: ast.stmt, bound: Mapping[str, ast.stmt]) -> list[ast.Name]:
+        """What a dataflow block gives to the outside: of R.output, or used by a return."""
+        if isinstance(last, ast.Return) and last.value is not None:
+            used = (n for n in ast.walk(last.value) if isinstance(n, ast.Name) and n.id in bound)
+            return list({n.id: n for n in used}.values())
+        if not _is_call_of(self, last, "R.output"):
+            self.source.fail(last, "a dataflow block must end with R.output(...)")
+        assert isinstance(last, ast.Expr)
+        assert isinstance(last.value, ast.Call)
+        names: list[ast.Name] = []
+        for a in last.value.args:
+            if not isinstance(a, ast.Name):
+                self.source.fail(a, "R.output takes names of variables")
+            names.append(a)
+        return names
 
     # -- branches --------------------------------------------------------------------------------
     def _if(self, node: ast.If) -> tuple[str, ir.Expr, ir.StructInfo | None]:
@@ -539,6 +545,12 @@ class FunctionParser(Evaluator):
                     result = self._branch_value(last, f"{name}_{suffix}", value, info)
                 case ast.Return():
                     self.source.fail(last, "return is supported only at the end of a function")
+                case ast.Expr(value=ast.Call() as call):
+                    # Nobody reads what both branches give: nothing.
+                    name, value = "_", self.as_expr(call, self.value(call))
+                    if value.struct_info_ != ir.TupleStructInfo(()):
+                        self.source.fail(last, "a branch must end by binding a variable")
+                    result = self._branch_value(last, f"nothing_{suffix}", value, None)
                 case _:
                     self.source.fail(last, "a branch must end by binding a variable")
         return name, ir.SeqExpr(self.builder.end_scope(), result), info

@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from relax2xla import ir, tir
+from relax2xla import VirtualMachine, build, ir, tir
 from relax2xla.errors import DiagnosticError, TVMError
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
@@ -528,3 +528,79 @@ class M:
 """
     with pytest.raises(DiagnosticError, match=r"'vdevice:1' names no device.* has 1 of them"):
         from_source(text)
+
+
+def test_a_branch_may_end_with_what_gives_nothing() -> None:
+    func = parse("""
+@R.function(pure=False)
+def main(x: R.Tensor((), "int32"), c: R.Tensor((), "bool")):
+    if c:
+        R.print(x, format="yes: {}")
+    else:
+        R.print(x, format="no: {}")
+    return x
+""")
+    same = parse("""
+@R.function(pure=False)
+def main(x: R.Tensor((), "int32"), c: R.Tensor((), "bool")):
+    if c:
+        y = R.print(x, format="yes: {}")
+    else:
+        y = R.print(x, format="no: {}")
+    return x
+""")
+    assert_structural_equal(func, same)
+    assert_structural_equal(from_source(func.script(show_meta=True)), func)
+
+
+def test_a_dataflow_block_may_return() -> None:
+    func = parse("""
+@R.function
+def main(x: R.Tensor((16,), "float32")):
+    with R.dataflow():
+        a = R.add(x, x)
+        b = R.multiply(a, a)
+        return (b, x)
+""")
+    same = parse("""
+@R.function
+def main(x: R.Tensor((16,), "float32")):
+    with R.dataflow():
+        a = R.add(x, x)
+        b = R.multiply(a, a)
+        R.output(b)
+    return (b, x)
+""")
+    assert_structural_equal(func, same)
+
+
+def test_symbolic_conditions_are_asserted() -> None:
+    func = parse("""
+@R.function(pure=False)
+def main(x: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    _ = R.assert_op(n % 16 == 0)
+    return x
+""")
+    (binding,) = func.body.blocks[0].bindings
+    assert isinstance(binding.value.args[0], ir.PrimValue)
+    machine = VirtualMachine(build(func))
+    np.testing.assert_array_equal(machine["main"](np.ones(16, np.float32)), np.ones(16))
+    with pytest.raises(AssertionError):
+        machine["main"](np.ones(15, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "message"),
+    [
+        ("x: R.Tensor", "R.add(x, x)", "the result of relax.add is lost"),
+        ("x: R.Tensor(ndim=-2)", "pass", "ndim is the number of axes, .* got -2"),
+        ('x: R.Tensor(ndim="1")', "pass", "ndim is the number of axes, .* got '1'"),
+        ("x: R.Shape(ndim=-3)", "pass", "ndim is the number of axes, .* got -3"),
+        ("x: R.Tensor", 'R.func_attr({"global_symbol": "f"})', "is private and has the attribute"),
+    ],
+)
+def test_what_tvm_refuses_too(signature: str, body: str, message: str) -> None:
+    head = "from tvm.script import relax as R\n@R.function(private=True)\n"
+    with pytest.raises(DiagnosticError, match=message):
+        from_source(f"{head}def f({signature}):\n    {body}\n    return x\n")
