@@ -20,6 +20,7 @@ def from_stablehlo(
     *,
     raise_ops: bool = True,
     isolate: bool | None = None,
+    allow_custom_calls: Sequence[str] = (),
 ) -> IRModule:
     """A StableHLO program as a Relax module, ready for editing; its entry function is ``main``.
 
@@ -35,6 +36,10 @@ def from_stablehlo(
     ``isolate``: read MLIR bytecode and portable artefacts in a child process first, because damaged
     ones can end the process that reads them; None: those that come as bytes or in a file.
 
+    ``allow_custom_calls``: targets of the program's custom calls that ``relax2xla.build`` may run
+    beside those that are known to compute and nothing else. It holds for this module and what is
+    made of it in this process, and is not written with it.
+
     A program without ``main`` that has one public function gets that under the name ``main`` (its
     own name is kept in the attribute ``sym_name``, and written again).
 
@@ -43,8 +48,10 @@ def from_stablehlo(
     ``input_info`` does not fit.
     """
     from relax2xla.stablehlo import emit, read
+    from relax2xla.stablehlo.targets import checked_targets
 
-    mod = _entry_is_main(read(_module_of(stablehlo_module, isolate)))
+    allowed = checked_targets(allow_custom_calls)
+    mod = _entry_is_main(read(_module_of(stablehlo_module, isolate), allowed))
     if input_info is not None:
         main = _main(mod)
         inputs = _checked_inputs(main, input_info)
@@ -53,7 +60,7 @@ def from_stablehlo(
 
             gvar = mod.get_global_var("main")
             plain = mod.replace({**mod.functions, gvar: main.without_attr("sym_name")})
-            mod = read(specialise(emit(plain), inputs))
+            mod = read(specialise(emit(plain), inputs), allowed)
     if not raise_ops:
         return mod
     from relax2xla.stablehlo.origin import remember

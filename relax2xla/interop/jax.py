@@ -72,12 +72,15 @@ def from_jax(
     return mod
 
 
-def to_jax(mod: IRModule | Function, name: str = "main") -> Callable[..., Any]:
+def to_jax(
+    mod: IRModule | Function, name: str = "main", *, allow_custom_calls: Sequence[str] = ()
+) -> Callable[..., Any]:
     """A function of a module as a JAX function: takes and gives jax arrays, one an operand.
 
     It can be called, and used inside ``jax.jit`` and what is built on it (``jax.lax`` loops,
     shardings, ``jax.export``): its program is inlined there. It has no derivative and cannot be
     vmapped; JAX says so where that is tried. Weights are constants of the program.
+    ``allow_custom_calls``: as of ``build``.
     """
     from relax2xla.vm.build import build
     from relax2xla.vm.machine import VirtualMachine
@@ -87,7 +90,7 @@ def to_jax(mod: IRModule | Function, name: str = "main") -> Callable[..., Any]:
     elif name not in mod:
         known = ", ".join(g.name_hint for g in mod)
         raise TVMError(f"the module has no function {name!r}; it has {known}")
-    call = VirtualMachine(build(mod))[name]
+    call = VirtualMachine(build(mod, allow_custom_calls=allow_custom_calls))[name]
 
     def function(*args: Any) -> Any:
         return call(*args)

@@ -56,25 +56,36 @@ from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import PARSED_FILE, read_location
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
-from relax2xla.stablehlo.table import BY_MLIR_NAME, CONSTANT, FUNC_RETURN, OPEN, TERMINATORS, Row
+from relax2xla.stablehlo.table import (
+    BY_MLIR_NAME,
+    CONSTANT,
+    CUSTOM_CALL,
+    FUNC_RETURN,
+    OPEN,
+    TERMINATORS,
+    Row,
+)
+from relax2xla.stablehlo.targets import AllowedTarget
 
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
 # Symbols of the module that are no functions; their text is kept in the module's attributes.
 _SYMBOL_OPS = {"sdy.mesh"}
 
 
-def read(module: ir.Module) -> IRModule:
+def read(module: ir.Module, allowed: frozenset[AllowedTarget] = frozenset()) -> IRModule:
     """The Relax module of an MLIR module of StableHLO, CHLO, func and Shardy operations.
+
+    ``allowed``: targets of custom calls that ``build`` then takes as allowed by the caller.
 
     Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
     have no counterpart.
     """
     with module.context, ir.Location.unknown(), no_collection():
-        reader = _Reader(frozenset())
+        reader = _Reader(frozenset(), allowed)
         made = reader.module(module)
         if impure := reader.impure_symbols():
             # Callers may stand before what they call.
-            reader = _Reader(impure)
+            reader = _Reader(impure, allowed)
             made = reader.module(module)
     if reader.gaps:
         raise OpNotImplemented(
@@ -104,7 +115,8 @@ class _Frame:
 class _Reader:
     """The state of one :func:`read`."""
 
-    def __init__(self, impure: frozenset[str]) -> None:
+    def __init__(self, impure: frozenset[str], allowed: frozenset[AllowedTarget]) -> None:
+        self.allowed = {str(target): target for target in allowed}
         # Symbols of the functions with side effects: known, found here, and who calls what.
         self.impure = impure
         self.effects: set[str] = set()
@@ -390,6 +402,9 @@ class _Reader:
             if key not in self.attrs:
                 self.attrs[key] = read_attr(codec.removeprefix("?"), value)
             made[name] = self.attrs[key]
+        if self.allowed and row.mlir_name == CUSTOM_CALL:
+            target = made["call_target_name"]
+            made["call_target_name"] = self.allowed.get(target, target)
         if rest:
             made[DISCARDABLE] = rest
         return Attrs(made)

@@ -37,6 +37,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import jit, xla
 from relax2xla.vm.arguments import difference, positional, signature
@@ -352,7 +353,8 @@ class BoundFunction:
             if found is None:
                 module, program = self.lowered(infos)
                 avals = [xla.aval(o) for o in program.outputs]
-                found = (xla.Loaded(module, avals, self.device), program)
+                allowed = self._executable.allowed
+                found = (xla.Loaded(module, avals, self.device, allowed=allowed), program)
             self._cache[key] = found
             if len(self._cache) > self.limit:
                 self._cache.popitem(last=False)
@@ -444,7 +446,8 @@ class BoundFunction:
         if loaded.from_cache:
             key = self._key_of_values(args)
             module, program = self.lowered(self._infos(key))
-            loaded = xla.Loaded(module, loaded.outputs, self.device, fresh=True)
+            allowed = self._executable.allowed
+            loaded = xla.Loaded(module, loaded.outputs, self.device, fresh=True, allowed=allowed)
             with self._lock:
                 self._cache[key] = (loaded, program)
                 self._forget()
@@ -515,7 +518,9 @@ class BoundFunction:
     def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
         """The function on values that JAX traces: its program, inlined."""
         program = self.program([xla.value_info(a) for a in args])
-        text = str(emit(program.module))
+        module = emit(program.module)
+        check_mlir(module, self._executable.allowed)
+        text = str(module)
         values = [*args, *(self._given() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(jit.inline_program(values, text, outputs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -11,6 +12,8 @@ from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
+from relax2xla.stablehlo.gate import check_module
+from relax2xla.stablehlo.targets import checked_targets
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
 from relax2xla.transform.lower_distributed import LowerDistIR
@@ -22,6 +25,8 @@ from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.hosts import Hosts, Reason
 from relax2xla.vm.lower import Lowered, lower
 from relax2xla.vm.vdevices import one_device, place_values
+
+log = logging.getLogger("relax2xla.vm")
 
 
 @no_collection()
@@ -35,6 +40,7 @@ def build(
     *,
     system_lib: bool | None = None,
     donate: Donate | None = None,
+    allow_custom_calls: Sequence[str] = (),
 ) -> VMExecutable:
     """Build an executable for the :class:`VirtualMachine`.
 
@@ -51,6 +57,9 @@ def build(
     donate: names or places of parameters whose memory a call may take for results, for ``main`` or
         by function name; the function attribute ``donate`` says the same. A jax array that is
         passed for one is deleted by the call.
+    allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
+        to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
+        with what the program gives it.
 
     Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
@@ -68,6 +77,13 @@ def build(
         )
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    passed = check_module(mod, checked_targets(allow_custom_calls))
+    if passed.spread > 1:
+        log.warning(
+            "the module spreads values over %d devices; its annotations have no effect, as programs "
+            "run on one device here",
+            passed.spread,
+        )
     donated = donated_params(mod, donate)
     given = mod
     if params:
@@ -128,6 +144,7 @@ def build(
         },
         notes=made.notes,
     )
+    executable.allowed = passed.allowed
     executable.devices = {n: d for n, d in where.items() if d is not None}
     executable.signatures = {
         g.name_hint: functools.partial(tuple, f.params)
@@ -171,9 +188,18 @@ def compile(
     target: Any = None,
     relax_pipeline: str | Pass | None = "default",
     tir_pipeline: str | Pass | None = "default",
+    *,
+    allow_custom_calls: Sequence[str] = (),
 ) -> VMExecutable:
     """``build`` under the name of ``tvm.compile``."""
-    return build(mod, target, None, relax_pipeline, tir_pipeline)
+    return build(
+        mod,
+        target,
+        None,
+        relax_pipeline,
+        tir_pipeline,
+        allow_custom_calls=allow_custom_calls,
+    )
 
 
 def target_device(target: Any) -> Device | None:

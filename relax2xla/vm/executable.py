@@ -107,6 +107,8 @@ class VMExecutable:
         self.signatures: dict[str, Callable[[], Sequence[Var]]] = {}
         # Functions and regions that the program places on another device than the machine's own.
         self.devices: dict[str, Device] = {}
+        # Targets of custom calls that a caller in Python allows, for each program.
+        self.allowed: frozenset[str] = frozenset()
         self.code = code or Code()
         self.regions = dict(regions or {})
         self.notes = {name: tuple(lines) for name, lines in (notes or {}).items()}

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from relax2xla.analysis.variables import all_global_vars
 from relax2xla.dtypes import dtype_name, numpy_dtype
-from relax2xla.errors import EmitError, FileFormatError, TVMError
+from relax2xla.errors import EmitError, FileFormatError, TVMError, UnsupportedError
 from relax2xla.ir import (
     Constant,
     FuncStructInfo,
@@ -49,7 +49,9 @@ from relax2xla.runtime.device import Device, device
 from relax2xla.runtime.weights import CODES, Writer, read_safetensors, write_safetensors
 from relax2xla.script.entry import from_source
 from relax2xla.script.tables import script_tables
+from relax2xla.stablehlo.gate import check_module
 from relax2xla.stablehlo.serialize import parse, serialize
+from relax2xla.stablehlo.targets import checked_targets
 from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
 from relax2xla.transform.gather_windows import gather_windows
@@ -130,7 +132,8 @@ class Saved:
         for name, stub in signatures.items():
             made = Function(ex.params(name), Tuple([]), TupleStructInfo([]))
             self.functions[GlobalVar(stub)] = made
-        text, tables = script_tables(IRModule({**self.callees(), **self.functions}))
+        saved = IRModule({**self.callees(), **self.functions})
+        text, tables = script_tables(saved)
         self.members[MODULE] = text.encode()
         self.manifest: dict[str, Any] = {
             "format": FORMAT,
@@ -152,6 +155,7 @@ class Saved:
             "signatures": signatures,
             "tables": {k: [self.table_item(v) for v in items] for k, items in tables.items()},
             "fingerprint": xla.fingerprint(self.machine.device) if self.compiled else None,
+            "custom_calls": sorted(check_module(saved, ex.allowed).outside),
         }
         if ex.code.functions:
             plain = encode(ex.code, self.tensor)
@@ -247,7 +251,7 @@ class Saved:
         }
         # Machine code is for one device, and the file names the machine's.
         if self.compiled and bound.device == self.machine.device:
-            code = xla.machine_code(module, bound.device)
+            code = xla.machine_code(module, bound.device, self.executable.allowed)
             if code is None:
                 log.info("%s: XLA cannot write its machine code; it is compiled anew", bound.name)
             else:
@@ -318,25 +322,38 @@ def _rewrite_name(rewrite: Callable[..., Any]) -> str:
 
 
 # -- loading ---------------------------------------------------------------------------------------
-def load_module(path: str | Path, compiled: bool = True) -> VMExecutable:
+def load_module(
+    path: str | Path, compiled: bool = True, *, allow_custom_calls: Sequence[str] = ()
+) -> VMExecutable:
     """The executable that ``export_library`` saved.
 
     ``compiled``: use the machine code in the file, if jaxlib, platform and processor are those that
     it was made for; otherwise XLA compiles at the first call, and a warning is logged once. Load
     machine code from files that you trust only; the rest of a file is data. The file may be
-    replaced while its executable is in use, but not changed in place.
+    replaced while its executable is in use, but not changed in place. ``allow_custom_calls``: as of
+    ``build``; what it allowed for a program is not allowed by the program's file.
 
-    Raises FileFormatError for a file that is truncated, altered, hostile or something else.
+    Raises FileFormatError for a file that is truncated, altered, hostile or something else, and
+    UnsupportedError for one that says it makes custom calls which are not allowed here.
     """
+    allowed = checked_targets(allow_custom_calls)
     archive = Archive(Path(path))
     try:
-        return _Loader(archive, compiled).load()
+        made = _Loader(archive, compiled, allowed).load()
+        outside = [str(t) for t in archive.manifest.get("custom_calls", ()) if t not in allowed]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         if isinstance(e, FileFormatError):
             raise
         raise archive.problem(f"{type(e).__name__}: {e}") from None
     except TVMError as e:
         raise archive.problem(str(e)) from None
+    if outside:
+        raise UnsupportedError(
+            f"{path} makes custom calls that are not known to do nothing but compute: "
+            f"{', '.join(outside)}. If you trust them, and this process has registered them, load "
+            f"it from Python with allow_custom_calls={outside!r}"
+        )
+    return made
 
 
 class SavedExecutable(VMExecutable):
@@ -393,8 +410,9 @@ class _SavedProgram:
 class _Loader:
     """One file that is being loaded, and read from later."""
 
-    def __init__(self, archive: Archive, compiled: bool) -> None:
+    def __init__(self, archive: Archive, compiled: bool, allowed: frozenset[str]) -> None:
         self.archive = archive
+        self.allowed = allowed
         self.compiled = compiled
         self.manifest = archive.manifest
         if self.manifest["format"] != FORMAT:
@@ -427,6 +445,7 @@ class _Loader:
             regions=found["region"],
             notes=manifest["notes"],
         )
+        made.allowed = self.allowed
         made.devices = {n: device(d) for n, d in manifest.get("devices", {}).items()}
         made.signatures = {
             n: functools.partial(self.params, stub)
@@ -568,7 +587,7 @@ class _Loader:
             except Exception as e:  # jaxlib names no class for what it cannot read
                 self.warn(f"jaxlib cannot read it ({e})")
         module = parse(self.archive.read(saved.row["file"]))
-        return xla.Loaded(module, avals, target), saved
+        return xla.Loaded(module, avals, target, allowed=self.allowed), saved
 
     def fits(self, target: Device | None) -> bool:
         """Whether the machine code in the file is for this machine."""

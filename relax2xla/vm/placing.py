@@ -175,7 +175,9 @@ class WeightStore:
             )
         program = specialise(executable.mod, name, func, {})
         avals = [xla.aval(o) for o in program.outputs]
-        loaded = xla.Loaded(emit(program.module), avals, device, run_once=True)
+        loaded = xla.Loaded(
+            emit(program.module), avals, device, run_once=True, allowed=executable.allowed
+        )
         # Not kept: once this has run, the raw arrays are not needed on the device.
         given = [xla.device_put(a, device, copy=False) for i in used if (a := raw[i]) is not None]
         made = program.pack(loaded.run(given))

@@ -20,7 +20,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,6 +36,7 @@ from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import CallError, DeviceError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.vm import cache, dot_library
 from relax2xla.vm.serialised import is_complete
 
@@ -327,12 +328,15 @@ def _keep(slot: tuple[cache.DiskCache, str] | None, data: bytes | None) -> None:
         store.put(key, data)
 
 
-def machine_code(module: ir.Module, device: Device | None) -> bytes | None:
+def machine_code(
+    module: ir.Module, device: Device | None, allowed: Iterable[str] = ()
+) -> bytes | None:
     """The compiled code of ``module``, for :class:`Loaded` in another process; None: XLA has none.
 
     The disk cache is asked first, as an executable that was itself read from bytes cannot always be
-    written again.
+    written again. ``allowed``, errors: as of :class:`Loaded`.
     """
+    check_mlir(module, allowed)
     target = jax_device(device)
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
@@ -370,7 +374,10 @@ class Loaded:
 
     ``module``: the program, or the bytes that :func:`machine_code` gave on a machine of the same
     :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first,
-    but not with ``fresh``; ``from_cache`` says whether it had the program.
+    but not with ``fresh``; ``from_cache`` says whether it had the program. ``allowed``: targets of
+    custom calls that a caller in Python allows.
+
+    Raises UnsupportedError for a module that asks for what it may not have (``stablehlo.gate``).
     """
 
     __slots__ = ("_execute", "_handlers", "executable", "from_cache", "outputs")
@@ -382,8 +389,11 @@ class Loaded:
         device: Device | None,
         run_once: bool = False,
         fresh: bool = False,
+        allowed: Iterable[str] = (),
     ) -> None:
         self.from_cache = False
+        if not isinstance(module, bytes):
+            check_mlir(module, allowed)
         target = jax_device(device)
         run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):

@@ -1,0 +1,300 @@
+"""What a program may ask of the process that runs it, looked at before XLA sees the program.
+
+XLA trusts its input: it runs custom calls as they are named, waits for an infeed that nobody fills,
+and compiles a program for several devices for the one that it is given, in silence. So each of
+these is an error here, with its place (design decisions D19 and D25). The rules are over
+:class:`Request`, which is a call of a Relax row (here) or an MLIR operation (``gate_mlir``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.ir.base import EMPTY_ATTRS, Span
+from relax2xla.ir.expr import Call, Function
+from relax2xla.ir.module import IRModule
+from relax2xla.ir.op import Op
+from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.stablehlo.rows import DISCARDABLE
+from relax2xla.stablehlo.table import CUSTOM_CALL
+from relax2xla.stablehlo.targets import (
+    SAFE,
+    AllowedTarget,
+    CustomCall,
+    devices_between,
+    refusal,
+)
+
+# What waits for someone outside of the program.
+WAITING: Final = frozenset(f"stablehlo.{n}" for n in ("infeed", "outfeed", "send", "recv"))
+# What asks which of several devices this is.
+PLACES: Final = frozenset({"stablehlo.partition_id", "stablehlo.replica_id"})
+# Exchanges between devices, with the attribute that names these.
+COLLECTIVES: Final[Mapping[str, str]] = {
+    "stablehlo.collective_permute": "source_target_pairs",
+    **{
+        f"stablehlo.{n}": "replica_groups"
+        for n in (
+            "all_gather",
+            "all_reduce",
+            "all_to_all",
+            "collective_broadcast",
+            "collective_reduce",
+            "cross-replica-sum",
+            "reduce_scatter",
+        )
+    },
+}
+MANUAL: Final = "sdy.manual_computation"
+#: The operations that the gate looks at.
+WATCHED: Final = frozenset({CUSTOM_CALL, MANUAL}) | WAITING | PLACES | COLLECTIVES.keys()
+
+COUNTS: Final = ("mhlo.num_replicas", "mhlo.num_partitions")
+# How many errors one message shows.
+_SHOWN: Final = 5
+# Elements as text that no codec reads.
+_DENSE: Final = re.compile(r"dense<([\[\]\d, -]*)> :")
+# Shardings as text: tiles over devices (XLA), axes of a mesh (Shardy).
+_TILES: Final = re.compile(r"devices=\[(\d[\d,]*\d|\d)\]")
+_MESH: Final = re.compile(r"sdy\.mesh @(\S+) = <\[([^\]]*)\]")
+_MESH_OF: Final = re.compile(r"<@([^\s,>]+), ")
+_INLINE_MESH: Final = re.compile(r"mesh<\[([^\]]*)\]")
+_AXIS: Final = re.compile(r'"[^"]*"=(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One operation that the gate looks at. ``where``: its place in the source, for people."""
+
+    name: str
+    attrs: Mapping[str, Any]
+    operands: Sequence[StructInfo]
+    results: Sequence[StructInfo]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the gate has to know of the whole program.
+
+    ``devices``: replicas times partitions as the program states them, None where it does not;
+    ``meshes``: sizes of the meshes by name; ``compiled``: XLA sees the program next.
+    """
+
+    functions: frozenset[str]
+    allowed: frozenset[str] = frozenset()
+    devices: int | None = None
+    meshes: Mapping[str, int] = field(default_factory=dict[str, int])
+    compiled: bool = False
+
+
+def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
+    """Raise UnsupportedError for what cannot run, all of it in one message.
+
+    ``requests``: each with the name of its function.
+    """
+    if program.devices is not None and program.devices > 1:
+        raise UnsupportedError(
+            f"the program asks for {program.devices} devices (mhlo.num_replicas times "
+            "mhlo.num_partitions), and a program runs on one here; nothing of it was run. Trace it "
+            "for one device (a mesh of one), or run it with JAX"
+        )
+    found: dict[str, None] = {}
+    for function, request in requests:
+        reason = _reason(program, request)
+        if reason:
+            place = f" (at {request.where})" if request.where else ""
+            found[f"{function}: {_named(request)}{place}: {reason}"] = None
+    if not found:
+        return
+    lines = list(found)
+    if len(lines) > _SHOWN:
+        lines = [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more"]
+    raise UnsupportedError("\n".join(lines))
+
+
+def _named(request: Request) -> str:
+    if request.name == CUSTOM_CALL:
+        return f"the custom call {request.attrs.get('call_target_name')!s} cannot run"
+    return f"{request.name} cannot run"
+
+
+def _reason(program: Program, request: Request) -> str:
+    """Why ``request`` cannot run; "" where it can."""
+    name, attrs = request.name, request.attrs
+    if name == CUSTOM_CALL:
+        target = attrs.get("call_target_name")
+        if not isinstance(target, str):
+            return "its target is no text"
+        call = CustomCall(target, attrs, request.operands, request.results)
+        return refusal(call, program.allowed, program.functions, program.compiled)
+    if name in WAITING:
+        return (
+            "it waits for a host or device that nobody is here, for ever; make what it receives an "
+            "argument of the function, and what it sends a result"
+        )
+    if name in PLACES:
+        if program.devices is not None or program.compiled:
+            return ""
+        return _unstated("it asks which of several devices this is")
+    if name == MANUAL:
+        count = _manual_devices(program, attrs)
+        return "" if count == 1 else _over(count)
+    return _collective(program, request)
+
+
+def _over(count: int) -> str:
+    return f"it is over {count} devices, and a program runs on one here"
+
+
+def _unstated(what: str) -> str:
+    return (
+        f"{what}, and the program does not say how many there are; a program runs on one here. If "
+        "one is meant, state mhlo.num_replicas = 1 and mhlo.num_partitions = 1 in the module"
+    )
+
+
+def _collective(program: Program, request: Request) -> str:
+    groups = request.attrs.get(COLLECTIVES[request.name])
+    if isinstance(groups, Mapping):
+        plain = _DENSE.match(str(groups.get("mlir", "")))
+        if plain is None:
+            return "its devices are stated in a form that is not known here"
+        groups = [re.findall(r"-?\d+", plain[1])]
+    # -1 fills groups that are shorter than others.
+    ids = {int(i) for group in groups or () for i in group} - {-1}
+    pairs = zip(request.operands, request.results, strict=False)
+    count = max([devices_between(a, b) for a, b in pairs], default=1)
+    count = max(count, request.attrs.get("split_count") or 1)
+    if ids - {0}:
+        count = max(count, len(ids), max(ids) + 1)
+    silent = program.devices is None and not program.compiled
+    if not ids and count == 1 and silent and request.name != "stablehlo.collective_permute":
+        return _unstated("it exchanges values between all devices")
+    return "" if count == 1 else _over(count)
+
+
+def _manual_devices(program: Program, attrs: Mapping[str, Any]) -> int | str:
+    """How many devices the meshes of a manual computation have; "several" if that is not known."""
+    text = str(attrs)
+    inline = [_mesh_size(axes) for axes in _INLINE_MESH.findall(text)]
+    named = _MESH_OF.findall(text)
+    if any(name not in program.meshes for name in named):
+        return "several"
+    return max([*inline, *(program.meshes[name] for name in named)], default=1)
+
+
+def _mesh_size(axes: str) -> int:
+    return math.prod(map(int, _AXIS.findall(axes)))
+
+
+# ---- Relax
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What the gate knows of a module that it lets pass.
+
+    ``allowed``: targets of custom calls that are allowed by whatever way; ``outside``: those among
+    them that it calls and that are not known to be safe; ``spread``: the most devices that an
+    annotation spreads a value over, 1 without any.
+    """
+
+    allowed: frozenset[str]
+    outside: frozenset[str]
+    spread: int
+
+
+def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
+    """Check every function of ``mod``; ``allowed`` are further targets of custom calls.
+
+    Raises UnsupportedError.
+    """
+    requests: list[tuple[str, Request]] = []
+    meshes = meshes_of(mod.attrs.get("prelude") or ())
+    spread = 1
+    for gvar, func in mod.relax_functions().items():
+        notes = [func.attrs.get("arg_attrs"), func.attrs.get("res_attrs")]
+        for node in post_order_deep(func):
+            if not isinstance(node, Call) or not isinstance(node.op, Op):
+                continue
+            name = node.op.name.removeprefix("relax.")
+            if name in WATCHED:
+                requests.append((gvar.name_hint, _request(name, node)))
+            if name.startswith("sdy.") or DISCARDABLE in node.attrs:
+                notes += [node.attrs.get(DISCARDABLE), node.attrs.get("sharding")]
+        spread = max([spread, *(_devices_in(str(n), meshes) for n in notes if n)])
+    targets = [r.attrs.get("call_target_name") for _, r in requests]
+    marked = {t for t in targets if isinstance(t, AllowedTarget)}
+    program = Program(
+        frozenset(_symbols(mod)),
+        frozenset(allowed) | marked,
+        _stated_devices(mod),
+        meshes,
+    )
+    check(program, requests)
+    outside = {str(t) for t in targets if isinstance(t, str) and t not in SAFE}
+    return Passed(program.allowed, frozenset(outside), spread)
+
+
+def _request(name: str, call: Call) -> Request:
+    return Request(
+        name,
+        call.attrs,
+        [i for a in call.args for i in _flat(a.struct_info)],
+        _flat(call.struct_info),
+        place_of(call.span),
+    )
+
+
+def _flat(info: StructInfo) -> list[StructInfo]:
+    if isinstance(info, TupleStructInfo):
+        return [leaf for f in info.fields for leaf in _flat(f)]
+    return [info]
+
+
+def place_of(span: Span | None) -> str:
+    while span is not None and span.kind in ("callsite", "fused") and span.children:
+        span = span.children[0]
+    return "" if span is None else str(span)
+
+
+def _symbols(mod: IRModule) -> Iterator[str]:
+    for gvar, func in mod.items():
+        yield gvar.name_hint
+        if isinstance(func, Function) and "sym_name" in func.attrs:
+            yield func.attrs["sym_name"]
+
+
+def _stated_devices(mod: IRModule) -> int | None:
+    """Replicas times partitions as the module states them; None where it states neither."""
+    stated = mod.attrs.get(DISCARDABLE) or EMPTY_ATTRS
+    counts = [_count(stated[name]) for name in COUNTS if name in stated]
+    return math.prod(counts) if counts else None
+
+
+def _count(value: Any) -> int:
+    """An integer attribute of any width; what is none counts as several."""
+    text = value.get("mlir", "") if isinstance(value, Mapping) else str(value)
+    found = re.match(r"\d{1,9}(?= :|$)", str(text))
+    return int(found[0]) if found else 2
+
+
+def meshes_of(prelude: Sequence[Any]) -> dict[str, int]:
+    texts = [p if isinstance(p, str) else p[1] for p in prelude]
+    return {n: _mesh_size(axes) for t in texts for n, axes in _MESH.findall(t)}
+
+
+# ---- shardings
+def _devices_in(text: str, meshes: Mapping[str, int]) -> int:
+    """The most devices that the shardings in the text of attributes name."""
+    if "sharding" not in text:
+        return 1
+    tiles = [math.prod(map(int, t.split(","))) for t in _TILES.findall(text)]
+    inline = [_mesh_size(axes) for axes in _INLINE_MESH.findall(text)]
+    named = [meshes.get(name, 1) for name in _MESH_OF.findall(text)]
+    return max([*tiles, *inline, *named], default=1)

@@ -1,0 +1,90 @@
+"""The gate of ``gate.py`` over MLIR modules: the last look before XLA, whatever way they came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
+from relax2xla.stablehlo.gate import (
+    COUNTS,
+    WATCHED,
+    Program,
+    Request,
+    check,
+    meshes_of,
+    place_of,
+)
+from relax2xla.stablehlo.locations import read_location
+from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.rows import DISCARDABLE
+from relax2xla.stablehlo.table import BY_MLIR_NAME
+
+
+def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
+    """Raise UnsupportedError for a module that asks for what it may not have.
+
+    ``allowed``: targets of custom calls that a caller in Python allows beside the safe ones.
+    """
+    watched: list[ir.Operation] = []
+    names: list[str] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in WATCHED:
+            watched.append(op)
+        elif op.name == "func.func":
+            names.append(_symbol(op))
+        return ir.WalkResult.ADVANCE
+
+    with module.context:
+        stated = module.operation.attributes
+        counts = [ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated]
+        module.operation.walk(visit)
+        if not watched and math.prod(counts) == 1:
+            return
+        meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
+        program = Program(
+            frozenset(names),
+            frozenset(allowed),
+            math.prod(counts) if counts else None,
+            meshes_of(meshes),
+            compiled=True,
+        )
+        check(program, [(_function(op), _request(op)) for op in watched])
+
+
+def _symbol(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _function(op: ir.Operation) -> str:
+    """The name of the function that an operation is in."""
+    parent: Any = op
+    while parent is not None and parent.name != "func.func":
+        parent = parent.parent
+        parent = getattr(parent, "operation", parent)
+    return "the program" if parent is None else _symbol(parent)
+
+
+def _request(op: ir.Operation) -> Request:
+    row = BY_MLIR_NAME[op.name]
+    attrs: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    try:
+        for name in op.attributes:
+            codec = row.attrs.get(name)
+            if codec is None:
+                rest[name] = read_any(op.attributes[name])
+            else:
+                attrs[name] = read_attr(codec.removeprefix("?"), op.attributes[name])
+    except TypeError as e:  # what jaxlib has no class for
+        raise UnsupportedError(f"{op.name}: the attribute {name} cannot be read ({e})") from None
+    return Request(
+        op.name,
+        {**attrs, DISCARDABLE: rest},
+        [type_to_sinfo(v.type) for v in op.operands],
+        [type_to_sinfo(v.type) for v in op.results],
+        place_of(read_location(op.location)),
+    )
