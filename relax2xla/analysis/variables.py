@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.expr import (
@@ -98,6 +99,16 @@ def all_global_vars(expr: Expr) -> list[GlobalVar]:
     """GlobalVars that occur in ``expr``, in order, each once."""
     found = post_order(expr, below=lambda node: [k for k in deep_children(node) if _can_name(k)])
     return [node for node in found if isinstance(node, GlobalVar)]
+
+
+# Attributes of StableHLO's rows that name functions of the module.
+SYMBOL_ATTRS: Final = ("decomposition", "called_computations")
+
+
+def named_functions(call: Call) -> list[str]:
+    """Names of the module's functions that the attributes of a call name, in order."""
+    named = [call.attrs[a] for a in SYMBOL_ATTRS if a in call.attrs]
+    return [s for n in named for s in ([n] if isinstance(n, str) else n)]
 
 
 def _can_name(node: Expr) -> bool:

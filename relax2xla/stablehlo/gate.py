@@ -18,10 +18,9 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.ir.base import EMPTY_ATTRS, Span
 from relax2xla.ir.expr import Call, Function
 from relax2xla.ir.module import IRModule
-from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.stablehlo.rows import DISCARDABLE
+from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CUSTOM_CALL
 from relax2xla.stablehlo.targets import (
     SAFE,
@@ -220,9 +219,9 @@ def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
     for gvar, func in mod.relax_functions().items():
         notes = [func.attrs.get("arg_attrs"), func.attrs.get("res_attrs")]
         for node in post_order_deep(func):
-            if not isinstance(node, Call) or not isinstance(node.op, Op):
+            if not isinstance(node, Call) or not isinstance(node.op, RowOp):
                 continue
-            name = node.op.name.removeprefix("relax.")
+            name = node.op.row.mlir_name
             if name in WATCHED:
                 requests.append((gvar.name_hint, _request(name, node)))
             if name.startswith("sdy.") or DISCARDABLE in node.attrs:
@@ -258,9 +257,13 @@ def _flat(info: StructInfo) -> list[StructInfo]:
 
 
 def place_of(span: Span | None) -> str:
-    while span is not None and span.kind in ("callsite", "fused") and span.children:
-        span = span.children[0]
-    return "" if span is None else str(span)
+    """A place for people: the name that the source gives it, and where the innermost call is."""
+    name = file = ""
+    while span is not None and not file:
+        name = name or (span.name if span.kind in ("name", "opaque") else "")
+        file = f"{span.file}:{span.line}:{span.column}" if span.file else ""
+        span = span.children[0] if span.children else None
+    return ", ".join(filter(None, (name.rstrip(":"), file)))
 
 
 def _symbols(mod: IRModule) -> Iterator[str]:

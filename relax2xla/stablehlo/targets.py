@@ -16,8 +16,9 @@ from typing import Any, Final
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.stablehlo import lapack
 
-#: Versions of XLA's typed interface to custom calls.
+#: The version of XLA's typed interface to custom calls.
 TYPED: Final = 4
+_FLAGS: Final = "mhlo.backend_config"
 
 
 class AllowedTarget(str):
@@ -49,10 +50,15 @@ class CustomCall:
     results: Sequence[StructInfo]
 
     @property
+    def others(self) -> Mapping[str, Any]:
+        """Attributes beyond those of the row."""
+        return self.attrs.get("discardable") or {}
+
+    @property
     def is_static(self) -> bool:
         """Whether all its shapes are known: those of a program for any size are not yet."""
         infos = (*self.operands, *self.results)
-        return "indices_of_shape_operands" not in self.attrs.get("discardable", {}) and all(
+        return "indices_of_shape_operands" not in self.others and all(
             isinstance(i, TensorStructInfo)
             and i.dims is not None
             and all(isinstance(d, int) for d in i.dims)
@@ -127,11 +133,16 @@ def _layouts(call: CustomCall) -> list[Sequence[int]]:
 
 
 def _lapack(call: CustomCall) -> str:
-    if call.attrs.get("api_version") != TYPED:
-        return f"its api_version has to be {TYPED}"
-    flags = call.attrs.get("backend_config") or {}
+    """The flags come with the typed interface, or (JAX's own way of writing it) beside the call."""
+    version = call.attrs.get("api_version")
+    flags = call.attrs.get("backend_config")
+    if version != TYPED:
+        flags = None if version not in (None, 1) or flags else call.others.get(_FLAGS)
     if not isinstance(flags, Mapping):
-        return "its backend_config has to be a dictionary"
+        return (
+            f"it takes a dictionary of flags: as backend_config with api_version = {TYPED}, or as "
+            f"{_FLAGS} without them"
+        )
     return lapack.mismatch(call.target, flags, call.operands, call.results)
 
 

@@ -26,10 +26,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relax2xla.analysis.variables import all_global_vars
+from relax2xla.analysis.variables import all_global_vars, named_functions
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import EmitError, FileFormatError, TVMError, UnsupportedError
 from relax2xla.ir import (
+    Call,
     Constant,
     FuncStructInfo,
     Function,
@@ -44,7 +45,7 @@ from relax2xla.ir import (
     no_collection,
 )
 from relax2xla.ir.base import EMPTY_ATTRS
-from relax2xla.ir.rewrite import rewrite_function
+from relax2xla.ir.rewrite import post_order_deep, rewrite_function
 from relax2xla.runtime.device import Device, device
 from relax2xla.runtime.weights import CODES, Writer, read_safetensors, write_safetensors
 from relax2xla.script.entry import from_source
@@ -170,7 +171,10 @@ class Saved:
         needed: dict[GlobalVar, Any] = {}
         todo = [f for f in self.functions.values() if isinstance(f, Function)]
         while todo:
-            for gvar in all_global_vars(todo.pop()):
+            func = todo.pop()
+            calls = (n for n in post_order_deep(func) if isinstance(n, Call))
+            named = [mod.get_global_var(s) for c in calls for s in named_functions(c)]
+            for gvar in (*all_global_vars(func), *named):
                 if gvar not in needed and gvar in mod.functions:
                     needed[gvar] = mod[gvar]
                     if isinstance(mod[gvar], Function):

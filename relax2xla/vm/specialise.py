@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relax2xla import tir
+from relax2xla.analysis.variables import named_functions
 from relax2xla.errors import CallError, LegalizeError
 from relax2xla.ir import (
     Binding,
@@ -307,10 +308,6 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
     return done
 
 
-# Attributes of rows that name functions of the module.
-SYMBOL_ATTRS = ("decomposition", "called_computations")
-
-
 def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
     """Functions of the module that the body of ``func`` names, in order.
 
@@ -335,10 +332,7 @@ def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
 
 
 def _symbols(call: Call) -> list[str]:
-    if isinstance(call.op, GlobalVar):
-        return [call.op.name_hint]
-    named = [call.attrs[a] for a in SYMBOL_ATTRS if a in call.attrs]
-    return [s for n in named for s in ([n] if isinstance(n, str) else n)]
+    return [call.op.name_hint] if isinstance(call.op, GlobalVar) else named_functions(call)
 
 
 def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:

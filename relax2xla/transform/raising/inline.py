@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from relax2xla.analysis.variables import named_functions
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -45,12 +46,14 @@ def inline_private(mod: IRModule) -> IRModule:
         if private and called <= done.keys() - {gvar} and _size(func) <= LIMIT:
             small[gvar] = func
     used: set[GlobalVar] = set()
+    by_name = {g.name_hint: g for g in done}
     stack = [g for g in done if g not in small]
     while stack:
         gvar = stack.pop()
         if gvar not in used and gvar in done:
             used.add(gvar)
-            stack += [n for n in _callees(done[gvar])]
+            stack += _callees(done[gvar])
+            stack += [by_name[n] for n in _named(done[gvar]) if n in by_name]
     kept = {g: done.get(g, f) for g, f in mod.items() if g in used or g not in done}
     return mod.replace(kept)
 
@@ -76,6 +79,11 @@ def _callees(func: Function) -> list[GlobalVar]:
         if isinstance(node, GlobalVar):
             found[node] = None
     return list(found)
+
+
+def _named(func: Function) -> list[str]:
+    """Functions that attributes of calls in ``func`` name, such as the comparison of a top-k."""
+    return [n for c in post_order_deep(func) if isinstance(c, Call) for n in named_functions(c)]
 
 
 def _callees_first(mod: IRModule) -> list[GlobalVar]:
