@@ -15,7 +15,7 @@ import numpy as np
 from relax2xla.cli._model import Array, make_inputs
 from relax2xla.errors import StableHLOParseError, TVMError
 from relax2xla.importers.files import check_file, symbols
-from relax2xla.ir import Call, Function, IRModule, Op, StructInfo, TensorStructInfo, Var
+from relax2xla.ir import Call, Function, IRModule, StructInfo, TensorStructInfo, Var
 from relax2xla.ir.lattice import SymMap, free_symbolic_vars, substitute
 from relax2xla.ir.rewrite import post_order_deep
 
@@ -24,8 +24,6 @@ Status = Literal["same", "identical", "differs", "unparsed", "error"]
 # The line that separates the programs of one file, as mlir-opt's --split-input-file has it.
 SPLIT: Final = re.compile(rb"(?m)^// -----[^\n]*\n?")
 BYTECODE: Final = b"ML\xefR"
-# What waits for someone outside of the program.
-WAITING: Final = frozenset(f"relax.stablehlo.{n}" for n in ("infeed", "outfeed", "send", "recv"))
 # The size that symbolic dimensions get.
 SIZE: Final = 4
 # How custom calls that only compare are called.
@@ -143,15 +141,6 @@ def _runnable(
     """Both programs compiled, and inputs for them; both MLIR modules are changed."""
     from relax2xla.stablehlo.specialise import specialise
 
-    used = {
-        n.op.name
-        for f in _functions(mod)
-        for n in post_order_deep(f)
-        if isinstance(n, Call) and isinstance(n.op, Op)
-    }
-    if waiting := used & WAITING:
-        names = ", ".join(sorted(n.removeprefix("relax.") for n in waiting))
-        raise TVMError(f"it waits for its host: {names}")
     infos: list[StructInfo] = [p.struct_info for p in _main(mod, _entry(module).name.value).params]
     for m in (module, again):
         _call_it_main(m)

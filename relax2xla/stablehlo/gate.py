@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir.base import EMPTY_ATTRS, Span
-from relax2xla.ir.expr import Call, Function
+from relax2xla.ir.expr import Call, Function, SeqExpr
 from relax2xla.ir.module import IRModule
-from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CUSTOM_CALL
@@ -135,8 +135,8 @@ def _reason(program: Program, request: Request) -> str:
         return refusal(call, program.allowed, program.functions, program.compiled)
     if name in WAITING:
         return (
-            "it waits for a host or device that nobody is here, for ever; make what it receives an "
-            "argument of the function, and what it sends a result"
+            "it waits for another host or device, and there is none, so it would wait for ever; make "
+            "what it receives an argument of the function, and what it sends a result"
         )
     if name in PLACES:
         if program.devices is not None or program.compiled:
@@ -218,14 +218,20 @@ def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
     spread = 1
     for gvar, func in mod.relax_functions().items():
         notes = [func.attrs.get("arg_attrs"), func.attrs.get("res_attrs")]
+        places: dict[int, Span | None] = {}
+        calls: list[Call] = []
         for node in post_order_deep(func):
+            if isinstance(node, SeqExpr):
+                # What comes from Relax text has its place on the binding.
+                places.update({id(b.value): b.var.span for b in bindings_of(node)})
             if not isinstance(node, Call) or not isinstance(node.op, RowOp):
                 continue
             name = node.op.row.mlir_name
             if name in WATCHED:
-                requests.append((gvar.name_hint, _request(name, node)))
+                calls.append(node)
             if name.startswith("sdy.") or DISCARDABLE in node.attrs:
                 notes += [node.attrs.get(DISCARDABLE), node.attrs.get("sharding")]
+        requests += [(gvar.name_hint, _request(c, c.span or places.get(id(c)))) for c in calls]
         spread = max([spread, *(_devices_in(str(n), meshes) for n in notes if n)])
     targets = [r.attrs.get("call_target_name") for _, r in requests]
     marked = {t for t in targets if isinstance(t, AllowedTarget)}
@@ -240,14 +246,11 @@ def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
     return Passed(program.allowed, frozenset(outside), spread)
 
 
-def _request(name: str, call: Call) -> Request:
-    return Request(
-        name,
-        call.attrs,
-        [i for a in call.args for i in _flat(a.struct_info)],
-        _flat(call.struct_info),
-        place_of(call.span),
-    )
+def _request(call: Call, span: Span | None) -> Request:
+    assert isinstance(call.op, RowOp)
+    operands = [i for a in call.args for i in _flat(a.struct_info)]
+    results = _flat(call.struct_info)
+    return Request(call.op.row.mlir_name, call.attrs, operands, results, place_of(span))
 
 
 def _flat(info: StructInfo) -> list[StructInfo]:

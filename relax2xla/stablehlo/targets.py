@@ -228,13 +228,20 @@ SAFE: Final[Mapping[str, Group]] = {t: group for group in GROUPS for t in group.
 
 # Parts of targets that go by an index or an address of the process that made the program. Whoever
 # allows these by name does not make that index one of this process.
-_CALLBACKS: Final = ("python_cpu_callback", "python_gpu_callback", "python_callback")
+CALLBACKS: Final = ("_python_cpu_callback", "_python_gpu_callback")
 _ADDRESSES: Final = frozenset({"inspect_sharding", "InspectSharding", "CustomSPMDPartitioning"})
+
+
+CALLS_BACK: Final = (
+    "it calls back into Python (jax.pure_callback, io_callback, debug.print and the like) by its "
+    "place in a table of the process that traced the program, which nothing can check here. Trace "
+    "without it, or call the Python function with R.call_pure_packed (relax2xla.register_func)"
+)
 
 
 def is_callback(target: str) -> bool:
     """Whether a target calls what Python has put into a table of its own process."""
-    return target in _ADDRESSES or any(part in target for part in _CALLBACKS)
+    return target in _ADDRESSES or any(part in target for part in CALLBACKS)
 
 
 def refusal(
@@ -246,12 +253,7 @@ def refusal(
     XLA sees the program next, so all of it has to be known.
     """
     if is_callback(call.target):
-        return (
-            "it calls back into Python (jax.pure_callback, io_callback, debug.print and the like) "
-            "by its place in a table of the process that traced the program, which nothing can "
-            "check here. Trace without it, or call the Python function with R.call_pure_packed "
-            "(relax2xla.register_func)"
-        )
+        return CALLS_BACK
     group = SAFE.get(call.target)
     named = call.attrs.get("called_computations") or ()
     if isinstance(named, str | Mapping):

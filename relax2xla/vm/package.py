@@ -586,7 +586,7 @@ class _Loader:
         if self.compiled and "compiled" in saved.row and self.fits(target):
             try:
                 return xla.Loaded(self.archive.read(saved.row["compiled"]), avals, target), saved
-            except FileFormatError:
+            except (FileFormatError, UnsupportedError):
                 raise
             except Exception as e:  # jaxlib names no class for what it cannot read
                 self.warn(f"jaxlib cannot read it ({e})")

@@ -33,10 +33,11 @@ from jaxlib.mlir.passmanager import PassManager
 
 from relax2xla import processor
 from relax2xla.dtypes import dtype_name, numpy_dtype
-from relax2xla.errors import CallError, DeviceError
+from relax2xla.errors import CallError, DeviceError, UnsupportedError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.gate_mlir import check_mlir
+from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm import cache, dot_library
 from relax2xla.vm.serialised import is_complete
 
@@ -394,6 +395,8 @@ class Loaded:
         self.from_cache = False
         if not isinstance(module, bytes):
             check_mlir(module, allowed)
+        elif any(part.encode() in module for part in CALLBACKS):
+            raise UnsupportedError(f"the compiled program cannot run: {CALLS_BACK}")
         target = jax_device(device)
         run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):

@@ -27,7 +27,8 @@ XLA = {
     *("add 13", "all_to_all 5", "bitcast_convert 1", "bitcast_convert 3", "ceil 1", "ceil 3"),
     *("ceil 4", "dynamic_conv 1", "minimum 16", "minimum 17"),
 }
-DEVICES = "'interpreter.run_parallel' op unsupported op for export to XLA"
+# Programs for several devices, which run_parallel starts.
+DEVICES = ("a program runs on one here", "it waits for another host or device")
 UNCHECKED = {"api_input_arguments 1"}
 
 
@@ -36,7 +37,7 @@ def test_sample(kind: str) -> None:
     wrong: dict[str, str] = {}
     for name, text in sample(kind):
         state, reason = outcome(text)
-        known = name in XLA | UNCHECKED or DEVICES in reason
+        known = name in XLA | UNCHECKED or any(d in reason for d in DEVICES)
         if state not in ("right", "unparsed") and not (state == "fails" and known):
             wrong[name] = f"{state}: {reason}"
     assert wrong == {}
