@@ -19,7 +19,7 @@ from relax2xla.ir.base import EMPTY_ATTRS, Span
 from relax2xla.ir.expr import Call, Function, SeqExpr
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CUSTOM_CALL
 from relax2xla.stablehlo.targets import (
@@ -135,8 +135,8 @@ def _reason(program: Program, request: Request) -> str:
         return refusal(call, program.allowed, program.functions, program.compiled)
     if name in WAITING:
         return (
-            "it waits for another host or device, and there is none, so it would wait for ever; make "
-            "what it receives an argument of the function, and what it sends a result"
+            "it waits for another host or device, and there is none, so it would wait for ever; "
+            "make what it receives an argument of the function, and what it sends a result"
         )
     if name in PLACES:
         if program.devices is not None or program.compiled:
@@ -148,7 +148,7 @@ def _reason(program: Program, request: Request) -> str:
     return _collective(program, request)
 
 
-def _over(count: int) -> str:
+def _over(count: int | str) -> str:
     return f"it is over {count} devices, and a program runs on one here"
 
 
@@ -291,6 +291,7 @@ def _count(value: Any) -> int:
 
 
 def meshes_of(prelude: Sequence[Any]) -> dict[str, int]:
+    """How many devices each mesh has, by the text of what stands before a module's functions."""
     texts = [p if isinstance(p, str) else p[1] for p in prelude]
     return {n: _mesh_size(axes) for t in texts for n, axes in _MESH.findall(t)}
 

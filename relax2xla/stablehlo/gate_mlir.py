@@ -72,15 +72,16 @@ def _request(op: ir.Operation) -> Request:
     row = BY_MLIR_NAME[op.name]
     attrs: dict[str, Any] = {}
     rest: dict[str, Any] = {}
-    try:
-        for name in op.attributes:
-            codec = row.attrs.get(name)
-            if codec is None:
-                rest[name] = read_any(op.attributes[name])
-            else:
-                attrs[name] = read_attr(codec.removeprefix("?"), op.attributes[name])
-    except TypeError as e:  # what jaxlib has no class for
-        raise UnsupportedError(f"{op.name}: the attribute {name} cannot be read ({e})") from None
+    for name in op.attributes:
+        try:
+            value = op.attributes[name]
+        except TypeError as e:  # what jaxlib has no class for
+            raise UnsupportedError(f"{op.name}: {name} cannot be read ({e})") from None
+        codec = row.attrs.get(name)
+        if codec is None:
+            rest[name] = read_any(value)
+        else:
+            attrs[name] = read_attr(codec.removeprefix("?"), value)
     return Request(
         op.name,
         {**attrs, DISCARDABLE: rest},

@@ -109,22 +109,17 @@ def _kind(info: StructInfo) -> object:
 def _top_k(call: CustomCall) -> str:
     """XLA takes the sizes from the shapes without looking whether these fit each other."""
     infos = [i for i in (*call.operands, *call.results) if isinstance(i, TensorStructInfo)]
-    if len(call.operands) == 1 and len(infos) == len(call.operands) + len(call.results) == 3:
-        dims = [i.dims or () for i in infos]
-        dtypes = [i.dtype for i in infos]
-        fits = dtypes == ["float32", "float32", "int32"] and dims[1] == dims[2]
+    if (len(call.operands), len(call.results), len(infos)) == (1, 2, 3):
+        given, *made = [[d for d in i.dims or () if isinstance(d, int)] for i in infos]
+        fits = [i.dtype for i in infos] == ["float32", "float32", "int32"] and made[0] == made[1]
         plain = all(tuple(p) == tuple(sorted(p, reverse=True)) for p in _layouts(call))
-        fits = fits and plain and len(dims[0]) in (1, 2) and len(dims[0]) == len(dims[1])
-        if fits and dims[0][:-1] == dims[1][:-1] and _at_most(dims[1][-1], dims[0][-1]):
+        fits = fits and plain and len(given) in (1, 2) and len(given) == len(made[0])
+        if fits and given[:-1] == made[0][:-1] and made[0][-1] <= given[-1]:
             return ""
     return (
         "it takes one tensor ([batch,] n) of float32 and gives the k <= n largest as two tensors "
         "([batch,] k), float32 and int32, without layouts of their own"
     )
-
-
-def _at_most(a: Any, b: Any) -> bool:
-    return isinstance(a, int) and isinstance(b, int) and a <= b
 
 
 def _layouts(call: CustomCall) -> list[Sequence[int]]:

@@ -17,6 +17,7 @@ from relax2xla.stablehlo.targets import checked_targets
 from relax2xla.transform._pass import Pass
 from relax2xla.transform.lift_weights import lift_weights
 from relax2xla.transform.lower_distributed import LowerDistIR
+from relax2xla.transform.one_device import on_one_device
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
@@ -80,8 +81,8 @@ def build(
     passed = check_module(mod, checked_targets(allow_custom_calls))
     if passed.spread > 1:
         log.warning(
-            "the module spreads values over %d devices; its annotations have no effect, as programs "
-            "run on one device here",
+            "the module spreads values over %d devices; its annotations have no effect, as a "
+            "program runs on one here",
             passed.spread,
         )
     donated = donated_params(mod, donate)
@@ -89,7 +90,7 @@ def build(
     if params:
         mod = _bind(mod, params)
     bound = mod
-    mod = _with_loops(LowerDistIR()(mod))
+    mod = _with_loops(LowerDistIR()(on_one_device(mod)))
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
             raise TypeError(

@@ -1,0 +1,66 @@
+"""Files that call back into Python: one message and exit code 2, whatever way they come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import relax2xla
+from relax2xla.importers.stablehlo import from_stablehlo
+from relax2xla.stablehlo import parse
+from relax2xla.stablehlo.serialize import serialize
+from relax2xla.vm.package import MODULE, collect
+
+from .conftest import Cli
+
+TARGET = "xla_ffi_python_cpu_callback"
+TEXT = f"""func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = stablehlo.custom_call @{TARGET}(%a)
+    {{api_version = 4 : i32, backend_config = {{index = 0 : ui64}}, has_side_effect = true}}
+    : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}}
+"""
+
+
+FORMS = {
+    "m.mlir": TEXT.encode(),
+    "m.mlirbc": b"bytecode",
+    "portable.mlirbc": b"portable",
+    "m.relax": b"",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_callbacks_in_files(cli: Cli, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    data = FORMS[name]
+    if name.endswith("bc"):
+        data = serialize(parse(TEXT), data.decode())  # type: ignore[arg-type]
+        assert isinstance(data, bytes)
+    elif name.endswith("relax"):
+        data = from_stablehlo(TEXT).script().encode()
+    file.write_bytes(data)
+    for words in (("run", file), ("compile", file, "-o", tmp_path / "out.r2x")):
+        done = cli(*words)
+        assert done.code == 2
+        assert f"the custom call {TARGET} cannot run (at " in done.err
+        assert "unexpected" not in done.err
+    assert not (tmp_path / "out.r2x").exists()
+
+
+@pytest.mark.parametrize("member", ["programs/0.mlirbc", MODULE])
+def test_callbacks_in_packages(cli: Cli, tmp_path: Path, member: str) -> None:
+    made = collect(relax2xla.build(from_stablehlo(TEXT.replace(TARGET, "Sharding"))), False)
+    if member == MODULE:
+        made.members[member] = made.members[member].replace(b'"Sharding"', f'"{TARGET}"'.encode())
+        made.manifest["functions"][0]["programs"] = []
+    else:
+        data = serialize(parse(TEXT), "bytecode")
+        assert isinstance(data, bytes)
+        made.members[member] = data
+    made.write(tmp_path / "m.r2x")
+    done = cli("run", tmp_path / "m.r2x", "--trust")
+    assert done.code == 2
+    assert f"the custom call {TARGET} cannot run" in done.err
