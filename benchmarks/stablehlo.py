@@ -85,8 +85,11 @@ def _with_calls(text: str) -> str:
 
 
 # ---- running
-# What XLA says of operations that only StableHLO's interpreter runs, such as several devices.
-_UNTRANSLATED = re.compile(r"unsupported op for export to XLA|can't be translated to XLA HLO")
+# What XLA, and what we before it, say of what only StableHLO's interpreter runs: several devices.
+_UNTRANSLATED = re.compile(
+    r"unsupported op for export to XLA|can't be translated to XLA HLO"
+    r"|a program runs on one here|it waits for another host or device"
+)
 Execute = Callable[[ir.Module, Sequence[ir.Type]], list[Any]]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,24 +26,18 @@ TEXT = f"""func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
 """
 
 
-FORMS = {
-    "m.mlir": TEXT.encode(),
-    "m.mlirbc": b"bytecode",
-    "portable.mlirbc": b"portable",
-    "m.relax": b"",
+FORMS: dict[str, Callable[[], Any]] = {
+    "m.mlir": lambda: TEXT.encode(),
+    "m.mlirbc": lambda: serialize(parse(TEXT), "bytecode"),
+    "portable.mlirbc": lambda: serialize(parse(TEXT), "portable"),
+    "m.relax": lambda: from_stablehlo(TEXT).script().encode(),
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_callbacks_in_files(cli: Cli, tmp_path: Path, name: str) -> None:
     file = tmp_path / name
-    data = FORMS[name]
-    if name.endswith("bc"):
-        data = serialize(parse(TEXT), data.decode())  # type: ignore[arg-type]
-        assert isinstance(data, bytes)
-    elif name.endswith("relax"):
-        data = from_stablehlo(TEXT).script().encode()
-    file.write_bytes(data)
+    file.write_bytes(FORMS[name]())
     for words in (("run", file), ("compile", file, "-o", tmp_path / "out.r2x")):
         done = cli(*words)
         assert done.code == 2
