@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def load_module(path: str | Path, compiled: bool = True) -> Any:
+def load_module(
+    path: str | Path, compiled: bool = True, *, allow_custom_calls: Sequence[str] = ()
+) -> Any:
     """The executable that ``export_library`` saved: ``relax2xla.load_module``."""
     from relax2xla.vm.package import load_module as load
 
-    return load(path, compiled)
+    return load(path, compiled, allow_custom_calls=allow_custom_calls)
