@@ -33,6 +33,7 @@ from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
 from relax2xla.stablehlo.constants import write_elements, write_resource
 from relax2xla.stablehlo.locations import PARSED_FILE, write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
+from relax2xla.stablehlo.prelude import symbols_of, write_symbol
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CONSTANT, FUNC_RETURN, RETURN, RETURNS, TERMINATORS
 
@@ -89,7 +90,7 @@ class _Emitter:
         for name, value in self.mod.attrs.get(DISCARDABLE, {}).items():
             held[name] = write_any(value)
         point = ir.InsertionPoint(made.body)
-        symbols = list(self.mod.attrs.get("prelude", ()))
+        symbols = symbols_of(self.mod)
         for gvar, func in self.mod.items():
             symbol = gvar.name_hint
             if isinstance(func, Function):
@@ -98,7 +99,8 @@ class _Emitter:
                 symbol = symbol if own is None else own
             self.symbols[gvar] = ir.FlatSymbolRefAttr.get(symbol)
         for index, (gvar, func) in enumerate(self.mod.items()):
-            self.prelude(symbols, index, point)
+            while symbols and symbols[0][0] <= index:
+                write_symbol(symbols.pop(0)[1], point)
             if not isinstance(func, Function):
                 raise EmitError(
                     f"{gvar.name_hint} is a {type(func).__name__}; StableHLO holds Relax functions "
@@ -106,7 +108,9 @@ class _Emitter:
                 )
             self.where = gvar.name_hint
             self.function(gvar, func, point)
-        self.prelude(symbols, len(self.mod), point)
+        # Of the functions that stood before these, some may be gone.
+        for _, text in symbols:
+            write_symbol(text, point)
         try:
             made.operation.verify()
         except ir.MLIRError as e:
@@ -125,19 +129,6 @@ class _Emitter:
         # The word ``module`` at the start of the text, or no such word at all.
         start = 1 if span.column > 1 else 0
         return ir.Location.file(PARSED_FILE, start, start)
-
-    def prelude(self, symbols: list[Any], index: int, point: ir.InsertionPoint) -> None:
-        """Write the symbols that stand before function ``index``, and take them from the list.
-
-        A symbol is its text or, where functions stand before it, their number and its text.
-        """
-        while symbols:
-            before, text = (0, symbols[0]) if isinstance(symbols[0], str) else symbols[0]
-            if before > index:
-                break
-            # Without a location of its own, the text would get its place in itself.
-            point.insert(ir.Operation.parse(text if text.endswith(")") else f"{text} loc(unknown)"))
-            del symbols[0]
 
     def function(self, gvar: GlobalVar, func: Function, point: ir.InsertionPoint) -> None:
         attrs = func.attrs

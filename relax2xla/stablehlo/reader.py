@@ -55,6 +55,8 @@ from relax2xla.stablehlo.dims import tied
 from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import PARSED_FILE, read_location
 from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.prelude import ATTRIBUTE as PRELUDE
+from relax2xla.stablehlo.prelude import SYMBOL_OPS, read_symbol
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
 from relax2xla.stablehlo.table import (
     BY_MLIR_NAME,
@@ -68,8 +70,6 @@ from relax2xla.stablehlo.table import (
 from relax2xla.stablehlo.targets import AllowedTarget
 
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
-# Symbols of the module that are no functions; their text is kept in the module's attributes.
-_SYMBOL_OPS = {"sdy.mesh"}
 
 
 def read(module: ir.Module, allowed: frozenset[AllowedTarget] = frozenset()) -> IRModule:
@@ -149,10 +149,8 @@ class _Reader:
             op = view.operation
             if op.name == "func.func":
                 functions.append(op)
-            elif op.name in _SYMBOL_OPS:
-                text = op.get_asm(enable_debug_info=True, use_local_scope=True)
-                text = str(text).removesuffix(" loc(unknown)")
-                prelude.append((len(functions), text) if functions else text)
+            elif op.name in SYMBOL_OPS:
+                prelude.append(read_symbol(op, len(functions)))
             else:
                 self.gap(op.name, "not supported at the top of a module", op)
         # A mangled name must not hide a function that has this name by itself.
@@ -172,7 +170,7 @@ class _Reader:
         if where := _module_location(module, functions):
             attrs["location"] = where
         if prelude:
-            attrs["prelude"] = prelude
+            attrs[PRELUDE] = prelude
         made = IRModule(attrs=attrs)
         read = {self.symbols[_symbol(op)]: self.function(op) for op in functions}
         for gvar, func in (tied(read) if self.loose_types else read).items():

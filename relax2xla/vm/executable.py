@@ -13,6 +13,7 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo, Var
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.export import to_stablehlo
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.transform.lift_weights import Lifted
@@ -103,6 +104,8 @@ class VMExecutable:
         # Places of donated parameters, and what the functions say of state, by function.
         self.donated: dict[str, tuple[int, ...]] = {}
         self.states: dict[str, State] = {}
+        # Places of parameters that take arrays of twice their width (vm.canonical).
+        self.narrowed: dict[str, tuple[int, ...]] = {}
         # The parameters of bytecode functions, by name; of those that the source has.
         self.signatures: dict[str, Callable[[], Sequence[Var]]] = {}
         # Functions and regions that the program places on another device than the machine's own.
@@ -221,7 +224,7 @@ class VMExecutable:
                     functions[callee] = self.mod[callee].without_attr("global_symbol")
                     todo += all_global_vars(functions[callee])
             try:
-                made[e.name] = str(to_stablehlo(IRModule(functions)))
+                made[e.name] = str(to_stablehlo(derived(self.mod, functions)))
             except TVMError as error:
                 reason = str(error).splitlines()[0]
                 made[e.name] = f"// a program for each call shape; {reason}\n"

@@ -51,7 +51,9 @@ from relax2xla.runtime.weights import CODES, Writer, read_safetensors, write_saf
 from relax2xla.script.entry import from_source
 from relax2xla.script.tables import script_tables
 from relax2xla.stablehlo.gate import check_module
+from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.serialize import parse, serialize
+from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import checked_targets
 from relax2xla.transform.depthwise import expand_depthwise
 from relax2xla.transform.feature_major import feature_major
@@ -133,7 +135,7 @@ class Saved:
         for name, stub in signatures.items():
             made = Function(ex.params(name), Tuple([]), TupleStructInfo([]))
             self.functions[GlobalVar(stub)] = made
-        saved = IRModule({**self.callees(), **self.functions})
+        saved = derived(ex.mod, {**self.callees(), **self.functions})
         text, tables = script_tables(saved)
         self.members[MODULE] = text.encode()
         self.manifest: dict[str, Any] = {
@@ -145,6 +147,7 @@ class Saved:
             "static": {p: [_rewrite_name(f) for f in fs] for p, fs in ex.static.items()},
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
             "donated": {n: list(at) for n, at in ex.donated.items()},
+            "narrowed": {n: list(at) for n, at in ex.narrowed.items()},
             "states": {
                 n: [
                     [k, *at, self.tensor(v)]
@@ -263,7 +266,7 @@ class Saved:
                 self.members[row["compiled"]] = code
         # Writing a portable artefact takes the module apart, so it comes last.
         try:
-            data = serialize(module, "portable")
+            data = serialize(without_shardings(module), "portable")
         except EmitError:  # operations beyond StableHLO's own
             data = serialize(bound.lowered(infos)[0], "bytecode")
         assert isinstance(data, bytes)
@@ -456,6 +459,7 @@ class _Loader:
             for n, stub in manifest.get("signatures", {}).items()
         }
         made.donated = {n: read_places(at) for n, at in manifest["donated"].items()}
+        made.narrowed = {n: read_places(at) for n, at in manifest.get("narrowed", {}).items()}
         made.states = {
             name: State(
                 {k: (param, result) for k, param, result, _ in rows},
@@ -556,7 +560,8 @@ class _Loader:
             own.update(self.manifest.get("signatures", {}).values())
             functions = made.relax_functions()
             self._functions = {g.name_hint: f for g, f in functions.items()}
-            self._module = IRModule({g: f for g, f in made.items() if g.name_hint not in own})
+            rest = {g: f for g, f in made.items() if g.name_hint not in own}
+            self._module = made.replace(rest)
         return self._module
 
     def table_item(self, row: Mapping[str, Any]) -> Any:

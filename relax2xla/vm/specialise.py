@@ -37,6 +37,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
+from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import DYNAMIC, static_program, with_main
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.legalize import flatten_info, legalize_function
@@ -136,7 +137,7 @@ def _specialise(
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal))
-    return Program(_with_one_main(functions), outputs, tree, packer(tree))
+    return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
 
 
 def _rows(mod: IRModule, func: Function) -> tuple[IRModule, Function]:
@@ -335,12 +336,12 @@ def _symbols(call: Call) -> list[str]:
     return [call.op.name_hint] if isinstance(call.op, GlobalVar) else named_functions(call)
 
 
-def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:
-    """The functions as a module whose only ``main`` is the first; another gets another name."""
+def _with_one_main(functions: dict[GlobalVar, Any]) -> dict[GlobalVar, Any]:
+    """The functions, of which only the first is ``main``; another gets another name."""
     entry, *rest = functions
     clash = next((g for g in rest if g.name_hint == entry.name_hint), None)
     if clash is None:
-        return IRModule(functions)
+        return functions
     taken = {g.name_hint for g in functions}
     fresh = next(n for i in itertools.count(1) if (n := f"main_{i}") not in taken)
     renamed = GlobalVar(fresh, clash.struct_info_)
@@ -350,12 +351,9 @@ def _with_one_main(functions: dict[GlobalVar, Any]) -> IRModule:
             return Call(renamed, node.args, node.attrs, node.sinfo_args, node.span)
         return None
 
-    return IRModule(
-        {
-            renamed if g is clash else g: rewrite_function(f, rule=rename)
-            for g, f in functions.items()
-        }
-    )
+    return {
+        renamed if g is clash else g: rewrite_function(f, rule=rename) for g, f in functions.items()
+    }
 
 
 def _located(b: Binding) -> Binding:

@@ -37,6 +37,7 @@ from relax2xla.errors import CallError, DeviceError, UnsupportedError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.gate_mlir import check_mlir
+from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm import cache, dot_library
 from relax2xla.vm.serialised import is_complete
@@ -339,6 +340,7 @@ def machine_code(
     """
     check_mlir(module, allowed)
     target = jax_device(device)
+    module = without_shardings(module)
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
     data = None if slot is None else slot[0].get(slot[1])
@@ -402,6 +404,7 @@ class Loaded:
         if isinstance(module, bytes):
             self.executable = _deserialize(target, module, dict(COMPILER_OPTIONS))
         else:
+            module = without_shardings(module)
             options = (
                 {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
             )
