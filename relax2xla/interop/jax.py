@@ -54,6 +54,8 @@ def from_jax(
     """
     import jax
 
+    from relax2xla.vm import canonical
+
     leaves = jax.tree_util.tree_flatten_with_path((args, kwargs))[0]
     names = _names(fn, [path for path, _ in leaves])
     jitted = jax.jit(fn, keep_unused=True)
@@ -65,6 +67,9 @@ def from_jax(
     else:
         mod = from_stablehlo(jitted.lower(*args, **kwargs), raise_ops=False)
     mod = _named_params(mod, names)
+    wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if canonical.is_wide(leaf)]
+    if wide:
+        mod["main"] = mod["main"].with_attr(canonical.NARROWED, wide)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO
 

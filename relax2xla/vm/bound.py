@@ -41,6 +41,7 @@ from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import jit, xla
 from relax2xla.vm.arguments import difference, positional, signature
+from relax2xla.vm.canonical import is_narrowed, narrowed, plain, widened
 from relax2xla.vm.executable import Entry, VMExecutable
 from relax2xla.vm.numbers import named
 from relax2xla.vm.packing import with_packs
@@ -113,6 +114,8 @@ class BoundFunction:
         # Programs that are kept, programs after which a warning is due, and what was compiled.
         self.limit, self.warn_after = CACHE_SIZE, WARN_AFTER
         self._history = _History()
+        # Tensors that take arrays of twice their width, as ``jax.jit`` does.
+        self._narrowed = frozenset(executable.narrowed.get(name, ()) if self._only_tensors else ())
         # What calls go to instead, if anything.
         self._intercept: Callable[[Sequence[Any]], Any] | None = None
         self._sharding = xla.sharding(device)
@@ -189,6 +192,8 @@ class BoundFunction:
         """``call`` for numpy arguments like these, where their memory can be shared."""
         if self.reuse is not None or not all(type(a) is np.ndarray for a in args):
             return None
+        if any(args[i].dtype != self._wanted[i] for i in self._narrowed):
+            return None
         key = tuple((a.shape, a.dtype) for a in args)
         found = self._stages.get(key, OTHER)
         if found is OTHER:
@@ -219,7 +224,7 @@ class BoundFunction:
             else:
                 key.append(value)
         if any(map(xla.is_tracer, buffers)):
-            return self._traced(buffers)
+            return self._traced(buffers, key)
         found = self._cache.get(tuple(key))
         if found is None:
             found = self._compile(tuple(key), self._infos(key))
@@ -275,12 +280,15 @@ class BoundFunction:
 
     def _buffer(self, value: Any, info: TensorStructInfo, index: int) -> Any:
         """``value`` as an array on the device; the dtype is checked by the specialisation."""
+        value = plain(value)
         if xla.is_array(value):
-            return xla.on_device(value, self.device)
+            return widened(xla.on_device(value, self.device), info.dtype)
         if xla.is_tracer(value):
             return value
         try:
             host = to_host(value, info.dtype)
+            if index in self._narrowed:
+                host = narrowed(host, info.dtype)
         except CallError as e:
             raise CallError(f"{self.name}: argument {index} ({show(info)}): {e}") from None
         if dtype_known(host) is None:
@@ -510,14 +518,20 @@ class BoundFunction:
             return loaded, program.pack
 
         def traced(*values: Any) -> Any:
-            return self._traced(values[count:], values[:count])
+            args = values[count:]
+            if len(args) != len(self._flat):
+                self._refuse_count(len(args))
+            return self._traced(args, [(a.shape, a.dtype) for a in args], values[:count])
 
         traced.__name__ = self.name
         return jit.dispatcher(self.name, compiled, traced, weights, self.device)
 
-    def _traced(self, args: Sequence[Any], weights: Sequence[Any] | None = None) -> Any:
+    def _traced(
+        self, args: Sequence[Any], key: Sequence[Any], weights: Sequence[Any] | None = None
+    ) -> Any:
         """The function on values that JAX traces: its program, inlined."""
-        program = self.program([xla.value_info(a) for a in args])
+        wide = [_wide(k, info) for k, info in zip(key, self._flat, strict=True)]
+        program = self.program(self._infos(wide))
         module = emit(program.module)
         check_mlir(module, self._executable.allowed)
         text = str(module)
@@ -550,6 +564,13 @@ def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) 
         raise CallError(
             f"{where} must be {kind} for {show(info)}; got {type(value).__name__}"
         ) from None
+
+
+def _wide(key: Any, info: StructInfo) -> Any:
+    """What a call is found by, ``key``, with the dtype that JAX narrowed."""
+    if isinstance(info, TensorStructInfo) and is_narrowed(key[1], info.dtype):
+        return (key[0], np.dtype(DTYPES[info.dtype].numpy))
+    return key
 
 
 def _fits_jit(dtype: str) -> bool:

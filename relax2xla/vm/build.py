@@ -21,6 +21,7 @@ from relax2xla.transform.one_device import on_one_device
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.transform.tail_recursion import TailRecursionToLoops
 from relax2xla.vm.bytecode import Code
+from relax2xla.vm.canonical import NARROWED
 from relax2xla.vm.donation import Donate, donated_params, places
 from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.hosts import Hosts, Reason
@@ -153,6 +154,11 @@ def build(
         if g.name_hint not in whole
     }
     executable.donated = places(mod, given, donated, bound)
+    executable.narrowed = {
+        name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])
+        for name, e in executable.entries.items()
+        if NARROWED in e.func.attrs
+    }
     executable.states = {
         g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
         for g, f in public.items()

@@ -23,6 +23,7 @@ from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.builtins import FUNCTIONS, INLINE
 from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
+from relax2xla.vm.canonical import plain, widened
 from relax2xla.vm.codegen import Linked, calls_of, vm_stack
 from relax2xla.vm.host import HOST, bind_host
 from relax2xla.vm.instrument import Hook
@@ -180,8 +181,10 @@ class Interpreter:
         if kind == "placed":
             _, name, pattern = pattern
             kind, device = pattern[0], device_named(name)
+        value = plain(value)
         if isinstance(value, xla.ARRAY) and kind in ("tensor", "object"):
-            return xla.on_device(value, device)
+            value = xla.on_device(value, device)
+            return widened(value, pattern[1]) if kind == "tensor" else value
         if xla.is_tracer(value):
             raise CallError(
                 f"{where} is traced by JAX, but the function does work on the host, which JAX "

@@ -24,6 +24,7 @@ from jaxlib.mlir.dialects import func as func_dialect
 
 from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.vm import xla
 
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
@@ -168,7 +169,7 @@ def _program_lowering(
 ) -> Sequence[ir.Value[Any]]:
     """Clone the functions of the program into the module being lowered, and call the entry."""
     target = ctx.module_context.module
-    source = ir.Module.parse(program, context=target.context)
+    source = without_shardings(ir.Module.parse(program, context=target.context))
     prefix = f"relax2xla_{next(_serial)}_"
     entry = None
     with ir.InsertionPoint(target.body):
@@ -182,9 +183,17 @@ def _program_lowering(
                 entry = clone
     if entry is None:
         raise DeviceError("the program has no function main")
-    result_types = ir.FunctionType(ir.TypeAttr(entry.attributes["function_type"]).value).results
+    entry_type = ir.FunctionType(ir.TypeAttr(entry.attributes["function_type"]).value)
     callee = ir.FlatSymbolRefAttr.get(prefix + "main")
-    return list(func_dialect.CallOp(result_types, callee, list(args)).results)
+    given = [_widened(a, t) for a, t in zip(args, entry_type.inputs, strict=True)]
+    return list(func_dialect.CallOp(entry_type.results, callee, given).results)
+
+
+def _widened(value: Any, wanted: ir.Type) -> Any:
+    """An argument that JAX narrowed, as the program wants it."""
+    if value.type == wanted:
+        return value
+    return ir.Operation.create("stablehlo.convert", [wanted], [value]).results[0]
 
 
 def _prefix_callees(root: Any, prefix: str) -> None:

@@ -23,6 +23,7 @@ from relax2xla.runtime.convert import to_host
 from relax2xla.transform.legalize import flatten_info
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
+from relax2xla.vm.canonical import plain
 from relax2xla.vm.donation import DonatingFunction, Reuse, has_tensors_only
 from relax2xla.vm.interpreter import VMFunction
 from relax2xla.vm.specialise import Program
@@ -412,7 +413,7 @@ def _copied(value: Any, info: StructInfo | None = None, where: str = "") -> Any:
         )
     dtype = info.dtype if isinstance(info, TensorStructInfo) else ""
     try:
-        made = np.array(to_host(value, dtype))
+        made = np.array(to_host(plain(value), dtype))
     except (CallError, TypeError, ValueError) as e:
         raise CallError(f"{where}: {e}") from None
     if dtype and made.dtype != numpy_dtype(dtype):
