@@ -430,7 +430,7 @@ class _Comparer:
             except _Different as d:
                 raise d.at(f".{name}") from None
         for part, x, y in (
-            (".attrs", a.attrs, b.attrs),
+            (".attrs", a.meaning, b.meaning),
             (".global_infos", a.global_infos, b.global_infos),
         ):
             try:

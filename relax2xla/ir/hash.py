@@ -206,4 +206,4 @@ class _Hasher:
         functions = frozenset(
             (g.name_hint, _Hasher(self.map_free).anything(f)) for g, f in mod.items()
         )
-        return hash((functions, self.value(mod.attrs), self.value(mod.global_infos)))
+        return hash((functions, self.value(mod.meaning), self.value(mod.global_infos)))

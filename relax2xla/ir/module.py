@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.errors import TVMError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, script_of, show_of
@@ -14,6 +14,10 @@ BaseFunc = Any  # Function | PrimFunc | ExternFunc
 Functions = (
     Mapping[GlobalVar, BaseFunc] | Mapping[str, BaseFunc] | Mapping[GlobalVar | str, BaseFunc]
 )
+
+
+# Attributes of a module that say where it comes from, as spans say it of expressions.
+PLACES: Final = ("location", "prelude_locations")
 
 
 class IRModule(Node):
@@ -141,6 +145,11 @@ class IRModule(Node):
     def get_attr(self, key: str) -> Any:
         """The attribute ``key`` or None."""
         return self.attrs.get(key)
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The attributes, without those that say where the module comes from."""
+        return {k: v for k, v in self.attrs.items() if k not in PLACES}
 
     def clone(self) -> IRModule:
         """A new module with the same functions."""

@@ -31,7 +31,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
 from relax2xla.stablehlo.constants import write_elements, write_resource
-from relax2xla.stablehlo.locations import PARSED_FILE, write_location
+from relax2xla.stablehlo.locations import module_span, write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.prelude import symbols_of, write_symbol
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
@@ -99,8 +99,8 @@ class _Emitter:
                 symbol = symbol if own is None else own
             self.symbols[gvar] = ir.FlatSymbolRefAttr.get(symbol)
         for index, (gvar, func) in enumerate(self.mod.items()):
-            while symbols and symbols[0][0] <= index:
-                write_symbol(symbols.pop(0)[1], point)
+            while symbols and symbols[0].before <= index:
+                write_symbol(symbols.pop(0), point)
             if not isinstance(func, Function):
                 raise EmitError(
                     f"{gvar.name_hint} is a {type(func).__name__}; StableHLO holds Relax functions "
@@ -109,8 +109,8 @@ class _Emitter:
             self.where = gvar.name_hint
             self.function(gvar, func, point)
         # Of the functions that stood before these, some may be gone.
-        for _, text in symbols:
-            write_symbol(text, point)
+        for symbol in symbols:
+            write_symbol(symbol, point)
         try:
             made.operation.verify()
         except ir.MLIRError as e:
@@ -121,14 +121,12 @@ class _Emitter:
         """What the module says, else what the reader leaves out."""
         where = self.mod.attrs.get("location")
         if where is not None:
-            return write_location(Span(name=where, kind="opaque"))
+            try:
+                return write_location(Span(name=where, kind="opaque"))
+            except (ir.MLIRError, ValueError) as e:
+                raise EmitError(f"the module's attribute location: {first_line(e)}") from e
         first = next(iter(self.mod.functions.values()), None)
-        span = first.span if isinstance(first, Function) else None
-        if span is None or span.file != PARSED_FILE:
-            return self.unknown
-        # The word ``module`` at the start of the text, or no such word at all.
-        start = 1 if span.column > 1 else 0
-        return ir.Location.file(PARSED_FILE, start, start)
+        return write_location(module_span(first.span if isinstance(first, Function) else None))
 
     def function(self, gvar: GlobalVar, func: Function, point: ir.InsertionPoint) -> None:
         attrs = func.attrs

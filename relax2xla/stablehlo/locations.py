@@ -52,6 +52,18 @@ def _cast(loc: object) -> ir.Location:
     return loc
 
 
+def module_span(first: Span | None) -> Span | None:
+    """Where a module is that does not say it; ``first``: where its first function is.
+
+    In text that came from no file it is at the start, which is that of the word ``module`` or (in
+    column 0 of MLIR) of no such word at all. Elsewhere the location is unknown.
+    """
+    if first is None or first.file != PARSED_FILE:
+        return None
+    start = 1 if first.column > 1 else 0
+    return read_location(ir.Location.file(PARSED_FILE, start, start))
+
+
 def write_location(span: Span | None) -> ir.Location:
     """The location of a Span; None is the unknown location."""
     if span is None or span == _UNKNOWN:

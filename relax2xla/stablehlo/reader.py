@@ -53,10 +53,10 @@ from relax2xla.stablehlo.codecs import (
 from relax2xla.stablehlo.constants import read_elements, read_resource
 from relax2xla.stablehlo.dims import tied
 from relax2xla.stablehlo.infer import RULES, results
-from relax2xla.stablehlo.locations import PARSED_FILE, read_location
+from relax2xla.stablehlo.locations import module_span, read_location
 from relax2xla.stablehlo.mlir import ir
-from relax2xla.stablehlo.prelude import ATTRIBUTE as PRELUDE
-from relax2xla.stablehlo.prelude import SYMBOL_OPS, read_symbol
+from relax2xla.stablehlo.prelude import SYMBOL_OPS, Symbol, read_symbol
+from relax2xla.stablehlo.prelude import attributes as symbol_attrs
 from relax2xla.stablehlo.rows import BY_MLIR_OP, DISCARDABLE
 from relax2xla.stablehlo.table import (
     BY_MLIR_NAME,
@@ -144,7 +144,7 @@ class _Reader:
     # ---- module and functions
     def module(self, module: ir.Module) -> IRModule:
         functions: list[Any] = []
-        prelude: list[str | tuple[int, str]] = []
+        prelude: list[Symbol] = []
         for view in module.body.operations:
             op = view.operation
             if op.name == "func.func":
@@ -169,8 +169,7 @@ class _Reader:
             attrs[DISCARDABLE] = rest
         if where := _module_location(module, functions):
             attrs["location"] = where
-        if prelude:
-            attrs[PRELUDE] = prelude
+        attrs.update(symbol_attrs(prelude))
         made = IRModule(attrs=attrs)
         read = {self.symbols[_symbol(op)]: self.function(op) for op in functions}
         for gvar, func in (tied(read) if self.loose_types else read).items():
@@ -523,15 +522,10 @@ def _symbol(op: Any) -> str:
 
 
 def _module_location(module: ir.Module, functions: list[Any]) -> str:
-    """The location of a module; "" for what the writer supposes: of text that came from no file
-    its start, else none.
-    """
-    own = read_location(module.operation.location)
-    if own is not None and own.file == PARSED_FILE:
-        return ""
+    """The location of a module; "" for what the writer supposes."""
     first = read_location(functions[0].location) if functions else None
-    parsed = first is not None and first.file == PARSED_FILE
-    return "" if own is None and not parsed else str(module.operation.location)
+    own = read_location(module.operation.location)
+    return "" if own == module_span(first) else str(module.operation.location)
 
 
 def _parts(info: StructInfo) -> tuple[StructInfo, ...]:

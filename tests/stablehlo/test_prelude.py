@@ -86,7 +86,7 @@ def test_passes() -> None:
 
 def test_a_derived_module_has_symbols_and_nothing_else() -> None:
     mod = from_stablehlo(f"module @own attributes {{mhlo.is_dynamic = true}} {{{STATIC}}}")
-    assert set(mod.attrs) == {"sym_name", "discardable", "prelude"}
+    assert set(mod.meaning) == {"sym_name", "discardable", "prelude"}
     made = derived(mod, {})
     assert list(made.attrs) == ["prelude"]
     assert [text.partition(" =")[0] for text in made.attrs["prelude"]] == [

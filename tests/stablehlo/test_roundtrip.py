@@ -14,7 +14,7 @@ import pytest
 from relax2xla.errors import EmitError, OpNotImplemented
 from relax2xla.ir import BindingBlock, Constant, Function, IRModule, SeqExpr, Span, Var, VarBinding
 from relax2xla.ir.check import check_well_formed
-from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.ir.equal import assert_structural_equal, structural_hash
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.script import from_source
 from relax2xla.stablehlo import context, emit, parse, read
@@ -280,6 +280,53 @@ def test_text_by_way_of_tvmscript(name: str) -> None:
 def test_location_of_the_module() -> None:
     mod = read(parse(TEXTS["location_of_the_module"]))
     assert str(emit(mod).operation.location) == 'loc("here"("x.py":1:2))'
+
+
+FUNC = "func.func @main() { return }"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FUNC,
+        f"module {{ {FUNC} }}",
+        f"// a comment\n  module @a {{ {FUNC} }}",
+        f'module {{ {FUNC} loc("f") }}',
+        f"module {{ {FUNC} loc(unknown) }}",
+        f"module {{ {FUNC} }} loc(unknown)",
+        f'module {{ {FUNC} }} loc("-":7:7)',
+        f'module {{ {FUNC} }} loc("-":0:0)',
+        f'module {{ {FUNC} }} loc("-":1:1 to :8)',
+        f'module {{ {FUNC} }} loc(fused["a", "b"])',
+        f'module {{ {FUNC} loc("-":1:1) }} loc(callsite("a" at "b"("f.py":1:2)))',
+        "module { }",
+        '\n sdy.mesh @m = <["x"=1]>',
+        f'sdy.mesh @m = <["x"=1]> loc("m"("x.py":1:2))\n {FUNC}',
+    ],
+)
+def test_every_location_is_written_again(text: str) -> None:
+    module = parse(text)
+    again = emit(read(module))
+    for debug in (False, True):
+        texts = [m.operation.get_asm(enable_debug_info=debug) for m in (again, module)]
+        assert texts[0] == texts[1]
+    assert again.operation.location == module.operation.location or str(
+        again.operation.location
+    ) == str(module.operation.location)
+
+
+def test_where_a_module_comes_from_makes_no_difference() -> None:
+    text = f'sdy.mesh @m = <["x"=1]>\n{FUNC}'
+    mods = [read(parse(t)) for t in (text, f"// one line further down\n module {{ {text} }}")]
+    assert mods[0].attrs != mods[1].attrs
+    assert_structural_equal(*mods)
+    assert structural_hash(mods[0]) == structural_hash(mods[1])
+
+
+def test_a_location_that_is_none() -> None:
+    mod = read(parse(FUNC)).with_attr("location", "loc(")
+    with pytest.raises(EmitError, match="the module's attribute location: "):
+        emit(mod)
 
 
 def test_side_effects_make_functions_impure() -> None:
