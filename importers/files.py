@@ -18,8 +18,9 @@ import warnings
 import zipfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, get_args
 
 from relax2xla import tir
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
@@ -27,6 +28,7 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
 from relax2xla.runtime.whole_file import whole_file
+from relax2xla.stablehlo.exported import is_exported
 from relax2xla.tir import Dim
 
 # Sizes of symbolic dimensions by name, or the whole shape of a parameter by its name.
@@ -54,11 +56,15 @@ FORMATS: Final = (
     Format("mlir", (".mlir",), "StableHLO text"),
     Format("mlirbc", (".mlirbc",), "MLIR bytecode"),
     Format("stablehlo", (".stablehlo",), "StableHLO portable artefact"),
+    Format("exported", (".jax_export", ".jax_exported"), "serialised program of jax.export"),
     Format("relax", (".relax", ".py"), "Relax text (TVMScript)"),
 )
 BY_SUFFIX: Final = {suffix: f for f in FORMATS for suffix in f.suffixes}
 KNOWN: Final = ", ".join(BY_SUFFIX)
-WRITABLE: Final = tuple(f for f in FORMATS if not f.package)
+WRITABLE: Final = tuple(f for f in FORMATS if f.name in get_args(Form))
+# What jax.export writes has no extension of its own; it is known by its content.
+_EXPORTED: Final = next(f for f in FORMATS if f.name == "exported")
+_STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo")
 
 _EXPORT: Final = "In torch: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
 # What to do with files that people have, but that are no programs we can read.
@@ -77,20 +83,39 @@ HINTS: Final = {
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """The format that the extension of ``path`` names; FileFormatError for one that names none."""
+    """The format that the extension of ``path`` names; FileFormatError for one that names none.
+
+    A program of ``jax.export`` may have any extension that names no other kind of model.
+    """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix in BY_SUFFIX:
-        return BY_SUFFIX[suffix]
+    found = BY_SUFFIX.get(suffix)
+    if (found is None or found.name in _STABLEHLO) and _holds_exported(path):
+        return _EXPORTED
+    if found is not None:
+        return found
     what = f"the extension {suffix!r} is" if suffix else "a name without extension is"
     hint = f". {path.name}: {HINTS[suffix]}" if suffix in HINTS else ""
     raise FileFormatError(f"{path}: {what} not known; known are {KNOWN}{hint}")
+
+
+def _holds_exported(path: Path) -> bool:
+    """Whether a file holds what jax.export wrote; no more of it is read than that takes."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            return is_exported(data)
+    except (OSError, ValueError):
+        return False
 
 
 def load(
     path: str | os.PathLike[str], trust: bool = False, shapes: Shapes | None = None
 ) -> IRModule:
     """The module in a file: ONNX, a PyTorch exported program, StableHLO in any form, or Relax text.
+
+    StableHLO may be what ``jax.export`` serialised, which is known by its content.
 
     path:   what the file holds follows from its extension (``FORMATS``) and is checked
     trust:  reading a ``.pt2`` file can run code that is in it; True says that you trust its origin
@@ -222,6 +247,8 @@ def _check_content(path: Path, kind: Format, head: bytes) -> None:
         raise FileFormatError(f"{path} is truncated: the archive has no end. Copy it again")
     if kind.name == "pt2" and not is_zip:
         wanted = "an archive that torch.export.save wrote"
+    elif kind.name == "exported" and not _holds_exported(path):
+        wanted = f"a {kind.title}"
     elif kind.name in ("mlirbc", "stablehlo") and not is_bytecode:
         wanted = f"{kind.title}, which starts with {MLIR_BYTECODE!r}"
     elif kind.name in ("onnx", "relax") and (is_bytecode or is_zip):
@@ -333,6 +360,7 @@ _LOADERS: Final[dict[str, Callable[[Path, Shapes], IRModule]]] = {
     "mlir": _load_stablehlo,
     "mlirbc": _load_stablehlo,
     "stablehlo": _load_stablehlo,
+    "exported": _load_stablehlo,
     "relax": _load_relax,
 }
 

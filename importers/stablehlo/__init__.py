@@ -9,7 +9,15 @@ from typing import Any
 
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import CallError, StableHLOParseError
+from relax2xla.importers.stablehlo.named import named_dims
 from relax2xla.ir import Function, IRModule, TensorStructInfo
+from relax2xla.stablehlo.exported import (
+    PLATFORMS,
+    Exported,
+    is_exported,
+    platform_param,
+    read_exported,
+)
 
 InputInfo = Sequence[tuple[Sequence[int], str]]
 
@@ -24,9 +32,13 @@ def from_stablehlo(
 ) -> IRModule:
     """A StableHLO program as a Relax module, ready for editing; its entry function is ``main``.
 
-    ``stablehlo_module``: text (str), bytes (text, MLIR bytecode or a portable artefact), a path, an
-    MLIR module, a ``jax.stages.Lowered`` or a ``jax.export.Exported``. ``input_info``: (shape,
-    dtype) of each input of ``main``; it binds dynamic dimensions and checks the others.
+    ``stablehlo_module``: text (str), bytes (text, MLIR bytecode, a portable artefact, or what
+    ``jax.export.Exported.serialize`` gives), a path, an MLIR module, a ``jax.stages.Lowered`` or a
+    ``jax.export.Exported``. ``input_info``: (shape, dtype) of each input of ``main``; it binds
+    dynamic dimensions and checks the others.
+
+    A program that JAX exported for several platforms takes the place of its own among these first.
+    ``relax2xla.build`` gives it, so callers and ``input_info`` leave it out.
 
     ``raise_ops``: put high-level operators in place of rows where that is exact, and inline small
     private functions (``transform.RaiseStableHLO``). Without it the module has one row for each
@@ -51,9 +63,15 @@ def from_stablehlo(
     from relax2xla.stablehlo.targets import checked_targets
 
     allowed = checked_targets(allow_custom_calls)
-    mod = _entry_is_main(read(_module_of(stablehlo_module, isolate), allowed))
+    module, exported = _module_of(stablehlo_module, isolate)
+    mod = _entry_is_main(read(module, allowed))
+    if exported is not None:
+        mod = named_dims(mod, exported.inputs, exported.outputs)
+    index = platform_param(mod["main"]) if "main" in mod else None
     if input_info is not None:
         main = _main(mod)
+        if index is not None and len(input_info) == len(main.params) - 1:
+            input_info = [((), "int32"), *input_info]
         inputs = _checked_inputs(main, input_info)
         if [p.struct_info for p in main.params] != inputs:
             from relax2xla.stablehlo.specialise import specialise
@@ -61,6 +79,8 @@ def from_stablehlo(
             gvar = mod.get_global_var("main")
             plain = mod.replace({**mod.functions, gvar: main.without_attr("sym_name")})
             mod = read(specialise(emit(plain), inputs), allowed)
+    if exported is not None and index is not None:
+        mod["main"] = mod["main"].with_attr(PLATFORMS, exported.platforms)
     if not raise_ops:
         return mod
     from relax2xla.stablehlo.origin import remember
@@ -69,26 +89,30 @@ def from_stablehlo(
     return remember(RaiseStableHLO()(mod), mod)
 
 
-def _module_of(source: Any, isolate: bool | None) -> Any:
-    """The MLIR module of anything that :func:`from_stablehlo` takes."""
+def _module_of(source: Any, isolate: bool | None) -> tuple[Any, Exported | None]:
+    """The MLIR module of anything that :func:`from_stablehlo` takes, and what JAX says of it."""
     from relax2xla.stablehlo import parse
     from relax2xla.stablehlo.mlir import ir
 
     match source:
-        case str() | bytes():
-            return parse(source, isolate=isolate is not False)
-        case bytearray() | memoryview():
-            return parse(bytes(source), isolate=isolate is not False)
-        case os.PathLike():
-            return parse(Path(source).read_bytes(), isolate=isolate is not False)
+        case str():
+            return parse(source, isolate=isolate is not False), None
+        case bytes() | bytearray() | memoryview() | os.PathLike():
+            plain = isinstance(source, os.PathLike)
+            data = Path(source).read_bytes() if plain else bytes(source)
+            if is_exported(data):
+                exported = read_exported(data)
+                return parse(exported.module, isolate=isolate is not False), exported
+            return parse(data, isolate=isolate is not False), None
         case ir.Module():
-            return source
+            return source, None
         case _:
             pass
     if callable(compiler_ir := getattr(source, "compiler_ir", None)):
-        return compiler_ir("stablehlo")
-    if isinstance(serialized := getattr(source, "mlir_module_serialized", None), bytes):
-        return parse(serialized, isolate=bool(isolate))
+        return compiler_ir("stablehlo"), None
+    if isinstance(getattr(source, "mlir_module_serialized", None), bytes):
+        exported = Exported.of(source)
+        return parse(exported.module, isolate=bool(isolate)), exported
     raise TypeError(
         "from_stablehlo takes StableHLO text or bytes, a path, an MLIR module, a jax Lowered or a "
         f"jax Exported; got {type(source).__name__}"

@@ -19,7 +19,7 @@ from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import show
 
 # Formats of programs that are made of rows, whose cost the shapes tell.
-STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo")
+STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo", "exported")
 
 
 def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Sequence[str]) -> None:

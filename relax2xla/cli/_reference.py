@@ -148,18 +148,25 @@ def on_device(flat: Sequence[Any], device: Device) -> list[Any]:
 def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:
     """The StableHLO program of the file, untouched by importer and passes, under ``jax.jit``."""
     import jax
+    import numpy as np
 
+    from relax2xla.importers.stablehlo import from_stablehlo
     from relax2xla.stablehlo import parse
+    from relax2xla.stablehlo.exported import PLATFORMS, is_exported, read_exported
     from relax2xla.stablehlo.specialise import specialise
     from relax2xla.vm import jit, xla
 
-    main: Any = mod["main"]
-    module = parse(file.read_bytes())
+    attrs = mod["main"].attrs
+    data = file.read_bytes()
+    module = parse(read_exported(data).module if is_exported(data) else data)
+    if PLATFORMS in attrs:
+        place = attrs[PLATFORMS].index(xla.platform(device))
+        flat = [np.asarray(place, np.int32), *flat]
     infos = [xla.value_info(v) for v in flat]
+    # The program itself, as ``mod`` may have its shapes bound already.
+    main = from_stablehlo(module, raise_ops=False)["main"]
     if [p.struct_info for p in main.params] != infos:
         module = specialise(module, infos)
-        from relax2xla.importers.stablehlo import from_stablehlo
-
         main = from_stablehlo(module, raise_ops=False)["main"]
     text = str(module)
     if "@main" not in text:

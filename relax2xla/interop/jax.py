@@ -6,33 +6,22 @@ jax itself is imported on first use.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import keyword
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relax2xla import tir
 from relax2xla.errors import TVMError
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.ir import (
     Expr,
     Function,
-    GlobalVar,
     IRModule,
-    TensorStructInfo,
-    TupleStructInfo,
     Var,
 )
 from relax2xla.ir.expr import global_symbol
-from relax2xla.ir.lattice import result_info
 from relax2xla.ir.rewrite import rewrite_function
-from relax2xla.ir.struct_info import StructInfo
-from relax2xla.tir import Dim
-
-# The function that jax.export puts the program in; its ``main`` checks the shapes and calls it.
-_WRAPPED = "_wrapped_jax_export_main"
 
 
 def from_jax(
@@ -63,10 +52,11 @@ def from_jax(
         from jax import export
 
         exported = export.export(jitted)(*args, **kwargs)
-        mod = _named_dims(from_stablehlo(exported, raise_ops=False), exported)
+        mod = from_stablehlo(exported, raise_ops=False)
     else:
         mod = from_stablehlo(jitted.lower(*args, **kwargs), raise_ops=False)
     mod = _named_params(mod, names)
+    mod = _marked_donated(mod, fn, args, kwargs)
     wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if canonical.is_wide(leaf)]
     if wide:
         mod["main"] = mod["main"].with_attr(canonical.NARROWED, wide)
@@ -169,95 +159,25 @@ def _named_params(mod: IRModule, names: Sequence[str]) -> IRModule:
     return mod
 
 
-# ---- symbolic dimensions
+def _marked_donated(
+    mod: IRModule, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> IRModule:
+    """``mod`` with the marks of arguments that ``fn``, if it is jitted already, donates."""
+    from jax import stages, tree
+
+    if not isinstance(fn, stages.Wrapped):
+        return mod
+    infos = tree.leaves(fn.trace(*args, **kwargs).args_info)
+    main = mod["main"]
+    donated = [p.name_hint for p, i in zip(main.params, infos, strict=True) if i.donated]
+    if donated:
+        known = dict(main.attrs.get("arg_attrs", {}))
+        marks = {n: {**known.get(n, {}), "jax.buffer_donor": True} for n in donated}
+        mod["main"] = main.with_attr("arg_attrs", {**known, **marks})
+    return mod
+
+
 def _is_symbolic(d: Any) -> bool:
     from jax import export
 
     return export.is_symbolic_dim(d)
-
-
-def _named_dims(mod: IRModule, exported: Any) -> IRModule:
-    """``mod`` with the dimensions that the export's own shapes tell, under their names."""
-    functions: dict[GlobalVar, Any] = dict(mod.functions)
-    for gvar, func in mod.functions.items():
-        if gvar.name_hint not in ("main", _WRAPPED):
-            continue
-        # The wrapped function takes the sizes themselves first.
-        params = func.params[len(func.params) - len(exported.in_avals) :]
-        returned = func.body.body.struct_info
-        results = returned.fields if isinstance(returned, TupleStructInfo) else (returned,)
-        known = list(zip((p.struct_info for p in params), exported.in_avals, strict=True))
-        variables: dict[str, tir.Var] = {}
-        found: dict[tir.Var, Dim] = {}
-        # Names first: 2 * n can stand only where n is a dimension itself.
-        for whole in (True, False):
-            for info, aval in known:
-                _learn(info, aval, variables, found, whole)
-        for info, aval in zip(results, exported.out_avals, strict=True):
-            _learn(info, aval, variables, found, False)
-        made = rewrite_function(func, symbolic=found)
-        returns = result_info(made.params, made.body.body.struct_info)
-        functions[gvar] = made.replace(ret_struct_info=returns)
-    return mod.replace(functions)
-
-
-def _learn(
-    info: StructInfo,
-    aval: Any,
-    variables: dict[str, tir.Var],
-    found: dict[tir.Var, Dim],
-    whole: bool,
-) -> None:
-    """Add what ``aval`` says of the fresh dimensions of ``info`` to ``found``."""
-    dims = info.dims if isinstance(info, TensorStructInfo) else None
-    for own, d in zip(dims or (), aval.shape, strict=False):
-        if not isinstance(own, tir.Var) or own in found:
-            continue
-        text = str(d)
-        if whole and text.isidentifier():
-            found[own] = variables.setdefault(text, tir.Var(text, "int64"))
-        elif not whole:
-            made = _dim(ast.parse(text, mode="eval").body, variables)
-            if made is not None:
-                found[own] = tir.as_dim(made)
-
-
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-}
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "max": lambda a, b: tir.max(a, b),
-    "min": lambda a, b: tir.min(a, b),
-}
-
-
-def _dim(node: ast.expr, variables: dict[str, tir.Var]) -> Any:
-    """A dimension as JAX prints it; None where it is not one of variables that are defined."""
-    match node:
-        case ast.Constant(value=int() as value):
-            return value
-        case ast.Name(id=name):
-            return variables.get(name)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _dim(operand, variables)
-            return None if inner is None else inner * -1
-        case ast.BinOp(op=ast.Pow(), left=left, right=ast.Constant(value=int() as power)):
-            base = _dim(left, variables)
-            if base is None:
-                return None
-            made: Any = 1
-            for _ in range(power):
-                made = made * base
-            return made
-        case ast.BinOp(left=left, right=right) if type(node.op) in _BINARY:
-            pair = _dim(left, variables), _dim(right, variables)
-            return None if None in pair else _BINARY[type(node.op)](*pair)
-        case ast.Call(func=ast.Name(id=name), args=[left, right]) if name in _CALLS:
-            pair = _dim(left, variables), _dim(right, variables)
-            return None if None in pair else _CALLS[name](*pair)
-        case _:
-            return None

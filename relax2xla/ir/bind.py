@@ -77,7 +77,13 @@ def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Functio
             expr = Constant(expr.data, expr.struct_info_, Span(var.name_hint))
         values[var] = expr
     params = [p for p in func.params if p not in values]
-    return rewrite_function(func.replace(params=params), symbolic=env, values=values)
+    attrs = dict(func.attrs)
+    if "arg_attrs" in attrs:
+        # What is said of each parameter, by its name.
+        gone = {p.name_hint for p in values}
+        attrs["arg_attrs"] = {k: v for k, v in attrs["arg_attrs"].items() if k not in gone}
+    bare = func.replace(params=params, attrs=attrs)
+    return rewrite_function(bare, symbolic=env, values=values)
 
 
 def as_value(value: Any) -> Expr:

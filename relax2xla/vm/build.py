@@ -26,6 +26,7 @@ from relax2xla.vm.donation import Donate, donated_params, places
 from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.hosts import Hosts, Reason
 from relax2xla.vm.lower import Lowered, lower
+from relax2xla.vm.platforms import bind_platforms
 from relax2xla.vm.vdevices import one_device, place_values
 
 log = logging.getLogger("relax2xla.vm")
@@ -57,8 +58,9 @@ def build(
     exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
         demands one XLA program for each function, and names what prevents it.
     donate: names or places of parameters whose memory a call may take for results, for ``main`` or
-        by function name; the function attribute ``donate`` says the same. A jax array that is
-        passed for one is deleted by the call.
+        by function name; the function attribute ``donate`` says the same. True: those that an
+        imported program marks (``donate_argnums`` of ``jax.jit``), which a notice names otherwise.
+        A jax array that is passed for one is deleted by the call.
     allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
         to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
         with what the program gives it.
@@ -90,6 +92,7 @@ def build(
     given = mod
     if params:
         mod = _bind(mod, params)
+    mod, platforms = bind_platforms(mod, target_device(target))
     bound = mod
     mod = _with_loops(LowerDistIR()(on_one_device(mod)))
     if relax_pipeline is not None:
@@ -154,6 +157,7 @@ def build(
         if g.name_hint not in whole
     }
     executable.donated = places(mod, given, donated, bound)
+    executable.platforms = platforms
     executable.narrowed = {
         name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])
         for name, e in executable.entries.items()

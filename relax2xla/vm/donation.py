@@ -3,12 +3,16 @@
 ``build(mod, donate=["cache"])`` or the function attribute ``donate`` name parameters. XLA decides
 which results take their memory (``Loaded.memory().alias_size_in_bytes`` is its report); where no
 result has the shape and dtype, the memory is free after the call all the same.
+
+Programs of JAX mark parameters too (``donate_argnums``), but their callers here know nothing of it,
+and would find their arrays deleted. So ``donate=True`` asks for it, and else a notice says so.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from relax2xla.errors import CallError, TVMError
 from relax2xla.ir import (
@@ -32,9 +36,14 @@ from relax2xla.vm.bound import BoundFunction
 from relax2xla.vm.specialise import Program
 
 ATTRIBUTE: Final = "donate"
+# Attributes of arguments that JAX marks donated ones with.
+_MARKS: Final = ("jax.buffer_donor", "tf.aliasing_output")
 
-# Names or places of parameters, for the only public function or by function name.
-Donate = Sequence[str | int] | Mapping[str, Sequence[str | int]]
+log = logging.getLogger("relax2xla.vm")
+
+# Names or places of parameters, for the only public function or by function name; True: those that
+# an imported program marks.
+Donate = Literal[True] | Sequence[str | int] | Mapping[str, Sequence[str | int]]
 # For a program: the place among its arrays that each given-up argument's memory goes to, by the
 # argument's place among the tensors; None leaves it to XLA.
 Reuse = Callable[[Program], Mapping[int, int | None]]
@@ -49,6 +58,9 @@ def donated_params(mod: IRModule, donate: Donate | None) -> dict[str, tuple[Var,
     public = {
         g.name_hint: f for g, f in mod.relax_functions().items() if global_symbol(f) is not None
     }
+    marked = {name: _marked(func) for name, func in public.items()}
+    if donate is True:
+        donate = {name: words for name, words in marked.items() if words}
     asked: dict[str, list[str | int]] = {}
     for gvar, func in mod.relax_functions().items():
         if ATTRIBUTE in func.attrs:
@@ -68,7 +80,25 @@ def donated_params(mod: IRModule, donate: Donate | None) -> dict[str, tuple[Var,
                 f"{', '.join(public) or 'none'}"
             )
         asked[name] = [*asked.get(name, ()), *_words(words, name)]
+    for name, words in marked.items():
+        if words and name not in asked:
+            log.warning(
+                "%s: that the program donates %s is ignored, and the arrays are kept; "
+                "build(mod, donate=True) gives their memory up at each call",
+                name,
+                ", ".join(words),
+            )
     return {name: _params(name, public[name], words) for name, words in asked.items() if words}
+
+
+def _marked(func: Function) -> list[str]:
+    """Names of the parameters that an imported program marks as donated."""
+    known = func.attrs.get("arg_attrs", {})
+    return [
+        p.name_hint
+        for p in func.params
+        if any(known.get(p.name_hint, {}).get(mark, False) is not False for mark in _MARKS)
+    ]
 
 
 def _words(value: Any, name: str) -> list[str | int]:

@@ -106,6 +106,8 @@ class VMExecutable:
         self.states: dict[str, State] = {}
         # Places of parameters that take arrays of twice their width (vm.canonical).
         self.narrowed: dict[str, tuple[int, ...]] = {}
+        # The platform that functions for several of them were built for (vm.platforms).
+        self.platforms: dict[str, str] = {}
         # The parameters of bytecode functions, by name; of those that the source has.
         self.signatures: dict[str, Callable[[], Sequence[Var]]] = {}
         # Functions and regions that the program places on another device than the machine's own.

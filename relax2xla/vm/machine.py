@@ -25,6 +25,7 @@ from relax2xla.vm.instrument import Hook
 from relax2xla.vm.interpreter import Interpreter, VMFunction
 from relax2xla.vm.padding import Bucketed, seen
 from relax2xla.vm.placing import WeightStore, checked_params, weight_infos
+from relax2xla.vm.platforms import check_platforms
 
 if TYPE_CHECKING:
     from relax2xla.vm.state import Slot, StatefulFunction
@@ -69,6 +70,7 @@ class VirtualMachine(Calls):
         self.device = self.devices[0] if self.devices else rt_mod.device
         for used in (self.device, *self.devices):
             xla.jax_device(used)
+        check_platforms(rt_mod.platforms, self.device)
         self._functions: dict[str, Any] = {}
         # The same functions for the machine's own calls, which nothing redirects.
         self._twins: dict[str, BoundFunction] = {}

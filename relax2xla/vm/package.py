@@ -147,6 +147,7 @@ class Saved:
             "static": {p: [_rewrite_name(f) for f in fs] for p, fs in ex.static.items()},
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
             "donated": {n: list(at) for n, at in ex.donated.items()},
+            "platforms": dict(ex.platforms),
             "narrowed": {n: list(at) for n, at in ex.narrowed.items()},
             "states": {
                 n: [
@@ -459,6 +460,7 @@ class _Loader:
             for n, stub in manifest.get("signatures", {}).items()
         }
         made.donated = {n: read_places(at) for n, at in manifest["donated"].items()}
+        made.platforms = {str(n): str(p) for n, p in manifest.get("platforms", {}).items()}
         made.narrowed = {n: read_places(at) for n, at in manifest.get("narrowed", {}).items()}
         made.states = {
             name: State(

@@ -37,6 +37,7 @@ from relax2xla.runtime.progress import report
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.transform.lift_weights import Lifted
 from relax2xla.vm import xla
+from relax2xla.vm.canonical import plain
 from relax2xla.vm.packing import Packs, alone, packed
 from relax2xla.vm.specialise import specialise
 
@@ -285,7 +286,7 @@ def checked_params(executable: Any, params: Mapping[str, Any], strict: bool) -> 
                 f"there is no weight {name!r}; {hint} (machine.params() lists them). strict=False "
                 "leaves out what the program does not use"
             )
-        array = to_host(value, info.dtype)
+        array = to_host(plain(value), info.dtype)
         if array.shape != info.dims or array.dtype != numpy_dtype(info.dtype):
             raise CallError(
                 f"the weight {name} is {show(info)}; given is {array.dtype}{array.shape}"

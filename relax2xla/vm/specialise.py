@@ -123,7 +123,7 @@ def _specialise(
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
     func = _bind_known(func, known, {} if _is_dynamic(func) else env)
-    if env and _is_dynamic(func):
+    if (env or _asserts_shapes(func)) and _is_dynamic(func):
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
         mod, func = _rows(mod, func)
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
@@ -166,6 +166,14 @@ def _is_dynamic(func: Function) -> bool:
             ):
                 return True
     return False
+
+
+def _asserts_shapes(func: Function) -> bool:
+    """Whether ``func`` checks its shapes, as a program of ``jax.export`` does: XLA cannot."""
+    return any(
+        isinstance(b.value, Call) and b.value.attrs.get("call_target_name") == "shape_assertion"
+        for b in bindings_of(func.body)
+    )
 
 
 def _says_nothing(op: Op[...], info: StructInfo) -> bool:

@@ -94,6 +94,16 @@ def jax_device(device: Device | None) -> Any:
     return found[device.index]
 
 
+def platform(device: Device | None) -> str:
+    """The platform of ``device`` as ``jax.export`` names it: "cpu", "cuda", "rocm" or "tpu"."""
+    if device is not None and device.platform != "gpu":
+        return device.platform
+    target = jax_device(device)
+    if target.platform != "gpu":
+        return target.platform
+    return "rocm" if "rocm" in target.client.platform_version.lower() else "cuda"
+
+
 @functools.cache
 def sharding(device: Device | None) -> Any:
     """The sharding of an array that lies on ``device`` alone."""

@@ -316,3 +316,27 @@ def test_run_a_saved_executable(cli: Cli, models: Models, tmp_path: Path) -> Non
             np.testing.assert_allclose(first[name], other[name], rtol=1e-6)
     (tmp_path / "bad.r2x").write_bytes(b"PK\3\4")
     assert "no saved executable" in cli("run", tmp_path / "bad.r2x").err
+
+
+def test_a_program_that_jax_serialised(cli: Cli, tmp_path: Path) -> None:
+    export = pytest.importorskip("jax.export")
+    pytest.importorskip("flatbuffers")
+    (n,) = export.symbolic_shape("n")
+
+    def fn(a: jax.Array) -> jax.Array:
+        return jax.lax.platform_dependent(a, cpu=lambda v: v + 1, cuda=lambda v: v + 100)
+
+    made = export.export(jax.jit(fn), platforms=["cuda", "cpu"])
+    path = tmp_path / "model.bin"
+    path.write_bytes(made(jax.ShapeDtypeStruct((n,), "float32")).serialize())
+    np.save(tmp_path / "x.npy", np.arange(3, dtype=np.float32))
+    assert "serialised program of jax.export" in cli("inspect", path).out
+    found = cli("run", path, "-i", tmp_path / "x.npy", "-o", tmp_path / "out.npz")
+    assert found.code == 0, found.err
+    with np.load(tmp_path / "out.npz") as results:
+        np.testing.assert_array_equal(results[results.files[0]], [1.0, 2.0, 3.0])
+    assert "ok" in cli("verify", path, "--shape", "n=3").out
+    assert cli("convert", path, "-o", tmp_path / "model.relax").code == 0
+    found = cli("run", tmp_path / "model.relax", "--shape", "n=3")
+    assert "arg1  float32" in found.out
+    assert "arg0" not in found.out

@@ -85,3 +85,12 @@ def test_bind_a_tuple() -> None:
     assert IRModule({"main": new})["main"].struct_info.ret == TupleStructInfo(
         [TensorStructInfo((3,)), TensorStructInfo((), "int32")]
     )
+
+
+def test_what_is_said_of_a_bound_parameter_goes_with_it() -> None:
+    said = func().with_attr(
+        "arg_attrs", {p.name_hint: {"k": i} for i, p in enumerate(func().params)}
+    )
+    first, second = (p.name_hint for p in said.params)
+    new = said.bind_params({first: np.ones((2, 3), "float32")})
+    assert dict(new.attrs["arg_attrs"]) == {second: {"k": 1}}

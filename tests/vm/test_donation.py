@@ -13,6 +13,8 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, TVMError
+from relax2xla.frontend.stablehlo import from_stablehlo
+from relax2xla.interop.jax import from_jax
 from relax2xla.script import from_source
 from relax2xla.vm.bound import JIT_ARGUMENTS, BoundFunction
 
@@ -247,3 +249,54 @@ def test_weights_cannot_be_donated(rng: np.random.Generator) -> None:
     assert dv.is_deleted()
     with pytest.raises(TypeError, match="names or places"):
         rx.build(update(), donate=[1.5])  # pyright: ignore[reportArgumentType]
+
+
+# ---- what an imported program marks
+MARKED = """func.func public @main(%a: tensor<4xf32> {jax.buffer_donor = true},
+    %b: tensor<4xf32>, %c: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %b : tensor<4xf32>
+  %1 = stablehlo.add %0, %c : tensor<4xf32>
+  return %1 : tensor<4xf32> }"""
+
+
+def test_marks_of_a_program_are_said_to_be_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    args = [jax.device_put(np.full(4, i, "f")) for i in range(3)]
+    vm = rx.VirtualMachine(rx.build(from_stablehlo(MARKED)))
+    assert len(caplog.records) == 1
+    assert "main: that the program donates arg0, arg2 is ignored" in caplog.text
+    assert "build(mod, donate=True)" in caplog.text
+    for _ in range(2):
+        np.testing.assert_array_equal(vm["main"](*args), np.full(4, 3.0))
+    assert not any(a.is_deleted() for a in args)
+    assert len(caplog.records) == 1
+
+
+def test_marks_of_a_program_are_honoured_where_that_is_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vm = rx.VirtualMachine(rx.build(from_stablehlo(MARKED), donate=True))
+    args = [jax.device_put(np.full(4, i, "f")) for i in range(3)]
+    np.testing.assert_array_equal(vm["main"](*args), np.full(4, 3.0))
+    assert [a.is_deleted() for a in args] == [True, False, True]
+    # Names say themselves what is donated; a program without marks donates nothing.
+    rx.build(from_stablehlo(MARKED), donate=["arg1"])
+    vm = rx.VirtualMachine(rx.build(from_stablehlo(MARKED.replace("true", "false")), donate=True))
+    args = [jax.device_put(np.full(4, i, "f")) for i in range(3)]
+    vm["main"](*args)
+    assert [a.is_deleted() for a in args] == [False, False, True]
+    assert not caplog.records
+
+
+def test_a_jitted_function_says_what_it_donates(caplog: pytest.LogCaptureFixture) -> None:
+    def step(state: Any, x: Any) -> Any:
+        return {"s": state["s"] + x}, x.sum()
+
+    value = np.ones(4, np.float32)
+    mod = from_jax(jax.jit(step, donate_argnums=0), {"s": value}, value)
+    assert "jax.buffer_donor = true" in rx.to_stablehlo(mod)
+    rx.build(mod)
+    assert "donates state_s is ignored" in caplog.text
+    vm = rx.VirtualMachine(rx.build(mod, donate=True))
+    args = [jax.device_put(value) for _ in range(2)]
+    np.testing.assert_array_equal(vm["main"](*args)[0], value * 2)
+    assert [a.is_deleted() for a in args] == [True, False]
