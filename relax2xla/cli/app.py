@@ -37,7 +37,8 @@ class To(StrEnum):
 FILE = Annotated[
     Path,
     typer.Argument(
-        help="A model: .onnx, .pt2 (with --trust), .mlir, .mlirbc, .stablehlo, .relax or .py.",
+        help="A model: .onnx, .pt2 (with --trust), .mlir, .mlirbc, .stablehlo, .relax or .py, or "
+        "what jax.export serialised.",
         show_default=False,
     ),
 ]

@@ -37,7 +37,9 @@ def from_jax(
     gives one tensor or, where ``fn`` returns several leaves, a flat tuple of them in the order of
     ``jax.tree.leaves``. Its operators are StableHLO's, one row an operation; ``raise_ops`` puts
     high-level ones in place of them, as in ``from_stablehlo``. JAX's x64 flag decides, as always,
-    whether 64-bit inputs stay so.
+    whether 64-bit inputs stay so; parameters that it narrowed take 64-bit arrays whose values fit.
+    A typed key is its integers; such a parameter takes either. What ``fn``, jitted already, donates
+    is marked in the program, for ``build(mod, donate=True)``.
 
     Raises :class:`OpNotImplemented` for what Relax cannot hold; errors of the tracing are JAX's.
     """
@@ -74,7 +76,8 @@ def to_jax(
 
     It can be called, and used inside ``jax.jit`` and what is built on it (``jax.lax`` loops,
     shardings, ``jax.export``): its program is inlined there. It has no derivative and cannot be
-    vmapped; JAX says so where that is tried. Weights are constants of the program.
+    vmapped; JAX says so where that is tried. Weights are constants of the program. Parameters of 64
+    bits take what JAX without its x64 flag narrows, and results have the dtypes of the program.
     ``allow_custom_calls``: as of ``build``.
     """
     from relax2xla.vm.build import build
