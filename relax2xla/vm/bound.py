@@ -280,7 +280,8 @@ class BoundFunction:
 
     def _buffer(self, value: Any, info: TensorStructInfo, index: int) -> Any:
         """``value`` as an array on the device; the dtype is checked by the specialisation."""
-        value = plain(value)
+        if not xla.is_array(value):
+            value = plain(value)
         if xla.is_array(value):
             return widened(xla.on_device(value, self.device), info.dtype)
         if xla.is_tracer(value):

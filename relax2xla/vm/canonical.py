@@ -20,10 +20,10 @@ from relax2xla.errors import CallError
 NARROWED: Final = "narrowed"
 #: Dtypes that JAX has under its x64 flag alone, and what it takes instead.
 NARROW: Final = {
-    "int64": "int32",
-    "uint64": "uint32",
-    "float64": "float32",
-    "complex128": "complex64",
+    "int64": np.dtype("int32"),
+    "uint64": np.dtype("uint32"),
+    "float64": np.dtype("float32"),
+    "complex128": np.dtype("complex64"),
 }
 
 
@@ -40,14 +40,14 @@ def plain(value: Any) -> Any:
 def is_wide(value: Any) -> bool:
     """Whether JAX, as its x64 flag is now, makes an array of half the width of ``value``."""
     dtype = str(getattr(value, "dtype", ""))
-    return dtype in NARROW and jax.dtypes.canonicalize_dtype(dtype).name == NARROW[dtype]
+    return dtype in NARROW and jax.dtypes.canonicalize_dtype(dtype) == NARROW[dtype]
 
 
 def is_narrowed(given: np.dtype[Any], dtype: str) -> bool:
     """Whether a jax array has the dtype ``given`` where JAX was to have one of ``dtype``."""
     narrow = NARROW.get(dtype)
     # The dtype that JAX gives for the wide one says what the flag is.
-    return narrow is not None and given == narrow == jax.dtypes.canonicalize_dtype(dtype).name
+    return narrow is not None and given == narrow == jax.dtypes.canonicalize_dtype(dtype)
 
 
 def widened(value: Any, dtype: str) -> Any:
@@ -64,7 +64,7 @@ def narrowed(host: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     Floats are rounded, as ``jax.jit`` does; CallError for what ``dtype`` cannot hold, which
     ``jax.jit`` wraps.
     """
-    if NARROW.get(host.dtype.name) != dtype:
+    if NARROW.get(host.dtype.name) != numpy_dtype(dtype):
         return host
     with np.errstate(over="ignore"):
         made = host.astype(numpy_dtype(dtype))

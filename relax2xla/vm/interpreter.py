@@ -181,7 +181,8 @@ class Interpreter:
         if kind == "placed":
             _, name, pattern = pattern
             kind, device = pattern[0], device_named(name)
-        value = plain(value)
+        if not isinstance(value, xla.ARRAY):
+            value = plain(value)
         if isinstance(value, xla.ARRAY) and kind in ("tensor", "object"):
             value = xla.on_device(value, device)
             return widened(value, pattern[1]) if kind == "tensor" else value
