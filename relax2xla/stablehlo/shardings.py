@@ -13,23 +13,11 @@ from typing import Any, Final
 from relax2xla.errors import DeviceError
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.table import CONSTANT
+from relax2xla.stablehlo.targets import ANNOTATIONS
 
 #: One of them is in the bytecode of each program that has annotations.
 _MARKS: Final = (b"sdy", b"harding", b"SPMD")
 _FRONTEND: Final = "mhlo.frontend_attributes"
-# Custom calls that give their operands, or have no result.
-_CALLS: Final = frozenset(
-    {
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "xla.sdy.FuncResultSharding",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-        "xla.sdy.PropagationBarrier",
-        "xla.sdy.ShardingGroup",
-    }
-)
 # Operations whose value is that of their region.
 _SCOPES: Final = frozenset({"sdy.manual_computation", "sdy.named_computation"})
 
@@ -68,7 +56,7 @@ def _rewrite(op: Any) -> Callable[[Any], None] | None:
         return _constant
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(op.attributes["call_target_name"]).value
-        return _forward if target in _CALLS else None
+        return _forward if target in ANNOTATIONS else None
     return _forward if name.startswith("sdy.") and name != "sdy.return" else None
 
 

@@ -161,15 +161,21 @@ def _names(text: str, prefix: str = "", suffix: str = "") -> frozenset[str]:
 _SOLVER: Final = "getrf geqrf orgqr ormqr potrf syevd syrk gesvd gesvdj gesvdp geev sytrd"
 _CHLO: Final = "acos acosh asin asinh atanh cosh erf mulhi ragged_dot sinh tan top_k topk"
 
+_SHARDINGS: Final = _names("Sharding SPMDFullToShardShape SPMDShardToFullShape")
+_SHARDY: Final = _names(
+    "FuncResultSharding GlobalToLocalShape LocalToGlobalShape PropagationBarrier ShardingGroup",
+    "xla.sdy.",
+)
+#: Custom calls that ``stablehlo.shardings`` takes out: they give their operands, or no result.
+ANNOTATIONS: Final = _SHARDINGS | _SHARDY
+
 GROUPS: Final[tuple[Group, ...]] = (
     Group(
         "annotations of where values lie; on one device they are their operand",
-        _names(
-            """Sharding SPMDFullToShardShape SPMDShardToFullShape annotate_device_placement
-            LayoutConstraint MoveToHost MoveToDevice"""
-        ),
+        _SHARDINGS | _names("annotate_device_placement LayoutConstraint MoveToHost MoveToDevice"),
         _same,
     ),
+    Group("Shardy's, which never reach XLA; those that change a shape are refused", _SHARDY),
     Group(
         "LAPACK's routines, which jaxlib registers for the CPU",
         lapack.TARGETS | {lapack.PERTURBED},
