@@ -180,13 +180,13 @@ class _Raiser:
                 continue
             matcher = Matcher(self.graph)
             for template in _templates(guess):
-                if matcher.matches(template, var):
+                if matcher.matches(template, var) and matcher.fills(guess.value):
                     break
                 matcher = Matcher(self.graph)
             else:
                 continue
             if matcher.bound or len(matcher.inner) > 1:
-                if not matcher.private(var):
+                if not matcher.private(var, guess.value):
                     self.reasons[var] = f"a part of {_name(guess.value)} is used elsewhere"
                     continue
                 for inner in matcher.inner:

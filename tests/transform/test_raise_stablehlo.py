@@ -558,3 +558,46 @@ def test_a_chain_of_20_000_rows() -> None:
         value = R.negative(value)
     rows = LegalizeOps()(IRModule({"main": Function([x], value)}))
     assert names(RaiseStableHLO()(rows)["main"]) == ["negative"] * 20_000
+
+
+# ---- nothing that is put in place of rows reads what is not there
+@pytest.mark.parametrize("size", [8, 16, 33])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+def test_running_results_of_long_axes(name: str, size: int) -> None:
+    x = np.linspace(0.5, 1.5, 3 * size, dtype="f").reshape(3, size)
+    for reverse in (False, True):
+        fn = lambda x: getattr(jax.lax, name)(x, axis=1, reverse=reverse)  # noqa: B023, E731
+        for inline in (False, True):
+            made = RaiseStableHLO(inline=inline)(lowered(fn, (x,)))
+            assert rx.analysis.well_formed(made)
+            if name in ("cumsum", "cumprod") and not reverse:
+                assert any(name in names(f) for f in made.relax_functions().values())
+            found = rx.VirtualMachine(rx.build(made))["main"](x)
+            np.testing.assert_allclose(found, fn(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_functions_that_count_with_running_sums(inline: bool) -> None:
+    x = np.arange(40, dtype="i4") % 7
+    p = np.full(40, 1 / 40, "f")
+    for fn in (
+        lambda x: jnp.unique(x, size=9),
+        lambda x: jnp.nonzero(x, size=30)[0],
+        lambda x: jax.random.choice(jax.random.PRNGKey(0), x, (5,), p=p),
+    ):
+        made = RaiseStableHLO(inline=inline)(lowered(fn, (x,)))
+        assert rx.analysis.well_formed(made)
+        found = rx.VirtualMachine(rx.build(made))["main"](x)
+        np.testing.assert_array_equal(found, fn(x))
+
+
+def test_an_operand_that_is_a_part_of_the_rows_stays() -> None:
+    def fn(x: Any, gamma: Any) -> Any:
+        off = x - x.mean(keepdims=True)
+        return off * jax.lax.rsqrt((off * off).mean(keepdims=True) + 1e-5) * gamma + off
+
+    x = np.linspace(-1, 2, 16, dtype="f")
+    made = RaiseStableHLO()(lowered(fn, (x, x)))
+    assert rx.analysis.well_formed(made)
+    found = rx.VirtualMachine(rx.build(made))["main"](x, x)
+    np.testing.assert_allclose(found, fn(x, x), rtol=1e-5, atol=1e-6)

@@ -306,10 +306,21 @@ class Matcher:
             self._restore(saved)
         return False
 
-    def private(self, root: Var) -> bool:
-        """Whether everything matched is used by nothing else, and lies in one sequence."""
+    def fills(self, value: Expr) -> bool:
+        """Whether every hole of ``value`` has found what it stands for."""
+        return all(n in self.bound for n in post_order(value) if isinstance(n, Hole))
+
+    def private(self, root: Var, value: Expr) -> bool:
+        """Whether everything matched is used by nothing else, and lies in one sequence.
+
+        What takes its place, ``value``, must not use it either: an operand of the operator may be
+        a part of the rows that it stands for.
+        """
         graph = self.graph
         counts: dict[Expr, int] = {}
+        operands = {*self.bound.values(), *post_order(value)}
+        if any(v in operands for v in self.inner if v is not root):
+            return False
         for var in {**self.inner, root: None}:
             for node in post_order(graph.defs[var]):
                 if isinstance(node, Var):

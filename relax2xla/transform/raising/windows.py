@@ -147,8 +147,7 @@ def _avg_pool(graph: Graph, call: Call) -> Guesses:
 RUNNING: Final = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
 
 
-def _running(call: Call, name: str, axis: int, forms: tuple[Expr, ...] = ()) -> Guesses:
-    x = like(call)
+def _running(x: Expr, name: str, axis: int, forms: tuple[Expr, ...] = ()) -> Guesses:
     yield Guess(relax(RUNNING[name], x, axis=axis), forms)
     yield Guess(relax(RUNNING[name], x, axis=axis, exclusive=True))
 
@@ -167,8 +166,9 @@ def _cumulative(graph: Graph, call: Call) -> Guesses:
         here = axes[axis]
         plain = here["stride"] == here["dilation"] == 1
         whole = plain and here["window"] == size and here["pad"] == (size - 1, 0)
-        forms = (_window_row(like(call), name, axes),) if whole and end is call else ()
-        yield from _running(call, name, axis, forms)
+        x = like(call)
+        forms = (_window_row(x, name, axes),) if whole and end is call else ()
+        yield from _running(x, name, axis, forms)
 
 
 def _cumulative_blocks(graph: Graph, call: Call) -> Guesses:
@@ -183,7 +183,7 @@ def _cumulative_blocks(graph: Graph, call: Call) -> Guesses:
     if isinstance(blocks, Call) and row_name(blocks) == "reduce_window":
         busy = [i for i, w in enumerate(blocks.attrs["window_dimensions"]) if w != 1]
         if len(busy) == 1 and busy[0] > 0:
-            yield from _running(call, row_name(node), busy[0] - 1)
+            yield from _running(like(call), row_name(node), busy[0] - 1)
 
 
 # ---- transposed convolutions
