@@ -6,15 +6,16 @@ raised module computes what it did. The few places where numbers may differ in t
 composites that other programs write with another order of rounding (a mean as a sum times 1 / n);
 ``raising/composites.py`` names them. What does not match stays a row: modules may mix both.
 
-The pass walks the bindings backwards, so that the largest pattern is seen first, and repeats until
-nothing changes, so that it is idempotent. The insides of loops and branches are raised, too;
-regions of reductions and sorts stay as they are.
+The pass walks the bindings backwards, so that the largest pattern is seen first, and looks at each
+row once; so its cost is linear. Patterns are asked only where a row of theirs is near, templates
+are made once for all rows of the same shapes, and single rows are looked up by what they are. The
+insides of loops and branches are raised, too; regions of reductions and sorts stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from relax2xla.analysis.foreign import ForeignCalls
@@ -38,11 +39,12 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
+from relax2xla.transform.raising.common import Pattern
 from relax2xla.transform.raising.composites import PATTERNS
 from relax2xla.transform.raising.graph import Graph, row_name
 from relax2xla.transform.raising.inline import inline_private
 from relax2xla.transform.raising.match import Guess, Matcher, filled
-from relax2xla.transform.raising.rows import TABLE
+from relax2xla.transform.raising.table import Recipe, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,146 +81,201 @@ class RaiseStableHLO(Pass):
             mod = inline_private(mod)
         foreign = ForeignCalls(mod)
         new: dict[GlobalVar, Any] = {}
+        shared = _Shared()
         for gvar, func in mod.items():
             new[gvar] = func
             if not isinstance(func, Function):
                 continue
-            new[gvar], reasons = raised(func, foreign)
+            new[gvar], reasons = raised(func, foreign, shared)
             if self.report is not None:
                 self.report += [Kept(gvar.name_hint, *r) for r in reasons]
         return mod.replace(new)
 
 
 Reasons = list[tuple[str, str, Span | None, str]]
+# An operator, and the variables whose rows it takes the place of besides the last.
+Found = tuple[Expr, list[Expr]]
 
 
-def raised(func: Function, foreign: ForeignCalls) -> tuple[Function, Reasons]:
+@dataclass
+class _Shared:
+    """What the functions of a module have in common: templates, and answers of the table."""
+
+    templates: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    recipes: dict[Hashable, Recipe | None] = field(default_factory=dict[Hashable, Recipe | None])
+
+
+def raised(
+    func: Function, foreign: ForeignCalls, shared: _Shared | None = None
+) -> tuple[Function, Reasons]:
     """``func`` with operators in place of rows, and of each row that stayed its name, variable,
     span and reason; see :class:`RaiseStableHLO`. ``foreign``: of its module.
     """
-    func = remove_unused(func, foreign)
-    while True:
-        raiser = _Raiser(Graph(func))
-        new = raiser.function(func)
-        if not raiser.changed:
-            break
-        func = remove_unused(new, foreign)
-    return func, raiser.kept()
+    raiser = _Raiser(remove_unused(func, foreign), shared or _Shared())
+    new = raiser.function()
+    return (remove_unused(new, foreign) if raiser.made else new), raiser.kept()
 
 
 class _Raiser:
-    """One walk over a function; ``reasons`` says of rows that stayed why."""
+    """One function: each row is looked at once, from the end, so that the largest pattern is seen
+    first. A pattern of which something else uses a part waits until that is used less often.
+    """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.changed = False
+    def __init__(self, func: Function, shared: _Shared) -> None:
+        self.func = func
+        self.graph = Graph(func, shared.templates)
+        self.table = Table(self.graph, shared.recipes)
         self.reasons: dict[Expr, str] = {}
         self.seen: set[Expr] = set()
-        self.done: dict[int, SeqExpr] = {}
+        # What takes the place of a binding's value, and the pattern that said so.
+        self.made: dict[Expr, Expr] = {}
+        self.patterns: dict[Expr, str] = {}
+        # Last rows of patterns, by a part that kept them from being taken.
+        self.waiting: dict[Expr, dict[Var, None]] = {}
+        self.again: dict[Var, None] = {}
+        # What is free now may be asked for by a later look.
+        self.looked: set[Expr] = set()
 
     def kept(self) -> Reasons:
         """Rows that stayed, in order, but not those of regions."""
         made: Reasons = []
         for var, value in self.graph.defs.items():
-            if var in self.seen and isinstance(var, Var) and isinstance(value, Call):
+            stayed = var in self.seen and var not in self.made
+            if stayed and isinstance(var, Var) and isinstance(value, Call):
                 reason = self.reasons.get(var, "no operator is exactly this row")
                 made.append((f"{value.op!r}", var.name_hint, value.span, reason))
         return made
 
-    def function(self, func: Function) -> Function:
-        """``func`` with a raised body; no recursion, however deep loops and branches nest."""
-        for seq in reversed(self.graph.seqs):
-            self.done[id(seq)] = self.seq(seq)
-        return func.replace(body=self.done[id(func.body)])
-
-    def seq(self, seq: SeqExpr) -> SeqExpr:
-        """All bindings of a sequence, the last first; those inside it are done."""
-        blocks: list[BindingBlock] = []
-        for block in reversed(seq.blocks):
-            out: list[Binding] = []
-            for b in reversed(block.bindings):
-                out += reversed(self.binding(b))
-            blocks.append(type(block)(out[::-1], block.span))
-        return SeqExpr(blocks[::-1], seq.body, seq.span)
-
-    def binding(self, b: Binding) -> list[Binding]:
-        """What takes the place of one binding."""
+    def function(self) -> Function:
+        """The function with a raised body; no recursion, however deep loops and branches nest."""
         graph = self.graph
-        if not isinstance(b, VarBinding):
-            return [b]
-        if b.var not in graph.defs:
-            return []  # Part of a pattern.
-        value = b.value
-        if isinstance(value, Function):
-            if b.var in graph.closed:
-                return [b]
-            return [VarBinding(b.var, value.replace(body=self.done[id(value.body)]), b.span)]
-        if isinstance(value, If):
-            one, two = (self.done[id(x)] for x in (value.true_branch, value.false_branch))
-            return [VarBinding(b.var, If(value.cond, one, two, value.span), b.span)]
-        made = self.guess(b.var, value)
-        if made is None:
-            return [b]
-        self.changed = True
-        out: list[Binding] = []
-        last = _bind_all(made, b, out)
-        graph.replace(b.var, made)
-        out.append(VarBinding(b.var, last, b.span))
-        return out
+        for seq in reversed(graph.seqs):
+            for block in reversed(seq.blocks):
+                for b in reversed(block.bindings):
+                    if isinstance(b, VarBinding):
+                        self.look(b.var)
+        while self.again:
+            graph.forget()
+            turn, self.again = self.again, {}
+            for var in turn:
+                self.look(var)
+        if not self.made:
+            return self.func
+        done: dict[int, SeqExpr] = {}
+        for seq in reversed(graph.seqs):
+            done[id(seq)] = self.seq(seq, done)
+        return self.func.replace(body=done[id(self.func.body)])
 
-    def guess(self, var: Var, value: Expr) -> Expr | None:
-        """The operator that ``var`` is, or None with the reason noted."""
+    def look(self, var: Var) -> None:
+        """Put an operator in place of the row that ``var`` is bound to, if it is one."""
+        value = self.graph.defs.get(var)
         if not isinstance(value, Call | TupleGetItem):
-            return None
-        if row_name(value):
+            return
+        found = self.guess(var, value)
+        if found is not None:
+            self.made[var], parts = found
+            less = self.graph.replace(var, self.made[var])
+            for part in parts:
+                less += self.graph.drop(part)
+            self.freed(less)
+
+    def freed(self, variables: list[Var]) -> None:
+        """These are read less often than before: patterns that wait for them may be tried again,
+        and what nothing reads any more reads nothing itself.
+        """
+        graph = self.graph
+        while variables:
+            var = variables.pop()
+            self.again.update(self.waiting.pop(var, {}))
+            value = graph.defs.get(var)
+            if graph.uses[var] <= 0 and isinstance(value, Call) and is_pure_row(value):
+                variables += graph.drop(var)
+
+    def seq(self, seq: SeqExpr, done: dict[int, SeqExpr]) -> SeqExpr:
+        """A sequence with what was found; those inside it are done."""
+        blocks: list[BindingBlock] = []
+        for block in seq.blocks:
+            out: list[Binding] = []
+            for b in block.bindings:
+                self.binding(b, done, out)
+            blocks.append(type(block)(out, block.span))
+        return SeqExpr(blocks, seq.body, seq.span)
+
+    def binding(self, b: Binding, done: dict[int, SeqExpr], out: list[Binding]) -> None:
+        """Put into ``out`` what takes the place of one binding."""
+        graph, value = self.graph, b.value
+        if not isinstance(b, VarBinding):
+            out.append(b)
+        elif b.var not in graph.defs:
+            pass  # Part of a pattern.
+        elif isinstance(value, Function):
+            if b.var not in graph.closed:
+                b = VarBinding(b.var, value.replace(body=done[id(value.body)]), b.span)
+            out.append(b)
+        elif isinstance(value, If):
+            one, two = (done[id(x)] for x in (value.true_branch, value.false_branch))
+            out.append(VarBinding(b.var, If(value.cond, one, two, value.span), b.span))
+        elif b.var in self.made:
+            last = _bind_all(self.made[b.var], b, out)
+            out.append(VarBinding(b.var, last, b.span))
+        else:
+            out.append(b)
+
+    def guess(self, var: Var, value: Call | TupleGetItem) -> Found | None:
+        """The operator that ``var`` is, or None with the reason noted."""
+        name = row_name(value)
+        if name:
             self.seen.add(var)
         if isinstance(value, Call) and "discardable" in value.attrs:
             self.reasons[var] = "it has attributes of other dialects, which operators cannot hold"
             return None
-        for guess in self.guesses(value):
-            if guess.value.struct_info_ != var.struct_info_:
+        for pattern in PATTERNS.get(name or "item", ()) if name or _is_item(value) else ():
+            if not pattern.fits(self.graph, value):
                 continue
+            for guess in self.guesses(pattern, value):
+                found = self.match(var, guess)
+                if found is not None:
+                    self.patterns[var] = pattern.name
+                    return found
+        made = self.table.operator(var, value) if isinstance(value, Call) else None
+        return None if made is None else (made, [])
+
+    def guesses(self, pattern: Pattern, value: Expr) -> Iterator[Guess]:
+        """What a pattern makes of a value."""
+        try:
+            yield from pattern.look(self.graph, value)
+        except (TVMError, ValueError):
+            return  # An operator or numpy's broadcasting refuses the shapes supposed.
+
+    def match(self, var: Var, guess: Guess) -> Found | None:
+        """The value of a guess, if ``var`` is computed as one of its templates says."""
+        if guess.value.struct_info_ != var.struct_info_:
+            return None
+        matcher = Matcher(self.graph)
+        for form in guess.templates():
+            if matcher.matches(form, var) and matcher.fills(guess.value):
+                break
             matcher = Matcher(self.graph)
-            for template in _templates(guess):
-                if matcher.matches(template, var) and matcher.fills(guess.value):
-                    break
-                matcher = Matcher(self.graph)
-            else:
-                continue
-            if matcher.bound or len(matcher.inner) > 1:
-                if not matcher.private(var, guess.value):
-                    self.reasons[var] = f"a part of {_name(guess.value)} is used elsewhere"
-                    continue
-                for inner in matcher.inner:
-                    if inner is not var:
-                        self.graph.drop(inner)
-            return filled(guess.value, matcher.bound)
-        return None
-
-    def guesses(self, value: Expr) -> Iterator[Guess]:
-        """All guesses for a value: composites first, then the table of rows."""
-        for pattern in PATTERNS.get(_anchor(value), ()):
-            try:
-                yield from pattern(self.graph, value)
-            except (TVMError, ValueError):
-                continue  # An operator or numpy's broadcasting refuses the shapes supposed.
-        rule = TABLE.get(row_name(value))
-        if rule is not None and isinstance(value, Call):
-            try:
-                yield from rule(self.graph, value)
-            except TVMError:
-                return  # The operator refuses these dtypes or shapes.
+        else:
+            return None
+        if matcher.bound or len(matcher.inner) > 1:
+            shared = matcher.shared(var, guess.value)
+            if shared:
+                self.reasons[var] = f"a part of {_name(guess.value)} is used elsewhere"
+                for part in shared:
+                    self.waiting.setdefault(part, {})[var] = None
+                return None
+        parts = [v for v in matcher.inner if v is not var]
+        return filled(guess.value, matcher.bound), parts
 
 
-def _templates(guess: Guess) -> Iterator[Expr]:
-    try:
-        yield from guess.templates()
-    except (TVMError, ValueError):
-        return  # The operator has no lowering for these shapes.
+def _is_item(value: Expr) -> bool:
+    return isinstance(value, TupleGetItem)
 
 
-def _anchor(value: Expr) -> str:
-    return "item" if isinstance(value, TupleGetItem) else row_name(value)
+def is_pure_row(value: Call) -> bool:
+    """Whether a call of a row may go if nothing reads it."""
+    return isinstance(value.op, Op) and value.op.is_pure_call(value)
 
 
 def _name(value: Expr) -> str:

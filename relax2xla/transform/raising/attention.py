@@ -57,20 +57,24 @@ def jax_attention(graph: Graph, call: Call) -> Iterator[Guess]:
     own = None if biased is None else _bias_shape(graph, biased)
     masked = graph.find(mixed.args[1], "select") is not None
     dtype = dtype_of(call)
-    q = hole((*query[:3], query[4]), dtype, "q")
-    k, v = hole(key, dtype, "k"), hole(value, dtype, "v")
     mask: dict[str, Any] = {"causal_mask": "TopLeft"} if masked else {}
-    for known in [f for f in factors if f is not None] or [np.float32(1)]:
+
+    def make(known: Any) -> Guess:
+        q = hole((*query[:3], query[4]), dtype, "q")
+        k, v = hole(key, dtype, "k"), hole(value, dtype, "v")
         factor = shortest(np.asarray(known))
         # None is the usual factor.
         scale = None if known == np.float32(1 / math.sqrt(query[4])) else factor
         if own is None:
             made = relax("nn.attention", q, k, v, scale=scale, **mask)
-            yield Guess(made, (_form(q, k, v, None, factor, masked),))
-            continue
+            return Guess(made, (_form(q, k, v, None, factor, masked) for _ in range(1)))
         bias = hole(own, dtype, "bias")
         made = relax("nn.attention_bias", q, k, v, bias, scale=scale, **mask)
-        yield Guess(made, (_form(q, k, v, bias, factor, masked),))
+        return Guess(made, (_form(q, k, v, bias, factor, masked) for _ in range(1)))
+
+    for known in [f for f in factors if f is not None] or [np.float32(1)]:
+        about = (query, key, value, own, masked, float(known))
+        yield graph.once(("jax attention", about), lambda known=known: make(known))
 
 
 def _bias_shape(graph: Graph, added: Call) -> tuple[int, ...] | None:

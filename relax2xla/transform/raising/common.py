@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.ir import Call, Expr, TensorStructInfo
-from relax2xla.transform.raising.graph import Graph, dtype_of, row_name
-from relax2xla.transform.raising.match import Hole
+from relax2xla.transform.raising.graph import Graph, bits, dtype_of, row_name
+from relax2xla.transform.raising.match import Guess, Hole
+
+Guesses = Iterator[Guess]
+Look = Callable[[Graph, Any], Guesses]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Guesses for a last row: ``look`` makes them, ``name`` says which operators they are.
+
+    It is asked only where one of the rows ``wanted`` (0: none is) lies at most ``depth`` steps
+    before the last row's operands (see :meth:`Graph.rows`), and, for ``narrow`` ones, where the
+    result is a float of less than 32 bits. So a row that no operator ends in costs next to nothing.
+    """
+
+    name: str
+    look: Look
+    depth: int = 0
+    wanted: int = 0
+    narrow: bool = False
+
+    def fits(self, graph: Graph, value: Expr) -> bool:
+        """Whether it is worth asking."""
+        if self.narrow and not narrow_float(dtype_of(value)):
+            return False
+        return not self.wanted or graph.near(value, self.depth, self.wanted)
+
+
+def narrow_float(dtype: str) -> bool:
+    """Whether ``dtype`` is a float of less than 32 bits."""
+    return bool(dtype) and is_float(dtype) and dtype_info(dtype).bits < 32
+
+
+def rule(name: str, look: Look, depth: int = 0, *rows: str, narrow: bool = False) -> Pattern:
+    """A :class:`Pattern`, the rows by name."""
+    return Pattern(name, look, depth, bits(*rows), narrow)
 
 
 def hole(shape: Sequence[int], dtype: str, name: str = "x") -> Hole:
@@ -30,9 +66,9 @@ def core(graph: Graph, call: Call) -> Call:
     """The row before a conversion from float32 to a narrower float, which narrow operators end in;
     otherwise ``call``.
     """
-    if row_name(call) == "convert" and is_float(dtype_of(call)):
+    if row_name(call) == "convert" and narrow_float(dtype_of(call)):
         inner = graph.value(call.args[0])
-        if isinstance(inner, Call) and dtype_info(dtype_of(call)).bits < 32:
+        if isinstance(inner, Call):
             return inner
     return call
 

@@ -13,11 +13,13 @@ average pooling summed in one step; batch normalisation as one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
 from relax2xla.dtypes import is_float
+from relax2xla.errors import TVMError
 from relax2xla.ir import Call, Expr, ShapeExpr, TensorStructInfo, TupleGetItem
 from relax2xla.op._lower import (
     chlo,
@@ -34,14 +36,29 @@ from relax2xla.op._lower import (
 )
 from relax2xla.op.nn._spatial import SPATIAL
 from relax2xla.transform.raising.attention import jax_attention
-from relax2xla.transform.raising.common import core, hole, last, like, shortest
+from relax2xla.transform.raising.common import (
+    Guesses,
+    Look,
+    Pattern,
+    core,
+    hole,
+    last,
+    like,
+    rule,
+    shortest,
+)
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
-from relax2xla.transform.raising.rows import CONV, axes_or_all, contraction, conv_attrs
+from relax2xla.transform.raising.rows import (
+    CONV,
+    REDUCE,
+    axes_or_all,
+    contraction,
+    conv_attrs,
+    reduction_row,
+)
 from relax2xla.transform.raising.windows import WINDOWS
 
-Guesses = Iterator[Guess]
-Pattern = Callable[[Graph, Any], Guesses]
 How = tuple[bool, bool, bool]
 
 
@@ -99,43 +116,42 @@ FORMS: Final[dict[str, tuple[Callable[[Expr], Expr], ...]]] = {
 }
 
 
-def _one(*names: str) -> Pattern:
-    """Operators of one operand of the result's shape: ``name(x)``."""
+def _one(name: str) -> Look:
+    """An operator of one operand of the result's shape: ``name(x)``."""
 
-    def pattern(graph: Graph, call: Call) -> Guesses:
+    def look(graph: Graph, call: Call) -> Guesses:
         shape, dtype = shape_of(call), dtype_of(call)
         if shape is None:
             return
-        for name in names:
-            if name.startswith("is"):
-                made = row_name(graph.value(call.args[0]))
-                x = hole(shape, dtype_of(call.args[0]))
-                if (
-                    dtype != "bool"
-                    or not is_float(dtype_of(x))
-                    or (made == "abs") == (name == "isnan")
-                ):
-                    continue
-            else:
-                x = hole(shape, dtype)
-                if not is_float(dtype) and name not in ("nn.relu", "nn.relu6"):
-                    continue
-                if dtype == "bool":
-                    continue
-            yield Guess(relax(name, x), tuple(form(x) for form in FORMS.get(name, ())))
+        own = dtype
+        if name.startswith("is"):
+            made = row_name(graph.value(call.args[0]))
+            own = dtype_of(call.args[0])
+            if dtype != "bool" or not is_float(own) or (made == "abs") == (name == "isnan"):
+                return
+        elif dtype == "bool" or not (is_float(dtype) or name in ("nn.relu", "nn.relu6")):
+            return
 
-    return pattern
+        def make() -> Guess:
+            x = hole(shape, own)
+            return Guess(relax(name, x), (form(x) for form in FORMS.get(name, ())))
+
+        yield graph.once((name, shape, own), make)
+
+    return look
 
 
-def _two(*names: str) -> Pattern:
-    """Operators of two operands of the result's shape and dtype: ``name(a, b)``."""
+def _two(name: str) -> Look:
+    """An operator of two operands of the result's shape and dtype: ``name(a, b)``."""
 
-    def pattern(graph: Graph, call: Call) -> Guesses:
-        for name in names:
-            if dtype_of(call) != "bool" and (name != "log_add_exp" or is_float(dtype_of(call))):
-                yield Guess(relax(name, like(call, "a"), like(call, "b")))
+    def look(graph: Graph, call: Call) -> Guesses:
+        if dtype_of(call) != "bool" and (name != "log_add_exp" or is_float(dtype_of(call))):
+            yield graph.once(
+                (name, call.struct_info),
+                lambda: Guess(relax(name, like(call, "a"), like(call, "b"))),
+            )
 
-    return pattern
+    return look
 
 
 def _leakyrelu(graph: Graph, call: Call) -> Guesses:
@@ -144,24 +160,31 @@ def _leakyrelu(graph: Graph, call: Call) -> Guesses:
     if not is_float(dtype_of(call)) or row_name(below) != "multiply":
         return
     assert isinstance(below, Call)
-    x = like(call)
     for factor in below.args:
         known = graph.splat(factor)
         if known is not None:
             alpha = shortest(known)
-            other = select(compare(x, full_like(x, 0), "GE"), x, times(x, alpha))
-            yield Guess(relax("nn.leakyrelu", x, alpha=alpha), (other,) if alpha > 0 else ())
+
+            def make(alpha: float = alpha) -> Guess:
+                x = like(call)
+                other = select(compare(x, full_like(x, 0), "GE"), x, times(x, alpha))
+                return Guess(relax("nn.leakyrelu", x, alpha=alpha), (other,) if alpha > 0 else ())
+
+            yield graph.once(("nn.leakyrelu", call.struct_info, alpha), make)
 
 
 def _astype(graph: Graph, call: Call) -> Guesses:
     """Floats to integers, NaN to 0."""
     inner = graph.value(call.args[0])
     if row_name(inner) == "select" and is_float(dtype_of(inner)):
-        yield Guess(relax("astype", like(inner), dtype=dtype_of(call)))
+        yield graph.once(
+            ("astype", inner.struct_info, dtype_of(call)),
+            lambda: Guess(relax("astype", like(inner), dtype=dtype_of(call))),
+        )
 
 
 # ---- softmax and reductions
-def _softmax(name: str) -> Pattern:
+def _softmax(name: str) -> Look:
     """``e / sum(e)`` with ``e = exp(x - max(x))``; ``x - max(x) - log(sum(e))``."""
 
     def pattern(graph: Graph, call: Call) -> Guesses:
@@ -172,8 +195,15 @@ def _softmax(name: str) -> Pattern:
             return
         axis = last(total.attrs["dimensions"][0], len(shape))
         if -1 <= axis < len(shape) and is_float(dtype_of(call)):
-            x = like(call)
-            yield Guess(relax(name, x, axis=axis), (_plain_softmax(name, x, axis % len(shape)),))
+
+            def make() -> Guess:
+                x = like(call)
+                return Guess(
+                    relax(name, x, axis=axis),
+                    (_plain_softmax(name, x, axis % len(shape)) for _ in range(1)),
+                )
+
+            yield graph.once((name, call.struct_info, axis), make)
 
     return pattern
 
@@ -193,7 +223,7 @@ def _plain_softmax(name: str, data: Expr, axis: int) -> Expr:
     return in_float32(lower, data)
 
 
-def _statistics(*names: str) -> Pattern:
+def _statistics(*names: str) -> Look:
     """mean: ``sum(x) / n``; variance: ``mean((x - mean(x))^2)``; std: its root; with and without
     the axes that are reduced.
     """
@@ -207,14 +237,17 @@ def _statistics(*names: str) -> Pattern:
         dims = tuple(total.attrs["dimensions"])
         keepdims = tuple(1 if i in dims else d for i, d in enumerate(shape))
         axis = axes_or_all(dims, len(shape))
-        for name in names:
+
+        def make(name: str) -> Guess:
             x = hole(shape, dtype_of(call))
             forms = _variances(x, dims, name) if name != "mean" else ()
             if out == keepdims:
                 kept = tuple(hlo("reshape", f, out=call.struct_info) for f in forms)
-                yield Guess(relax(name, x, axis=axis, keepdims=True), kept)
-            else:
-                yield Guess(relax(name, x, axis=axis), forms)
+                return Guess(relax(name, x, axis=axis, keepdims=True), kept)
+            return Guess(relax(name, x, axis=axis), forms)
+
+        for name in names:
+            yield graph.once((name, shape, dims, call.struct_info), lambda name=name: make(name))
 
     return pattern
 
@@ -247,13 +280,15 @@ def _reduced(graph: Graph, call: Call) -> Guesses:
     keepdims = tuple(1 if i in dims else d for i, d in enumerate(shape))
     if out != keepdims and row_name(call) != "convert":
         return
-    x = hole(shape, dtype_of(call))
+    name = REDUCE.get(reduction_row(graph, total)) if len(total.args) == 3 else None
+    if name is None or (dtype_of(call) == "bool" and name not in ("sum", "prod")):
+        return
     axis = axes_or_all(dims, len(shape))
     kept = {"keepdims": True} if out == keepdims else {}
-    if len(total.args) == 3:
-        for name in ("sum", "prod", "max", "min"):
-            if dtype_of(call) != "bool" or name in ("sum", "prod"):
-                yield Guess(relax(name, x, axis=axis, **kept))
+    yield graph.once(
+        ("reduced", name, shape, dims, call.struct_info),
+        lambda: Guess(relax(name, hole(shape, dtype_of(call)), axis=axis, **kept)),
+    )
 
 
 # ---- norms
@@ -326,49 +361,71 @@ def _layer_norm(graph: Graph, call: Call) -> Guesses:
     epsilon, axes, ways = found
     if max(axes) >= len(shape):
         return
-    x = hole(shape, dtype)
-    own = [shape[a] for a in axes]
-    gamma, beta = hole(own, dtype, "gamma"), hole(own, dtype, "beta")
-    shown = [a - len(shape) for a in axes]
     kind = row_name(core(graph, call))
     both = ((True, True), (False, True)) if kind == "add" else ((True, False), (False, False))
     for scale, center in both:
-        kwargs: dict[str, Any] = {"axes": shown, "epsilon": epsilon}
-        present = ([("multiply", gamma)] if scale else []) + ([("add", beta)] if center else [])
-
-        def form(how: How, centred: bool, present: Any = present) -> Expr:
-            def body(y: Expr) -> Expr:
-                y = _normalised(y, axes, epsilon, how, centred)
-                return _affine(y, dtype_of(y), present, axes)
-
-            return in_float32(body, x)
-
-        norm = relax(
-            "nn.layer_norm",
-            x,
-            gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
-            beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
-            center=center,
-            scale=scale,
-            **kwargs,
+        key = (call.struct_info, epsilon, axes, *ways)
+        yield graph.once(
+            ("nn.layer_norm", scale, center, key),
+            lambda scale=scale, center=center: _layer(call, scale, center, epsilon, axes, ways),
         )
-        yield Guess(norm, (form(how, True) for how in ways))
         if scale and not center:
-            rms = relax("nn.rms_norm", x, gamma, **kwargs)
-            yield Guess(rms, (form(how, False) for how in ways))
+            yield graph.once(
+                ("nn.rms_norm", key), lambda: _layer(call, True, False, epsilon, axes, ways, True)
+            )
     if kind == "add" and len(shape) > 2:
         for channel in (a for a in range(len(shape)) if a not in axes):
-            parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
-            yield Guess(
-                relax(
-                    "nn.instance_norm",
-                    x,
-                    *parameters,
-                    channel_axis=channel,
-                    axes=list(axes),
-                    epsilon=epsilon,
+
+            def instance(channel: int = channel) -> Guess:
+                names = ("gamma", "beta")
+                parameters = [hole([shape[channel]], dtype, n) for n in names]
+                kwargs: dict[str, Any] = {"channel_axis": channel, "axes": list(axes)}
+                x = hole(shape, dtype)
+                return Guess(
+                    relax("nn.instance_norm", x, *parameters, epsilon=epsilon, **kwargs)
                 )
+
+            yield graph.once(
+                ("nn.instance_norm", call.struct_info, channel, axes, epsilon), instance
             )
+
+
+def _layer(
+    call: Call,
+    scale: bool,
+    center: bool,
+    epsilon: float,
+    axes: tuple[int, ...],
+    ways: Sequence[How],
+    rms: bool = False,
+) -> Guess:
+    """layer_norm with ``scale`` or ``center``, or rms_norm, of a result like ``call``."""
+    shape, dtype = shape_of(call) or (), dtype_of(call)
+    x = hole(shape, dtype)
+    own = [shape[a] for a in axes]
+    gamma, beta = hole(own, dtype, "gamma"), hole(own, dtype, "beta")
+    kwargs: dict[str, Any] = {"axes": [a - len(shape) for a in axes], "epsilon": epsilon}
+    present = ([("multiply", gamma)] if scale else []) + ([("add", beta)] if center else [])
+
+    def form(how: How) -> Expr:
+        def body(y: Expr) -> Expr:
+            y = _normalised(y, axes, epsilon, how, not rms)
+            return _affine(y, dtype_of(y), present, axes)
+
+        return in_float32(body, x)
+
+    if rms:
+        return Guess(relax("nn.rms_norm", x, gamma, **kwargs), (form(how) for how in ways))
+    norm = relax(
+        "nn.layer_norm",
+        x,
+        gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
+        beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
+        center=center,
+        scale=scale,
+        **kwargs,
+    )
+    return Guess(norm, (form(how) for how in ways))
 
 
 def _group_norm(graph: Graph, call: Call) -> Guesses:
@@ -384,20 +441,24 @@ def _group_norm(graph: Graph, call: Call) -> Guesses:
     epsilon, axes, _ = found
     for channel in range(len(shape)):
         if channel + 1 in axes and split[:channel] == shape[:channel]:
-            dtype = dtype_of(call)
-            x = hole(shape, dtype)
-            parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
-            yield Guess(
-                relax(
-                    "nn.group_norm",
-                    x,
-                    *parameters,
-                    num_groups=split[channel],
-                    channel_axis=channel,
-                    epsilon=epsilon,
-                    axes=[a - 1 if a > channel else a for a in axes if a != channel + 1],
+
+            def make(channel: int = channel) -> Guess:
+                dtype = dtype_of(call)
+                parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
+                return Guess(
+                    relax(
+                        "nn.group_norm",
+                        hole(shape, dtype),
+                        *parameters,
+                        num_groups=split[channel],
+                        channel_axis=channel,
+                        epsilon=epsilon,
+                        axes=[a - 1 if a > channel else a for a in axes if a != channel + 1],
+                    )
                 )
-            )
+
+            key = ("nn.group_norm", call.struct_info, split, channel, axes, epsilon)
+            yield graph.once(key, make)
 
 
 def _batch_norm(graph: Graph, call: Call) -> Guesses:
@@ -409,18 +470,16 @@ def _batch_norm(graph: Graph, call: Call) -> Guesses:
     vector = None if root is None else shape_of(root)
     if found is None or shape is None or vector is None or len(vector) != 1 or len(shape) < 2:
         return
+    epsilon = found[0]
     for axis in (i for i, d in enumerate(shape) if d == vector[0]):
-        names = ("gamma", "beta", "mean", "var")
-        parameters = [hole(vector, dtype, n) for n in names]
-        norm = relax(
-            "nn.batch_norm",
-            hole(shape, dtype),
-            *parameters,
-            axis=axis,
-            epsilon=found[0],
-            training=False,
-        )
-        yield Guess(TupleGetItem(norm, 0))
+
+        def make(axis: int = axis) -> Guess:
+            parameters = [hole(vector, dtype, n) for n in ("gamma", "beta", "mean", "var")]
+            kwargs: dict[str, Any] = {"axis": axis, "epsilon": epsilon, "training": False}
+            norm = relax("nn.batch_norm", hole(shape, dtype), *parameters, **kwargs)
+            return Guess(TupleGetItem(norm, 0))
+
+        yield graph.once(("nn.batch_norm", call.struct_info, axis, epsilon), make)
 
 
 def _batch_norm_row(graph: Graph, call: Call) -> Guesses:
@@ -454,9 +513,6 @@ def _attention(graph: Graph, call: Call) -> Guesses:
     if query is None or key is None or value is None or len(query) != 4:
         return
     dtype = dtype_of(call)
-    operands = [
-        hole(s, dtype, n) for s, n in zip((query, key, value), ("q", "k", "v"), strict=True)
-    ]
     factors = [None]
     scaled = graph.find(mixed.args[0], "multiply")
     known = [] if scaled is None else [graph.splat(a) for a in scaled.args]
@@ -466,16 +522,31 @@ def _attention(graph: Graph, call: Call) -> Guesses:
         masks = [{"causal_mask": m} for m in ("TopLeft", "BottomRight")]
     bias = graph.find(mixed.args[0], "add")
     shape = shape_of(scores)
+
+    def make(own: tuple[int, ...] | None, factor: float | None, mask: dict[str, Any]) -> Guess:
+        named = zip((query, key, value), ("q", "k", "v"), strict=True)
+        operands = [hole(s or (), dtype, n) for s, n in named]
+        if own is None:
+            return Guess(relax("nn.attention", *operands, scale=factor, **mask))
+        operands.append(hole(own, dtype, "bias"))
+        return Guess(relax("nn.attention_bias", *operands, scale=factor, **mask))
+
+    about = (dtype, query, key, value)
     for factor, mask in product(factors, masks):
-        yield Guess(relax("nn.attention", *operands, scale=factor, **mask))
+        yield graph.once(
+            ("nn.attention", about, factor, *mask.values()),
+            lambda factor=factor, mask=mask: make(None, factor, mask),
+        )
         if bias is None or shape is None:
             continue
         # The smallest tensor from which the bias may be broadcast comes first.
         levels = [shape_of(lv.expr) for operand in bias.args for lv in graph.levels(operand)]
         for own in sorted((s for s in set(levels) if s is not None), key=math.prod):
             if len(own) <= 4:
-                b = hole(own, dtype, "bias")
-                yield Guess(relax("nn.attention_bias", *operands, b, scale=factor, **mask))
+                yield graph.once(
+                    ("nn.attention_bias", about, own, factor, *mask.values()),
+                    lambda own=own, factor=factor, mask=mask: make(own, factor, mask),
+                )
 
 
 # ---- contractions of narrow floats
@@ -484,19 +555,29 @@ def _wide_product(graph: Graph, call: Call) -> Guesses:
     end = core(graph, call)
     if end is call:
         return
+    infos = tuple([a.struct_info for a in end.args])
+    key = ("product", end.op, end.attrs, infos, call.struct_info)
+    yield from graph.once(key, lambda: _products(end, dtype_of(call)))
+
+
+def _products(end: Call, dtype: str) -> list[Guess]:
+    """Operators that the product ``end``, converted to ``dtype``, may be."""
     if row_name(end) == "convolution":
         n = len(end.attrs["dimension_numbers"]["input_spatial_dimensions"])
         x, w = (like(a, "xw"[i]) for i, a in enumerate(end.args))
-        if n in SPATIAL:
-            yield Guess(relax(f"nn.conv{n}d", x, w, **conv_attrs(end, CONV)))
-    if row_name(end) == "dot_general":
-        a, b = (hole(shape_of(x) or (), dtype_of(x), "ab"[i]) for i, x in enumerate(end.args))
-        again = Call(end.op, [a, b], end.attrs, end.sinfo_args)
+        return [Guess(relax(f"nn.conv{n}d", x, w, **conv_attrs(end, CONV)))] if n in SPATIAL else []
+    if row_name(end) != "dot_general":
+        return []
+    a, b = (hole(shape_of(x) or (), dtype_of(x), "ab"[i]) for i, x in enumerate(end.args))
+    again = Call(end.op, [a, b], end.attrs, end.sinfo_args)
+    made: list[Guess] = []
+    with suppress(TVMError, ValueError):
         for guess in contraction(again, dtype_of(a), ()):
             value = guess.value
-            if isinstance(value, Call) and dtype_of(value) != dtype_of(call):
+            if isinstance(value, Call) and dtype_of(value) != dtype:
                 value = relax("matmul", a, b)
-            yield Guess(value)
+            made.append(Guess(value))
+    return made
 
 
 # ---- ranges and triangles
@@ -514,7 +595,11 @@ def _arange(graph: Graph, call: Call) -> Guesses:
                 numbers[name] = known.item()
     start, step = numbers["add"], numbers["multiply"]
     end = start + step * shape[0]
-    yield Guess(relax("arange", start, end, step, dtype=dtype_of(call)))
+    if isinstance(end, int | float):
+        yield graph.once(
+            ("arange", str(start), str(step), shape, dtype_of(call)),
+            lambda: Guess(relax("arange", start, end, step, dtype=dtype_of(call))),
+        )
 
 
 def _triangle(graph: Graph, call: Call) -> Guesses:
@@ -529,64 +614,91 @@ def _triangle(graph: Graph, call: Call) -> Guesses:
         known = graph.splat(operand)
         if known is not None:
             offset = int(known)
-    x = like(call)
-    zero = scalar(0, dtype_of(call))
-    for name in ("tril", "triu"):
+
+    def make(name: str, own: bool) -> Guess:
+        x = like(call)
+        if own:
+            return Guess(relax(name, x, offset))
+        zero = scalar(0, dtype_of(call))
         row, column = (
             hlo("iota", out=TensorStructInfo.make(shape[-2:], "int32"), iota_dimension=i)
             for i in (0, 1)
         )
         # JAX: row + k >= column keeps; for triu the other branch is kept.
-        k = offset if name == "tril" else offset + 1
         test = compare(plus(row, offset) if offset else row, column, "GE")
         test = spread(test, shape, range(len(shape) - 2))
         kept = select(test, x, zero) if name == "tril" else select(test, zero, x)
-        yield Guess(relax(name, x, offset))
-        yield Guess(relax(name, x, k), (kept,))
+        return Guess(relax(name, x, offset if name == "tril" else offset + 1), (kept,))
+
+    for name, own in product(("tril", "triu"), (True, False)):
+        yield graph.once(
+            (name, call.struct_info, offset, own), lambda name=name, own=own: make(name, own)
+        )
 
 
+_NORM: Final = ("rsqrt", "sqrt")
+_STATISTICS: Final = _statistics("std", "variance", "mean")
 PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
     "multiply": (
-        _one("nn.gelu", "nn.gelu_tanh", "nn.silu"),
-        _layer_norm,
+        rule("gelu", _one("nn.gelu"), 1, "chlo.erf", "chlo.erfc"),
+        rule("gelu_tanh", _one("nn.gelu_tanh"), 2, "tanh"),
+        rule("silu", _one("nn.silu"), 2, "logistic", "exponential"),
+        rule("layer_norm", _layer_norm, 1, *_NORM),
     ),
     "divide": (
-        _one("sigmoid"),
-        _softmax("nn.softmax"),
-        _statistics("variance", "mean"),
-        _layer_norm,
+        rule("sigmoid", _one("sigmoid"), 1, "exponential"),
+        rule("softmax", _softmax("nn.softmax"), 0, "reduce"),
+        rule("statistics", _statistics("variance", "mean"), 0, "reduce"),
+        rule("layer_norm", _layer_norm, 0, "sqrt"),
     ),
-    "subtract": (_softmax("nn.log_softmax"),),
-    "sqrt": (_statistics("std"),),
-    "add": (_layer_norm, _batch_norm, _arange),
-    "maximum": (_one("nn.relu"),),
-    "minimum": (_one("nn.relu6"),),
-    "clamp": (_one("nn.relu6"),),
-    "compare": (_one("isnan", "isinf"),),
+    "subtract": (rule("log_softmax", _softmax("nn.log_softmax"), 0, "log"),),
+    "sqrt": (rule("statistics", _statistics("std"), 1, "reduce"),),
+    "add": (
+        rule("layer_norm", _layer_norm, 2, *_NORM),
+        rule("batch_norm", _batch_norm, 2, *_NORM),
+        rule("arange", _arange, 1, "iota"),
+    ),
+    "maximum": (rule("relu", _one("nn.relu")),),
+    "minimum": (rule("relu6", _one("nn.relu6"), 0, "maximum"),),
+    "clamp": (rule("relu6", _one("nn.relu6")),),
+    "compare": (rule("isnan", _one("isnan")), rule("isinf", _one("isinf"), 0, "abs")),
     "select": (
-        _one("nn.selu", "trunc", "nn.softplus"),
-        _two("floor_divide", "floor_mod", "log_add_exp"),
-        _leakyrelu,
-        _triangle,
+        rule("selu", _one("nn.selu"), 1, "exponential_minus_one"),
+        rule("trunc", _one("trunc"), 0, "ceil"),
+        rule("softplus", _one("nn.softplus"), 1, "log_plus_one"),
+        rule("floor_divide", _two("floor_divide"), 5, "remainder"),
+        rule("floor_mod", _two("floor_mod"), 1, "remainder"),
+        rule("log_add_exp", _two("log_add_exp"), 1, "log_plus_one"),
+        rule("leakyrelu", _leakyrelu, 0, "multiply"),
+        rule("triangle", _triangle, 2, "iota"),
     ),
     "convert": (
-        _one("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus"),
-        _softmax("nn.softmax"),
-        _softmax("nn.log_softmax"),
-        _layer_norm,
-        _group_norm,
-        _batch_norm,
-        _attention,
-        _statistics("std", "variance", "mean"),
-        _reduced,
-        _wide_product,
-        _astype,
-        _arange,
+        rule("gelu", _one("nn.gelu"), 2, "chlo.erf", "chlo.erfc", narrow=True),
+        rule("gelu_tanh", _one("nn.gelu_tanh"), 3, "tanh", narrow=True),
+        rule("silu", _one("nn.silu"), 3, "logistic", "exponential", narrow=True),
+        rule("selu", _one("nn.selu"), 2, "exponential_minus_one", narrow=True),
+        rule("softplus", _one("nn.softplus"), 2, "log_plus_one", narrow=True),
+        rule("softmax", _softmax("nn.softmax"), 1, "reduce", narrow=True),
+        rule("log_softmax", _softmax("nn.log_softmax"), 1, "log", narrow=True),
+        rule("layer_norm", _layer_norm, 3, *_NORM, narrow=True),
+        rule("group_norm", _group_norm, 5, *_NORM, narrow=True),
+        rule("batch_norm", _batch_norm, 3, *_NORM, narrow=True),
+        rule("attention", _attention, 1, "dot_general", narrow=True),
+        rule("statistics", _STATISTICS, 2, "reduce", narrow=True),
+        rule("reduction", _reduced, 1, "reduce"),
+        rule("product", _wide_product, 0, "dot_general", "convolution", narrow=True),
+        rule("astype", _astype, 0, "select"),
+        rule("arange", _arange, 3, "iota"),
     ),
-    "reshape": (jax_attention, _group_norm, _statistics("std", "variance", "mean"), _reduced),
-    "broadcast_in_dim": (_reduced,),
-    "transpose": (_attention,),
-    "batch_norm_inference": (_batch_norm_row,),
+    "reshape": (
+        rule("attention", jax_attention, 1, "dot_general"),
+        rule("group_norm", _group_norm, 4, *_NORM),
+        rule("statistics", _STATISTICS, 2, "reduce"),
+        rule("reduction", _reduced, 1, "reduce"),
+    ),
+    "broadcast_in_dim": (rule("reduction", _reduced, 1, "reduce"),),
+    "transpose": (rule("attention", _attention, 0, "dot_general"),),
+    "batch_norm_inference": (rule("batch_norm", _batch_norm_row),),
 }
 for _anchor, _patterns in WINDOWS.items():
     PATTERNS[_anchor] = (*_patterns, *PATTERNS.get(_anchor, ()))

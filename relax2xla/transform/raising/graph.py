@@ -3,18 +3,21 @@
 A *level* of a value is the value itself, or what it was made of by broadcasting and by adding or
 dropping axes of size 1. All levels of a value hold the same numbers; ``Level.axes`` says where the
 axes (those of size 1 are not counted) of the level lie in the value.
+
+What is found out about a value is kept: it depends on what stands before the value, and a function
+is raised from its end. So each question is answered once, whichever patterns ask it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from relax2xla.dtypes import is_float, is_kind, numpy_dtype
+from relax2xla.errors import TVMError
 from relax2xla.ir import (
     Call,
     Constant,
@@ -32,7 +35,12 @@ from relax2xla.ir.rewrite import post_order
 
 HLO: Final = "relax.stablehlo."
 CONTROL: Final = ("while", "if", "case")
+# A chain of broadcasts, reshapes and copies is looked through no further than this.
+LEVELS: Final = 16
+T = TypeVar("T")
 Scalar = np.ndarray[Any, np.dtype[Any]]
+_NAMES: Final[dict[Op[...], str]] = {}
+_BITS: Final[dict[str, int]] = {}
 
 
 def row_name(e: Expr) -> str:
@@ -42,10 +50,28 @@ def row_name(e: Expr) -> str:
     """
     if not isinstance(e, Call) or not isinstance(e.op, Op):
         return ""
-    name = e.op.name
-    if name.startswith(HLO):
-        return name[len(HLO) :].removesuffix("_")
-    return name[len("relax.") :] if name.startswith("relax.chlo.") else ""
+    found = _NAMES.get(e.op)
+    if found is None:
+        name, found = e.op.name, ""
+        if name.startswith(HLO):
+            found = name[len(HLO) :].removesuffix("_")
+        elif name.startswith("relax.chlo."):
+            found = name[len("relax.") :]
+        _NAMES[e.op] = found
+    return found
+
+
+def bit(name: str) -> int:
+    """The bit that stands for the row ``name`` in sets of rows."""
+    return _BITS.setdefault(name, 1 << len(_BITS))
+
+
+def bits(*names: str) -> int:
+    """The set of these rows."""
+    made = 0
+    for name in names:
+        made |= bit(name)
+    return made
 
 
 def shape_of(e: Expr) -> tuple[int, ...] | None:
@@ -53,8 +79,10 @@ def shape_of(e: Expr) -> tuple[int, ...] | None:
     info = e.struct_info_
     if not isinstance(info, TensorStructInfo) or info.dims is None:
         return None
-    dims = tuple(d for d in info.dims if isinstance(d, int))
-    return dims if len(dims) == len(info.dims) else None
+    for d in info.dims:
+        if type(d) is not int:
+            return None
+    return info.dims  # pyright: ignore[reportReturnType]
 
 
 def dtype_of(e: Expr) -> str:
@@ -65,16 +93,18 @@ def dtype_of(e: Expr) -> str:
 
 def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` without its ones."""
-    return tuple(d for d in shape if d != 1)
+    return tuple([d for d in shape if d != 1]) if 1 in shape else shape
 
 
-@dataclass(frozen=True, slots=True)
 class Level:
     """``expr`` makes up a value by broadcasting; ``trail``: the variables on the way."""
 
-    expr: Expr
-    axes: tuple[int, ...]
-    trail: tuple[Var, ...]
+    __slots__ = ("axes", "expr", "shape", "squeezed", "trail")
+
+    def __init__(self, expr: Expr, axes: tuple[int, ...], trail: tuple[Var, ...]) -> None:
+        self.expr, self.axes, self.trail = expr, axes, trail
+        self.shape = shape_of(expr)
+        self.squeezed = () if self.shape is None else squeezed(self.shape)
 
 
 def _fold_convert(call: Call, x: Scalar) -> Scalar | None:
@@ -95,21 +125,60 @@ _COMPARED: Final = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
+_SPREAD: Final = ("broadcast_in_dim", "reshape", "broadcast")
+
+
+def number_of(constant: Constant) -> Scalar | None:
+    """The one number that a constant holds everywhere, else None."""
+    data = constant.data
+    if data.size == 1 or (data.size > 1 and not any(data.strides)):
+        return np.asarray(data[(0,) * data.ndim])
+    return None
+
+
+def number_key(number: Scalar | None) -> tuple[str, bytes] | None:
+    """A value that is equal for numbers that are the same bit for bit, NaN like any other NaN."""
+    if number is None:
+        return None
+    nan = number.dtype.kind not in "biu" and bool(number != number)
+    return (str(number.dtype), b"nan" if nan else number.tobytes())
+
+
+def variables(value: Expr) -> Sequence[Var]:
+    """The variables that a plain expression reads, each once."""
+    if isinstance(value, Call) and isinstance(value.op, Op):
+        if all(isinstance(a, Var | Constant) for a in value.args):
+            return list(dict.fromkeys(a for a in value.args if isinstance(a, Var)))
+    elif isinstance(value, Var):
+        return (value,)
+    return [n for n in post_order(value) if isinstance(n, Var)]
 
 
 class Graph:
     """``defs``: value of each variable; ``uses``: how often it is read; ``home``: its sequence."""
 
-    def __init__(self, func: Function) -> None:
+    def __init__(
+        self, func: Function | None = None, memo: dict[Hashable, Any] | None = None
+    ) -> None:
         self.defs: dict[Expr, Expr] = {}
         self.uses: Counter[Expr] = Counter()
         self.home: dict[Expr, int] = {}
         # Functions that are regions of rows other than control flow: they stay as they are.
         self.closed: set[Expr] = set()
-        self._splats: dict[Expr, Scalar | None] = {}
-        self._near: dict[int, dict[str, tuple[int, Call]]] = {}
+        # What is known of regions; see ``raising/regions.py``.
+        self.regions: dict[Expr, Any] = {}
+        # What has been made, shared with the graphs of other functions; see :meth:`once`.
+        self._memo: dict[Hashable, Any] = {} if memo is None else memo
+        self._splats: dict[Expr, tuple[Scalar, tuple[str, bytes]]] = {}
+        self._near: dict[Expr, dict[str, tuple[int, Call]]] = {}
+        self._levels: dict[Expr, tuple[Level, ...]] = {}
+        self._rows: list[dict[Expr, int]] = []
         # Sequences to raise, outer ones before those inside them.
         self.seqs: list[SeqExpr] = []
+        if func is not None:
+            self._collect(func)
+
+    def _collect(self, func: Function) -> None:
         stack: list[tuple[SeqExpr, Expr | None, bool]] = [(func.body, None, False)]
         while stack:
             seq, owner, inside = stack.pop()
@@ -121,18 +190,28 @@ class Graph:
                 for b in block.bindings:
                     if isinstance(b, VarBinding):
                         self.defs[b.var] = b.value
+                        known = self._number(b.value)
+                        if known is not None:
+                            self._splats[b.var] = known
                     self.home[b.var] = id(seq)
-                    stack += [(inner, b.var, inside) for inner in self._count(b.value, 1)]
-            stack += [(inner, None, inside) for inner in self._count(seq.body, 1)]
+                    stack += [(inner, b.var, inside) for inner in self._count(b.value)]
+            stack += [(inner, None, inside) for inner in self._count(seq.body)]
 
-    def _count(self, root: Expr, sign: int) -> list[SeqExpr]:
+    def _count(self, root: Expr) -> list[SeqExpr]:
         """Count the variables that ``root`` reads; gives the sequences inside it."""
+        if isinstance(root, Function):
+            return [root.body]
+        for var in variables(root):
+            self.uses[var] += 1
+            if isinstance(self.defs.get(var), Function):
+                # Rare: a region, or a call of a local function.
+                self._close(root)
+        if isinstance(root, Var | Constant) or (
+            isinstance(root, Call) and all(isinstance(a, Var | Constant) for a in root.args)
+        ):
+            return []
         inner: list[SeqExpr] = []
         for node in post_order(root):
-            if isinstance(node, Var):
-                self.uses[node] += sign
-            if isinstance(node, Call) and row_name(node) not in ("", *CONTROL):
-                self.closed.update(a for a in node.args if isinstance(self.defs.get(a), Function))
             if isinstance(node, Function):
                 inner.append(node.body)
             elif isinstance(node, If):
@@ -141,17 +220,45 @@ class Graph:
                 inner.append(node)
         return inner
 
-    def replace(self, var: Var, value: Expr) -> None:
-        """Note that ``var`` is ``value`` from now on."""
-        self._near.clear()
-        self._count(self.defs[var], -1)
-        self.defs[var] = value
-        self._count(value, 1)
+    def _close(self, root: Expr) -> None:
+        """Note the functions that are regions of rows in ``root`` and no control flow."""
+        for node in post_order(root):
+            if isinstance(node, Call) and row_name(node) not in ("", *CONTROL):
+                self.closed.update(a for a in node.args if isinstance(self.defs.get(a), Function))
 
-    def drop(self, var: Expr) -> None:
-        """Note that the binding of ``var`` is gone."""
+    def replace(self, var: Var, value: Expr) -> list[Var]:
+        """Note that ``var`` is ``value`` from now on; gives what is read less often."""
+        less = self._uncount(self.defs[var])
+        self.defs[var] = value
+        self.uses.update(variables(value))
+        return less
+
+    def drop(self, var: Expr) -> list[Var]:
+        """Note that the binding of ``var`` is gone; gives what is read less often."""
+        return self._uncount(self.defs.pop(var))
+
+    def _uncount(self, value: Expr) -> list[Var]:
+        less = list(variables(value))
+        self.uses.subtract(less)
+        return less
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """``make()``, called once for each ``key``; ValueError where it refuses."""
+        if key not in self._memo:
+            try:
+                self._memo[key] = make()
+            except (TVMError, ValueError):
+                self._memo[key] = None
+        found: T | None = self._memo[key]
+        if found is None:
+            raise ValueError("no operator is of these shapes and dtypes")
+        return found
+
+    def forget(self) -> None:
+        """Drop what is known about values: some of them have changed."""
         self._near.clear()
-        self._count(self.defs.pop(var), -1)
+        self._levels.clear()
+        self._rows.clear()
 
     # ---- looking through
     def value(self, e: Expr) -> Expr:
@@ -173,41 +280,43 @@ class Graph:
 
     def splat(self, e: Expr) -> Scalar | None:
         """The one number that a tensor holds everywhere, where that is known."""
-        if isinstance(e, Var) and e in self._splats:
-            return self._splats[e]
-        order: list[Expr] = []
-        node: Expr = e
+        known = self._splats.get(e) if isinstance(e, Var) else self._number(e)
+        return None if known is None else known[0]
+
+    def splat_key(self, e: Expr) -> tuple[str, bytes] | None:
+        """:func:`number_key` of the number that a tensor holds everywhere."""
+        known = self._splats.get(e) if isinstance(e, Var) else self._number(e)
+        return None if known is None else known[1]
+
+    def _number(self, node: Expr) -> tuple[Scalar, tuple[str, bytes]] | None:
+        """The number that a value holds everywhere; those of variables before it are known."""
         found: Scalar | None = None
-        while True:
-            order.append(node)
-            node = self.value(node)
-            if isinstance(node, Constant):
-                data = node.data
-                one = data.size == 1 or (data.size > 1 and not any(data.strides))
-                found = data[(0,) * data.ndim] if one else None
-                found = None if found is None else np.asarray(found)
-                break
+        if isinstance(node, Constant):
+            found = number_of(node)
+        elif isinstance(node, Var):
+            return self._splats.get(node)
+        elif isinstance(node, Call):
             name = row_name(node)
-            if name in ("broadcast_in_dim", "reshape", "broadcast"):
-                assert isinstance(node, Call)
-                node = node.args[0]
-                continue
-            if isinstance(node, Call) and shape_of(node) == ():
+            if name in _SPREAD:
+                inner = node.args[0]
+                if isinstance(inner, Call):
+                    return self._number(inner)
+                return self._splats.get(inner) if isinstance(inner, Var) else self._number(inner)
+            if name in _FOLDABLE and shape_of(node) == ():
                 found = self._folded(node, name)
-            break
-        for v in order:
-            if isinstance(v, Var):
-                self._splats[v] = found
-        return found
+        if found is None:
+            return None
+        key = number_key(found)
+        return None if key is None else (found, key)
 
     def _folded(self, call: Call, name: str) -> Scalar | None:
         """The value of arithmetic on known scalars, as JAX leaves it (``n - ddof``)."""
-        if name not in (*_FOLDED, "compare", "convert"):
-            return None
-        values = [self.splat(a) for a in call.args]
-        known = [v for v in values if v is not None]
-        if len(known) < len(values):
-            return None
+        known: list[Scalar] = []
+        for a in call.args:
+            number = self.splat(a) if isinstance(a, Var | Constant) else None
+            if number is None:
+                return None
+            known.append(number)
         with np.errstate(all="ignore"):
             if name == "convert":
                 return _fold_convert(call, known[0])
@@ -223,7 +332,7 @@ class Graph:
         """
         node = self.value(e)
         name = row_name(node)
-        if not isinstance(node, Call):
+        if name not in _COPIES or not isinstance(node, Call):
             return None
         if name == "convert" and node.args[0].struct_info_ == node.struct_info_:
             return node.args[0]
@@ -236,68 +345,130 @@ class Graph:
             known = self.splat(node.args[0])
             if known is not None:
                 return node.args[1 if known else 2]
-        if name in ("add", "subtract") and is_kind(dtype_of(node), "int", "uint"):
+        if name in ("add", "subtract"):
             known = self.splat(node.args[1])
-            if known is not None and known == 0:
+            if known is not None and known == 0 and is_kind(dtype_of(node), "int", "uint"):
                 return node.args[0]
         return None
 
-    def levels(self, e: Expr) -> Iterator[Level]:
+    def levels(self, e: Expr) -> Sequence[Level]:
         """All levels of ``e``, itself first; see the module's docstring."""
-        shape = shape_of(e)
-        if shape is None:
-            yield Level(e, (), ())
-            return
-        level = Level(e, tuple(range(len(squeezed(shape)))), ())
-        while True:
-            yield level
-            node, at = self.value(level.expr), self.leaf(level.expr)
+        found = self._levels.get(e)
+        if found is None:
+            found = tuple(self.look_through(e))
+            if isinstance(e, Var):
+                self._levels[e] = found
+        return found
+
+    def look_through(self, e: Expr) -> list[Level]:
+        """:meth:`levels`, found anew."""
+        level = Level(e, (), ())
+        if level.shape is None:
+            return [level]
+        level.axes = tuple(range(len(level.squeezed)))
+        found = [level]
+        while len(found) < LEVELS:
+            node = self.value(level.expr)
+            if not isinstance(node, Call):
+                break
+            name, own = row_name(node), level.shape or ()
+            if name not in _LEVELLED:
+                break
+            at = self.leaf(level.expr)
             trail = (*level.trail, at) if isinstance(at, Var) else level.trail
-            own = shape_of(level.expr) or ()
             copied = self.same(level.expr)
             if copied is not None and shape_of(copied) == own:
                 level = Level(copied, level.axes, trail)
+                found.append(level)
                 continue
-            below = node.args[0] if isinstance(node, Call) and node.args else None
-            source = None if below is None else shape_of(below)
-            name = row_name(node)
-            if below is None or source is None or not isinstance(node, Call):
-                return
-            if "discardable" in node.attrs:
-                return  # A level beyond would lose them.
+            below = node.args[0]
+            source = shape_of(below)
+            # A level beyond other dialects' attributes would lose them.
+            if source is None or "discardable" in node.attrs:
+                break
             if name == "broadcast_in_dim":
-                count = np.cumsum([0] + [d != 1 for d in own])
+                count = [0]
+                for d in own:
+                    count.append(count[-1] + (d != 1))
                 to = node.attrs["broadcast_dimensions"]
                 axes = tuple(
-                    level.axes[count[t]] for d, t in zip(source, to, strict=True) if d != 1
+                    [level.axes[count[t]] for d, t in zip(source, to, strict=True) if d != 1]
                 )
                 level = Level(below, axes, trail)
             elif name == "reshape" and squeezed(source) == squeezed(own):
                 level = Level(below, level.axes, trail)
             else:
-                return
+                break
+            found.append(level)
+        return found
+
+    def rows(self, e: Expr, depth: int) -> int:
+        """The set of rows (see :func:`bits`) that make up ``e``, and ``depth`` steps before it.
+
+        A step leads from a row to its operands; levels of one value are no steps.
+        """
+        while len(self._rows) <= depth:
+            self._rows.append({})
+        known = self._rows[depth]
+        found = known.get(e)
+        if found is None:
+            found = 0
+            for level in self.levels(e):
+                node = self.value(level.expr)
+                if isinstance(node, TupleGetItem):
+                    node = self.value(node.tuple_value)
+                if isinstance(node, Call) and (name := row_name(node)):
+                    found |= bit(name)
+                    if depth:
+                        for a in node.args:
+                            found |= self.rows(a, depth - 1)
+            if isinstance(e, Var):
+                known[e] = found
+        return found
+
+    def near(self, call: Expr, depth: int, wanted: int) -> bool:
+        """Whether ``call`` has one of the rows ``wanted`` among those of its operands; see rows."""
+        if isinstance(call, TupleGetItem):
+            # The row with several results is as near as an operand.
+            return bool(self.rows(call, depth) & wanted)
+        if not isinstance(call, Call):
+            return False
+        return any(self.rows(a, depth) & wanted for a in call.args)
+
+    def under(self, e: Expr, name: str) -> Call | None:
+        """The row ``name`` that ``e``, or a level of it, is."""
+        for level in self.levels(e):
+            node = self.value(level.expr)
+            if row_name(node) == name and isinstance(node, Call):
+                return node
+        return None
 
     def find(self, root: Expr, name: str, limit: int = 40) -> Call | None:
         """The nearest row ``name`` that ``root`` is computed from, breadth first."""
         top = self.value(root)
-        near = self._near.get(id(top))
+        near = self._near.get(top)
         if near is None:
-            near = self._near[id(top)] = self._above(top)
+            near = self._near[top] = self._above(top)
         at, call = near.get(name, (limit, None))
         return call if at < limit else None
 
     def _above(self, top: Expr) -> dict[str, tuple[int, Call]]:
         """The first of each kind of row among the 40 nearest, with its place in the order."""
-        queue, visited = deque([top]), set[int]()
+        queue, visited = deque([top]), set[Expr]()
         found: dict[str, tuple[int, Call]] = {}
         while queue and len(visited) < 40:
             node = self.value(queue.popleft())
             if isinstance(node, TupleGetItem):
                 node = self.value(node.tuple_value)
-            if id(node) in visited or not isinstance(node, Call):
+            if node in visited or not isinstance(node, Call):
                 continue
             if name := row_name(node):
                 found.setdefault(name, (len(visited), node))
-            visited.add(id(node))
+            visited.add(node)
             queue.extend(node.args)
         return found
+
+
+_FOLDABLE: Final = (*_FOLDED, "compare", "convert")
+_COPIES: Final = ("convert", "maximum", "select", "add", "subtract")
+_LEVELLED: Final = (*_COPIES, "broadcast_in_dim", "reshape")

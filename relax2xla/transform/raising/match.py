@@ -13,19 +13,29 @@ So a match is exact: the operator lowers to rows that compute the same numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, Final
 
-import numpy as np
-
-from relax2xla.ir import Call, Constant, Expr, Function, Op, Tuple, TupleGetItem, Var, VarBinding
+from relax2xla.errors import TVMError
+from relax2xla.ir import Call, Constant, Expr, Function, Op, TupleGetItem, Var
 from relax2xla.ir.arrays import arrays_equal
-from relax2xla.ir.base import Attrs
-from relax2xla.ir.rewrite import bindings_of, children, post_order, rebuild
-from relax2xla.transform.raising.graph import Graph, Level, dtype_of, row_name, shape_of, squeezed
+from relax2xla.ir.rewrite import children, post_order, rebuild
+from relax2xla.transform.raising.graph import (
+    Graph,
+    Level,
+    bit,
+    dtype_of,
+    number_key,
+    number_of,
+    row_name,
+    shape_of,
+    squeezed,
+    variables,
+)
+from relax2xla.transform.raising.regions import COMMUTATIVE, Key, plain_attrs, region_key, region_of
 
-COMMUTATIVE: Final = frozenset(["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
 ELEMENTWISE: Final = frozenset(
     [
         "abs",
@@ -119,73 +129,88 @@ def filled(root: Expr, holes: Mapping[Expr, Expr]) -> Expr:
     return done[id(root)]
 
 
-# ---- attributes
-def _is_default(name: str, value: Any) -> bool:
-    if name in ("indices_are_sorted", "unique_indices"):
-        return not value
-    if name == "precision_config":
-        return all(v == "DEFAULT" for v in value)
-    if name in ("window_strides", "base_dilations", "window_dilations", "lhs_dilation"):
-        return all(v == 1 for v in value)
-    if name == "rhs_dilation":
-        return all(v == 1 for v in value)
-    if name == "padding":
-        return all(v == 0 for pair in value for v in pair)
-    if name == "window_reversal":
-        return not any(value)
-    if name == "result_accuracy":
-        return "DEFAULT" in str(value)
-    return value is None
+# ---- templates
+class Form:
+    """A part of a template, and what the matcher asks about it, answered once.
+
+    ``source`` is what the value is broadcast from, and ``axes`` say where the axes of that lie;
+    ``number`` is the key of the number that it holds everywhere, if it does.
+    """
+
+    __slots__ = (
+        "_args",
+        "_attrs",
+        "_key",
+        "_known",
+        "axes",
+        "dtype",
+        "expr",
+        "flips",
+        "loose",
+        "name",
+        "number",
+        "shape",
+        "source",
+        "squeezed",
+        "wanted",
+    )
+    source: Form
+
+    def __init__(self, expr: Expr, known: dict[int, Form]) -> None:
+        self.expr = expr
+        self._known = known
+        self.name = row_name(expr)
+        self.shape = shape_of(expr)
+        self.squeezed = () if self.shape is None else squeezed(self.shape)
+        self.dtype = dtype_of(expr)
+        self.loose = self.name in ELEMENTWISE
+        self._args: tuple[Form, ...] | None = None
+        self._attrs: dict[str, Any] | None = None
+        self._key: Key | None = None
+        self.number = number_key(_splat(expr))
+        self.source, self.axes = self, ()
+        if self.shape is not None and not isinstance(expr, Function):
+            level = _TEMPLATES.look_through(expr)[-1]
+            self.axes = level.axes
+            if level.expr is not expr:
+                self.source = form_of(level.expr, known)
+        self.flips = self.name in COMMUTATIVE or (
+            self.name == "compare"
+            and isinstance(expr, Call)
+            and expr.attrs["comparison_direction"] in ("EQ", "NE")
+        )
+        # A value that can only be this row; 0: any value.
+        self.wanted = bit(self.source.name) if self.source.name else 0
+
+    @property
+    def args(self) -> tuple[Form, ...]:
+        """The operands of a call."""
+        if self._args is None:
+            args = self.expr.args if isinstance(self.expr, Call) else ()
+            self._args = tuple(form_of(a, self._known) for a in args)
+        return self._args
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes of a row that are not the default."""
+        if self._attrs is None:
+            self._attrs = plain_attrs(self.expr) if isinstance(self.expr, Call) else {}
+        return self._attrs
+
+    @property
+    def key(self) -> Key | None:
+        """The key of a region."""
+        if self._key is None:
+            self._key = region_key(self.expr)
+        return self._key
 
 
-def plain_attrs(call: Call) -> dict[str, Any]:
-    """Attributes of a row without those that say what is the default anyway."""
-    made: dict[str, Any] = {}
-    for name, value in call.attrs.items():
-        if isinstance(value, Attrs):
-            made[name] = {k: v for k, v in value.items() if v != ()}
-        elif not _is_default(name, value):
-            made[name] = value
-    return made
-
-
-# ---- regions
-def region_key(region: Expr) -> tuple[Any, ...] | None:
-    """A value that is equal for regions that compute the same; None for large or nested ones."""
-    if not isinstance(region, Function):
-        return None
-    keys: dict[Expr, Any] = {p: ("param", i) for i, p in enumerate(region.params)}
-
-    def key_of(root: Expr) -> Any:
-        done: dict[int, Any] = {}
-        for node in post_order(root):
-            done[id(node)] = _key(node, [done[id(k)] for k in children(node)], keys)
-        return done[id(root)]
-
-    for count, b in enumerate(bindings_of(region.body)):
-        if count > 64 or not isinstance(b, VarBinding) or isinstance(b.value, Function):
-            return None
-        keys[b.var] = key_of(b.value)
-    types = tuple(str(p.struct_info_) for p in region.params)
-    return (types, key_of(region.body.body))
-
-
-def _key(node: Expr, kids: list[Any], known: Mapping[Expr, Any]) -> Any:
-    if isinstance(node, Var):
-        return known.get(node, ("free", id(node)))
-    if isinstance(node, Constant):
-        value = node.data
-        nan = value.dtype.kind not in "biu" and bool((value != value).all())
-        return ("const", str(node.struct_info_), "nan" if nan else value.tobytes())
-    if isinstance(node, Tuple):
-        return ("tuple", *kids)
-    if isinstance(node, Call):
-        name = row_name(node)
-        attrs = plain_attrs(node)
-        flips = name in COMMUTATIVE or attrs.get("comparison_direction") in ("EQ", "NE")
-        parts = sorted(kids, key=repr) if flips else kids
-        return (name, repr(sorted(attrs.items())), *parts)
-    return ("other", id(node))
+def form_of(expr: Expr, known: dict[int, Form]) -> Form:
+    """The form of a part of a template; ``known`` are those of the template's other parts."""
+    found = known.get(id(expr))
+    if found is None:
+        found = known[id(expr)] = Form(expr, known)
+    return found
 
 
 # ---- the matcher
@@ -197,60 +222,65 @@ class Matcher:
         self.bound: dict[Expr, Expr] = {}
         self.inner: dict[Expr, None] = {}
         # Pairs that matched: templates share their parts.
-        self._done: dict[tuple[int, Expr, bool], None] = {}
+        self._done: dict[tuple[Form, Expr, bool], None] = {}
+        # What was put where, so that it can be taken back.
+        self._log: list[tuple[dict[Any, Any], Any]] = []
 
-    def _state(self) -> tuple[Any, ...]:
-        return dict(self.bound), dict(self.inner), dict(self._done)
+    def _put(self, where: dict[Any, Any], key: Any, value: Any = None) -> None:
+        if key not in where:
+            where[key] = value
+            self._log.append((where, key))
 
-    def _restore(self, state: tuple[Any, ...]) -> None:
-        self.bound, self.inner, self._done = state
+    def _undo(self, mark: int) -> None:
+        while len(self._log) > mark:
+            where, key = self._log.pop()
+            del where[key]
 
-    def matches(self, template: Expr, var: Var) -> bool:
-        """Whether ``var`` is computed as ``template`` says."""
-        if template.struct_info_ != var.struct_info_:
+    def matches(self, form: Form, var: Var) -> bool:
+        """Whether ``var`` is computed as the template ``form`` says; if not, nothing is noted."""
+        if form.expr.struct_info_ != var.struct_info_:
             return False
-        return self.unify(template, var, exact=True)
-
-    def unify(self, template: Expr, actual: Expr, exact: bool = False) -> bool:
-        """Compare two values, up to axes of size 1 unless ``exact``."""
-        graph = self.graph
-        if isinstance(template, Function):
-            mine, other = region_key(template), region_key(graph.value(actual))
-            return mine is not None and mine == other
-        want = shape_of(template)
-        if want is None:
-            return self._node(template, actual)
-        if exact and want != shape_of(actual):
-            return False
-        pair = (id(template), self.graph.leaf(actual), exact)
-        if pair in self._done:
+        if self.unify(form, var, exact=True):
             return True
-        number = _splat(template)
-        if number is not None:
-            known = graph.splat(actual)
-            return known is not None and arrays_equal(np.asarray(number), np.asarray(known))
-        source, axes = _deepest(template)
-        for level in graph.levels(actual):
-            if self._fits(source, axes, level):
-                saved = self._state()
-                if self._node(source, level.expr):
-                    if not isinstance(source, Var | Constant):
-                        self.inner.update(dict.fromkeys(level.trail))
-                    self._done[pair] = None
-                    return True
-                self._restore(saved)
+        self._undo(0)
         return False
 
-    def _fits(self, source: Expr, axes: tuple[int, ...], level: Level) -> bool:
-        shape, own = shape_of(source), shape_of(level.expr)
-        if shape is None or own is None or dtype_of(source) != dtype_of(level.expr):
-            return False
-        if isinstance(source, Var) and shape != own:
-            return False
-        return squeezed(shape) == squeezed(own) and axes == level.axes
-
-    def _node(self, template: Expr, actual: Expr) -> bool:
+    def unify(self, form: Form, actual: Expr, exact: bool = False) -> bool:
+        """Compare two values, up to axes of size 1 unless ``exact``."""
         graph = self.graph
+        if isinstance(form.expr, Function):
+            return form.key is not None and form.key == region_of(graph, actual)
+        if form.shape is None:
+            return self._node(form, actual)
+        if exact and form.shape != shape_of(actual):
+            return False
+        if form.number is not None:
+            return form.number == graph.splat_key(actual)
+        pair = (form, graph.leaf(actual), exact)
+        if pair in self._done:
+            return True
+        source = form.source
+        for level in graph.levels(actual):
+            if self._fits(form, source, level):
+                mark = len(self._log)
+                if self._node(source, level.expr):
+                    if not isinstance(source.expr, Var | Constant):
+                        for at in level.trail:
+                            self._put(self.inner, at)
+                    self._put(self._done, pair)
+                    return True
+                self._undo(mark)
+        return False
+
+    def _fits(self, form: Form, source: Form, level: Level) -> bool:
+        if level.axes != form.axes or level.squeezed != source.squeezed or level.shape is None:
+            return False
+        if isinstance(source.expr, Var) and source.shape != level.shape:
+            return False
+        return source.dtype == dtype_of(level.expr)
+
+    def _node(self, form: Form, actual: Expr) -> bool:
+        graph, template = self.graph, form.expr
         if isinstance(template, Hole):
             return self._bind(template, actual)
         if isinstance(template, Var):
@@ -261,74 +291,81 @@ class Matcher:
         if isinstance(template, TupleGetItem) and isinstance(node, TupleGetItem):
             if template.index != node.index:
                 return False
-            if not self._node(template.tuple_value, node.tuple_value):
+            inner = form_of(template.tuple_value, form._known)  # noqa: SLF001
+            if not self._node(inner, node.tuple_value):
                 return False
         elif isinstance(template, Call) and isinstance(node, Call):
-            if not self._call(template, node):
+            if not self._call(form, node):
                 return False
         else:
             return False
         at = graph.leaf(actual)
         if isinstance(at, Var):
-            self.inner[at] = None
+            self._put(self.inner, at)
         return True
 
     def _bind(self, hole: Hole, actual: Expr) -> bool:
         leaf = self.graph.leaf(actual)
         if hole.struct_info_ != leaf.struct_info_:
             return False
-        known = self.bound.setdefault(hole, leaf)
+        known = self.bound.get(hole)
+        if known is None:
+            self._put(self.bound, hole, leaf)
+            return True
         return known is leaf or self._equal(known, leaf)
 
     def _equal(self, a: Expr, b: Expr) -> bool:
         x, y = self.graph.value(a), self.graph.value(b)
         return isinstance(x, Constant) and isinstance(y, Constant) and arrays_equal(x.data, y.data)
 
-    def _call(self, template: Call, node: Call) -> bool:
-        name = row_name(template)
-        if not name or name != row_name(node) or len(template.args) != len(node.args):
+    def _call(self, form: Form, node: Call) -> bool:
+        if not form.name or form.name != row_name(node) or len(form.args) != len(node.args):
             return False
-        elementwise = name in ELEMENTWISE
-        if not elementwise and template.struct_info_ != node.struct_info_:
+        if not form.loose and form.expr.struct_info_ != node.struct_info_:
             return False
-        attrs = plain_attrs(template)
-        if attrs != plain_attrs(node):
+        if form.attrs != (plain_attrs(node) if node.attrs else {}):
             return False
-        flips = name in COMMUTATIVE or attrs.get("comparison_direction") in ("EQ", "NE")
-        orders = (node.args, node.args[::-1]) if flips else (node.args,)
-        for args in orders:
-            saved = self._state()
+        for args in (node.args, node.args[::-1]) if form.flips else (node.args,):
+            # The rows that must be there are looked for before any is compared in full.
+            if not all(map(self._may_be, form.args, args)):
+                continue
+            mark = len(self._log)
             if all(
-                self.unify(t, a, exact=not elementwise)
-                for t, a in zip(template.args, args, strict=True)
+                self.unify(t, a, exact=not form.loose)
+                for t, a in zip(form.args, args, strict=True)
             ):
                 return True
-            self._restore(saved)
+            self._undo(mark)
         return False
+
+    def _may_be(self, form: Form, actual: Expr) -> bool:
+        if form.number is not None:
+            return form.number == self.graph.splat_key(actual)
+        return not form.wanted or bool(form.wanted & self.graph.rows(actual, 0))
 
     def fills(self, value: Expr) -> bool:
         """Whether every hole of ``value`` has found what it stands for."""
         return all(n in self.bound for n in post_order(value) if isinstance(n, Hole))
 
-    def private(self, root: Var, value: Expr) -> bool:
-        """Whether everything matched is used by nothing else, and lies in one sequence.
+    def shared(self, root: Var, value: Expr) -> list[Expr]:
+        """The rows matched that something else uses, or that lie in another sequence.
 
-        What takes its place, ``value``, must not use it either: an operand of the operator may be
-        a part of the rows that it stands for.
+        What takes their place, ``value``, must not use them either: an operand of the operator may
+        be a part of the rows that it stands for.
         """
         graph = self.graph
-        counts: dict[Expr, int] = {}
-        operands = {*self.bound.values(), *post_order(value)}
-        if any(v in operands for v in self.inner if v is not root):
-            return False
+        counts: Counter[Expr] = Counter()
         for var in {**self.inner, root: None}:
-            for node in post_order(graph.defs[var]):
-                if isinstance(node, Var):
-                    counts[node] = counts.get(node, 0) + 1
-        return all(
-            v is root or (graph.uses[v] == counts.get(v, 0) and graph.home[v] == graph.home[root])
+            counts.update(variables(graph.defs[var]))
+        operands = {*self.bound.values(), *variables(value)}
+        return [
+            v
             for v in self.inner
-        )
+            if v is not root
+            and (
+                v in operands or graph.uses[v] != counts[v] or graph.home[v] != graph.home[root]
+            )
+        ]
 
 
 def _splat(template: Expr) -> Any:
@@ -336,41 +373,38 @@ def _splat(template: Expr) -> Any:
     while row_name(template) in ("broadcast_in_dim", "reshape"):
         assert isinstance(template, Call)
         template = template.args[0]
-    if isinstance(template, Constant):
-        data = template.data
-        if data.size == 1 or (data.size > 1 and not any(data.strides)):
-            return np.asarray(data[(0,) * data.ndim])
-    return None
+    return number_of(template) if isinstance(template, Constant) else None
 
 
-def _deepest(template: Expr) -> tuple[Expr, tuple[int, ...]]:
-    """What a template's value is broadcast from, and where its axes lie."""
-    level = list(_TEMPLATES.levels(template))[-1]
-    return level.expr, level.axes
+# Templates are nested, so there is nothing to look up.
+_TEMPLATES: Final = Graph()
 
 
-class _Templates(Graph):
-    """Templates are nested, so there is nothing to look up."""
-
-    def __init__(self) -> None:
-        self.defs = {}
-        self._splats = {}
-
-
-_TEMPLATES: Final = _Templates()
-
-
-@dataclass(frozen=True, slots=True)
 class Guess:
     """What rows may be: ``value``, made of operators over holes and variables.
 
     ``forms``: further templates that compute what ``value`` does, as other programs write it.
     """
 
-    value: Expr
-    forms: Iterable[Expr] = ()
+    def __init__(self, value: Expr, forms: Iterable[Expr] = ()) -> None:
+        self.value = value
+        self._rest = iter(forms)
+        self._templates: list[Form] | None = None
 
-    def templates(self) -> Iterator[Expr]:
-        """The lowering of ``value``, then the other forms."""
-        yield lowered(self.value)
-        yield from self.forms
+    def templates(self) -> Iterator[Form]:
+        """The lowering of ``value``, then the other forms; each is made when it is asked for."""
+        if self._templates is None:
+            self._templates = []
+            # The operator may have no lowering for these shapes; a form is no less good for that.
+            with suppress(TVMError, ValueError):
+                self._templates.append(Form(lowered(self.value), {}))
+        yield from list(self._templates)
+        while True:
+            try:
+                form = next(self._rest, None)
+            except (TVMError, ValueError):
+                return
+            if form is None:
+                return
+            self._templates.append(Form(form, {}))
+            yield self._templates[-1]

@@ -15,13 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla.dtypes import dtype_info, is_float, is_kind, numpy_dtype
-from relax2xla.errors import OpError
-from relax2xla.ir import Call, Constant, Expr, ShapeExpr, Tuple
+from relax2xla.errors import OpError, TVMError
+from relax2xla.ir import Call, Constant, Expr, Function, ShapeExpr, Tuple
 from relax2xla.op._lower import relax, scalar_region
 from relax2xla.op.nn._spatial import SPATIAL
 from relax2xla.transform.raising.common import shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
-from relax2xla.transform.raising.match import Guess, region_key
+from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.regions import Key, region_key, region_of
 
 Guesses = Iterator[Guess]
 Rule = Callable[[Graph, Call], Guesses]
@@ -385,20 +386,23 @@ def _convolution(graph: Graph, call: Call) -> Guesses:
 
 
 # ---- reductions
-def reduction_row(region: Expr) -> str:
+def reduction_row(graph: Graph, call: Call) -> str:
     """Name of the row that the region of a reduction of one operand is, or ""."""
-    key = region_key(region)
+    key = region_of(graph, call.args[-1])
     if key is None or len(key[0]) != 2:
         return ""
-    for name in REDUCE:
-        for dtype in _dtypes_of(region):
-            if key == region_key(scalar_region(name, dtype)):
-                return name
-    return ""
+    region = graph.value(call.args[-1])
+    dtype = dtype_of(region.params[0]) if isinstance(region, Function) else ""
+    return graph.once(("regions", dtype), lambda: _reductions(dtype)).get(key, "")
 
 
-def _dtypes_of(region: Any) -> list[str]:
-    return [dtype_of(region.params[0])]
+def _reductions(dtype: str) -> dict[Key | None, str]:
+    """Which row the region of a reduction is, by the region's key."""
+    made: dict[Key | None, str] = {}
+    for name in reversed(REDUCE):
+        with suppress(TVMError, ValueError):
+            made[region_key(scalar_region(name, dtype))] = name
+    return made
 
 
 def axes_or_all(axes: Sequence[int], ndim: int) -> list[int] | None:
@@ -409,7 +413,7 @@ def axes_or_all(axes: Sequence[int], ndim: int) -> list[int] | None:
 def _reduce(graph: Graph, call: Call) -> Guesses:
     if len(call.args) != 3:
         return
-    name = reduction_row(graph.value(call.args[2]))
+    name = reduction_row(graph, call)
     shape = shape_of(call.args[0])
     if name and shape is not None:
         axes = axes_or_all(call.attrs["dimensions"], len(shape))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import Any, Final
 
 from relax2xla.dtypes import is_float, is_kind
@@ -24,13 +25,13 @@ from relax2xla.op._lower import (
     tensor_info,
 )
 from relax2xla.op.nn._spatial import SPATIAL
-from relax2xla.transform.raising.common import core, hole, last, like
+from relax2xla.transform.raising.common import Guesses, Pattern, core, hole, last, like, rule
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess, lowered
 from relax2xla.transform.raising.rows import CONV, conv_attrs, reduction_row
 
-Guesses = Iterator[Guess]
-Pattern = Callable[[Graph, Any], Guesses]
+# Chains of rows are followed no further than this.
+_CHAIN: Final = 12
 
 
 # ---- windows
@@ -39,8 +40,10 @@ def _windows(graph: Graph, end: Expr) -> tuple[Expr, str, list[dict[str, Any]]] 
     node = graph.value(end)
     axes: list[dict[str, Any]] = []
     name = ""
-    while row_name(node) == "reduce_window" and isinstance(node, Call) and len(node.args) == 3:
-        kind = reduction_row(graph.value(node.args[2]))
+    for _ in range(_CHAIN):
+        if row_name(node) != "reduce_window" or not isinstance(node, Call) or len(node.args) != 3:
+            break
+        kind = reduction_row(graph, node)
         window = node.attrs["window_dimensions"]
         ones = (1,) * len(window)
         if not kind or (name and kind != name):
@@ -88,6 +91,10 @@ def _pool_attrs(axes: Sequence[dict[str, Any]], layout: str) -> dict[str, Any]:
     }
 
 
+def _key(axes: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    return tuple([tuple(a.values()) for a in axes])
+
+
 def _window_row(x: Expr, name: str, axes: Sequence[dict[str, Any]]) -> Expr:
     """One ``reduce_window`` over all axes, as JAX writes it."""
     dtype = dtype_of(x)
@@ -110,11 +117,13 @@ def _max_pool(graph: Graph, call: Call) -> Guesses:
     if found is None or layout is None or found[1] != "maximum":
         return
     start, _, axes = found
-    x = like(start)
-    attrs = _pool_attrs(axes, layout)
-    yield Guess(
-        relax(f"nn.max_pool{len(layout) - 2}d", x, **attrs), (_window_row(x, "maximum", axes),)
-    )
+
+    def make() -> Guess:
+        x = like(start)
+        made = relax(f"nn.max_pool{len(layout) - 2}d", x, **_pool_attrs(axes, layout))
+        return Guess(made, (_window_row(x, "maximum", axes),))
+
+    yield graph.once(("max_pool", start.struct_info, layout, _key(axes)), make)
 
 
 def _avg_pool(graph: Graph, call: Call) -> Guesses:
@@ -125,31 +134,43 @@ def _avg_pool(graph: Graph, call: Call) -> Guesses:
     if found is None or layout is None or found[1] != "add":
         return
     start, _, axes = found
-    attrs = _pool_attrs(axes, layout)
     shape = shape_of(start)
     if shape is None:
         return
-    x = hole(shape, dtype_of(call))
-    count = math.prod(a["window"] for a in axes)
-    forms: tuple[Expr, ...] = ()
-    if end is call and is_float(dtype_of(call)):
-        total = _window_row(x, "add", axes)
-        forms = (hlo("divide", total, full_like(total, count)),)
-    name = f"nn.avg_pool{len(layout) - 2}d"
-    padded = any(a["pad"] != (0, 0) for a in axes)
-    if padded:
-        yield Guess(relax(name, x, count_include_pad=True, **attrs), forms)
-        yield Guess(relax(name, x, count_include_pad=False, **attrs))
+    wide = end is call
+
+    def make(**include: bool) -> Guess:
+        x = hole(shape, dtype_of(call))
+        forms: tuple[Expr, ...] = ()
+        if wide and is_float(dtype_of(call)) and include.get("count_include_pad", True):
+            total = _window_row(x, "add", axes)
+            count = math.prod(a["window"] for a in axes)
+            forms = (hlo("divide", total, full_like(total, count)),)
+        attrs = {**_pool_attrs(axes, layout), **include}
+        return Guess(relax(f"nn.avg_pool{len(layout) - 2}d", x, **attrs), forms)
+
+    key = ("avg_pool", shape, call.struct_info, wide, layout, _key(axes))
+    if any(a["pad"] != (0, 0) for a in axes):
+        yield graph.once((*key, True), lambda: make(count_include_pad=True))
+        yield graph.once((*key, False), lambda: make(count_include_pad=False))
     else:
-        yield Guess(relax(name, x, **attrs), forms)
+        yield graph.once(key, make)
 
 
 RUNNING: Final = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
 
 
-def _running(x: Expr, name: str, axis: int, forms: tuple[Expr, ...] = ()) -> Guesses:
-    yield Guess(relax(RUNNING[name], x, axis=axis), forms)
-    yield Guess(relax(RUNNING[name], x, axis=axis, exclusive=True))
+def _running(graph: Graph, call: Call, name: str, axis: int, axes: Any = None) -> Guesses:
+    """``axes``: windows over the whole of an axis, of which the row may be made as it is."""
+
+    def make(**exclusive: bool) -> Guess:
+        x = like(call)
+        forms = () if axes is None or exclusive else (_window_row(x, name, axes),)
+        return Guess(relax(RUNNING[name], x, axis=axis, **exclusive), forms)
+
+    key = ("running", call.struct_info, name, axis, axes is None)
+    yield graph.once(key, make)
+    yield graph.once((*key, "exclusive"), lambda: make(exclusive=True))
 
 
 def _cumulative(graph: Graph, call: Call) -> Guesses:
@@ -166,9 +187,7 @@ def _cumulative(graph: Graph, call: Call) -> Guesses:
         here = axes[axis]
         plain = here["stride"] == here["dilation"] == 1
         whole = plain and here["window"] == size and here["pad"] == (size - 1, 0)
-        x = like(call)
-        forms = (_window_row(x, name, axes),) if whole and end is call else ()
-        yield from _running(x, name, axis, forms)
+        yield from _running(graph, call, name, axis, axes if whole and end is call else None)
 
 
 def _cumulative_blocks(graph: Graph, call: Call) -> Guesses:
@@ -183,7 +202,7 @@ def _cumulative_blocks(graph: Graph, call: Call) -> Guesses:
     if isinstance(blocks, Call) and row_name(blocks) == "reduce_window":
         busy = [i for i, w in enumerate(blocks.attrs["window_dimensions"]) if w != 1]
         if len(busy) == 1 and busy[0] > 0:
-            yield from _running(like(call), row_name(node), busy[0] - 1)
+            yield from _running(graph, call, row_name(node), busy[0] - 1)
 
 
 # ---- transposed convolutions
@@ -210,27 +229,38 @@ def _conv_transpose(graph: Graph, call: Call) -> Guesses:
         high.append(after + more)
         extra.append(more)
     attrs |= {"strides": grown, "padding": low + high, "output_padding": extra}
-    own = list(shape)
-    own[kernel.index("I")] *= groups
-    own[kernel.index("O")] //= groups
-    x, weight = like(call.args[0]), hole(own, dtype_of(call.args[1]), "weight")
-    yield Guess(relax(f"nn.conv{n}d_transpose", x, weight, **attrs))
-    if groups == 1:
-        space = [kernel.index(c) for c in SPATIAL[n]]
-        flipped = relax("flip", call.args[1], axis=space)
-        made = relax(f"nn.conv{n}d_transpose", call.args[0], flipped, **attrs)
+    infos = tuple([a.struct_info for a in call.args])
+
+    def make() -> Guess:
+        own = list(shape)
+        own[kernel.index("I")] *= groups
+        own[kernel.index("O")] //= groups
+        x, weight = like(call.args[0]), hole(own, dtype_of(call.args[1]), "weight")
+        return Guess(relax(f"nn.conv{n}d_transpose", x, weight, **attrs))
+
+    def turn() -> Guess:
+        x, weight = like(call.args[0]), like(call.args[1], "weight")
+        flipped = relax("flip", weight, axis=[kernel.index(c) for c in SPATIAL[n]])
+        made = relax(f"nn.conv{n}d_transpose", x, flipped, **attrs)
         again = lowered(made)
         # Turned twice is not turned at all: the rest must be this row.
-        if isinstance(again, Call) and row_name(again) == "convolution":
-            form = Call(again.op, call.args, again.attrs, again.sinfo_args)
-            yield Guess(made, (form,))
+        if not isinstance(again, Call) or row_name(again) != "convolution":
+            return Guess(made)
+        return Guess(made, (Call(again.op, [x, weight], again.attrs, again.sinfo_args),))
+
+    key = ("conv_transpose", call.op, call.attrs, infos)
+    yield graph.once(key, make)
+    if groups == 1:
+        yield graph.once((*key, "turned"), turn)
 
 
 # ---- order
 def _extreme(graph: Graph, end: Expr) -> tuple[Call, str] | None:
     """The reduction of (values, positions) that ``end`` takes the positions of."""
     node = graph.value(end)
-    while row_name(node) in ("convert", "reshape") and isinstance(node, Call):
+    for _ in range(_CHAIN):
+        if row_name(node) not in ("convert", "reshape") or not isinstance(node, Call):
+            break
         node = graph.value(node.args[0])
     if not isinstance(node, TupleGetItem) or node.index != 1:
         return None
@@ -249,25 +279,35 @@ def _argmax(graph: Graph, call: Expr) -> Guesses:
         return
     (at,) = found[0].attrs["dimensions"]
     keepdims = tuple(1 if i == at else d for i, d in enumerate(shape))
-    x = hole(shape, dtype_of(source))
     kept = {"keepdims": True} if out == keepdims else {}
-    choices: list[tuple[Expr, int | None, dict[str, Any]]] = [(x, at, kept)]
+    choices: list[tuple[tuple[int, ...], int | None, dict[str, Any]]] = [(shape, at, kept)]
     before = graph.value(source)
     flat = shape_of(before.args[0]) if isinstance(before, Call) and before.args else None
     if len(shape) == 1 and row_name(before) == "reshape" and flat is not None:
         everywhere = {"keepdims": True} if out == (1,) * len(flat) and flat != (1,) else {}
-        choices.insert(0, (hole(flat, dtype_of(source)), None, everywhere))
+        choices.insert(0, (flat, None, everywhere))
     if len(shape) == 1 and out == ():
-        choices.append((x, None, {}))
-    for operand, axis, kwargs in choices:
-        for name in ("argmax", "argmin"):
-            made = relax(name, operand, axis=axis, **kwargs)
-            if dtype_of(call) == "int64":
-                yield Guess(made)
-            elif dtype_of(call) == "int32" and isinstance(call, TupleGetItem) and axis is not None:
-                yield Guess(
-                    relax("astype", made, dtype="int32"), (_positions(operand, axis, name),)
-                )
+        choices.append((shape, None, {}))
+    field = isinstance(call, TupleGetItem)
+
+    def make(name: str, own: tuple[int, ...], axis: int | None, kwargs: dict[str, Any]) -> Guess:
+        x = hole(own, dtype_of(source))
+        made = relax(name, x, axis=axis, **kwargs)
+        if dtype_of(call) == "int64":
+            return Guess(made)
+        if axis is None:
+            raise ValueError("JAX reduces along an axis")
+        return Guess(relax("astype", made, dtype="int32"), (_positions(x, axis, name),))
+
+    if dtype_of(call) != "int64" and (dtype_of(call) != "int32" or not field):
+        return
+    for (own, axis, kwargs), name in product(choices, ("argmax", "argmin")):
+        if dtype_of(call) == "int32" and axis is None:
+            continue
+        key = (name, own, axis, *kwargs, dtype_of(source), call.struct_info)
+        yield graph.once(
+            key, lambda n=name, o=own, a=axis, k=kwargs: make(n, o, a, k)
+        )
 
 
 def _argmax_in_two(graph: Graph, call: Expr) -> Guesses:
@@ -299,10 +339,13 @@ def _argmax_in_two(graph: Graph, call: Expr) -> Guesses:
     if shape is None or out is None:
         return
     (at,) = reduced.attrs["dimensions"]
-    x = hole(shape, dtype_of(node.args[0]))
+    dtype = dtype_of(node.args[0])
     kept = {"keepdims": True} if len(out) == len(shape) else {}
     for operator in ("argmax", "argmin"):
-        yield Guess(relax(operator, x, axis=at, **kept))
+        yield graph.once(
+            ("in two", operator, shape, dtype, at, *kept),
+            lambda o=operator: Guess(relax(o, hole(shape, dtype), axis=at, **kept)),
+        )
 
 
 def _positions(x: Expr, axis: int, name: str) -> Expr:
@@ -352,14 +395,20 @@ def _before(descending: bool, dtype: str, positions: str = "") -> Function:
 def _sort(graph: Graph, call: Call) -> Guesses:
     shape = shape_of(call)
     if len(call.args) == 2 and shape:
-        axis = last(call.attrs["dimension"], len(shape))
-        for descending in (False, True):
+        dim = call.attrs["dimension"]
+
+        def make(descending: bool) -> Guess:
             x, forms = like(call), ()
             if is_float(dtype_of(call)):
                 before = _before(descending, dtype_of(call))
-                again = hlo("sort", x, before, dimension=call.attrs["dimension"], is_stable=True)
-                forms = (again,)
-            yield Guess(relax("sort", x, axis=axis, descending=descending), forms)
+                forms = (hlo("sort", x, before, dimension=dim, is_stable=True),)
+            made = relax("sort", x, axis=last(dim, len(shape)), descending=descending)
+            return Guess(made, forms)
+
+        for descending in (False, True):
+            yield graph.once(
+                ("sort", call.struct_info, dim, descending), lambda d=descending: make(d)
+            )
 
 
 def _argsort(graph: Graph, call: Expr) -> Guesses:
@@ -368,18 +417,24 @@ def _argsort(graph: Graph, call: Expr) -> Guesses:
     if found is None or found[1] != "sort" or len(found[0].args) != 3:
         return
     x = found[0].args[0]
-    shape = shape_of(x)
-    if shape and dtype_of(call) in ("int32", "int64"):
-        axis = last(found[0].attrs["dimension"], len(shape))
-        for descending in (False, True):
-            values, forms = like(x), ()
-            dim = found[0].attrs["dimension"]
-            if is_float(dtype_of(x)) and isinstance(call, TupleGetItem):
-                before = _before(descending, dtype_of(x), dtype_of(call))
-                order = iota(shape, dim, dtype_of(call))
-                forms = (hlo("sort", values, order, before, dimension=dim, is_stable=True)[1],)
-            kwargs = {"descending": descending, "dtype": dtype_of(call)}
-            yield Guess(relax("argsort", values, axis=axis, **kwargs), forms)
+    shape, dtype = shape_of(x), dtype_of(call)
+    if not shape or dtype not in ("int32", "int64"):
+        return
+    dim, field = found[0].attrs["dimension"], isinstance(call, TupleGetItem)
+
+    def make(descending: bool) -> Guess:
+        values, forms = like(x), ()
+        if is_float(dtype_of(x)) and field:
+            before = _before(descending, dtype_of(x), dtype)
+            order = iota(shape, dim, dtype)
+            forms = (hlo("sort", values, order, before, dimension=dim, is_stable=True)[1],)
+        kwargs = {"descending": descending, "dtype": dtype}
+        return Guess(relax("argsort", values, axis=last(dim, len(shape)), **kwargs), forms)
+
+    for descending in (False, True):
+        yield graph.once(
+            ("argsort", x.struct_info, dim, dtype, field, descending), lambda d=descending: make(d)
+        )
 
 
 def _top_k(graph: Graph, call: Call) -> Guesses:
@@ -398,7 +453,9 @@ def _topk(graph: Graph, call: Expr) -> Guesses:
         return
     source = found.args[0]
     node = graph.value(call)
-    while not isinstance(node, TupleGetItem) and isinstance(node, Call) and node.args:
+    for _ in range(_CHAIN):
+        if not isinstance(node, Call) or not node.args:
+            break
         node = graph.value(node.args[0])
     index = node.index if isinstance(node, TupleGetItem) else 0
     order = graph.value(source)
@@ -411,14 +468,17 @@ def _topk(graph: Graph, call: Expr) -> Guesses:
         whole = shape_of(order) or whole
         inverse = list(order.attrs["permutation"])
         whole = tuple(whole[inverse.index(i)] for i in range(len(whole)))
-    x = hole(whole, dtype_of(source))
+    k, at = shape[axis], last(axis, len(shape))
+
+    def make(largest: bool) -> Guess:
+        x = hole(whole, dtype_of(source))
+        kwargs: dict[str, Any] = {"k": k, "axis": at, "largest": largest}
+        kwargs |= {"ret_type": "indices", "dtype": dtype} if index == 1 else {"ret_type": "values"}
+        return Guess(relax("topk", x, **kwargs))
+
     for largest in (True, False):
-        kwargs: dict[str, Any] = {"k": shape[axis], "axis": last(axis, len(shape))}
-        kwargs["largest"] = largest
-        if index == 1:
-            yield Guess(relax("topk", x, ret_type="indices", dtype=dtype, **kwargs))
-        else:
-            yield Guess(relax("topk", x, ret_type="values", **kwargs))
+        key = ("topk", whole, dtype_of(source), k, at, index, dtype, largest)
+        yield graph.once(key, lambda g=largest: make(g))
 
 
 # ---- indexing
@@ -434,28 +494,28 @@ def _take_nan(graph: Graph, call: Call) -> Guesses:
     if len(mapped) != 1 or count < 0:
         return
     (axis,) = mapped
-    x = hole(source, dtype_of(call))
     where = shape[axis : axis + count]
-    indices = hole(where, dtype_of(gather.args[1]), "indices")
-    size = source[axis]
-    forms: tuple[Expr, ...] = ()
-    if where and dtype_of(indices) in ("int32", "int64"):
-        vectors = hlo(
-            "reshape",
-            indices,
-            out=tensor_info((*where, 1), dtype_of(indices)),
-        )
-        inside = hlo(
-            "and",
-            compare(vectors, full_like(vectors, 0), "GE"),
-            compare(vectors, full_like(vectors, size - 1), "LE"),
-        )
-        taken = Call(gather.op, [x, vectors], gather.attrs)
-        seen = reduce(inside, "and", [count])
-        others = [i for i in range(len(shape)) if not axis <= i < axis + count]
-        nan = full_like(taken, math.nan)
-        forms = (select(spread(seen, shape, others), taken, nan),)
-    yield Guess(relax("take", x, indices, axis=axis, mode="nan"), forms)
+    kind = dtype_of(gather.args[1])
+
+    def make() -> Guess:
+        x, indices = hole(source, dtype_of(call)), hole(where, kind, "indices")
+        size = source[axis]
+        forms: tuple[Expr, ...] = ()
+        if where and kind in ("int32", "int64"):
+            vectors = hlo("reshape", indices, out=tensor_info((*where, 1), kind))
+            inside = hlo(
+                "and",
+                compare(vectors, full_like(vectors, 0), "GE"),
+                compare(vectors, full_like(vectors, size - 1), "LE"),
+            )
+            taken = Call(gather.op, [x, vectors], gather.attrs)
+            seen = reduce(inside, "and", [count])
+            others = [i for i in range(len(shape)) if not axis <= i < axis + count]
+            nan = full_like(taken, math.nan)
+            forms = (select(spread(seen, shape, others), taken, nan),)
+        return Guess(relax("take", x, indices, axis=axis, mode="nan"), forms)
+
+    yield graph.once(("take nan", source, kind, axis, call.struct_info, gather.attrs), make)
 
 
 def _eye(graph: Graph, call: Call) -> Guesses:
@@ -467,26 +527,47 @@ def _eye(graph: Graph, call: Call) -> Guesses:
     moved = graph.find(mask, "add")
     known = [] if moved is None else [graph.splat(a) for a in moved.args]
     offset = next((int(k) for k in known if k is not None), 0)
-    row, column = iota(shape, 0, "int32"), iota(shape, 1, "int32")
-    shifted = hlo("add", row, full_like(row, offset))
-    made = hlo("convert", compare(shifted, column, "EQ"), out=call.struct_info)
-    yield Guess(relax("eye", shape[0], shape[1], offset, dtype=dtype_of(call)), (made,))
+
+    def make() -> Guess:
+        row, column = iota(shape, 0, "int32"), iota(shape, 1, "int32")
+        shifted = hlo("add", row, full_like(row, offset))
+        made = hlo("convert", compare(shifted, column, "EQ"), out=call.struct_info)
+        return Guess(relax("eye", shape[0], shape[1], offset, dtype=dtype_of(call)), (made,))
+
+    yield graph.once(("eye", call.struct_info, offset), make)
 
 
 WINDOWS: Final[dict[str, tuple[Pattern, ...]]] = {
-    "reduce_window": (_max_pool, _cumulative),
-    "divide": (_avg_pool,),
-    "convolution": (_conv_transpose,),
-    "item": (_argmax, _argsort, _topk),
-    "convert": (
-        *(_argmax, _argmax_in_two, _argsort, _topk, _avg_pool, _cumulative),
-        *(_cumulative_blocks, _eye),
+    "reduce_window": (rule("max_pool", _max_pool), rule("running", _cumulative)),
+    "divide": (rule("avg_pool", _avg_pool, 0, "reduce_window"),),
+    "convolution": (rule("conv_transpose", _conv_transpose),),
+    "item": (
+        rule("argmax", _argmax, 0, "reduce"),
+        rule("argsort", _argsort, 0, "sort"),
+        rule("topk", _topk, 0, "chlo.top_k", "sort"),
     ),
-    "reshape": (_cumulative_blocks, _argmax, _argmax_in_two),
-    "sort": (_sort,),
-    "slice": (_cumulative_blocks, _topk),
-    "negate": (_topk,),
-    "transpose": (_topk,),
-    "chlo.top_k": (_top_k,),
-    "select": (_take_nan,),
+    "convert": (
+        rule("argmax", _argmax, 2, "reduce"),
+        rule("argmax in two", _argmax_in_two, 2, "reduce"),
+        rule("argsort", _argsort, 2, "sort"),
+        rule("topk", _topk, 3, "chlo.top_k", "sort"),
+        rule("avg_pool", _avg_pool, 1, "reduce_window", narrow=True),
+        rule("running", _cumulative, 0, "reduce_window", narrow=True),
+        rule("running in blocks", _cumulative_blocks, 3, "reduce_window", narrow=True),
+        rule("eye", _eye, 0, "compare"),
+    ),
+    "reshape": (
+        rule("running in blocks", _cumulative_blocks, 2, "reduce_window"),
+        rule("argmax", _argmax, 2, "reduce"),
+        rule("argmax in two", _argmax_in_two, 2, "reduce"),
+    ),
+    "sort": (rule("sort", _sort),),
+    "slice": (
+        rule("running in blocks", _cumulative_blocks, 2, "reduce_window"),
+        rule("topk", _topk, 2, "chlo.top_k", "sort"),
+    ),
+    "negate": (rule("topk", _topk, 2, "chlo.top_k", "sort"),),
+    "transpose": (rule("topk", _topk, 2, "chlo.top_k", "sort"),),
+    "chlo.top_k": (rule("topk", _top_k),),
+    "select": (rule("take", _take_nan, 0, "gather"),),
 }
