@@ -683,7 +683,7 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         rule("layer_norm", _layer_norm, 3, *_NORM, narrow=True),
         rule("group_norm", _group_norm, 5, *_NORM, narrow=True),
         rule("batch_norm", _batch_norm, 3, *_NORM, narrow=True),
-        rule("attention", _attention, 1, "dot_general", narrow=True),
+        rule("attention", _attention, 2, "dot_general", narrow=True),
         rule("statistics", _STATISTICS, 2, "reduce", narrow=True),
         rule("reduction", _reduced, 1, "reduce"),
         rule("product", _wide_product, 0, "dot_general", "convolution", narrow=True),
@@ -691,13 +691,13 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         rule("arange", _arange, 3, "iota"),
     ),
     "reshape": (
-        rule("attention", jax_attention, 1, "dot_general"),
+        rule("attention", jax_attention, 3, "dot_general"),
         rule("group_norm", _group_norm, 4, *_NORM),
         rule("statistics", _STATISTICS, 2, "reduce"),
         rule("reduction", _reduced, 1, "reduce"),
     ),
     "broadcast_in_dim": (rule("reduction", _reduced, 1, "reduce"),),
-    "transpose": (rule("attention", _attention, 0, "dot_general"),),
+    "transpose": (rule("attention", _attention, 1, "dot_general"),),
     "batch_norm_inference": (rule("batch_norm", _batch_norm_row),),
 }
 for _anchor, _patterns in WINDOWS.items():

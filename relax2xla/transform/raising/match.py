@@ -238,7 +238,8 @@ class Matcher:
 
     def matches(self, form: Form, var: Var) -> bool:
         """Whether ``var`` is computed as the template ``form`` says; if not, nothing is noted."""
-        if form.expr.struct_info_ != var.struct_info_:
+        # An operator that lowers to its operand would stand for anything, itself included.
+        if isinstance(form.expr, Hole) or form.expr.struct_info_ != var.struct_info_:
             return False
         if self.unify(form, var, exact=True):
             return True

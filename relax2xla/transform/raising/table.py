@@ -37,7 +37,8 @@ class Table:
         views = [self._view(a) for a in call.args]
         key: Hashable = None
         if None not in views:
-            key = (call.op, call.attrs, call.struct_info_, var.struct_info_, *views)
+            infos = (call.struct_info_, var.struct_info_)
+            key = (call.op, call.attrs, infos, self._shared(call), *views)
             try:
                 if key in self.known:
                     recipe = self.known[key]
@@ -65,6 +66,21 @@ class Table:
         except TVMError:
             return None  # The operator refuses these dtypes or shapes.
         return None
+
+    def _shared(self, call: Call) -> Hashable:
+        """Which levels of the operands are one and the same; None where none are.
+
+        A recipe says of which operand it takes a level, so calls must agree in this.
+        """
+        if len(call.args) < 2:
+            return None
+        seen: dict[Expr, int] = {}
+        places = [
+            seen.setdefault(level.expr, len(seen))
+            for a in call.args
+            for level in self.graph.levels(a)
+        ]
+        return tuple(places) if len(seen) < len(places) else None
 
     def _view(self, e: Expr) -> Hashable:
         """What the table may see of an operand; None if that cannot be told."""
