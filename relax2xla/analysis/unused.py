@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from relax2xla.analysis.variables import contains_impure_call, used_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.expr import (
     Binding,
     BindingBlock,
+    Call,
+    Constant,
     DataflowBlock,
     DataflowVar,
     Expr,
@@ -21,6 +23,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.op import Op
 
 Code = TypeVar("Code", bound=Expr | BindingBlock)
 
@@ -92,6 +95,9 @@ class _Cleaner:
             # What scopes use, cleaning them has added.
             if isinstance(value, If):
                 self.live.update(used_vars(value.cond))
+            elif _flat(value):
+                # What most bindings hold.
+                self.live.update(a for a in value.args if isinstance(a, Var))
             elif not isinstance(value, Function):
                 self.live.update(used_vars(value))
             kept.append(b if value is b.value else VarBinding(b.var, value, b.span))
@@ -119,6 +125,15 @@ class _Cleaner:
                 return value
             return If(value.cond, yes, no, value.span)
         return value
+
+
+def _flat(value: Expr) -> TypeGuard[Call]:
+    """Whether ``value`` is an operator on variables and constants."""
+    return (
+        isinstance(value, Call)
+        and isinstance(value.op, Op)
+        and all([isinstance(a, Var | Constant) for a in value.args])
+    )
 
 
 def _same(new: Sequence[object], old: Sequence[object]) -> bool:

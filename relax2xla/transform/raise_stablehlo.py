@@ -41,7 +41,7 @@ from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 from relax2xla.transform.raising.common import Pattern
 from relax2xla.transform.raising.composites import PATTERNS
-from relax2xla.transform.raising.graph import Graph, row_name
+from relax2xla.transform.raising.graph import Graph, flat, row_name
 from relax2xla.transform.raising.inline import inline_private
 from relax2xla.transform.raising.match import Guess, Matcher, filled
 from relax2xla.transform.raising.table import Recipe, Table
@@ -286,6 +286,8 @@ def _name(value: Expr) -> str:
 
 def _bind_all(root: Expr, b: VarBinding, out: list[Binding]) -> Expr:
     """``root`` in A-normal form; what it is made of is bound in ``out``."""
+    if isinstance(root, Call) and flat(root):
+        return _at(root, b)
     done: dict[int, Expr] = {}
     for node in post_order(root):
         kids = children(node)
@@ -297,13 +299,16 @@ def _bind_all(root: Expr, b: VarBinding, out: list[Binding]) -> Expr:
             new = var
         done[id(node)] = new
     last = done[id(root)]
-    if isinstance(last, Call):
-        last = Call(
-            last.op,
-            last.args,
-            last.attrs,
-            last.sinfo_args,
-            b.value.span,
-            struct_info=last.struct_info_,
-        )
-    return last
+    return _at(last, b) if isinstance(last, Call) else last
+
+
+def _at(call: Call, b: VarBinding) -> Call:
+    """``call`` with the span of the value that it takes the place of."""
+    return Call(
+        call.op,
+        call.args,
+        call.attrs,
+        call.sinfo_args,
+        b.value.span,
+        struct_info=call.struct_info_,
+    )

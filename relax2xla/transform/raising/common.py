@@ -8,6 +8,7 @@ from typing import Any
 
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.ir import Call, Expr, TensorStructInfo
+from relax2xla.op._lower import full_like, hlo
 from relax2xla.transform.raising.graph import Graph, bits, dtype_of, row_name
 from relax2xla.transform.raising.match import Guess, Hole
 
@@ -80,3 +81,13 @@ def shortest(number: Any) -> float:
     if number.dtype.name == "float64":
         return number.item()
     return float(format(float(number), ".3g")) if number.dtype.itemsize < 4 else float(number)
+
+
+def times(x: Expr, value: float) -> Expr:
+    """``x * value``."""
+    return hlo("multiply", x, full_like(x, value))
+
+
+def plus(x: Expr, value: float) -> Expr:
+    """``x + value``."""
+    return hlo("add", x, full_like(x, value))

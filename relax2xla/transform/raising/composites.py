@@ -20,11 +20,10 @@ from typing import Any, Final
 
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TVMError
-from relax2xla.ir import Call, Expr, ShapeExpr, TensorStructInfo, TupleGetItem
+from relax2xla.ir import Call, Expr, TensorStructInfo
 from relax2xla.op._lower import (
     chlo,
     compare,
-    convert,
     full_like,
     hlo,
     in_float32,
@@ -44,11 +43,14 @@ from relax2xla.transform.raising.common import (
     hole,
     last,
     like,
+    plus,
     rule,
     shortest,
+    times,
 )
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.norms import batch_norm, batch_norm_row, group_norm, layer_norm
 from relax2xla.transform.raising.rows import (
     CONV,
     REDUCE,
@@ -58,18 +60,6 @@ from relax2xla.transform.raising.rows import (
     reduction_row,
 )
 from relax2xla.transform.raising.windows import WINDOWS
-
-How = tuple[bool, bool, bool]
-
-
-def times(x: Expr, value: float) -> Expr:
-    """``x * value``."""
-    return hlo("multiply", x, full_like(x, value))
-
-
-def plus(x: Expr, value: float) -> Expr:
-    """``x + value``."""
-    return hlo("add", x, full_like(x, value))
 
 
 # ---- element by element
@@ -291,214 +281,6 @@ def _reduced(graph: Graph, call: Call) -> Guesses:
     )
 
 
-# ---- norms
-def _mean_forms(times_: bool) -> Callable[[Expr, Sequence[int]], Expr]:
-    def mean(x: Expr, axes: Sequence[int]) -> Expr:
-        total = reduce(x, "add", axes)
-        count = math.prod((shape_of(x) or ())[a] for a in axes)
-        if times_:
-            return times(total, 1.0 / count)
-        return hlo("divide", total, full_like(total, count))
-
-    return mean
-
-
-def _square_forms(row: bool) -> Callable[[Expr], Expr]:
-    return lambda x: chlo("square", x) if row else hlo("multiply", x, x)
-
-
-def _normalised(x: Expr, axes: Sequence[int], epsilon: float, how: How, centred: bool) -> Expr:
-    """``(x - mean) / sqrt(variance + epsilon)``; without the mean where not ``centred``.
-
-    ``how``: mean by a factor, square as a row, reciprocal root by division.
-    """
-    mean, square = _mean_forms(how[0]), _square_forms(how[1])
-    shape = shape_of(x) or ()
-    if centred:
-        x = hlo("subtract", x, spread(mean(x, axes), shape, axes))
-    power = plus(mean(square(x), axes), epsilon)
-    if how[2]:
-        return hlo("divide", x, spread(hlo("sqrt", power), shape, axes))
-    return hlo("multiply", x, spread(hlo("rsqrt", power), shape, axes))
-
-
-def _epsilon(graph: Graph, call: Call) -> tuple[float, tuple[int, ...], list[How]] | None:
-    """The number that is added before the (reciprocal) root, the axes of the mean before, and in
-    which ways the rows may be written.
-    """
-    root = graph.find(call, "rsqrt", 20) or graph.find(call, "sqrt", 20)
-    added = None if root is None else graph.find(root, "add", 4)
-    if root is None or added is None:
-        return None
-    power = graph.find(added, "reduce")
-    axes = () if power is None else tuple(power.attrs["dimensions"])
-    squared = power is not None and row_name(graph.value(power.args[0])) == "chlo.square"
-    ways = [(factor, squared, row_name(root) == "sqrt") for factor in (True, False)]
-    for operand in added.args:
-        known = graph.splat(operand)
-        if known is not None:
-            return shortest(known), axes, ways
-    return None
-
-
-def _affine(x: Expr, dtype: str, parameters: Sequence[tuple[str, Expr]], axes: Any) -> Expr:
-    shape = shape_of(x) or ()
-    for name, parameter in parameters:
-        others = [a for a in range(len(shape)) if a not in axes]
-        x = hlo(name, x, spread(convert(parameter, dtype), shape, others))
-    return x
-
-
-def _layer_norm(graph: Graph, call: Call) -> Guesses:
-    """``(x - mean) / sqrt(var + eps) * gamma + beta`` over some axes; gamma and beta may lack.
-
-    layer_norm and rms_norm have parameters on the axes of the mean, instance_norm on a channel.
-    """
-    found = _epsilon(graph, core(graph, call))
-    shape, dtype = shape_of(call), dtype_of(call)
-    if found is None or shape is None or not found[1] or not is_float(dtype):
-        return
-    epsilon, axes, ways = found
-    if max(axes) >= len(shape):
-        return
-    kind = row_name(core(graph, call))
-    both = ((True, True), (False, True)) if kind == "add" else ((True, False), (False, False))
-    for scale, center in both:
-        key = (call.struct_info, epsilon, axes, *ways)
-        yield graph.once(
-            ("nn.layer_norm", scale, center, key),
-            lambda scale=scale, center=center: _layer(call, scale, center, epsilon, axes, ways),
-        )
-        if scale and not center:
-            yield graph.once(
-                ("nn.rms_norm", key), lambda: _layer(call, True, False, epsilon, axes, ways, True)
-            )
-    if kind == "add" and len(shape) > 2:
-        for channel in (a for a in range(len(shape)) if a not in axes):
-
-            def instance(channel: int = channel) -> Guess:
-                names = ("gamma", "beta")
-                parameters = [hole([shape[channel]], dtype, n) for n in names]
-                kwargs: dict[str, Any] = {"channel_axis": channel, "axes": list(axes)}
-                x = hole(shape, dtype)
-                return Guess(
-                    relax("nn.instance_norm", x, *parameters, epsilon=epsilon, **kwargs)
-                )
-
-            yield graph.once(
-                ("nn.instance_norm", call.struct_info, channel, axes, epsilon), instance
-            )
-
-
-def _layer(
-    call: Call,
-    scale: bool,
-    center: bool,
-    epsilon: float,
-    axes: tuple[int, ...],
-    ways: Sequence[How],
-    rms: bool = False,
-) -> Guess:
-    """layer_norm with ``scale`` or ``center``, or rms_norm, of a result like ``call``."""
-    shape, dtype = shape_of(call) or (), dtype_of(call)
-    x = hole(shape, dtype)
-    own = [shape[a] for a in axes]
-    gamma, beta = hole(own, dtype, "gamma"), hole(own, dtype, "beta")
-    kwargs: dict[str, Any] = {"axes": [a - len(shape) for a in axes], "epsilon": epsilon}
-    present = ([("multiply", gamma)] if scale else []) + ([("add", beta)] if center else [])
-
-    def form(how: How) -> Expr:
-        def body(y: Expr) -> Expr:
-            y = _normalised(y, axes, epsilon, how, not rms)
-            return _affine(y, dtype_of(y), present, axes)
-
-        return in_float32(body, x)
-
-    if rms:
-        return Guess(relax("nn.rms_norm", x, gamma, **kwargs), (form(how) for how in ways))
-    norm = relax(
-        "nn.layer_norm",
-        x,
-        gamma if scale else relax("ones", ShapeExpr(own), dtype=dtype),
-        beta if center else relax("zeros", ShapeExpr(own), dtype=dtype),
-        center=center,
-        scale=scale,
-        **kwargs,
-    )
-    return Guess(norm, (form(how) for how in ways))
-
-
-def _group_norm(graph: Graph, call: Call) -> Guesses:
-    """Channels as (group, channel of the group), normalised over the latter and other axes."""
-    end = core(graph, call)
-    inner = graph.value(end.args[0]) if end.args else end
-    found = None
-    if isinstance(inner, Call) and row_name(inner) == "add":
-        found = _epsilon(graph, inner)
-    shape, split = shape_of(call), shape_of(inner)
-    if found is None or shape is None or split is None or len(split) != len(shape) + 1:
-        return
-    epsilon, axes, _ = found
-    for channel in range(len(shape)):
-        if channel + 1 in axes and split[:channel] == shape[:channel]:
-
-            def make(channel: int = channel) -> Guess:
-                dtype = dtype_of(call)
-                parameters = [hole([shape[channel]], dtype, n) for n in ("gamma", "beta")]
-                return Guess(
-                    relax(
-                        "nn.group_norm",
-                        hole(shape, dtype),
-                        *parameters,
-                        num_groups=split[channel],
-                        channel_axis=channel,
-                        epsilon=epsilon,
-                        axes=[a - 1 if a > channel else a for a in axes if a != channel + 1],
-                    )
-                )
-
-            key = ("nn.group_norm", call.struct_info, split, channel, axes, epsilon)
-            yield graph.once(key, make)
-
-
-def _batch_norm(graph: Graph, call: Call) -> Guesses:
-    """``x * (gamma / sqrt(var + eps)) + (beta - mean * gamma / sqrt(var + eps))`` by channel."""
-    end = core(graph, call)
-    found = _epsilon(graph, end)
-    root = graph.find(end, "rsqrt")
-    shape, dtype = shape_of(call), dtype_of(call)
-    vector = None if root is None else shape_of(root)
-    if found is None or shape is None or vector is None or len(vector) != 1 or len(shape) < 2:
-        return
-    epsilon = found[0]
-    for axis in (i for i, d in enumerate(shape) if d == vector[0]):
-
-        def make(axis: int = axis) -> Guess:
-            parameters = [hole(vector, dtype, n) for n in ("gamma", "beta", "mean", "var")]
-            kwargs: dict[str, Any] = {"axis": axis, "epsilon": epsilon, "training": False}
-            norm = relax("nn.batch_norm", hole(shape, dtype), *parameters, **kwargs)
-            return Guess(TupleGetItem(norm, 0))
-
-        yield graph.once(("nn.batch_norm", call.struct_info, axis, epsilon), make)
-
-
-def _batch_norm_row(graph: Graph, call: Call) -> Guesses:
-    """The row ``batch_norm_inference``."""
-    x, scale, offset, mean, variance = call.args
-    norm = relax(
-        "nn.batch_norm",
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        axis=call.attrs["feature_index"],
-        epsilon=float(call.attrs["epsilon"]),
-        training=False,
-    )
-    yield Guess(TupleGetItem(norm, 0), (call,))
-
-
 # ---- attention
 def _attention(graph: Graph, call: Call) -> Guesses:
     """``softmax(q k^T * scale + bias) v`` of (batch, seq, heads, depth), as it is lowered."""
@@ -643,19 +425,19 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         rule("gelu", _one("nn.gelu"), 1, "chlo.erf", "chlo.erfc"),
         rule("gelu_tanh", _one("nn.gelu_tanh"), 2, "tanh"),
         rule("silu", _one("nn.silu"), 2, "logistic", "exponential"),
-        rule("layer_norm", _layer_norm, 1, *_NORM),
+        rule("layer_norm", layer_norm, 1, *_NORM),
     ),
     "divide": (
         rule("sigmoid", _one("sigmoid"), 1, "exponential"),
         rule("softmax", _softmax("nn.softmax"), 0, "reduce"),
         rule("statistics", _statistics("variance", "mean"), 0, "reduce"),
-        rule("layer_norm", _layer_norm, 0, "sqrt"),
+        rule("layer_norm", layer_norm, 0, "sqrt"),
     ),
     "subtract": (rule("log_softmax", _softmax("nn.log_softmax"), 0, "log"),),
     "sqrt": (rule("statistics", _statistics("std"), 1, "reduce"),),
     "add": (
-        rule("layer_norm", _layer_norm, 2, *_NORM),
-        rule("batch_norm", _batch_norm, 2, *_NORM),
+        rule("layer_norm", layer_norm, 2, *_NORM),
+        rule("batch_norm", batch_norm, 2, *_NORM),
         rule("arange", _arange, 1, "iota"),
     ),
     "maximum": (rule("relu", _one("nn.relu")),),
@@ -680,9 +462,9 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         rule("softplus", _one("nn.softplus"), 2, "log_plus_one", narrow=True),
         rule("softmax", _softmax("nn.softmax"), 1, "reduce", narrow=True),
         rule("log_softmax", _softmax("nn.log_softmax"), 1, "log", narrow=True),
-        rule("layer_norm", _layer_norm, 3, *_NORM, narrow=True),
-        rule("group_norm", _group_norm, 5, *_NORM, narrow=True),
-        rule("batch_norm", _batch_norm, 3, *_NORM, narrow=True),
+        rule("layer_norm", layer_norm, 3, *_NORM, narrow=True),
+        rule("group_norm", group_norm, 5, *_NORM, narrow=True),
+        rule("batch_norm", batch_norm, 3, *_NORM, narrow=True),
         rule("attention", _attention, 2, "dot_general", narrow=True),
         rule("statistics", _STATISTICS, 2, "reduce", narrow=True),
         rule("reduction", _reduced, 1, "reduce"),
@@ -692,13 +474,13 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
     ),
     "reshape": (
         rule("attention", jax_attention, 3, "dot_general"),
-        rule("group_norm", _group_norm, 4, *_NORM),
+        rule("group_norm", group_norm, 4, *_NORM),
         rule("statistics", _STATISTICS, 2, "reduce"),
         rule("reduction", _reduced, 1, "reduce"),
     ),
     "broadcast_in_dim": (rule("reduction", _reduced, 1, "reduce"),),
     "transpose": (rule("attention", _attention, 1, "dot_general"),),
-    "batch_norm_inference": (rule("batch_norm", _batch_norm_row),),
+    "batch_norm_inference": (rule("batch_norm", batch_norm_row),),
 }
 for _anchor, _patterns in WINDOWS.items():
     PATTERNS[_anchor] = (*_patterns, *PATTERNS.get(_anchor, ()))

@@ -37,6 +37,8 @@ HLO: Final = "relax.stablehlo."
 CONTROL: Final = ("while", "if", "case")
 # A chain of broadcasts, reshapes and copies is looked through no further than this.
 LEVELS: Final = 16
+# Rows are looked for at most this many steps before a pattern's last row.
+DEPTH: Final = 5
 T = TypeVar("T")
 Scalar = np.ndarray[Any, np.dtype[Any]]
 _NAMES: Final[dict[Op[...], str]] = {}
@@ -97,12 +99,18 @@ def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Level:
-    """``expr`` makes up a value by broadcasting; ``trail``: the variables on the way."""
+    """``expr`` makes up a value by broadcasting; ``trail``: the variables on the way.
 
-    __slots__ = ("axes", "expr", "shape", "squeezed", "trail")
+    ``node`` is what ``expr`` is bound to, and ``name`` the row that it is.
+    """
 
-    def __init__(self, expr: Expr, axes: tuple[int, ...], trail: tuple[Var, ...]) -> None:
-        self.expr, self.axes, self.trail = expr, axes, trail
+    __slots__ = ("axes", "expr", "name", "node", "shape", "squeezed", "trail")
+
+    def __init__(
+        self, expr: Expr, node: Expr, axes: tuple[int, ...], trail: tuple[Var, ...]
+    ) -> None:
+        self.expr, self.node, self.axes, self.trail = expr, node, axes, trail
+        self.name = row_name(node)
         self.shape = shape_of(expr)
         self.squeezed = () if self.shape is None else squeezed(self.shape)
 
@@ -144,11 +152,17 @@ def number_key(number: Scalar | None) -> tuple[str, bytes] | None:
     return (str(number.dtype), b"nan" if nan else number.tobytes())
 
 
+def flat(call: Call) -> bool:
+    """Whether all operands are variables or constants, as they mostly are."""
+    return all([isinstance(a, Var | Constant) for a in call.args])
+
+
 def variables(value: Expr) -> Sequence[Var]:
     """The variables that a plain expression reads, each once."""
     if isinstance(value, Call) and isinstance(value.op, Op):
-        if all(isinstance(a, Var | Constant) for a in value.args):
-            return list(dict.fromkeys(a for a in value.args if isinstance(a, Var)))
+        if flat(value):
+            found = [a for a in value.args if isinstance(a, Var)]
+            return found if len(found) < 2 else list(dict.fromkeys(found))
     elif isinstance(value, Var):
         return (value,)
     return [n for n in post_order(value) if isinstance(n, Var)]
@@ -172,7 +186,7 @@ class Graph:
         self._splats: dict[Expr, tuple[Scalar, tuple[str, bytes]]] = {}
         self._near: dict[Expr, dict[str, tuple[int, Call]]] = {}
         self._levels: dict[Expr, tuple[Level, ...]] = {}
-        self._rows: list[dict[Expr, int]] = []
+        self._rows: list[dict[Expr, int]] = [{} for _ in range(DEPTH + 1)]
         # Sequences to raise, outer ones before those inside them.
         self.seqs: list[SeqExpr] = []
         if func is not None:
@@ -206,9 +220,7 @@ class Graph:
             if isinstance(self.defs.get(var), Function):
                 # Rare: a region, or a call of a local function.
                 self._close(root)
-        if isinstance(root, Var | Constant) or (
-            isinstance(root, Call) and all(isinstance(a, Var | Constant) for a in root.args)
-        ):
+        if isinstance(root, Var | Constant) or (isinstance(root, Call) and flat(root)):
             return []
         inner: list[SeqExpr] = []
         for node in post_order(root):
@@ -258,7 +270,8 @@ class Graph:
         """Drop what is known about values: some of them have changed."""
         self._near.clear()
         self._levels.clear()
-        self._rows.clear()
+        for known in self._rows:
+            known.clear()
 
     # ---- looking through
     def value(self, e: Expr) -> Expr:
@@ -362,43 +375,39 @@ class Graph:
 
     def look_through(self, e: Expr) -> list[Level]:
         """:meth:`levels`, found anew."""
-        level = Level(e, (), ())
+        level = Level(e, self.value(e), (), ())
         if level.shape is None:
             return [level]
         level.axes = tuple(range(len(level.squeezed)))
         found = [level]
-        while len(found) < LEVELS:
-            node = self.value(level.expr)
-            if not isinstance(node, Call):
+        while level.name in _LEVELLED and len(found) < LEVELS:
+            node, name, own = level.node, level.name, level.shape or ()
+            assert isinstance(node, Call)
+            below = self.same(level.expr) if name in _COPIES else None
+            if below is not None and shape_of(below) == own:
+                axes = level.axes
+            elif name in _COPIES:
                 break
-            name, own = row_name(node), level.shape or ()
-            if name not in _LEVELLED:
-                break
+            else:
+                below = node.args[0]
+                source = shape_of(below)
+                # A level beyond other dialects' attributes would lose them.
+                if source is None or "discardable" in node.attrs:
+                    break
+                if name == "broadcast_in_dim":
+                    count = [0]
+                    for d in own:
+                        count.append(count[-1] + (d != 1))
+                    to = node.attrs["broadcast_dimensions"]
+                    pairs = zip(source, to, strict=True)
+                    axes = tuple([level.axes[count[t]] for d, t in pairs if d != 1])
+                elif squeezed(source) == squeezed(own):
+                    axes = level.axes
+                else:
+                    break
             at = self.leaf(level.expr)
             trail = (*level.trail, at) if isinstance(at, Var) else level.trail
-            copied = self.same(level.expr)
-            if copied is not None and shape_of(copied) == own:
-                level = Level(copied, level.axes, trail)
-                found.append(level)
-                continue
-            below = node.args[0]
-            source = shape_of(below)
-            # A level beyond other dialects' attributes would lose them.
-            if source is None or "discardable" in node.attrs:
-                break
-            if name == "broadcast_in_dim":
-                count = [0]
-                for d in own:
-                    count.append(count[-1] + (d != 1))
-                to = node.attrs["broadcast_dimensions"]
-                axes = tuple(
-                    [level.axes[count[t]] for d, t in zip(source, to, strict=True) if d != 1]
-                )
-                level = Level(below, axes, trail)
-            elif name == "reshape" and squeezed(source) == squeezed(own):
-                level = Level(below, level.axes, trail)
-            else:
-                break
+            level = Level(below, self.value(below), axes, trail)
             found.append(level)
         return found
 
@@ -407,14 +416,12 @@ class Graph:
 
         A step leads from a row to its operands; levels of one value are no steps.
         """
-        while len(self._rows) <= depth:
-            self._rows.append({})
         known = self._rows[depth]
         found = known.get(e)
         if found is None:
             found = 0
             for level in self.levels(e):
-                node = self.value(level.expr)
+                node = level.node
                 if isinstance(node, TupleGetItem):
                     node = self.value(node.tuple_value)
                 if isinstance(node, Call) and (name := row_name(node)):
@@ -431,16 +438,17 @@ class Graph:
         if isinstance(call, TupleGetItem):
             # The row with several results is as near as an operand.
             return bool(self.rows(call, depth) & wanted)
-        if not isinstance(call, Call):
-            return False
-        return any(self.rows(a, depth) & wanted for a in call.args)
+        if isinstance(call, Call):
+            for a in call.args:
+                if self.rows(a, depth) & wanted:
+                    return True
+        return False
 
     def under(self, e: Expr, name: str) -> Call | None:
         """The row ``name`` that ``e``, or a level of it, is."""
         for level in self.levels(e):
-            node = self.value(level.expr)
-            if row_name(node) == name and isinstance(node, Call):
-                return node
+            if level.name == name and isinstance(level.node, Call):
+                return level.node
         return None
 
     def find(self, root: Expr, name: str, limit: int = 40) -> Call | None:

@@ -16,13 +16,15 @@ from relax2xla.ir import (
     If,
     IRModule,
     MatchCast,
+    Op,
     SeqExpr,
     Var,
     VarBinding,
 )
 from relax2xla.ir.copy import copy_function
 from relax2xla.ir.lattice import free_symbolic_vars
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order
+from relax2xla.transform.raising.graph import flat
 from relax2xla.transform.raising.match import filled
 
 LIMIT: Final = 64
@@ -34,16 +36,19 @@ def inline_private(mod: IRModule) -> IRModule:
     Functions with attributes, with effects or of symbolic shapes, recursive ones, and calls with
     attributes stay. Private functions that nothing calls any more go.
     """
+    functions = mod.relax_functions()
+    if not any(g.name_hint != "main" and _plain(f) for g, f in functions.items()):
+        return mod
     order = _callees_first(mod)
     done: dict[GlobalVar, Function] = {}
     small: dict[Expr, Function] = {}
     for gvar in order:
         func = _inlined(mod[gvar], small)
         done[gvar] = func
-        private = _plain(func) and gvar.name_hint != "main"
+        if gvar.name_hint == "main" or not _plain(func) or _size(func) > LIMIT:
+            continue
         # A function that is not done yet, but called, is part of a cycle.
-        called = {n for n in post_order_deep(func) if isinstance(n, GlobalVar)}
-        if private and called <= done.keys() - {gvar} and _size(func) <= LIMIT:
+        if set(_callees(func)) <= done.keys() - {gvar}:
             small[gvar] = func
     used: set[GlobalVar] = set()
     by_name = {g.name_hint: g for g in done}
@@ -73,11 +78,17 @@ def _size(func: Function) -> int:
 def _callees(func: Function) -> list[GlobalVar]:
     """Functions that ``func`` calls or names, in order."""
     found: dict[GlobalVar, None] = {}
-    for node in post_order_deep(func):
-        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
-            found[node.op] = None
-        if isinstance(node, GlobalVar):
-            found[node] = None
+    seqs = [func.body]
+    for seq in seqs:
+        for value in (*(b.value for b in bindings_of(seq)), seq.body):
+            if isinstance(value, Call) and isinstance(value.op, Op) and flat(value):
+                continue  # Most are; the rest is walked.
+            for node in post_order(value):
+                if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+                    found[node.op] = None
+                elif isinstance(node, GlobalVar):
+                    found[node] = None
+                seqs += _inside(node)
     return list(found)
 
 

@@ -14,7 +14,7 @@ So a match is exact: the operator lowers to rows that compute the same numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -184,9 +184,13 @@ class Form:
 
     @property
     def args(self) -> tuple[Form, ...]:
-        """The operands of a call."""
+        """The operands of a call, or the tuple that a field is of."""
         if self._args is None:
-            args = self.expr.args if isinstance(self.expr, Call) else ()
+            args: Sequence[Expr] = ()
+            if isinstance(self.expr, Call):
+                args = self.expr.args
+            elif isinstance(self.expr, TupleGetItem):
+                args = (self.expr.tuple_value,)
             self._args = tuple(form_of(a, self._known) for a in args)
         return self._args
 
@@ -252,7 +256,7 @@ class Matcher:
         if isinstance(form.expr, Function):
             return form.key is not None and form.key == region_of(graph, actual)
         if form.shape is None:
-            return self._node(form, actual)
+            return self._node(form, actual, graph.value(actual))
         if exact and form.shape != shape_of(actual):
             return False
         if form.number is not None:
@@ -264,7 +268,7 @@ class Matcher:
         for level in graph.levels(actual):
             if self._fits(form, source, level):
                 mark = len(self._log)
-                if self._node(source, level.expr):
+                if self._node(source, level.expr, level.node):
                     if not isinstance(source.expr, Var | Constant):
                         for at in level.trail:
                             self._put(self.inner, at)
@@ -280,20 +284,19 @@ class Matcher:
             return False
         return source.dtype == dtype_of(level.expr)
 
-    def _node(self, form: Form, actual: Expr) -> bool:
+    def _node(self, form: Form, actual: Expr, node: Expr) -> bool:
+        """Compare one row; ``node`` is what ``actual`` is bound to."""
         graph, template = self.graph, form.expr
         if isinstance(template, Hole):
             return self._bind(template, actual)
         if isinstance(template, Var):
             return graph.leaf(actual) is graph.leaf(template)
-        node = graph.value(actual)
         if isinstance(template, Constant):
             return isinstance(node, Constant) and arrays_equal(template.data, node.data)
         if isinstance(template, TupleGetItem) and isinstance(node, TupleGetItem):
             if template.index != node.index:
                 return False
-            inner = form_of(template.tuple_value, form._known)  # noqa: SLF001
-            if not self._node(inner, node.tuple_value):
+            if not self._node(form.args[0], node.tuple_value, graph.value(node.tuple_value)):
                 return False
         elif isinstance(template, Call) and isinstance(node, Call):
             if not self._call(form, node):
@@ -332,8 +335,7 @@ class Matcher:
                 continue
             mark = len(self._log)
             if all(
-                self.unify(t, a, exact=not form.loose)
-                for t, a in zip(form.args, args, strict=True)
+                self.unify(t, a, exact=not form.loose) for t, a in zip(form.args, args, strict=True)
             ):
                 return True
             self._undo(mark)
@@ -363,9 +365,7 @@ class Matcher:
             v
             for v in self.inner
             if v is not root
-            and (
-                v in operands or graph.uses[v] != counts[v] or graph.home[v] != graph.home[root]
-            )
+            and (v in operands or graph.uses[v] != counts[v] or graph.home[v] != graph.home[root])
         ]
 
 

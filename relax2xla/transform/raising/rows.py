@@ -101,9 +101,14 @@ def sources(graph: Graph, x: Expr, shape: tuple[int, ...]) -> list[Expr]:
     found: list[Expr] = [x]
     last, axes = x, ()
     for level in graph.levels(x):
-        own = shape_of(level.expr)
+        own = level.shape
         if own is None or len(own) > len(shape):
             break
+        if own == shape:
+            last, axes = level.expr, level.axes
+            if level.expr is not x and axes == tuple(range(len(level.squeezed))):
+                found.insert(0, level.expr)
+            continue
         kept = [i for i, d in enumerate(shape) if d != 1]
         offset = len(shape) - len(own)
         wanted = tuple(
@@ -112,7 +117,7 @@ def sources(graph: Graph, x: Expr, shape: tuple[int, ...]) -> list[Expr]:
         if wanted == level.axes and level.expr is not found[0]:
             found.insert(0, level.expr)
         last, axes = level.expr, level.axes
-    if (spread := _spread(last, shape, axes)) is not None and len(found) == 1 and last is not x:
+    if len(found) == 1 and last is not x and (spread := _spread(last, shape, axes)) is not None:
         found.insert(0, spread)
     return found
 

@@ -8,7 +8,6 @@ for one row is the answer for all that are like it, with their operands put in.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
 
 from relax2xla.errors import TVMError
 from relax2xla.ir import Call, Constant, Expr, Function, Tuple, Var

@@ -305,9 +305,7 @@ def _argmax(graph: Graph, call: Expr) -> Guesses:
         if dtype_of(call) == "int32" and axis is None:
             continue
         key = (name, own, axis, *kwargs, dtype_of(source), call.struct_info)
-        yield graph.once(
-            key, lambda n=name, o=own, a=axis, k=kwargs: make(n, o, a, k)
-        )
+        yield graph.once(key, lambda n=name, o=own, a=axis, k=kwargs: make(n, o, a, k))
 
 
 def _argmax_in_two(graph: Graph, call: Expr) -> Guesses:
