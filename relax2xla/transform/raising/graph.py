@@ -208,8 +208,10 @@ class Graph:
                         if known is not None:
                             self._splats[b.var] = known
                     self.home[b.var] = id(seq)
-                    stack += [(inner, b.var, inside) for inner in self._count(b.value)]
-            stack += [(inner, None, inside) for inner in self._count(seq.body)]
+                    # A function that is itself an operand is a region that stays, too.
+                    closed = inside or isinstance(b.value, Call)
+                    stack += [(inner, b.var, closed) for inner in self._count(b.value)]
+            stack += [(inner, None, True) for inner in self._count(seq.body)]
 
     def _count(self, root: Expr) -> list[SeqExpr]:
         """Count the variables that ``root`` reads; gives the sequences inside it."""
