@@ -9,7 +9,7 @@ from typing import Any
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
-    "stablehlo": "programs of openxla/stablehlo there and back, and what reading and writing cost",
+    "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "dots": "products of matrices by XLA:CPU's two libraries, the facts behind vm/dot_library.py",
     "memory": "memory of a process that loads a saved BERT-base",

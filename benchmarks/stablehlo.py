@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import raising
 from relax2xla.errors import TVMError
 from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.codecs import type_to_sinfo
@@ -329,6 +330,8 @@ def main(quick: bool = False) -> None:
         t = {k: 1e3 * v for k, v in cost(text, 1 if quick else rounds).items()}
         mlir, ours = t["parse"] + t["print"], t["read"] + t["emit"]
         print(f"| {name} | {mlir:.0f} | {ours:.0f} | {ours / mlir:.1f} |", flush=True)
+    counts = (2_000,) if quick else (2_000, 10_000, 100_000)
+    raising.main({f"chain of {n:,} operations": chain(n) for n in counts}, quick)
 
 
 if __name__ == "__main__":

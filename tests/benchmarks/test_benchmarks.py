@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import imports
+from benchmarks import imports, raising
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +32,13 @@ def test_quick(name: str, rows: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     for row in rows:
         assert row in done.stdout
+
+
+def test_raising_beside_reading(capsys: pytest.CaptureFixture[str]) -> None:
+    raising.main({"mixed": raising.mixed(60)}, quick=True)
+    shown = capsys.readouterr().out
+    assert "| raise / read |" in shown
+    assert all(row in shown for row in ("| mixed |", "GPT-2", "residual blocks"))
 
 
 def test_unknown_name_lists_the_benchmarks() -> None:

@@ -21,6 +21,7 @@ from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
 from relax2xla.stablehlo import parse, read
 from relax2xla.transform import LegalizeOps, RaiseStableHLO
 from relax2xla.transform.raise_stablehlo import Kept
+from tests.work import calls
 
 from .raise_programs import PROGRAMS
 
@@ -601,3 +602,111 @@ def test_an_operand_that_is_a_part_of_the_rows_stays() -> None:
     assert rx.analysis.well_formed(made)
     found = rx.VirtualMachine(rx.build(made))["main"](x, x)
     np.testing.assert_allclose(found, fn(x, x), rtol=1e-5, atol=1e-6)
+
+
+# ---- the cost
+def layers(count: int, kind: str) -> str:
+    """A program of ``count`` operations of one kind, or of all kinds in turn."""
+    t, v = "tensor<8x8xf32>", "tensor<8xf32>"
+    kinds = {
+        "matrices": [
+            f"%{{n}} = stablehlo.dot_general %{{x}}, %w, contracting_dims = [1] x [0] "
+            f": ({t}, {t}) -> {t}",
+            f"%{{n}} = stablehlo.tanh %{{x}} : {t}",
+            f"%{{n}} = stablehlo.transpose %{{x}}, dims = [1, 0] : ({t}) -> {t}",
+        ],
+        "softmax": [
+            f"%m{{n}} = stablehlo.reduce(%{{x}} init: %low) applies stablehlo.maximum "
+            f"across dimensions = [1] : ({t}, tensor<f32>) -> {v}",
+            f"%b{{n}} = stablehlo.broadcast_in_dim %m{{p}}, dims = [0] : ({v}) -> {t}",
+            f"%s{{n}} = stablehlo.subtract %{{x}}, %b{{p}} : {t}",
+            f"%e{{n}} = stablehlo.exponential %s{{p}} : {t}",
+            f"%r{{n}} = stablehlo.reduce(%e{{p}} init: %zero) applies stablehlo.add "
+            f"across dimensions = [1] : ({t}, tensor<f32>) -> {v}",
+            f"%d{{n}} = stablehlo.broadcast_in_dim %r{{p}}, dims = [0] : ({v}) -> {t}",
+            f"%{{n}} = stablehlo.divide %e{{q}}, %d{{p}} : {t}",
+        ],
+        "norms": [
+            f"%s{{n}} = stablehlo.multiply %{{x}}, %{{x}} : {t}",
+            f"%{{n}} = stablehlo.rsqrt %s{{p}} : {t}",
+            f"%{{n}} = stablehlo.add %{{x}}, %w : {t}",
+            f"%{{n}} = stablehlo.multiply %{{x}}, %w : {t}",
+        ],
+        "copies": [f"%{{n}} = stablehlo.convert %{{x}} : {t}"],
+        "axes": [
+            f"%f{{n}} = stablehlo.reshape %{{x}} : ({t}) -> tensor<8x1x8xf32>",
+            f"%{{n}} = stablehlo.reshape %f{{p}} : (tensor<8x1x8xf32>) -> {t}",
+        ],
+    }
+    rows = [r for k, own in kinds.items() if kind in (k, "all") for r in own]
+    lines = [
+        f"func.func @main(%x0: {t}, %w: {t}) -> {t} {{",
+        "%low = stablehlo.constant dense<0xFF800000> : tensor<f32>",
+        "%zero = stablehlo.constant dense<0.0> : tensor<f32>",
+    ]
+    x = "x0"
+    for n in range(1, count + 1):
+        row = rows[(n - 1) % len(rows)]
+        lines.append(row.format(n=n, x=x, p=n - 1, q=n - 3))
+        x = str(n) if row.startswith("%{n}") else x
+    return "\n".join([*lines, f"return %{x} : {t}", "}"])
+
+
+@pytest.mark.parametrize("kind", ["all", "matrices", "softmax", "norms", "copies", "axes"])
+def test_the_work_grows_with_the_program(kind: str) -> None:
+    def work(count: int) -> float:
+        mod = read(parse(layers(count, kind)))
+        return calls(lambda: RaiseStableHLO()(mod)) / count
+
+    few, many = work(1_020), work(8_160)
+    # Templates are made once, so that an operation of a longer program costs less.
+    assert many <= 1.01 * few, (few, many)
+    assert many < 400, many
+
+
+def test_a_chain_of_scalar_sums_of_unknown_numbers() -> None:
+    text = ["func.func @main(%v0: tensor<f32>, %c: tensor<f32>) -> tensor<f32> {"]
+    text += [f"%v{i + 1} = stablehlo.add %v{i}, %c : tensor<f32>" for i in range(5_000)]
+    text += ["return %v5000 : tensor<f32> }"]
+    assert names(raised_text("\n".join(text))) == ["add"] * 5_000
+
+
+def test_a_region_that_shares_its_parts() -> None:
+    rows = [f"%v{i + 1} = stablehlo.multiply %v{i}, %v{i} : tensor<f32>" for i in range(60)]
+    text = "\n".join(
+        [
+            "func.func @main(%a: tensor<4x8xf32>, %i: tensor<f32>) -> tensor<4xf32> {",
+            '%0 = "stablehlo.reduce"(%a, %i) <{dimensions = array<i64: 1>}> ({',
+            "^bb0(%x: tensor<f32>, %y: tensor<f32>):",
+            "%v0 = stablehlo.add %x, %y : tensor<f32>",
+            *rows,
+            "stablehlo.return %v60 : tensor<f32>",
+            "}) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>",
+            "return %0 : tensor<4xf32> }",
+        ]
+    )
+    assert "stablehlo.reduce" in names(raised_text(text))
+
+
+def test_rows_alike_but_for_which_operand_is_which() -> None:
+    # What is found for one row is used for rows like it; x * x is not like x * y.
+    x, y = np.arange(4, dtype="f") + 1, np.arange(4, dtype="f") + 5
+    for fn in (
+        lambda x, y: (x * x, x * y, y * x, y * y, x * x),
+        lambda x, y: (x * y, x * x, jnp.where(x > y, x, y), jnp.where(x > x, x, x)),
+        lambda x, y: (x - x[:1], x - y[:1], y - x[:1], x[:1] - x),
+    ):
+        made = RaiseStableHLO()(lowered(fn, (x, y)))
+        found = rx.VirtualMachine(rx.build(made))["main"](x, y)
+        for a, b in zip(found, fn(x, y), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_row_that_copies_its_operand_is_no_operator_of_itself() -> None:
+    text = """func.func @main(%x: tensor<4xf32>, %p: tensor<4xi1>) -> tensor<4xf32> {
+  %0 = stablehlo.select %p, %x, %x : tensor<4xi1>, tensor<4xf32>
+  %1 = stablehlo.convert %0 : tensor<4xf32>
+  return %1 : tensor<4xf32> }"""
+    made = RaiseStableHLO()(read(parse(text)))
+    assert rx.analysis.well_formed(made)
+    assert names(made["main"])[0] == "where"

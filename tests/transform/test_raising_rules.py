@@ -1,4 +1,4 @@
-"""Every rule of RaiseStableHLO, wherever rows may stand: what is raised is well formed and right."""
+"""Every rule of RaiseStableHLO, wherever rows may stand: the result is well formed and right."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def rows(name: str) -> tuple[IRModule, list[Any]]:
 
 
 _MAIN = re.compile(
-    r"func\.func (?:public )?@main\((.*?)\) -> [^\n]*\{\n(.*)\n    return ([^\n:]*) : ([^\n]*)\n  \}",
+    r"func\.func (?:public )?@main\((.*?)\) -> [^\n]*\{\n"
+    r"(.*)\n    return ([^\n:]*) : ([^\n]*)\n  \}",
     re.DOTALL,
 )
 

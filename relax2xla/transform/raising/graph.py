@@ -36,7 +36,7 @@ from relax2xla.ir.rewrite import post_order
 HLO: Final = "relax.stablehlo."
 CONTROL: Final = ("while", "if", "case")
 # A chain of broadcasts, reshapes and copies is looked through no further than this.
-LEVELS: Final = 16
+LEVELS: Final = 8
 # Rows are looked for at most this many steps before a pattern's last row.
 DEPTH: Final = 5
 T = TypeVar("T")
