@@ -330,8 +330,8 @@ def main(quick: bool = False) -> None:
         t = {k: 1e3 * v for k, v in cost(text, 1 if quick else rounds).items()}
         mlir, ours = t["parse"] + t["print"], t["read"] + t["emit"]
         print(f"| {name} | {mlir:.0f} | {ours:.0f} | {ours / mlir:.1f} |", flush=True)
-    counts = (2_000,) if quick else (2_000, 10_000, 100_000)
-    raising.main({f"chain of {n:,} operations": chain(n) for n in counts}, quick)
+    sizes = (2_000,) if quick else (2_000, 10_000, 100_000)
+    raising.main({f"chain of {n:,} operations": chain(n) for n in sizes}, quick)
 
 
 if __name__ == "__main__":
