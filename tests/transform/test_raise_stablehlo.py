@@ -710,3 +710,27 @@ def test_a_row_that_copies_its_operand_is_no_operator_of_itself() -> None:
     made = RaiseStableHLO()(read(parse(text)))
     assert rx.analysis.well_formed(made)
     assert names(made["main"])[0] == "where"
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("complex<f32>", "(1.0, 2.0)"), ("f32", "0x7F800000")]
+)
+def test_numbers_that_are_no_attribute_of_an_operator(kind: str, number: str) -> None:
+    t = f"tensor<4x4x{kind}>"
+    iota = "%i = stablehlo.iota dim = 0 : tensor<4x4xf32>\n" if kind == "f32" else ""
+    mask = "stablehlo.compare EQ, %m, %m : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xi1>"
+    rows = f"""%m = stablehlo.add %i, %n : {t}
+  %q = {mask}
+  %e = stablehlo.convert %q : (tensor<4x4xi1>) -> {t}
+  %w = stablehlo.select %q, %3, %n : tensor<4x4xi1>, {t}"""
+    text = f"""func.func @main(%a: {t}) -> {t} {{
+  {iota}%n = stablehlo.constant dense<{number}> : {t}
+  %0 = stablehlo.add %a, %n : {t}
+  %1 = stablehlo.rsqrt %0 : {t}
+  %2 = stablehlo.multiply %a, %1 : {t}
+  %3 = stablehlo.add %2, %1 : {t}
+  {rows if iota else ""}
+  %4 = stablehlo.add %{"w" if iota else "3"}, %{"e" if iota else "2"} : {t}
+  return %4 : {t} }}"""
+    made = RaiseStableHLO()(read(parse(text)))
+    assert rx.analysis.well_formed(made)

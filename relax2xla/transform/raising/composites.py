@@ -294,6 +294,8 @@ def _attention(graph: Graph, call: Call) -> Guesses:
     query, key, value = (shape_of(x) for x in (*scores.args, mixed.args[1]))
     if query is None or key is None or value is None or len(query) != 4:
         return
+    if not is_float(dtype_of(call)):
+        return
     dtype = dtype_of(call)
     factors = [None]
     scaled = graph.find(mixed.args[0], "multiply")
@@ -377,7 +379,7 @@ def _arange(graph: Graph, call: Call) -> Guesses:
                 numbers[name] = known.item()
     start, step = numbers["add"], numbers["multiply"]
     end = start + step * shape[0]
-    if isinstance(end, int | float):
+    if isinstance(end, int | float) and math.isfinite(end):
         yield graph.once(
             ("arange", str(start), str(step), shape, dtype_of(call)),
             lambda: Guess(relax("arange", start, end, step, dtype=dtype_of(call))),
@@ -394,7 +396,7 @@ def _triangle(graph: Graph, call: Call) -> Guesses:
     offset = 0
     for operand in () if moved is None else moved.args:
         known = graph.splat(operand)
-        if known is not None:
+        if known is not None and known.dtype.kind in "iu":
             offset = int(known)
 
     def make(name: str, own: bool) -> Guess:

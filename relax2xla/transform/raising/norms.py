@@ -67,7 +67,7 @@ def _epsilon(graph: Graph, call: Call) -> tuple[float, tuple[int, ...], list[How
     """The number that is added before the (reciprocal) root, the axes of the mean before, and in
     which ways the rows may be written.
     """
-    root = _root(graph, call)
+    root = _root(graph, call) if is_float(dtype_of(call)) else None
     added = None if root is None else graph.under(root.args[0], "add")
     known = [] if added is None else [graph.splat(a) for a in added.args]
     number = next((k for k in known if k is not None), None)

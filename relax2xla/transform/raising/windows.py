@@ -524,7 +524,7 @@ def _eye(graph: Graph, call: Call) -> Guesses:
         return
     moved = graph.find(mask, "add")
     known = [] if moved is None else [graph.splat(a) for a in moved.args]
-    offset = next((int(k) for k in known if k is not None), 0)
+    offset = next((int(k) for k in known if k is not None and k.dtype.kind in "iu"), 0)
 
     def make() -> Guess:
         row, column = iota(shape, 0, "int32"), iota(shape, 1, "int32")
