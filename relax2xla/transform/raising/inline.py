@@ -23,7 +23,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.copy import copy_function
 from relax2xla.ir.lattice import free_symbolic_vars
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order, post_order_deep
 from relax2xla.transform.raising.graph import flat
 from relax2xla.transform.raising.match import filled
 
