@@ -128,3 +128,27 @@ def test_the_result_is_well_formed(text: str) -> None:
 def test_other_recursion_stays(text: str) -> None:
     mod = parse(text)
     assert_structural_equal(TailRecursionToLoops()(mod), mod)
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["found = R.nonzero(x)", 'found = R.call_pure_packed("test.tail", x, sinfo_args=R.Object)'],
+)
+def test_a_round_with_work_for_the_host_stays_recursion(work: str) -> None:
+    text = f"""
+    @R.function
+    def main(
+        i: R.Tensor((), "int32"), x: R.Tensor((2,), "float32")
+    ) -> R.Tensor((2,), "float32"):
+        c = R.less(i, R.const(3, "int32"))
+        if c:
+            {work}
+            r = M.main(R.add(i, R.const(1, "int32")), R.add(x, x))
+        else:
+            r = x
+        return r
+    """
+    rx.register_func("test.tail", lambda x: x, override=True)
+    machine = rx.VirtualMachine(rx.build(parse(text)))
+    got = machine["main"](np.int32(0), np.ones(2, np.float32))
+    np.testing.assert_array_equal(np.asarray(got), [8, 8])
