@@ -8,13 +8,15 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 # Parallel test processes, and more options for pytest: make test PYTEST_ARGS="-k softmax -x".
 JOBS ?= 2
 PYTEST_ARGS ?=
+# How long make fuzz goes on.
+SECONDS ?= 600
 
 BIN := .venv/bin
 STAMP := .venv/.relax2xla-installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test fuzz lint format bench clean
 
 help: ## List the targets
 	@echo "Targets (each sets up .venv first, which takes minutes the first time):"
@@ -25,6 +27,9 @@ demo: $(STAMP) ## Train a digit classifier, import it by three routes, run all o
 
 test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+fuzz: $(STAMP) ## Give every reader random inputs for SECONDS (600), and say what was found
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)
 
 lint: $(STAMP) ## Check style (ruff) and types (pyright)
 	$(BIN)/ruff check .

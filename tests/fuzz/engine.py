@@ -91,8 +91,8 @@ class Outcome:
 
 
 def load_target(name: str) -> Target:
-    """A new target of that name."""
-    module, _, cls = TARGETS[name].partition(".")
+    """A new target of that name, or of that place (``module.Class``) in this folder."""
+    module, _, cls = TARGETS.get(name, name).partition(".")
     return getattr(importlib.import_module(f"tests.fuzz.{module}"), cls)()
 
 
@@ -299,6 +299,8 @@ def tried(target: Target, number: int, folder: Path) -> Outcome:
         return outcome("wrong", " ".join(str(e).split())[:1000])
     except (TVMError, NotImplementedError) as e:
         leak = _leak_in(e) if isinstance(e, TVMError) else e
+        if target.is_right:
+            return outcome("wrong", f"refused: {type(e).__name__}: {_line(e)}", place_of(e))
         if leak is not None:
             return outcome("leaked", f"{type(e).__name__}: {_line(e)}", place_of(leak))
         return outcome("refused", type(e).__name__)

@@ -6,6 +6,7 @@ nobody meant to write reach places that tests do not.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -197,7 +198,8 @@ class Portable(Bytecode):
     form = "portable"
 
 
-def stablehlo_texts() -> list[str]:
+@functools.cache
+def stablehlo_texts() -> tuple[str, ...]:
     """Programs in both forms of MLIR's text."""
     import jax
 
@@ -209,7 +211,7 @@ def stablehlo_texts() -> list[str]:
     for _, fn, args in PROGRAMS:
         lowered = str(jax.jit(fn).lower(*args).compiler_ir("stablehlo"))
         made += [lowered, parse(lowered).operation.get_asm(print_generic_op_form=True)]
-    return [m for m in made if len(m) < 20_000]
+    return tuple(m for m in made if len(m) < 20_000)
 
 
 STABLEHLO_WORDS: Final = (

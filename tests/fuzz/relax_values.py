@@ -7,6 +7,7 @@ float64; what relax2xla gives may be as far from the second as numpy's own round
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ class Value:
     expr: Any
     own: Any
     exact: Any
+
+
+class Scope(list[Value]):
+    """The values at hand, and what makes new ones. ``choice``: a condition and what it is, outside
+    of dataflow blocks, which hold none.
+    """
+
+    def __init__(self, builder: Any, choice: tuple[Any, bool] | None) -> None:
+        super().__init__()
+        self.builder, self.choice = builder, choice
 
 
 def sizes(v: Value) -> tuple[Any, ...]:
@@ -234,6 +245,30 @@ def _broadcast(draw: random.Random, op: Any, x: Any, values: Any) -> Any:
     return op.broadcast_to(x.expr, shape), lambda a: np.broadcast_to(a, real), (x,)
 
 
+def _called(draw: random.Random, op: Any, x: Any, values: Scope) -> Any:
+    """A private function of one step, called."""
+    from relax2xla import Function, GlobalVar, SeqExpr, Var
+
+    inner = Var("v", x.expr.struct_info)
+    expr, truth, of = draw.choice(PLAIN)(draw, op, Value(inner, x.own, x.exact), values)
+    function = Function([inner], SeqExpr([], expr))
+    made = values.builder.add_func(values.builder.normalize(function), "step")
+    assert isinstance(made, GlobalVar)
+    return made(x.expr), truth, (x,)
+
+
+def _chosen(draw: random.Random, op: Any, x: Any, values: Scope) -> Any:
+    """One of two steps, by the program's condition."""
+    from relax2xla import If, SeqExpr
+
+    if values.choice is None:
+        return None
+    condition, taken = values.choice
+    sides = [draw.choice(PLAIN)(draw, op, x, values) for _ in range(2)]
+    branches = [SeqExpr([], side[0]) for side in sides]
+    return If(condition, *branches), sides[not taken][1], (x,)
+
+
 def _norm(draw: random.Random, op: Any, x: Any, values: Any) -> Any:
     if not x.own.ndim or not isinstance(sizes(x)[-1], int) or not x.own.shape[-1]:
         return None
@@ -253,15 +288,18 @@ def _norm(draw: random.Random, op: Any, x: Any, values: Any) -> Any:
     return op.nn.layer_norm(x.expr, *weights, axes=-1, epsilon=1e-3), truth, (x,)
 
 
-OPERATORS: Final = (
+PLAIN: Final = (
     *(unary(n, getattr(np, n)) for n in ("tanh", "sin", "cos", "abs", "negative", "floor", "ceil")),
     unary("sigmoid", lambda a: 1 / (1 + np.exp(-a))),
     unary("square", np.square),
     unary("sign", np.sign),
+)
+OPERATORS: Final = (
+    *PLAIN,
     *(binary(n, getattr(np, n)) for n in ("add", "subtract", "multiply", "maximum", "minimum")),
     *(reduction(n, getattr(np, n)) for n in ("sum", "mean", "max", "min")),
     *(_softmax, _permute, _reshape, _slice, _concat, _matmul, _where, _split, _pad, _cumsum),
-    *(_flip, _take, _broadcast, _norm),
+    *(_flip, _take, _broadcast, _norm, _called, _chosen, _chosen),
 )
 
 
@@ -269,6 +307,7 @@ class RelaxValues(Target):
     """A Relax program and its arguments."""
 
     name, title, suffix = "relax-values", "random Relax programs against numpy", ".relax"
+    is_right = True
     seconds = 60.0
 
     def make(self, draw: random.Random) -> Any:
@@ -334,12 +373,15 @@ def program(draw: random.Random) -> Any:
         shape = [size if d is n else d for d in dims]
         params.append(Var(f"x{i}", TensorStructInfo(dims, dtype.name)))
         inputs.append(rng.uniform(-2, 2, shape).astype(dtype))
-    values = [Value(p, a, a.astype(np.float64)) for p, a in zip(params, inputs, strict=True)]
+    choice = (Var("c", TensorStructInfo((), "bool")), draw.random() < 0.5)
+    plain = draw.random() < 0.4
+    values = Scope(builder, choice if plain else None)
+    values += [Value(p, a, a.astype(np.float64)) for p, a in zip(params, inputs, strict=True)]
+    params.append(choice[0])
+    inputs.append(np.array(choice[1]))
     scale = 2.0
-    if not any(n in (p.struct_info.dims or ()) for p in params):
-        n = None
     with builder.function("main", params):
-        with builder.dataflow():
+        with contextlib.nullcontext() if plain else builder.dataflow():
             for _ in range(draw.randint(1, 14)):
                 x = draw.choice(values[-4:] if draw.random() < 0.7 else values)
                 made = draw.choice(OPERATORS)(draw, op, x, values)
@@ -348,7 +390,11 @@ def program(draw: random.Random) -> Any:
                 expr, truth, of = made
                 own = np.asarray(truth(*(v.own for v in of)))
                 exact = np.asarray(truth(*(v.exact for v in of)))
-                if own.size > MOST or not np.isfinite(own).all() or np.abs(own).max(initial=0) > 1e6:
+                if (
+                    own.size > MOST
+                    or not np.isfinite(own).all()
+                    or np.abs(own).max(initial=0) > 1e6
+                ):
                     continue
                 # What rounding decides (floor, sign, a choice) is no one's fault.
                 if np.abs(own - exact).max(initial=0) > 1e-2 * max(scale, 1.0):
@@ -359,6 +405,6 @@ def program(draw: random.Random) -> Any:
             results = draw.sample(values, min(len(values), draw.randint(1, 4)))
             if values[-1] not in results:
                 results.append(values[-1])
-            outputs = [builder.emit_output(r.expr) for r in results]
+            outputs = [r.expr if plain else builder.emit_output(r.expr) for r in results]
         builder.emit_func_output(outputs)
     return builder.get(), inputs, [r.own for r in results], [r.exact for r in results], scale

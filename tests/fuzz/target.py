@@ -26,6 +26,8 @@ class Target(ABC):
     seconds: ClassVar[float] = 30.0
     # Extension under which an input is kept for a look at it.
     suffix: ClassVar[str] = ".bin"
+    # Whether every input is right, so that a refusal is a finding, too.
+    is_right: ClassVar[bool] = False
 
     def __init__(self) -> None:
         # Called with what is done next, so that it is known where a process was when it ended.
@@ -42,7 +44,8 @@ class Target(ABC):
     def attempt(self, made: Any, folder: Path) -> str:
         """Try an input: what became of it in one word, such as "read" or "ran".
 
-        An error of relax2xla's (``TVMError``) is a refusal; :class:`Wrong` and any other exception
+        An error of relax2xla's (``TVMError``) is a refusal, of which those of right inputs are
+        findings; :class:`Wrong` and any other exception
         is a finding, and so is the end of the process.
         """
 

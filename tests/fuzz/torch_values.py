@@ -128,6 +128,7 @@ class TorchValues(Target):
     """A function of a few tensors."""
 
     name, title, suffix = "torch-values", "random torch functions against eager torch", ".py"
+    is_right = True
     seconds = 120.0
 
     def prepare(self, folder: Path) -> None:
