@@ -1,7 +1,8 @@
-"""``python -m tests.fuzz [TARGET ...]``: random inputs until the time is up; the findings at the end.
+# ruff: noqa: T201  (this is a program)
+"""``python -m tests.fuzz [TARGET ...]``: random inputs until the time is up, then the findings.
 
-An input is known by its target and number: ``python -m tests.fuzz onnx --only 17 --keep out`` tries
-one again, in this process, and keeps it as a file.
+An input is known by its target and number: ``python -m tests.fuzz onnx --only 17 --keep out``
+tries one again, in this process, and keeps it as a file.
 """
 
 from __future__ import annotations

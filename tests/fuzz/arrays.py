@@ -33,6 +33,7 @@ SIZES: Final = (
     *(str(2**n + d) for n in (31, 32, 61, 62, 63, 64) for d in (-1, 0)),
     "9" * 400,
 )
+NAMES: Final = ("a.npy", "a.npy", "b.npy", "../c.npy", "/d.npy", "", "e", "é.npy")
 ORDERS: Final = ("False", "True", "0", "1", "None", "'x'", "")
 
 

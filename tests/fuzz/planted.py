@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Faults(Target):
         raise NotImplementedError
 
     def attempt(self, made: int, folder: Path) -> str:
-        print("what a library prints is no answer")
+        sys.stdout.write("what a library prints is no answer\n")
         match FAULTS[made]:
             case "accepted":
                 return "read"
