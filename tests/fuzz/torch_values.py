@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from pathlib import Path
 from typing import Any, Final
@@ -132,7 +133,7 @@ class TorchValues(Target):
     seconds = 120.0
 
     def prepare(self, folder: Path) -> None:
-        import torch._dynamo  # pyright: ignore[reportUnusedImport] (a slow import)
+        importlib.import_module("torch._dynamo")  # which takes longer than an input
 
     def make(self, draw: random.Random) -> Any:
         """The function's text, its lines, its inputs."""

@@ -1,9 +1,10 @@
-"""Arguments of the command line, right and wrong, over a folder of small files, right and damaged."""
+"""Arguments of the command line, right and wrong, over small files, whole and damaged."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import random
 import shutil
@@ -33,8 +34,9 @@ OPTIONS: Final = {
     "opt": ("--passes", "--output", "--print-before", "--print-after", "--check", "--shape"),
     "cache": ("--json", "--limit", "--clear"),
 }
-FLAGS: Final = frozenset(
-    "--json --text --support --trust --profile --memory --run --no-isolate --check --clear".split()
+FLAGS: Final = (
+    *("--json", "--text", "--support", "--trust", "--profile", "--memory", "--run"),
+    *("--no-isolate", "--check", "--clear"),
 )
 VALUES: Final = (
     *("out.mlir", "out.mlirbc", "out.relax", "out.stablehlo", "out.npz", "out.npy", "out.r2x", "-"),
@@ -122,7 +124,7 @@ class Words(Target):
             made = list(draw.choice(RIGHT))
             for _ in range(draw.choice((0, 0, 1, 1, 2))):
                 at = draw.randrange(len(made))
-                option = draw.choice(OPTIONS[made[0]] if made[0] in OPTIONS else ("--json",))
+                option = draw.choice(OPTIONS.get(made[0], ("--json",)))
                 match draw.randrange(4):
                     case 0:
                         made[at] = draw.choice((*files, *VALUES))
@@ -164,9 +166,11 @@ class Words(Target):
         before = {p.name: p.read_bytes() for p in self.source.iterdir()}
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         self.phase("command")
-        with contextlib.chdir(place), contextlib.redirect_stdout(out):
-            with contextlib.redirect_stderr(err):
-                status = main(made)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.chdir(place))
+            stack.enter_context(contextlib.redirect_stdout(out))
+            stack.enter_context(contextlib.redirect_stderr(err))
+            status = main(made)
         said = err.getvalue()
         if status not in (0, 1, 2):
             raise Wrong(f"{made}: the exit status is {status}")
@@ -196,7 +200,7 @@ def _error(said: str) -> str:
 
 
 def _values_after(words: list[str], options: tuple[str, ...]) -> set[str]:
-    return {b for a, b in zip(words, words[1:], strict=False) if a in options}
+    return {b for a, b in itertools.pairwise(words) if a in options}
 
 
 def files(folder: Path) -> None:
