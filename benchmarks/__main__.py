@@ -16,6 +16,7 @@ BENCHMARKS = {
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/torch.md's tables",
+    "roads": "torch networks by torch.export beside the same by ONNX",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
@@ -35,14 +36,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
     parser.add_argument("--dynamic", action="store_true", help="opinfo: symbolic sizes")
     parser.add_argument(
-        "--only", nargs="+", metavar="PATTERN", help="torch_models: networks, as in 'timm/*'"
+        "--only", nargs="+", metavar="PATTERN", help="torch_models, roads: some, as in 'timm/*'"
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if (args.only or args.ours) and args.name != "torch_models":
-        parser.error("--only and --ours go with torch_models")
+    if args.only and args.name not in ("torch_models", "roads"):
+        parser.error("--only goes with torch_models and roads")
+    if args.ours and args.name != "torch_models":
+        parser.error("--ours goes with torch_models")
     given = {"dynamic": args.dynamic, "only": args.only, "ours": args.ours}
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
     importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)

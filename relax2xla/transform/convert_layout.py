@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, VarBinding
+from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, Var, VarBinding
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
@@ -154,9 +154,25 @@ class _Converter(Twins):
         args = [self.ordered(call.args[0], self.order)]
         return self.again(call, args, self.order, **layouts), self.order
 
+    def permute_dims(self, call: Call) -> Ordered | None:
+        """A permutation; one of a value that lies as convolutions like it moves nothing, too.
+
+        Networks such as ConvNeXt keep the channels last themselves for their linear layers.
+        """
+        x = call.args[0]
+        if self.order_of(x) is not None or not isinstance(x, Var) or dims_of(x) is None:
+            return super().permute_dims(call)
+        axes = call_attrs(call)["axes"]
+        if axes is None or len(axes) != len(self.order):
+            return None
+        # The value is the result with its axes in this order.
+        order = tuple([a % len(axes) for a in axes].index(i) for i in range(len(axes)))
+        return (x, order) if order == self.order else None
+
 
 RULES: dict[str, Rule] = {
     **ANY_ORDER,
+    "relax.permute_dims": _Converter.permute_dims,
     "relax.nn.conv2d": _Converter.conv2d,
     **dict.fromkeys(POOLS, _Converter.pool),
 }

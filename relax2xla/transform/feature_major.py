@@ -46,15 +46,33 @@ class FeatureMajor(Pass):
 
 def feature_major(func: Function) -> Function:
     """``func`` with features first where that is faster; itself where it is not."""
-    linears = sum(
-        isinstance(b, VarBinding) and isinstance(b.value, Call) and linear_axes(b.value) is not None
-        for b in bindings_of(func.body)
-    )
+    linears = _linears(func)
     if not linears:
         return func
     made = remove_all_unused(_FeatureMajor().function(func))
     moved = _transpositions(made) - _transpositions(func)
     return made if moved <= MAX_TRANSPOSED * linears else func
+
+
+def reads_weights_as_they_lie(func: Function) -> bool:
+    """Whether the linear layers of ``func``, ``..i,oi->..o``, are best left with those weights.
+
+    Yes where they will have their features first, and where YNNPACK multiplies, which takes weights
+    either way. Eigen transposes them at every call otherwise; a copy that is made once is better.
+    """
+    if not processor.eigen_multiplies() or not _linears(func):
+        return True
+    # The transpositions of weights that nothing reads any more are no cost of the present order.
+    func = remove_all_unused(func)
+    return feature_major(func) is not func
+
+
+def _linears(func: Function) -> int:
+    """The linear layers that gain from having their features first."""
+    return sum(
+        isinstance(b, VarBinding) and isinstance(b.value, Call) and linear_axes(b.value) is not None
+        for b in bindings_of(func.body)
+    )
 
 
 def linear_axes(call: Call) -> tuple[str, str, str] | None:

@@ -2,11 +2,14 @@
 
 ``matmul(x, permute_dims(w))`` becomes one contraction over the last axes of both. XLA would fold
 the transposition too, but the weight would be copied at load time otherwise, because
-``lift_weights`` moves every transposition of weights there.
+``lift_weights`` moves every transposition of weights there. That copy pays where Eigen multiplies
+and the features do not come first (:mod:`relax2xla.transform.feature_major`): Eigen would transpose
+the weight at every call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from string import ascii_lowercase
 
 from relax2xla.ir import (
@@ -25,13 +28,23 @@ from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
 
 class FuseTransposeMatmul(Pass):
-    """Rewrite ``matmul(x, permute_dims(w))`` with a rank-2 ``w`` as an einsum."""
+    """Rewrite ``matmul(x, permute_dims(w))`` with a rank-2 ``w`` as an einsum.
 
-    def __init__(self) -> None:
+    pays: asked of each function as it would become; where it says no, the function stays as it is.
+    """
+
+    def __init__(self, pays: Callable[[Function], bool] | None = None) -> None:
+        self.pays = pays
         super().__init__(PassInfo("FuseTransposeMatmul", opt_level=1), self._run)
 
     def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace({g: _fuse(f) if isinstance(f, Function) else f for g, f in mod.items()})
+        return mod.replace(
+            {g: self._of(f) if isinstance(f, Function) else f for g, f in mod.items()}
+        )
+
+    def _of(self, func: Function) -> Function:
+        made = _fuse(func)
+        return made if self.pays is None or self.pays(made) else func
 
 
 def _fuse(func: Function) -> Function:

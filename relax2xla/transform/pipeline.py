@@ -11,7 +11,7 @@ from relax2xla.transform.canonicalize import CanonicalizeBindings
 from relax2xla.transform.convert_layout import ConvertLayout
 from relax2xla.transform.dead_code import DeadCodeElimination
 from relax2xla.transform.depthwise import expand_depthwise
-from relax2xla.transform.feature_major import feature_major
+from relax2xla.transform.feature_major import feature_major, reads_weights_as_they_lie
 from relax2xla.transform.fold_batch_norm import FoldBatchNorm
 from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.gather_windows import gather_windows
@@ -55,7 +55,7 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
         passes.append(ConvertLayout(layouts, pointwise_as_matmul=True))
     if winograd:
         passes.append(UseWinograd())
-    passes.append(FuseTransposeMatmul())
+    passes.append(FuseTransposeMatmul(reads_weights_as_they_lie))
     passes.append(DeadCodeElimination(keep_foreign=True))
     return Pipeline(
         passes,

@@ -141,3 +141,40 @@ def test_it_stays_away_where_it_would_not_pay(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_groups_of_a_reshape(old: object, new: object, groups: object) -> None:
     assert _groups(old, new) == groups
+
+
+def conv_block(x: rx.Expr) -> rx.Expr:
+    """A block of ConvNeXt: its linear layers stand between convolutions."""
+    y = R.nn.conv2d(x, weight(128, 1, 7, 7), padding=3, groups=128)
+    y = linear(R.nn.gelu(linear(R.permute_dims(y, [0, 2, 3, 1]), 256)), 128)
+    return R.add(x, R.permute_dims(y, [0, 3, 1, 2]))
+
+
+@pytest.mark.parametrize("eigen", [True, False])
+def test_weights_that_eigen_would_transpose_are_transposed_at_load(
+    eigen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that are (out, in), as torch has them, cost no more than ONNX's (in, out)."""
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: eigen)
+    counts: dict[str, tuple[int, int]] = {}
+    for name, shape, network in (
+        ("convolutions", (1, 128, 14, 14), lambda x: conv_block(conv_block(x))),
+        ("transformer", (1, 10, 128), NETWORKS["blocks"]),
+    ):
+        builder = rx.BlockBuilder()
+        x = rx.Var("x", T(shape, "float32"))
+        with builder.function("main", [x]):
+            builder.emit_func_output(network(x))
+        main = rx.transform.get_pipeline("default")(builder.get())["main"]
+        values = [b.value for b in bindings_of(main.body)]
+        fused = sum(is_op(v, "relax.einsum") for v in values)
+        moved = [v for v in values if is_op(v, "relax.permute_dims")]
+        weights = sum(
+            isinstance(v.args[0], rx.Constant) and v.args[0].data.ndim == 2 for v in moved
+        )
+        counts[name] = fused, weights
+        # Into the layout of convolutions, and back; the network's own permutations are gone.
+        assert name != "convolutions" or sum(isinstance(v.args[0], rx.Var) for v in moved) == 2
+    assert counts["convolutions"] == ((0, 4) if eigen else (4, 0))
+    assert counts["transformer"][1] == 0
+    assert counts["transformer"][0] >= 12
