@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.dtypes import BY_ONNX, is_float, is_integer
+from relax2xla.dtypes import BY_ONNX, is_float, is_integer, limits
 from relax2xla.importers.onnx.values import Array, Host, sprawls, tidy
 
 NODE_LIMIT = 1 << 20  # bytes of one folded result
@@ -300,8 +300,11 @@ def _cast(x: Array, *, to: int, saturate: int = 1) -> Result:
         return x if info.name in ("int64", "int32") else None
     if info.bits < 8 or x.dtype.itemsize < 1:
         return None
-    if is_integer(info.name) and x.dtype.kind == "f" and not np.isfinite(x).all():
-        return None
+    if is_integer(info.name) and x.dtype.kind == "f":
+        low, high = limits(info.name)
+        whole = np.trunc(x)
+        if not ((whole >= low) & (whole <= high)).all():
+            return None  # what becomes of a value that does not fit is said in one place
     room(x.size, info.nbytes)
     return x.astype(info.numpy)
 
@@ -324,8 +327,8 @@ def _divide(a: Array, b: Array) -> Any:
         return np.divide(a, b)
     if (b == 0).any():
         raise TooLarge
-    quotient = np.abs(a) // np.abs(b)
-    return (np.sign(a) * np.sign(b) * quotient).astype(a.dtype)
+    quotient, rest = np.divmod(a, b)  # rounded down; no abs, which the least integer has not
+    return quotient + ((rest != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
 def _divide_one(a: Any, b: Any) -> Any:

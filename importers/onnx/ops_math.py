@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.dtypes import dtype_info, is_float, is_integer, is_kind, limits
+from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
+from relax2xla.importers import _conversion
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context, choice, known_number, row
@@ -22,6 +23,7 @@ from relax2xla.importers.onnx.values import (
     axis_of,
     dims_of,
     dtype_of,
+    info_of,
     like,
     ndim_of,
     product,
@@ -155,7 +157,7 @@ def shrink(ctx: Context, input: Expr, *, bias: float = 0.0, lambd: float = 0.5) 
     x = input if is_float(kind) else ctx.emit(R.astype(input, "float32"))
     inner = R.where(R.greater(x, like(x, lambd)), R.subtract(x, like(x, bias)), like(x, 0))
     made = R.where(R.less(x, like(x, -lambd)), R.add(x, like(x, bias)), inner)
-    return ctx.cast(made, kind)
+    return _conversion.converted(made, kind)
 
 
 @onnx_op("Swish", since=24)
@@ -182,24 +184,38 @@ def prelu(ctx: Context, X: Expr, slope: Expr) -> Expr:
 def clip_attributes(
     ctx: Context, input: Expr, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX
 ) -> Expr:
+    """Infinities stop at bounds that are not given, too."""
     return _clip(input, min, max)
 
 
 @onnx_op("Clip", since=11)
 def clip(ctx: Context, input: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
+    """Bounds that are NaN bound nothing, as in ONNX Runtime."""
     low, high = known_number(min), known_number(max)
     if (min is None or low is not None) and (max is None or high is not None):
         return _clip(input, -math.inf if low is None else low, math.inf if high is None else high)
-    x = input if min is None else R.maximum(input, R.reshape(min, ()))
-    return x if max is None else R.minimum(x, R.reshape(max, ()))
+    x = input if min is None else R.maximum(input, _bound(ctx, min, -math.inf))
+    return x if max is None else R.minimum(x, _bound(ctx, max, math.inf))
+
+
+def _bound(ctx: Context, bound: Expr, none: float) -> Expr:
+    bound = R.reshape(bound, ())
+    if not is_float(dtype_of(bound)):
+        return bound
+    bound = ctx.emit(bound)
+    return R.where(R.isnan(bound), like(bound, none), bound)
 
 
 def _clip(x: Expr, low: float, high: float) -> Expr:
-    """Clip by numbers; where they cross, the upper one wins, as in numpy."""
+    """Clip by numbers; where they cross, the upper one wins, as in numpy. NaN bounds nothing.
+
+    Bounds that no value exceeds are left out; the largest finite floats do stop infinities.
+    """
     least, most = limits(dtype_of(x))
-    if low > least:
+    finite = is_float(dtype_of(x))
+    if low > least or (finite and low == least):
         x = R.maximum(x, like(x, low))
-    return R.minimum(x, like(x, high)) if high < most else x
+    return R.minimum(x, like(x, high)) if high < most or (finite and high == most) else x
 
 
 # -- two operands --------------------------------------------------------------------------------
@@ -216,14 +232,13 @@ def _aligned(a: Expr, b: Expr, broadcast: int, axis: int | None) -> Expr:
 def _power(a: Expr, b: Expr) -> Expr:
     """The dtype is that of the base, whatever that of the exponent."""
     base, exponent = dtype_of(a), dtype_of(b)
-    number = known_number(b)
-    if number == 2:
+    if known_number(b) == 2 and ndim_of(b) <= info_of(a).ndim:
         return R.multiply(a, a)
     if base == exponent:
         return R.power(a, b)
     if is_float(base) or is_integer(exponent):
         return R.power(a, R.astype(b, base))
-    return R.astype(R.power(R.astype(a, exponent), b), base)
+    return _conversion.converted(R.power(R.astype(a, exponent), b), base)
 
 
 def divisor(b: Expr) -> Expr:
@@ -288,15 +303,7 @@ def bit_shift(ctx: Context, X: Expr, Y: Expr, *, direction: str) -> Expr:
 @onnx_op("Mod", since=10)
 def mod(ctx: Context, A: Expr, B: Expr, *, fmod: int = 0) -> Expr:
     divisor(B)
-    if not fmod:
-        return R.floor_mod(A, B)
-    # The remainder has the sign of the dividend.
-    rest = R.floor_mod(R.abs(A), R.abs(B))
-    return R.where(R.less(A, like(A, 0)), R.negative(rest), rest) if _signed(A) else rest
-
-
-def _signed(x: Expr) -> bool:
-    return not is_kind(dtype_of(x), "uint", "bool")
+    return R.mod(A, B) if fmod else R.floor_mod(A, B)
 
 
 def _register_variadic(name: str, rule: Binary, mean: bool) -> None:
@@ -338,8 +345,8 @@ def converted(ctx: Context, x: Expr, dtype: str, saturate: int, round_mode: str 
         low, high = limits(dtype)
         x = _clipped(wide, low, high)
     if is_integer(dtype) and info.bits < 8:
-        x = ctx.cast(x, "int32")  # ONNX keeps the lowest bits; from floats astype would saturate
-    return R.astype(x, dtype)
+        x = _conversion.converted(x, "int32")  # ONNX keeps the lowest bits
+    return _conversion.converted(x, dtype)
 
 
 def _exponent(ctx: Context, x: Expr, saturate: int, round_mode: str) -> Expr:

@@ -12,6 +12,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, is_float, is_integer, limits
+from relax2xla.importers import _conversion
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers._tensors import dims_of as dims_of
 from relax2xla.importers._tensors import dtype_of as dtype_of
@@ -197,7 +198,7 @@ class Context:
         if dtype == "float8_e4m3fn":
             wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
             x = R.clip(wide, -LARGEST_E4M3FN, LARGEST_E4M3FN)
-        return R.astype(x, dtype)
+        return _conversion.converted(x, dtype)
 
     def tensor(self, value: Any, dtype: str) -> Expr:
         """A tensor, number or symbolic integer as a tensor of ``dtype``."""
