@@ -193,7 +193,7 @@ def _gather(x: Array, indices: Array, *, axis: int = 0) -> Result:
         at = axis % x.ndim
         return np.asarray(part).reshape(x.shape[:at] + indices.shape + x.shape[at + 1 :])
     room(x.size // max(size, 1) * len(where), x.itemsize)
-    return np.take(x, np.array(where).reshape(indices.shape), axis)
+    return np.take(x, np.array(where, np.int64).reshape(indices.shape), axis)
 
 
 @folds("Slice")

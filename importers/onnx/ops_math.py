@@ -435,12 +435,15 @@ def _hardmax(x: Expr, axis: int) -> Expr:
     """One at the first maximum along ``axis``, zero elsewhere."""
     dims = dims_of(x)
     at = axis_of(axis, len(dims))
-    size = dims[at]
-    if not isinstance(size, int):
-        raise Unsupported(f"the size along the axis must be known at import; it is {size}")
-    dtype = dtype_of(x)
-    on, off = tir.const(1, dtype), tir.const(0, dtype)
-    return R.one_hot(R.argmax(x, axis=at), on, off, size, at)
+    dtype, size = dtype_of(x), dims[at]
+    if size == 0:
+        return x
+    if isinstance(size, int):
+        return R.one_hot(R.argmax(x, axis=at), tir.const(1, dtype), tir.const(0, dtype), size, at)
+    others = [i for i in range(len(dims)) if i != at]
+    places = R.expand_dims(R.arange(0, size, 1, "int64"), others)
+    hit = R.equal(R.argmax(x, axis=at, keepdims=True), places)
+    return R.where(hit, like(x, 1), like(x, 0))
 
 
 def _softmax(x: Expr, axis: int) -> Expr:

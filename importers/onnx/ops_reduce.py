@@ -15,7 +15,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float, limits
 from relax2xla.importers.onnx import late
-from relax2xla.importers.onnx.context import Context
+from relax2xla.importers.onnx.context import Context, fold_dim
 from relax2xla.importers.onnx.registry import Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.runtime import count_of
 from relax2xla.importers.onnx.values import (
@@ -24,7 +24,6 @@ from relax2xla.importers.onnx.values import (
     dtype_of,
     ndim_of,
     scalar,
-    static,
     statics,
 )
 from relax2xla.ir import Expr
@@ -156,28 +155,33 @@ for _name in _REDUCTIONS:
     _register(_name)
 
 
-def _position(pick: Callable[..., Expr], x: Expr, axis: int, keepdims: int, last: int) -> Expr:
+def _position(
+    ctx: Context, pick: Callable[..., Expr], x: Expr, axis: int, keepdims: int, last: int
+) -> Expr:
     """The first, or the last, position of an extreme."""
     at = axis_of(axis, ndim_of(x))
+    dims = dims_of(x)
+    if dims[at] == 0 and any(d == 0 for i, d in enumerate(dims) if i != at):
+        kept = [1 if i == at else d for i, d in enumerate(dims) if keepdims or i != at]
+        return R.zeros(kept, "int64")  # nothing is asked for a position of nothing
     if not last:
         return pick(x, axis=at, keepdims=bool(keepdims))
-    size = static(dims_of(x)[at], "the size along the axis")
     found = pick(R.flip(x, at), axis=at, keepdims=bool(keepdims))
-    return R.subtract(scalar(size - 1, "int64"), found)
+    return R.subtract(ctx.size(fold_dim(dims[at] - 1), "int64"), found)
 
 
 @onnx_op("ArgMax")
 def argmax(
     ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Expr:
-    return _position(R.argmax, data, axis, keepdims, select_last_index)
+    return _position(ctx, R.argmax, data, axis, keepdims, select_last_index)
 
 
 @onnx_op("ArgMin")
 def argmin(
     ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Expr:
-    return _position(R.argmin, data, axis, keepdims, select_last_index)
+    return _position(ctx, R.argmin, data, axis, keepdims, select_last_index)
 
 
 @onnx_op("TopK")
@@ -207,11 +211,16 @@ def _one(k: Sequence[Dim]) -> Dim:
 def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
-    if not isinstance(k, int):
-        late_k: Any = k
-        made = ctx.emit(R.topk(x, late_k, at, "both", bool(largest), "int64"))
-        dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
-        return [ctx.pinned(made[i], dims) for i in (0, 1)]
-    if k < 1 or (isinstance(size, int) and k > size):
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise ValueError(f"k={k} of {size} values")
+    if not isinstance(k, int) and size != 0:
+        # None of them is a part of the first: R.topk takes 0 for all.
+        some: Any = fold_dim(tir.max(k, 1))
+        made = ctx.emit(R.topk(x, some, at, "both", bool(largest), "int64"))
+        dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
+        parts = [R.strided_slice(made[i], [at], [0], [k]) for i in (0, 1)]
+        return [ctx.pinned(part, dims) for part in parts]
+    if k == 0 or size == 0:
+        dims = [0 if i == at else d for i, d in enumerate(dims_of(x))]
+        return [R.zeros(dims, kind) for kind in (dtype_of(x), "int64")]
     return R.topk(x, k, at, "both", bool(largest), "int64")

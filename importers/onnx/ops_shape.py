@@ -131,10 +131,10 @@ def _expanded(size: Dim, wanted: Dim) -> Dim:
     """The size of an axis of ``size`` that is wanted as ``wanted``, of which one may be 1."""
     if isinstance(wanted, int):
         return size if wanted == 1 else wanted
-    if tir.Analyzer(tir.free_vars(wanted)).can_prove(wanted <= 1):
-        # torch writes the first of n elements so, for one of them.
-        return fold_dim(tir.if_then_else(tir.EQ.make(wanted, 1), size, wanted))
-    return wanted
+    if size == 1 or tir.can_prove_equal(size, wanted):
+        return wanted
+    # torch writes the first of n elements so, for one of them.
+    return fold_dim(tir.if_then_else(tir.EQ.make(wanted, 1), size, wanted))
 
 
 @onnx_op("Tile")

@@ -60,7 +60,6 @@ FLOAT_UNARY: dict[str, Unary] = {
     "exp": lambda x: R.exp(x),
     "exp2": lambda x: R.exp(R.multiply(x, scalar(math.log(2.0), dtype_of(x)))),
     "expm1": lambda x: row("exponential_minus_one", x),
-    "lgamma": lambda x: chlo("lgamma", x),
     "log": lambda x: R.log(x),
     "log10": lambda x: _log_to(10.0, x),
     "log1p": lambda x: row("log_plus_one", x),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
+from relax2xla.dtypes import is_integer
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.torch.aten_complex import is_complex, padded_with_zeros
 from relax2xla.importers.torch.aten_shape import take_range
@@ -55,8 +57,10 @@ def _extended(ctx: Context, x: Expr, pairs: Sequence[tuple[Dim, Dim]], value: An
 def pad(
     ctx: Context, self: Expr, pad: Sequence[Any], value: Any = None, mode: str = "constant"
 ) -> Expr:
-    """Negative widths cut."""
+    """Negative widths cut. Among integers the whole part of the value counts."""
     asked = _pairs(pad, ndim_of(self))
+    if isinstance(value, float) and is_integer(dtype_of(self)) and math.isfinite(value):
+        value = math.trunc(value)
     if mode == "constant" and not all(isinstance(w, int) for pair in asked for w in pair):
         return _extended(ctx, self, asked, 0 if value is None else value)
     pairs = [(static(low, "padding"), static(high, "padding")) for low, high in asked]

@@ -111,11 +111,31 @@ def _variance(
     off = ctx.emit(R.subtract(x, centre))
     squares = R.sum(square_of_abs(ctx, off), axes, keepdim)
     spread = R.divide(squares, ctx.count(x, axes, correction, dtype))
-    average = centre if keepdim else R.squeeze(centre, axes) if axes else centre
-    return spread, average
+    return spread, centre if keepdim else R.squeeze(centre, axes) if axes else centre
 
 
-def _spread(fields: Callable[[Expr, Expr], Any]) -> Function:
+def _running_mean(ctx: Context, self: Expr, dim: Axes, mean: Expr, keepdim: bool) -> Expr:
+    """``mean`` as torch gives it beside a variance, of a mean that it moves from value to value.
+
+    An infinite one cannot be moved: it is NaN unless nothing but the last value is infinite.
+    """
+    axes = axes_of(dim, ndim_of(self))
+    if is_complex(self) or not axes:
+        return mean
+    before: Expr | None = None
+    for a in axes:
+        size = dims_of(self)[a]
+        index = R.arange(0, size, 1, "int64")
+        part = R.less(index, ctx.tensor(size - 1, "int64"))
+        part = R.expand_dims(part, [i for i in range(ndim_of(self)) if i != a])
+        before = part if before is None else R.logical_or(before, part)
+    assert before is not None
+    stuck = R.logical_and(before, R.logical_not(R.isfinite(self)))
+    stuck = R.greater(R.max(R.astype(stuck, "uint8"), axes, keepdim), scalar(0, "uint8"))
+    return R.where(stuck, scalar(math.nan, dtype_of(mean)), mean)
+
+
+def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
     """``fields`` of the variance and the mean."""
 
     def convert(
@@ -127,16 +147,17 @@ def _spread(fields: Callable[[Expr, Expr], Any]) -> Function:
         keepdim: bool = False,
     ) -> Any:
         taken = int(unbiased) if correction is None else correction
-        return fields(*_variance(ctx, self, dim, taken, keepdim))
+        spread, mean = _variance(ctx, self, dim, taken, keepdim)
+        return fields(spread, lambda: _running_mean(ctx, self, dim, mean, keepdim))
 
     return convert
 
 
-SPREADS: dict[str, Callable[[Expr, Expr], Any]] = {
+SPREADS: dict[str, Callable[[Expr, Callable[[], Expr]], Any]] = {
     "var": lambda variance, mean: variance,
     "std": lambda variance, mean: R.sqrt(variance),
-    "var_mean": lambda variance, mean: (variance, mean),
-    "std_mean": lambda variance, mean: (R.sqrt(variance), mean),
+    "var_mean": lambda variance, mean: (variance, mean()),
+    "std_mean": lambda variance, mean: (R.sqrt(variance), mean()),
 }
 for _name, _fields in SPREADS.items():
     aten(_name, f"{_name}.dim", f"{_name}.correction")(_spread(_fields))

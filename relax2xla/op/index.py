@@ -255,10 +255,26 @@ def slice_length(begin: Dim, end: Dim, stride: int, size: Dim, inbound: bool) ->
                 tir.min(size, -begin) if begin < 0 else tir.max(size - begin, 0) if begin else size
             )
             return fold((left + (step - 1)) // step)
+        ordered = _ordered(begin, end) if stride > 0 else _ordered(end, begin)
         begin, end = (canonical(v, size, stride < 0) for v in (begin, end))
-    span = end - begin if stride > 0 else begin - end
+        span = end - begin if stride > 0 else begin - end
+        if not ordered and not isinstance(span, int) and not _never_negative(span):
+            span = tir.max(span, 0)
+    else:
+        span = end - begin if stride > 0 else begin - end
     length = fold((span + (step - 1)) // step)
     return max(length, 0) if isinstance(length, int) else length
+
+
+def _ordered(low: Dim, high: Dim) -> bool:
+    """Whether two positions of one sign are in order, and so stay in order within any axis."""
+    if isinstance(low, int) and isinstance(high, int):
+        return low <= high and (low < 0) == (high < 0)
+    return low == 0 and not isinstance(high, int) and _never_negative(high)
+
+
+def _never_negative(value: Dim) -> bool:
+    return tir.Analyzer(tir.free_vars(value)).can_prove_greater_equal(value, 0)
 
 
 def _slices(

@@ -71,6 +71,24 @@ def test_spread() -> None:
     )
 
 
+def test_spread_of_what_is_not_finite() -> None:
+    """Beside a variance the mean is NaN, unless nothing but the last value is infinite."""
+    inf, nan = math.inf, math.nan
+    rows = [[1, inf, 2], [1, 2, inf], [nan, 1, 2], [-inf, 1, inf], [inf, inf, inf], [1, 2, 3]]
+    x = torch.tensor(rows)
+    check_table(
+        {
+            "rows": (lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 1, keepdim=True)), x),
+            "last of all": (lambda x: torch.var_mean(x[:2]), x[[5, 1]]),
+            "two axes": (lambda x: torch.var_mean(x.reshape(1, 3, 2), (0, 2)), x[[5, 1]]),
+            "var": (lambda x: (x.var(1), x.std(1), x.mean(1)), x),
+        }
+    )
+    n = torch.export.Dim("n", min=2, max=9)
+    other = [torch.tensor([[inf, 1.0], [1.0, inf]])]
+    check(lambda x: torch.var_mean(x, 0), [x[:, :2]], [{0: n}], [other])
+
+
 def test_positions() -> None:
     check_table(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -104,6 +105,37 @@ def test_joining() -> None:
             "hstack": (lambda x, y: (torch.hstack([x, y]), torch.vstack([x, y])), X, X),
         }
     )
+
+
+def test_floats_that_do_not_fit_integers() -> None:
+    """As C casts them on processors with SSE: torch saturates nothing."""
+    values = [-1.0, -1.5, 255.5, 300, -129, 40000, -40000, 70000, 3e9, -3e9, 5e18, 1e19, 1e30]
+    x = torch.tensor([*values, -1e30, math.inf, -math.inf, math.nan], dtype=torch.float64)
+    kinds = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64]
+    small = x[(x > -(2**31)) & (x < 2**32)]  # beyond, torch's uint32 differs by the position
+    table: dict[str, Any] = {
+        str(kind): (lambda x: [x.to(t) for t in (*kinds, torch.uint64)], x.to(kind))
+        for kind in (torch.float64, torch.float32, torch.float16)
+    }
+    table["uint32"] = (lambda x: (x.to(torch.uint32), x.float().to(torch.uint32)), small)
+    table["others"] = (
+        lambda x, y: (x.byte(), y.clone().copy_(x), x.type_as(y), x.sum(dtype=torch.int64)),
+        x[:8].float(),
+        torch.zeros(8, dtype=torch.uint8),
+    )
+    check_table(table)
+
+
+def test_integers_are_padded_with_the_whole_part() -> None:
+    x = torch.ones(2, 2, dtype=torch.int32)
+    check_table(
+        {
+            "parts": (lambda x: [F.pad(x, (1, 1), value=v) for v in (1.5, -1.5, 300.7, 2.0)], x),
+            "bytes": (lambda x: F.pad(x, (1, 0, 0, 1), value=254.9), x.byte()),
+        }
+    )
+    n = torch.export.Dim("n", max=7)
+    check(lambda x: F.pad(x, (0, x.shape[0]), value=1.5), [x], [{0: n}], [[x[:1]]])
 
 
 def test_padding_and_triangles() -> None:
