@@ -163,7 +163,7 @@ class Context:
         """A dimension as a scalar tensor."""
         if isinstance(dim, int):
             return scalar(dim, dtype)
-        return self.cast(R.reshape(R.shape_to_tensor(ShapeExpr((dim,))), ()), dtype)
+        return self.cast(integers((dim,), ndim=0).expr, dtype)
 
     def wrap(self, indices: Expr, size: Dim) -> Expr:
         """Indices that may be negative, counted from the front."""

@@ -442,7 +442,10 @@ def _hardmax(x: Expr, axis: int) -> Expr:
         return R.one_hot(R.argmax(x, axis=at), tir.const(1, dtype), tir.const(0, dtype), size, at)
     others = [i for i in range(len(dims)) if i != at]
     places = R.expand_dims(R.arange(0, size, 1, "int64"), others)
-    hit = R.equal(R.argmax(x, axis=at, keepdims=True), places)
+    # The last place, which is never the first maximum, is for an axis without elements.
+    behind = [int(i == at and side == 1) for i in range(len(dims)) for side in (0, 1)]
+    padded = R.nn.pad(x, behind, "constant", -math.inf)
+    hit = R.equal(R.argmax(padded, axis=at, keepdims=True), places)
     return R.where(hit, like(x, 1), like(x, 0))
 
 

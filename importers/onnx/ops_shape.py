@@ -46,19 +46,65 @@ def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Exp
     if isinstance(shape, Expr):
         return late.reshape(ctx, data, shape, bool(allowzero))
     wanted = [tir.as_dim(d) for d in shape]
-    if not allowzero:
-        dims = info_of(data).dims
-        for i, d in enumerate(wanted):
-            if isinstance(d, int) and d == 0:
-                if dims is None:
-                    dims = dims_of(data)
-                wanted[i] = dims[i]
-    if any(isinstance(d, int) and d < 0 for d in wanted):
-        if any(isinstance(d, int) and d == 0 for d in wanted):
+    if allowzero and 0 in wanted:
+        return R.zeros(ShapeExpr(wanted), dtype_of(data))  # of no elements; R.reshape would copy
+    dims = info_of(data).dims
+    if not allowzero and (dims is not None or 0 in wanted):
+        dims = dims_of(data)
+        wanted = [_copied(d, dims, i) for i, d in enumerate(wanted)]
+    if -1 in wanted:
+        if 0 in wanted:
             # Beside a zero what is left cannot be computed by division: it is zero elements.
             return R.reshape(data, ShapeExpr(_beside_zero(dims_of(data), wanted)))
+        if any(not isinstance(d, int) for d in wanted):
+            return ctx.reshape(data, _filled(dims_of(data), wanted))
         return R.reshape(data, wanted)
     return ctx.reshape(data, wanted)
+
+
+def _copied(wanted: Dim, dims: Sequence[Dim], axis: int) -> Dim:
+    """A wanted size, or the one that a 0 in its place copies.
+
+    Sizes that the tensor's own say are 0 only where the tensor is empty, which hardly matters.
+    """
+    if axis >= len(dims):
+        if isinstance(wanted, int) and wanted == 0:
+            raise ValueError(f"0 copies the axis {axis} of a tensor of rank {len(dims)}")
+        return wanted
+    own = dims[axis]
+    if isinstance(wanted, int) or tir.can_prove_equal(wanted, own):
+        return own if isinstance(wanted, int) and wanted == 0 else wanted
+    known = {v for d in dims if not isinstance(d, int) for v in tir.free_vars(d)}
+    if known.issuperset(tir.free_vars(wanted)):
+        return wanted
+    return fold_dim(tir.if_then_else(tir.EQ.make(wanted, 0), own, wanted))
+
+
+def _filled(dims: Sequence[Dim], wanted: Sequence[Dim]) -> list[Dim]:
+    """Sizes with the one that is left in place of -1; of an empty tensor 0 where it is unclear."""
+    above, below = list(dims), list[Dim]()
+    for d in wanted:
+        same = next((i for i, a in enumerate(above) if tir.can_prove_equal(a, d)), None)
+        if same is not None:
+            above.pop(same)
+        elif d != -1:
+            below.append(d)
+    total, rest = product(above), product(below)
+    left = fold_dim(total // rest)
+    if not isinstance(rest, int) and _divides(left):
+        left = fold_dim(total // tir.max(rest, 1))
+    return [left if isinstance(d, int) and d == -1 else d for d in wanted]
+
+
+def _divides(value: Dim) -> bool:
+    """Whether a division is left in a size."""
+    stack = [] if isinstance(value, int) else [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tir.FloorDiv):
+            return True
+        stack.extend(node.children())
+    return False
 
 
 def _beside_zero(dims: Sequence[Dim], wanted: Sequence[Dim]) -> list[Dim]:

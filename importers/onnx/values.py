@@ -90,8 +90,8 @@ class Host:
 
     def _made(self) -> Expr:
         items = [tir.as_dim(v) for v in self.data.reshape(-1)]
-        known_negative = any(isinstance(v, int) and v < 0 for v in items)
-        vector: Expr = R.concat([_vector([v]) for v in items]) if known_negative else _vector(items)
+        whole = len(items) == 1 or all(map(_never_negative, items))
+        vector: Expr = _vector(items) if whole else R.concat([_vector([v]) for v in items])
         if self.data.ndim != 1:
             vector = R.reshape(vector, self.data.shape)
         return vector if self.dtype == "int64" else R.astype(vector, self.dtype)
@@ -134,11 +134,20 @@ def text_of(values: Iterable[str], shape: Iterable[int]) -> Text:
 
 
 def _vector(items: list[Dim]) -> Expr:
-    """Integers as an int64 vector."""
+    """Integers as an int64 vector; several of them are never negative."""
     numbers = [v for v in items if isinstance(v, int)]
     if len(numbers) == len(items):
         return Constant(np.array(numbers, np.int64))
+    if len(items) == 1 and not _never_negative(items[0]):  # no shape holds it
+        return R.arange(items[0], items[0] + 1, 1, "int64")
     return R.shape_to_tensor(ShapeExpr(items))
+
+
+def _never_negative(value: Dim) -> bool:
+    """Whether that is known; a variable of a shape never is."""
+    if isinstance(value, int):
+        return value >= 0
+    return tir.Analyzer(tir.free_vars(value)).can_prove_greater_equal(value, 0)
 
 
 def integers(values: Iterable[Any], dtype: str = "int64", ndim: int = 1) -> Host:
