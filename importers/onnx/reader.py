@@ -244,7 +244,12 @@ def _packed(info: DType) -> bool:
 def _shape(dims: Sequence[int], what: str) -> tuple[tuple[int, ...], int]:
     shape = tuple(dims)
     count = math.prod(shape)
-    if any(d < 0 for d in shape) or count > SIZE_LIMIT or len(shape) > 64:
+    # Beside a 0 the others must fit numpy, too.
+    if (
+        any(d < 0 for d in shape)
+        or math.prod(d or 1 for d in shape) > SIZE_LIMIT
+        or len(shape) > 64
+    ):
         raise FileFormatError(f"{what} has the impossible shape {shape}")
     return shape, count
 
@@ -391,7 +396,14 @@ def sparse(proto: SparseTensorProto, directory: Folder | None = None) -> Array:
     values, indices = tensor(proto.values, directory), tensor(proto.indices, directory)
     if count * values.itemsize > SPARSE_LIMIT:
         raise FileFormatError(f"{what} of shape {shape} is too large to be made dense")
-    linear = indices if indices.ndim == 1 else indices @ np.array(_strides(shape), np.int64)
+    if indices.dtype != np.int64 or indices.shape[1:] not in ((), (len(shape),)):
+        raise FileFormatError(
+            f"{what}: its indices are {indices.dtype} of shape {indices.shape}; expected int64 of "
+            f"(count,) or (count, {len(shape)})"
+        )
+    linear = (
+        indices.reshape(-1) if indices.ndim < 2 else indices @ np.array(_strides(shape), np.int64)
+    )
     if len(linear) != values.size or (
         linear.size and not (linear.min() >= 0 and linear.max() < count)
     ):

@@ -6,7 +6,6 @@ import contextlib
 import math
 import re
 import warnings
-import zipfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, substitute, unify
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
-from relax2xla.runtime.weights import read_npy
+from relax2xla.runtime.numpy_files import read_npy, read_npz
 
 if TYPE_CHECKING:
     from relax2xla.vm.executable import VMExecutable
@@ -395,18 +394,7 @@ def _arrays(path: Path) -> Iterator[tuple[str | None, Array]]:
         with path.open("rb") as file:
             yield None, read_npy(file, path.stat().st_size, str(path))
     elif suffix == ".npz":
-        try:
-            with zipfile.ZipFile(path) as archive:
-                for info in archive.infolist():
-                    where = f"{path}:{info.filename}"
-                    if info.file_size > (physical_memory() or 2**62):
-                        raise FileFormatError(f"{where} does not fit into memory")
-                    if info.filename.endswith(".npy"):
-                        with archive.open(info) as file:
-                            array = read_npy(file, info.file_size, where)
-                        yield info.filename.removesuffix(".npy"), array
-        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as e:
-            raise FileFormatError(f"{path} is no .npz file, or is truncated: {e}") from None
+        yield from read_npz(path)
     else:
         raise FileFormatError(f"{path}: inputs are .npy or .npz files; save them with numpy.savez")
 

@@ -10,17 +10,16 @@ import json
 import math
 import mmap
 import os
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import FileFormatError
-from relax2xla.runtime.progress import report
+from relax2xla.runtime.numpy_files import check_shape, read_npy, read_npz
 from relax2xla.runtime.whole_file import whole_file
 
 Array = npt.NDArray[Any]
@@ -65,7 +64,7 @@ def load_weights(path: str | Path) -> dict[str, Array]:
         if suffix == ".safetensors":
             return read_safetensors(map_file(path), str(path))
         if suffix == ".npz":
-            return dict(_npz(path))
+            return dict(read_npz(path))
         if suffix == ".npy":
             with path.open("rb") as file:
                 return {path.stem: read_npy(file, path.stat().st_size, str(path))}
@@ -110,12 +109,17 @@ def read_safetensors(data: memoryview, where: str) -> dict[str, Array]:
     for name, row in header.items():
         if name == METADATA:
             continue
-        code, shape, span = _row(row, f"{where}: the tensor {name!r}")
-        count = math.prod(shape)
+        what = f"{where}: the tensor {name[:200]!r}"
+        code, sizes, span = _row(row, what)
         dtype = numpy_dtype(_DTYPES[code])
+        try:
+            shape = check_shape(sizes, dtype.itemsize)
+        except ValueError as e:
+            raise FileFormatError(f"{what} does not fit: {e}") from None
+        count = math.prod(shape)
         if span[1] - span[0] != count * dtype.itemsize or span[1] > len(data) - start:
             raise FileFormatError(
-                f"{where}: the tensor {name!r} of shape {shape} and dtype {code} does not fit its "
+                f"{what} of shape {shape} and dtype {code} does not fit its "
                 f"place {span} in {len(data) - start} bytes"
             )
         spans.append(span)
@@ -137,9 +141,12 @@ def _header(data: memoryview, where: str) -> tuple[dict[str, Any], int]:
     if len(data) < 8 or not 2 <= size <= min(_MAX_HEADER, len(data) - 8):
         raise FileFormatError(f"{where} is no safetensors file, or is truncated")
     try:
-        header = json.loads(bytes(data[8 : 8 + size]), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as e:
-        raise FileFormatError(f"{where}: the header of the safetensors file: {e}") from None
+        text = str(data[8 : 8 + size], "utf-8")
+        header = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (ValueError, RecursionError, MemoryError) as e:
+        raise FileFormatError(
+            f"{where}: the header of the safetensors file: {str(e)[:300]}"
+        ) from None
     if not isinstance(header, dict):
         raise FileFormatError(f"{where}: the header of the safetensors file is no object")
     return header, 8 + size
@@ -149,7 +156,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a name is there twice")
+    if not all(map(_encodes, made)):
+        raise ValueError("a name is no text")
     return made
+
+
+def _encodes(name: str) -> bool:
+    """Whether a name can be printed: JSON can write half a character."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
 
 
 def _row(row: Any, where: str) -> tuple[str, tuple[int, ...], tuple[int, int]]:
@@ -158,10 +176,17 @@ def _row(row: Any, where: str) -> tuple[str, tuple[int, ...], tuple[int, int]]:
         raise FileFormatError(f"{where} has no description")
     code, shape, span = row.get("dtype"), row.get("shape"), row.get("data_offsets")
     if not isinstance(code, str) or code not in _DTYPES:
-        raise FileFormatError(f"{where} has the dtype {code!r}; known: {', '.join(_DTYPES)}")
+        raise FileFormatError(
+            f"{where} has the dtype {str(code)[:100]!r}; known: {', '.join(_DTYPES)}"
+        )
     if not _is_sizes(shape) or not _is_sizes(span) or len(span) != 2 or span[0] > span[1]:
-        raise FileFormatError(f"{where} has the shape {shape!r} and the place {span!r}")
+        raise FileFormatError(f"{where} has the shape {_brief(shape)} and the place {_brief(span)}")
     return code, tuple(shape), (span[0], span[1])
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _is_sizes(value: Any) -> TypeGuard[list[int]]:
@@ -205,67 +230,3 @@ def write_safetensors(file: Writer, weights: Mapping[str, Array]) -> None:
         array = weights[name]
         plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
         file.write(plain.reshape(-1).view(np.uint8).data)
-
-
-# -- numpy's formats -------------------------------------------------------------------------------
-def _npz(path: Path) -> Iterator[tuple[str, Array]]:
-    """The arrays of an .npz by name."""
-    limit = _memory()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-            total, done = sum(i.file_size for i in infos), 0
-            for info in infos:
-                report("reading", done, total)
-                done += info.file_size
-                where = f"{path}:{info.filename}"
-                if not info.filename.endswith(".npy"):
-                    continue
-                if info.file_size > limit:
-                    raise FileFormatError(f"{where} does not fit into memory")
-                with archive.open(info) as file:
-                    yield info.filename.removesuffix(".npy"), read_npy(file, info.file_size, where)
-    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as e:
-        raise FileFormatError(f"{path} is no .npz file, or is truncated: {e}") from None
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine; very many where that is not known."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 62
-
-
-def read_npy(file: IO[bytes], size: int, where: str) -> Array:
-    """One array in numpy's format, its header checked against ``size`` before it is read.
-
-    Raises FileFormatError, for arrays of Python objects too: reading them could run code.
-    """
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-        shape, fortran, dtype = read[version[0]](file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which can run code; save plain arrays")
-        count = math.prod(shape)
-        if min(shape, default=0) < 0 or count * dtype.itemsize > size:
-            raise ValueError(f"shape {shape} of {dtype} does not fit its {size} bytes")
-        data = bytearray(count * dtype.itemsize)
-        if _fill(file, memoryview(data)) != len(data):
-            raise ValueError("it is truncated")
-    except (ValueError, KeyError, OSError) as e:
-        raise FileFormatError(f"{where} is no readable .npy array: {e}") from None
-    return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran else "C")
-
-
-def _fill(file: IO[bytes], into: memoryview) -> int:
-    """Read until ``into`` is full or the file ends; gives how much was read."""
-    at = 0
-    while at < len(into):
-        piece = file.read(min(1 << 20, len(into) - at))
-        if not piece:
-            break
-        into[at : at + len(piece)] = piece
-        at += len(piece)
-    return at

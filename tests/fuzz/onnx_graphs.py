@@ -247,7 +247,7 @@ def _model(graph: GraphProto) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
 
-# -- the operators: each draws operands and emits -----------------------------------------------------
+# -- the operators: each draws operands and emits -------------------------------------------
 Rule = Callable[[Graph], object]
 RULES: dict[str, Rule] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,18 @@ def row(**changes: Any) -> dict[str, Any]:
         (made({"x": row(shape=[-1])}), "shape"),
         (made({"x": row(shape=[True])}), "shape"),
         (made({"x": row(shape=[1 << 62, 1 << 62])}), "does not fit"),
+        (made({"x": row(shape=[0, 1 << 63], data_offsets=[0, 0])}), "does not fit"),
+        (made({"x": row(shape=[0, (1 << 63) - 1], data_offsets=[0, 0])}), "does not fit"),
+        (made({"x": row(shape=[1] * 65, data_offsets=[0, 4])}), "65 dimensions"),
+        (made({"x": row(shape=[1] * 99, data_offsets=[0, 4])}), "99 dimensions"),
+        (made({"x": row(shape=[4.0])}), "shape"),
+        (made({"x": row(data_offsets=[False, 16])}), "place"),
+        (made({"x": row(data_offsets=[0, 16, 16])}), "place"),
+        (made({"x": row(dtype=["F32"])}), "dtype"),
+        (made({"__metadata__": {"a": math.nan}, "x": row()}), "NaN is no JSON"),
+        (made(b'{"x": ' + b"9" * 5000 + b"}"), "header"),
+        (made(json.dumps({"\ud800": row()}).encode()), "no text"),
+        (made(json.dumps({"x": row()}).encode("utf-16")), "header"),
         (made({"x": row(shape=[400], data_offsets=[0, 1600])}), "does not fit"),
         (made({"x": row(data_offsets=[16, 0])}), "place"),
         (made({"x": row(shape=[2], data_offsets=[8, 16])}), "gap"),

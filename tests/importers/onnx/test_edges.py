@@ -21,7 +21,9 @@ UINTS = [np.uint8, np.uint16, np.uint32, np.uint64]
 def both_ways(op: str, arrays: list[Any], **options: Any) -> None:
     """With inputs at run time (but those ``known``), and with all of them in the model."""
     for known in (options.pop("known", ()), range(len(arrays))):
-        model, inputs = one(op, arrays, known=[i for i in known if arrays[i] is not None], **options)
+        model, inputs = one(
+            op, arrays, known=[i for i in known if arrays[i] is not None], **options
+        )
         agree(model, inputs, rtol=0, atol=0)
 
 
