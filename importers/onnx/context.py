@@ -23,7 +23,7 @@ from relax2xla.importers.onnx.values import (
     integers,
     scalar,
 )
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr, Var
 from relax2xla.tir import Dim
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Context:
 
     def emit(self, value: Expr) -> Expr:
         """Bind a value that is used more than once."""
-        return value if isinstance(value, Constant) else self.builder.emit(value)
+        return value if isinstance(value, Constant | Var) else self.builder.emit(value)
 
     def value(self, x: Expr, what: str) -> Array:
         """The values of ``x``, which must be known; :class:`NeedsValue` where it has an input."""

@@ -10,7 +10,7 @@ import importlib
 import keyword
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
@@ -21,6 +21,7 @@ from relax2xla.dtypes import dtype_name, is_integer
 from relax2xla.errors import FileFormatError
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx import reader
+from relax2xla.importers.onnx.dimensions import Expressions, is_unknown
 from relax2xla.importers.onnx.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.graph import Frame, Interpreter
 from relax2xla.importers.onnx.hosted import Kind
@@ -87,9 +88,10 @@ def from_onnx(
                    ``params`` (see ``detach_params``); otherwise they are constants
     sanitize_input_names: turn input names into identifiers
 
-    A named dimension (``dim_param``) is one symbolic variable everywhere. The result is the bare
-    output, or a tuple of several. Every binding carries the name of its node as its span. The
-    function attribute ``num_input`` counts the inputs that are no parameters.
+    A named dimension (``dim_param``) is one symbolic variable everywhere; ``?`` is another one each
+    time, and arithmetic on names that are sizes themselves (``past + 1``) is just that. The result
+    is the bare output, or a tuple of several. Every binding carries the name of its node as its
+    span. The function attribute ``num_input`` counts the inputs that are no parameters.
 
     Raises ``FileFormatError`` for what is no valid model and ``OpNotImplemented`` with everything
     that cannot be converted; complaints of onnx's own checker are warnings only.
@@ -162,6 +164,7 @@ class Importer:
         self.interpreter = Interpreter(self.builder, self.functions, source.directory)
         self.frame = Frame(opsets)
         self.symbols: dict[str, Dim] = {}
+        self.expressions = Expressions(self.dimensions())
         self.names: set[str] = set()
         self.operators: set[str] = set()
 
@@ -305,7 +308,7 @@ class Importer:
                 if d.dim_value < 0:
                     raise FileFormatError(f"the input {name!r} has the dimension {d.dim_value}")
                 dims.append(int(d.dim_value))
-            elif kind == "dim_param" and d.dim_param:
+            elif kind == "dim_param" and not is_unknown(d.dim_param):
                 dims.append(self.symbol(d.dim_param))
             else:
                 unknown = True
@@ -325,8 +328,21 @@ class Importer:
             return self.symbol(dim)
         return tir.as_dim(dim) if isinstance(dim, tir.PrimExpr) else int(dim)
 
+    def dimensions(self) -> Iterator[str]:
+        """Names of dimensions that get a value: the model's, and the user's in place of them."""
+        for info in self.proto.graph.input:
+            dims = info.type.tensor_type.shape.dim
+            given = self.shapes.get(info.name)
+            for at, d in enumerate(dims):
+                if given is None or (len(given) == len(dims) and not isinstance(given[at], str)):
+                    yield d.dim_param
+        for shape in self.shapes.values():
+            yield from (d for d in shape if isinstance(d, str))
+
     def symbol(self, name: str, fresh: bool = False) -> Dim:
-        """The symbolic variable of a dimension's name."""
+        """The symbolic variable of a dimension's name, or what its arithmetic comes to."""
+        if not fresh and name in self.expressions:
+            return self.expressions.value(name, self.symbol)
         if fresh or name not in self.symbols:
             made = tir.Var(self.unique(_identifier(name, "dim")), "int64")
             if fresh:
@@ -355,13 +371,14 @@ class Importer:
                     f"{len(dims)}"
                 )
             for asked, d in zip(shape, dims, strict=True):
-                if not d.dim_param or isinstance(asked, str):
+                name = d.dim_param
+                if is_unknown(name) or isinstance(asked, str) or name in self.expressions:
                     continue
                 size = self.given(asked)
-                known = self.symbols.setdefault(d.dim_param, size)
+                known = self.symbols.setdefault(name, size)
                 if isinstance(known, int) and isinstance(size, int) and known != size:
                     raise ValueError(
-                        f"shape_dict gives the dimension {d.dim_param!r} two sizes: {known} and "
+                        f"shape_dict gives the dimension {name!r} two sizes: {known} and "
                         f"{size} (of {info.name!r})"
                     )
 

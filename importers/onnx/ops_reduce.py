@@ -211,16 +211,16 @@ def _one(k: Sequence[Dim]) -> Dim:
 def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
-    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
-        raise ValueError(f"k={k} of {size} values")
-    if not isinstance(k, int) and size != 0:
+    if k == 0 or (size == 0 and not isinstance(k, int)):
+        dims = [0 if i == at else d for i, d in enumerate(dims_of(x))]
+        return [R.zeros(dims, kind) for kind in (dtype_of(x), "int64")]
+    if not isinstance(k, int):
         # None of them is a part of the first: R.topk takes 0 for all.
         some: Any = fold_dim(tir.max(k, 1))
         made = ctx.emit(R.topk(x, some, at, "both", bool(largest), "int64"))
         dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
         parts = [R.strided_slice(made[i], [at], [0], [k]) for i in (0, 1)]
         return [ctx.pinned(part, dims) for part in parts]
-    if k == 0 or size == 0:
-        dims = [0 if i == at else d for i, d in enumerate(dims_of(x))]
-        return [R.zeros(dims, kind) for kind in (dtype_of(x), "int64")]
+    if k < 1 or (isinstance(size, int) and k > size):
+        raise ValueError(f"k={k} of {size} values")
     return R.topk(x, k, at, "both", bool(largest), "int64")

@@ -127,4 +127,5 @@ def bound_floats(builder: BlockBuilder, x: Expr, what: str) -> list[Any]:
 def pinned(builder: BlockBuilder, x: Expr, dims: Sequence[Dim | None]) -> Expr:
     """``x`` with these dimensions, None for one that is read off the value itself."""
     made = [tir.Var(builder.get_unique_name("n"), "int64") if d is None else d for d in dims]
-    return builder.match_cast(builder.emit(x), TensorStructInfo(made, info_of(x).dtype))
+    bound = x if isinstance(x, Var) else builder.emit(x)
+    return builder.match_cast(bound, TensorStructInfo(made, info_of(x).dtype))

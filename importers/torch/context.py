@@ -19,7 +19,7 @@ from relax2xla.importers._tensors import dtype_of as dtype_of
 from relax2xla.importers._tensors import info_of as info_of
 from relax2xla.importers._tensors import ndim_of as ndim_of
 from relax2xla.importers.torch.symbols import Symbols
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, const
+from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, Var, const
 
 Dim = tir.Dim
 Dims = tuple[Dim, ...]
@@ -183,7 +183,7 @@ class Context:
     # -- emitting ----------------------------------------------------------------------------
     def emit(self, value: Expr) -> Expr:
         """Bind a value that is used more than once."""
-        return self.builder.emit(value)
+        return value if isinstance(value, Var) else self.builder.emit(value)
 
     def cast(self, x: Expr, dtype: str) -> Expr:
         """``x`` in another dtype; float8_e4m3fn, without infinity, ends at its largest number.

@@ -11,7 +11,7 @@ from onnx import helper
 
 pytest.importorskip("onnxruntime")
 
-from tests.importers.onnx.support import agree, one, ours, theirs
+from tests.importers.onnx.support import agree, model_of, one, ours, theirs, value
 
 INF, NAN = math.inf, math.nan
 INTS = [np.int8, np.int16, np.int32, np.int64]
@@ -125,3 +125,88 @@ def test_axes_without_elements(op: str) -> None:
             if op.startswith("Arg") and shape[axis] == 0 and shape != (0, 0):
                 continue  # a position of nothing is asked for, which ONNX Runtime refuses, too
             both_ways(op, [np.zeros(shape, np.float32)], axis=axis)
+
+
+# -- sizes that are known only when the model runs ------------------------------------------------
+def dynamic(nodes: list[Any], arrays: dict[str, Any], known: dict[str, Any] | None = None) -> None:
+    """Every size of every input is a symbol; the last node's output counts."""
+    ins = [value(n, a, [f"{n}_{i}" for i in range(a.ndim)]) for n, a in arrays.items()]
+    model = model_of(nodes, ins, nodes[-1].output, 18, known)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    (got,), (want,) = ours(model, list(arrays.values())), theirs(model, list(arrays.values()))
+    np.testing.assert_array_equal(got, want, strict=True)
+
+
+node = helper.make_node
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_slices_of_symbolic_axes(size: int) -> None:
+    """A part that ends before it begins has no elements."""
+    x = np.arange(3.0 * size, dtype=np.float32).reshape(size, 3)
+    for first, last, step in (
+        (1, -1, 1),
+        (2, 1, 1),
+        (-1, 0, 1),
+        (0, 2, -1),
+        (-2, 1, -1),
+        (-3, -1, 2),
+    ):
+        bounds = {n: np.array([v]) for n, v in zip("abcd", (first, last, 0, step), strict=True)}
+        dynamic([node("Slice", ["x", *"abcd"], ["y"])], {"x": x}, bounds)
+
+
+def _sizes(of: list[tuple[str, int]]) -> list[Any]:
+    """Nodes that make the vector ``s`` of sizes, each of an axis of a value."""
+    made: list[Any] = []
+    for i, (name, axis) in enumerate(of):
+        made.append(node("Shape", [name], [f"s{i}"], start=axis, end=axis + 1))
+    return [*made, node("Concat", [f"s{i}" for i in range(len(of))], ["s"], axis=0)]
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (3, 2), (0, 0)])
+def test_expand_by_sizes_that_are_one(shape: tuple[int, int]) -> None:
+    """A size of 1 keeps the axis as it is, whatever tensor it is of."""
+    x, other = np.ones(shape, np.float32), np.zeros((3, 1), np.float32)
+    if shape != (0, 0):
+        dynamic(
+            [*_sizes([("z", 0), ("z", 1)]), node("Expand", ["x", "s"], ["y"])], {"x": x, "z": other}
+        )
+    one = np.zeros((1, 1), np.float32)
+    dynamic([*_sizes([("z", 0), ("z", 1)]), node("Expand", ["x", "s"], ["y"])], {"x": x, "z": one})
+
+
+def test_reshape_by_sizes_that_are_zero() -> None:
+    """A size of 0 copies the one at its place, unless zeros are allowed."""
+    x, empty = np.ones((2, 3), np.float32), np.zeros((0, 3), np.float32)
+    reshape = node("Reshape", ["x", "s"], ["y"])
+    dynamic([*_sizes([("z", 0), ("z", 1)]), reshape], {"x": x, "z": empty})
+    minus = node("Concat", ["m", "s"], ["t"], axis=0)
+    last = node("Reshape", ["x", "t"], ["y"])
+    known = {"m": np.array([-1])}
+    dynamic([*_sizes([("z", 0)]), minus, last], {"x": x, "z": empty}, known)
+    dynamic([*_sizes([("z", 0)]), minus, last], {"x": x[:0, :1], "z": empty}, known)
+    dynamic(
+        [node("Reshape", ["x", "t"], ["y"], allowzero=1)],
+        {"x": x[:1, :0]},
+        {"t": np.array([2, 2, 0])},
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_numbers_that_may_be_negative(size: int) -> None:
+    """What is computed of a shape need not be one."""
+    shape = [node("Shape", ["x"], ["n"]), node("Sub", ["n", "two"], ["y"])]
+    dynamic(shape, {"x": np.ones(size, np.float32)}, {"two": np.array([2])})
+    shape = [node("Size", ["x"], ["n"]), node("Min", ["n", "two"], ["y"])]
+    dynamic(shape, {"x": np.ones(size, np.float32)}, {"two": np.array([-2, 5])})
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (0, 3), (2, 0)])
+def test_maxima_along_symbolic_axes(shape: tuple[int, int]) -> None:
+    x = np.array([[1, 5, 5], [7, 2, 7]], np.float32)[: shape[0], : shape[1]]
+    for axis in (0, 1):
+        dynamic([node("Hardmax", ["x"], ["y"], axis=axis)], {"x": x})
+        if shape[axis]:
+            dynamic([node("ArgMax", ["x"], ["y"], axis=axis, select_last_index=1)], {"x": x})

@@ -12,7 +12,7 @@ from torch import fx, nn  # noqa: E402
 
 from relax2xla import const, errors, op, tir  # noqa: E402
 from relax2xla.frontend.torch import from_fx  # noqa: E402
-from relax2xla.ir import TensorStructInfo, Tuple, TupleStructInfo  # noqa: E402
+from relax2xla.ir import TensorStructInfo, Tuple, TupleStructInfo, VarBinding  # noqa: E402
 
 from .helpers import compare, run  # noqa: E402
 
@@ -182,3 +182,18 @@ def test_what_is_refused() -> None:
         from_fx(graph, [((n * n, 10), "float32")])
     with pytest.raises(TypeError, match="positional"):
         from_fx(graph, [((1, 10), "float32")], True)
+
+
+def test_no_binding_is_only_another_name() -> None:
+    """The first binding is the operator, not a copy of its operand."""
+
+    class Model(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            one = torch.nn.functional.log_softmax(x, 1), x.clamp(-1, 1), torch.std(x, 1)
+            return (*one, torch.addcmul(x, x, y), torch.where(x > y, x, y), x.logsumexp(1))
+
+    shape = ([3, 4], "float32")
+    main = from_fx(fx.symbolic_trace(Model()), [shape, shape])["main"]
+    params = set(main.params)
+    bindings = [b for block in main.body.blocks for b in block.bindings]
+    assert not [b for b in bindings if isinstance(b, VarBinding) and b.value in params]
