@@ -211,7 +211,7 @@ def _one(k: Sequence[Dim]) -> Dim:
 def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
-    if k == 0 or (size == 0 and not isinstance(k, int)):
+    if (isinstance(k, int) and k == 0) or (size == 0 and not isinstance(k, int)):
         dims = [0 if i == at else d for i, d in enumerate(dims_of(x))]
         return [R.zeros(dims, kind) for kind in (dtype_of(x), "int64")]
     if not isinstance(k, int):

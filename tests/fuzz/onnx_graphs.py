@@ -233,6 +233,11 @@ def _info(name: str, data: Array, dims: Sequence[int | str] | None = None) -> An
     return helper.make_tensor_value_info(name, code, data.shape if dims is None else dims)
 
 
+def _only(wanted: bool, **attributes: Any) -> dict[str, Any]:
+    """Attributes that a node has or leaves out."""
+    return attributes if wanted else {}
+
+
 def _evaluated(node: NodeProto, given: dict[str, Array], results: Sequence[str]) -> list[Array]:
     """What the reference makes of one node."""
     outputs = [helper.make_empty_tensor_value_info(r) for r in results]
@@ -310,7 +315,7 @@ def _division(g: Graph, op: str) -> object:
     if not y.data.all():
         raise NoFit
     exact = x.data.dtype.kind == "i"
-    return g.emit(op, [x, y], exact=exact, **({"fmod": g.between(0, 1)} if op == "Mod" else {}))
+    return g.emit(op, [x, y], exact=exact, **_only(op == "Mod", fmod=g.between(0, 1)))
 
 
 @rule("Pow")
@@ -366,7 +371,7 @@ def _reshape(g: Graph, op: str) -> object:
         ]
     if dims and g.chance(0.4) and not (zero and 0 in dims):
         dims[g.between(0, len(dims) - 1)] = -1
-    return g.emit(op, [x, g.sizes(dims)], **({"allowzero": zero} if zero else {}))
+    return g.emit(op, [x, g.sizes(dims)], **_only(zero == 1, allowzero=zero))
 
 
 def _regrouped(g: Graph, shape: Sequence[int]) -> list[int]:
@@ -414,7 +419,7 @@ def _unsqueeze(g: Graph, op: str) -> object:
 def _transpose(g: Graph, op: str) -> object:
     x = g.value((*NUMBERS, "bool"))
     perm = [int(i) for i in g.rng.permutation(x.data.ndim)]
-    return g.emit(op, [x], **({"perm": perm} if perm and g.chance(0.8) else {}))
+    return g.emit(op, [x], **_only(bool(perm) and g.chance(0.8), perm=perm))
 
 
 @rule("Expand")
@@ -544,7 +549,7 @@ def _shape(g: Graph, op: str) -> object:
 @rule("ConstantOfShape")
 def _constant_of_shape(g: Graph, op: str) -> object:
     fill = numpy_helper.from_array(g.numbers((1,), g.pick(KINDS)), "fill")
-    return g.emit(op, [g.sizes(g.shape())], **({"value": fill} if g.chance(0.7) else {}))
+    return g.emit(op, [g.sizes(g.shape())], **_only(g.chance(0.7), value=fill))
 
 
 @rule("Range")
@@ -658,7 +663,7 @@ def _gemm(g: Graph, op: str) -> object:
     a = g.leaf(g.numbers((k, m) if turned[0] else (m, k), "float32"))
     b = g.leaf(g.numbers((n, k) if turned[1] else (k, n), "float32"))
     c = g.leaf(g.numbers(g.pick([(m, n), (1, n), (n,), (m, 1), ()]), "float32"))
-    more = {"alpha": 0.5, "beta": g.pick((0.0, 2.0))} if g.chance(0.5) else {}
+    more = _only(g.chance(0.5), alpha=0.5, beta=g.pick((0.0, 2.0)))
     return g.emit(op, [a, b, c], transA=turned[0], transB=turned[1], **more)
 
 
