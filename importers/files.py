@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from relax2xla import tir
+from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
@@ -183,14 +184,6 @@ def check_file(path: Path) -> bytes:
             return file.read(64)
     except OSError as e:
         raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from None
-
-
-def physical_memory() -> int:
-    """Bytes of memory in this machine, 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
 
 
 def _reason(error: Exception) -> str:

@@ -134,6 +134,8 @@ class BoundFunction:
             else:
                 try:
                     return fast(*args)
+                except xla.ERROR as e:
+                    raise xla.of_xla("run", e) from e
                 except ValueError:
                     # Arrays spread over several devices are brought to this one.
                     moved = [xla.on_device(a, self.device) for a in args]
@@ -151,11 +153,14 @@ class BoundFunction:
                         break
                 else:
                     return call(args)
-        if self._staged is not None:
-            result = self._staged(args)
-            if result is not OTHER:
-                return result
-        return self._slow(args)
+        try:
+            if self._staged is not None:
+                result = self._staged(args)
+                if result is not OTHER:
+                    return result
+            return self._slow(args)
+        except xla.ERROR as e:
+            raise xla.of_xla("run", e) from e
 
     def _slow(self, args: Sequence[Any]) -> Any:
         """A call that is not made of jax arrays only, or whose weights are not placed yet."""

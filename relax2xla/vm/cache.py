@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from relax2xla.budget import parse_size
+
 log = logging.getLogger("relax2xla.vm")
 
 DEFAULT_LIMIT: Final = 1 << 30
@@ -39,7 +41,6 @@ _SUFFIX: Final = ".xla"
 _TEMPORARY: Final = ".tmp-"
 # Temporary files older than this were left by a process that was killed.
 _STALE_SECONDS: Final = 3600
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OFF: Final = ("0", "off", "false", "no")
 
 
@@ -269,14 +270,6 @@ def _prepare(folder: Path) -> str:
 
 
 # -- the cache of this process ---------------------------------------------------------------------
-def parse_size(text: str) -> int:
-    """Bytes of "1048576", "512M" or "2G"; ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
-    if match is None:
-        raise ValueError(f"{text!r} is no size; write bytes, or a number with K, M, G or T")
-    return int(match[1]) * _UNITS[match[2].upper()]
-
-
 def default_folder() -> Path:
     """Where compiled programs are kept: ``RELAX2XLA_CACHE_DIR``, or the platform's cache folder.
 

@@ -31,11 +31,12 @@ from jaxlib import xla_client as xc
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
-from relax2xla import processor
+from relax2xla import budget, processor
 from relax2xla.dtypes import dtype_name, numpy_dtype
-from relax2xla.errors import CallError, DeviceError
+from relax2xla.errors import BudgetError, CallError, DeviceError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo import limits, six_bits
 from relax2xla.vm import cache, dot_library
 from relax2xla.vm.serialised import is_complete
 
@@ -69,6 +70,8 @@ _UNCHECKED: dict[str, Any] = (
 # Devices that arrays were moved to, each of which is said once.
 _moved_to: set[Any] = set()
 
+# What XLA raises.
+ERROR: type[Exception] = jax.errors.JaxRuntimeError
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
 
@@ -132,7 +135,7 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
         )
     except jax.errors.JaxRuntimeError as e:
         if "Unknown NumPy dtype" not in str(e):
-            raise
+            raise of_xla("place an array on the device", e) from e
         raise CallError(
             f"jaxlib places no arrays of {value.dtype} on a device; pass the values in a wider "
             "dtype and convert them in the program"
@@ -196,9 +199,13 @@ def _load_lapack() -> None:
 
 
 def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+    if limits.check(module) & six_bits.FORMS.keys():
+        six_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         _load_lapack()
-    return _with_options(target.client.compile_and_load, target, module, overrides)
+    made = _with_options(target.client.compile_and_load, target, module, overrides)
+    _check_memory(made)
+    return made
 
 
 def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, Any]) -> Any:
@@ -210,8 +217,28 @@ def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, A
         except jax.errors.JaxRuntimeError as e:
             unknown = _NO_OPTION.search(str(e))
             if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
-                raise
+                raise of_xla("compile", e) from e
             _gone.add(unknown[1])
+
+
+def of_xla(doing: str, error: Exception) -> XlaError:
+    """What XLA says, as an error of ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    return XlaError(f"XLA cannot {doing} this: {' '.join(lines)[:1000]}")
+
+
+def _check_memory(executable: Any) -> None:
+    """BudgetError where running takes more memory than is allowed."""
+    try:
+        found = executable.get_compiled_memory_stats()
+    except Exception:  # jaxlib names no class for a platform that keeps no account
+        return
+    size = found.temp_size_in_bytes + found.output_size_in_bytes
+    if size > budget.memory():
+        raise BudgetError(
+            f"the program takes {budget.show(size)} for its results and in between; the limit is "
+            f"{budget.show(budget.memory())}. {budget.RAISE}"
+        )
 
 
 def mark_donated(module: ir.Module, arguments: Mapping[int, int | None]) -> None:
@@ -405,7 +432,10 @@ class Loaded:
 
     def run(self, buffers: list[Any]) -> list[Any]:
         """Run on jax arrays that lie on the device and fit the program; results in order."""
-        return self._execute(buffers).consume_with_handlers(self._handlers)
+        try:
+            return self._execute(buffers).consume_with_handlers(self._handlers)
+        except jax.errors.JaxRuntimeError as e:
+            raise of_xla("run", e) from e
 
     def memory(self) -> Any:
         """XLA's own account of the program's memory."""

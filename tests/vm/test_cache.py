@@ -23,6 +23,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
+from relax2xla.budget import parse_size
 from relax2xla.vm import cache, jit, xla
 from relax2xla.vm.cache import DiskCache
 
@@ -397,7 +398,7 @@ def test_settings_of_the_environment(
     ("text", "size"), [("10", 10), ("2k", 2048), ("1 MiB", 1 << 20), ("3GB", 3 << 30)]
 )
 def test_sizes(text: str, size: int) -> None:
-    assert cache.parse_size(text) == size
+    assert parse_size(text) == size
 
 
 # -- dispatch --------------------------------------------------------------------------------------
