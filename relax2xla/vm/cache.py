@@ -27,8 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from relax2xla.budget import parse_size
-
 log = logging.getLogger("relax2xla.vm")
 
 DEFAULT_LIMIT: Final = 1 << 30
@@ -292,6 +290,8 @@ def from_environment() -> DiskCache | None:
     """The cache that the environment asks for; None where it is turned off."""
     if os.environ.get("RELAX2XLA_CACHE", "1").strip().lower() in _OFF:
         return None
+    from relax2xla.budget import parse_size  # here: the rest of this file needs Python alone
+
     try:
         limit = parse_size(os.environ.get("RELAX2XLA_CACHE_LIMIT") or str(DEFAULT_LIMIT))
         return DiskCache(default_folder(), limit)
