@@ -61,6 +61,7 @@ from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.machine import BoundFunction, VirtualMachine
 from relax2xla.vm.manifest import (
     info_data,
+    is_array_key,
     is_shape,
     key_data,
     read_info,
@@ -376,6 +377,13 @@ class SavedFunction(Function):
         """The body over this function's own parameters."""
         if self._body is None:
             made = self._make()
+            for own, said in zip(made.params, self.params, strict=True):
+                a, b = info_data(own.struct_info), info_data(said.struct_info)
+                if a != b and None not in (a, b):
+                    raise FileFormatError(
+                        f"a saved function takes {own.struct_info} as {own.name_hint}, and the "
+                        f"manifest says {said.struct_info}"
+                    )
             values = dict(zip(made.params, self.params, strict=True))
             self._body = rewrite_function(made.replace(params=self.params), values=values).body
         return self._body
@@ -562,13 +570,30 @@ class _Loader:
         avals = [xla.aval(o) for o in saved.outputs]
         if self.compiled and "compiled" in saved.row and self.fits(target):
             try:
-                return xla.Loaded(self.archive.read(saved.row["compiled"]), avals, target), saved
+                loaded = xla.Loaded(self.archive.read(saved.row["compiled"]), avals, target)
+                return self.checked(loaded, saved, key), saved
             except FileFormatError:
                 raise
             except Exception as e:  # jaxlib names no class for what it cannot read
                 self.warn(f"jaxlib cannot read it ({e})")
         module = parse(self.archive.read(saved.row["file"]))
-        return xla.Loaded(module, avals, target), saved
+        return self.checked(xla.Loaded(module, avals, target), saved, key), saved
+
+    def checked(self, loaded: xla.Loaded, saved: _SavedProgram, key: Any) -> xla.Loaded:
+        """``loaded``, whose arguments and results are what the manifest says; FileFormatError."""
+        takes, gives = loaded.types()
+        arguments = [k for k in key if isinstance(k, tuple) and is_array_key(k)]
+        said = [(o.dims, numpy_dtype(o.dtype)) for o in saved.outputs]
+        for what, own, other in (
+            ("takes", takes[len(takes) - len(arguments) :], arguments),
+            ("gives", gives, said),
+        ):
+            if own != other:
+                raise self.archive.problem(
+                    f"the program {saved.row['file']} {what} {_show(own)}, and the manifest says "
+                    f"{_show(other)}"
+                )
+        return loaded
 
     def fits(self, target: Device | None) -> bool:
         """Whether the machine code in the file is for this machine."""
@@ -593,6 +618,11 @@ class _Loader:
                 self.archive.path,
                 why,
             )
+
+
+def _show(arrays: Sequence[tuple[Any, Any]]) -> str:
+    """Shapes and dtypes for people."""
+    return ", ".join(f"{d}{list(s)}" for s, d in arrays) or "nothing"
 
 
 def _array_info(array: Any) -> TensorStructInfo:

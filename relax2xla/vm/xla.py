@@ -441,9 +441,21 @@ class Loaded:
         """XLA's own account of the program's memory."""
         return self.executable.get_compiled_memory_stats()
 
+    def types(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Shapes and dtypes of arguments and results, as XLA has them."""
+        proto = self.executable.hlo_modules()[0].as_serialized_hlo_module_proto()
+        shape = xc.XlaComputation(proto).program_shape()
+        result = shape.result_shape()
+        results = result.tuple_shapes() if result.is_tuple() else [result]
+        return [_plain(s) for s in shape.parameter_shapes()], [_plain(s) for s in results]
+
     def hlo_text(self) -> str:
         """The optimised HLO."""
         return self.executable.get_hlo_text()
+
+
+def _plain(shape: Any) -> tuple[Any, Any]:
+    return tuple(shape.dimensions()), np.dtype(shape.numpy_dtype())
 
 
 def value_info(value: Any) -> TensorStructInfo:
