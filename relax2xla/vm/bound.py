@@ -524,6 +524,14 @@ class BoundFunction:
         return program.pack(jit.inline_program(values, text, outputs))
 
 
+def _after_fork() -> None:
+    """In the child of a fork: programs that are loaded would wait for XLA's threads."""
+    BoundFunction.__call__ = xla.refuse_after_fork
+
+
+xla.AFTER_FORK.append(_after_fork)
+
+
 def _weights_first(mod: IRModule, weights: int) -> IRModule:
     """``mod`` whose ``main`` takes its last ``weights`` parameters first: they never change."""
     gvar = mod.get_global_var("main")

@@ -20,8 +20,8 @@ import io
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import jax
 import jax.core
@@ -76,9 +76,47 @@ ERROR: type[Exception] = jax.errors.JaxRuntimeError
 ARRAY: type = xc.ArrayImpl
 
 
+# Whether this process has used XLA, and whether it was forked from one that had.
+_used: list[bool] = []
+_forked: list[bool] = []
+
+
+def refuse_after_fork(*args: Any, **kwargs: Any) -> NoReturn:
+    """DeviceError: what would hang in this process."""
+    raise DeviceError(
+        "this process was forked from one that had used XLA; XLA's threads are not in it, and a "
+        'call would wait for them for ever. Start it with multiprocessing.get_context("spawn"), or '
+        "fork before anything is compiled or run"
+    )
+
+
+def _after_fork() -> None:
+    """In the child of a fork: nothing of the parent's XLA can be used."""
+    if not _used:
+        return
+    _forked[:] = [True]
+    jax_device.cache_clear()
+    sharding.cache_clear()
+    Loaded.run = refuse_after_fork
+    for forget in AFTER_FORK:
+        forget()
+
+
+# What other files do then, where they go on without asking for a device.
+AFTER_FORK: list[Callable[[], None]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @functools.cache
 def jax_device(device: Device | None) -> Any:
-    """The jax device of ``device``; None is JAX's default device."""
+    """The jax device of ``device``; None is JAX's default device.
+
+    DeviceError where there is none, and in processes forked from one that had used XLA.
+    """
+    if _forked:
+        refuse_after_fork()
+    _used[:] = [True]
     if device is None:
         return jax.local_devices()[0]
     try:
