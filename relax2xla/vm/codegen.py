@@ -47,9 +47,7 @@ class Generated:
     lines: Mapping[int, int]
 
 
-def generate(
-    code: Code, index: int, hooked: bool = False, counted: bool = False
-) -> Generated:
+def generate(code: Code, index: int, hooked: bool = False, counted: bool = False) -> Generated:
     """Python for function ``index`` of ``code``; callees are F0, F1, ..., constants C0, C1, ...
 
     ``hooked``: every call goes through H, with the function and its name as first arguments.

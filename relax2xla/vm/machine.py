@@ -81,9 +81,7 @@ class VirtualMachine(Calls):
         self._buckets: dict[str, Bucketed] = {}
         self._store = rt_mod.store
         self._hook: Hook | None = None
-        self._plain = Interpreter(
-            rt_mod.code, self.device, self._region, self, max_steps=max_steps
-        )
+        self._plain = Interpreter(rt_mod.code, self.device, self._region, self, max_steps=max_steps)
         self._interpreter = self._plain
 
     # -- functions
@@ -154,7 +152,9 @@ class VirtualMachine(Calls):
         self.relink_saved()
 
     def _hooked(self, hook: Hook | None) -> Interpreter:
-        return Interpreter(self.executable.code, self.device, self._region, self, hook, self.max_steps)
+        return Interpreter(
+            self.executable.code, self.device, self._region, self, hook, self.max_steps
+        )
 
     def _region(self, name: str) -> BoundFunction:
         """A function that is one XLA program, for bytecode."""

@@ -84,6 +84,7 @@ CODE: Final = "code.json"
 REWRITES: Final = {
     f.__name__: f for f in (convolve_planes, expand_depthwise, gather_windows, feature_major)
 }
+_NO_FORM: Final = "its manifest or its bytecode does not have the form that export_library writes"
 WEIGHTS: Final = ("computed", "raw")
 
 Array = npt.NDArray[Any]
@@ -335,7 +336,7 @@ def load_module(path: str | Path, compiled: bool = True) -> VMExecutable:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         if isinstance(e, FileFormatError):
             raise
-        raise archive.problem(f"{type(e).__name__}: {e}") from None
+        raise archive.problem(str(e) if isinstance(e, ValueError) else _NO_FORM) from e
     except TVMError as e:
         raise archive.problem(str(e)) from None
 
@@ -474,6 +475,9 @@ class _Loader:
                 params, read_info(row["result"]), lambda: self.function(row["main"])
             )
         for program in row["programs"]:
+            members = (program["file"], program.get("compiled", program["file"]))
+            if not all(isinstance(m, str) and m in self.archive for m in members):
+                raise ValueError(f"a program of {row['name']} is not in the file")
             outputs = [read_info(["tensor", *o]) for o in program["outputs"]]
             tensors = tuple(o for o in outputs if isinstance(o, TensorStructInfo))
             tree = read_tree(program["tree"], len(tensors))
@@ -486,6 +490,9 @@ class _Loader:
             name = row["transform"]
             transform = SavedFunction(params, TupleStructInfo([]), lambda: self.function(name))
         names, raw_names = tuple(row["names"]), tuple(row["raw_names"])
+        for what, found, of in (("names", names, weights), ("raw_names", raw_names, raw)):
+            if len(found) not in (0, len(of)) or not all(isinstance(n, str) for n in found):
+                raise ValueError(f"{what} of {row['name']} are not those of its {len(of)} arrays")
         lifted = Lifted(
             main,
             len(infos),

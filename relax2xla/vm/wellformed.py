@@ -39,6 +39,9 @@ _PATTERNS: Final = {"tensor": 3, "shape": 2, "prim": 2, "tuple": 1, "object": 0,
 
 def check_classes(code: Code) -> None:
     """BytecodeError where a field of ``code`` holds something of another class or range."""
+    for at, constant in enumerate(code.constants):
+        if not _is_plain(constant):
+            raise BytecodeError(f"the constant c[{at}] holds a part of the bytecode")
     for at, row in enumerate(code.functions):
         if type(row) is not FunctionRow:
             raise BytecodeError(f"function {at} of the table is a {type(row).__name__}")
@@ -154,6 +157,20 @@ class _Row:
                     self.need(texts and ranks and _are_dims(dims), f"no pattern: {found!r}")
                 case _:
                     pass
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether ``value`` has no operand, instruction or function of the table in it."""
+    stack = [value]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, tuple | list):
+            stack += found
+        elif isinstance(found, dict):
+            stack += [*found, *found.values()]
+        elif isinstance(found, (*_OPERANDS, *_INSTRUCTIONS, FunctionRow)):
+            return False
+    return True
 
 
 def _is_tagged(value: Any) -> bool:

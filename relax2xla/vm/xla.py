@@ -261,7 +261,9 @@ def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, A
 
 def of_xla(doing: str, error: Exception) -> XlaError:
     """What XLA says, as an error of ours."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        "no reason given"
+    ]
     return XlaError(f"XLA cannot {doing} this: {' '.join(lines)[:1000]}")
 
 

@@ -326,6 +326,27 @@ def test_the_folder_is_for_this_user_alone(
 
 
 @POSIX
+def test_the_folder_is_looked_at_at_each_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = DiskCache(tmp_path / "open" / "cache")
+    assert store.put("k", b"v")
+    with caplog.at_level(logging.WARNING, "relax2xla.vm"):
+        store.folder.chmod(0o777)
+        assert store.get("k") is None
+        assert not store.put("k", b"w")
+        store.folder.chmod(0o700)
+        assert store.get("k") == b"v"
+        # Whoever may write to the folder above can put another one in the place of ours.
+        store.folder.parent.chmod(0o777)
+        assert store.get("k") is None
+        store.folder.parent.chmod(0o1777)  # as /tmp is
+        assert store.get("k") == b"v"
+    assert len(caplog.records) == 2
+    assert "anyone can write to" in caplog.text
+
+
+@POSIX
 def test_links_and_foreign_entries_are_not_read(store: DiskCache, tmp_path: Path) -> None:
     store.put("k", b"v")
     (tmp_path / "elsewhere").write_bytes((store.folder / "k.xla").read_bytes())
