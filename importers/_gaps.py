@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import NoReturn
 
-from relax2xla.errors import Gap, OpNotImplemented
+from relax2xla.errors import Gap, OpNotImplemented, TVMError
 
 
 class Unsupported(Exception):
@@ -86,3 +87,22 @@ class Gaps:
         return OpNotImplemented(
             f"{count} {nodes} of this {self.source} cannot be converted to Relax:", self.gaps()
         )
+
+
+def reason_of(error: Exception) -> str:
+    """Why something cannot be read, of any error: what we say ourselves as it is.
+
+    What Python and numpy say of damaged content speaks of our code, not of the content.
+    """
+    if isinstance(error, MemoryError):
+        return "it takes more memory than there is"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    text = (str(error).strip() or "no message").splitlines()[0][:300]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = isinstance(error, TVMError) or (frames and (frames[-1].line or "").startswith("raise "))
+    if own and str(error).strip():
+        return str(error) if isinstance(error, TVMError) else text
+    kind = type(error).__name__
+    said = f"; {kind}: {text}" if isinstance(error, ValueError | OverflowError) else f"; {kind}"
+    return f"its attributes or operands do not fit together (damaged?{said})"

@@ -1,7 +1,8 @@
-"""A program's sizes and depth, checked before XLA sees it: XLA ends the process where they are absurd.
+"""A program's sizes and depth, checked before XLA sees it.
 
-Every value of every function is compared with :mod:`relax2xla.budget`, and regions may lie in each
-other :data:`DEPTH` times. What the program needs as a whole is known once it is compiled.
+XLA ends the process where they are absurd. Every value of every function is compared with
+:mod:`relax2xla.budget`, and regions may lie in each other :data:`DEPTH` times. What the program
+needs as a whole is known once it is compiled.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _place(op: Any) -> str:
 
 
 def check_text(data: bytes) -> None:
-    """BudgetError for text whose brackets lie in each other so often that MLIR would not survive."""
+    """BudgetError for text with more brackets in each other than MLIR survives."""
     if sum(data.count(bytes((b,))) for b in _OPENING) <= BRACKETS:
         return
     noise = _STRING_OR_COMMENT if b"//" in data else _STRING

@@ -22,14 +22,16 @@ from relax2xla.stablehlo.mlir import ir
 FORMS: Final = {"float6_e2m3fn": (3, 1.0, 7.5), "float6_e3m2fn": (2, 0.25, 28.0)}
 WIDE: Final = "f8E4M3FN"
 # Operations that only move values, or compare them.
-_EXACT: Final = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "abs broadcast_in_dim case clamp compare concatenate constant convert dynamic_slice "
-        "dynamic_update_slice gather get_tuple_element if maximum minimum negate "
-        "optimization_barrier pad reshape return reverse select slice sort transpose tuple while"
-    ).split()
-) | {"func.call", "func.func", "func.return"}
+_MOVES: Final = """
+    abs broadcast_in_dim case clamp compare concatenate constant convert dynamic_slice
+    dynamic_update_slice gather get_tuple_element if maximum minimum negate optimization_barrier
+    pad reshape return reverse select slice sort transpose tuple while
+"""
+_EXACT: Final = frozenset(f"stablehlo.{name}" for name in _MOVES.split()) | {
+    "func.call",
+    "func.func",
+    "func.return",
+}
 
 _ROUND: Final = """
 func.func private @{name}(%x: {wide}) -> {narrow} {{

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, no_collection
@@ -68,6 +69,8 @@ def build(
         )
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    for gvar, func in mod.relax_functions().items():
+        check_sizes(func, gvar.name_hint)
     donated = donated_params(mod, donate)
     given = mod
     if params:

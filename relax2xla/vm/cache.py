@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
 import secrets
 import stat
 import sys
@@ -159,7 +158,7 @@ class DiskCache:
         return removed
 
     def usable(self) -> bool:
-        """Whether the folder is there, is a folder, and is this user's alone; looked at each time."""
+        """Whether the folder is there, is a folder, and is this user's alone, now."""
         problem = _prepare(self.folder)
         before, self._problem = self._problem, problem
         if problem and problem != before:
@@ -274,7 +273,7 @@ def _prepare(folder: Path) -> str:
 
 
 def _anyone_may_rename_in(folder: Path) -> bool:
-    """Whether other users may move what lies in ``folder``; in /tmp, which is sticky, they may not."""
+    """Whether others may move what lies in ``folder``; in /tmp, which is sticky, they may not."""
     try:
         mode = folder.stat().st_mode
     except OSError:

@@ -103,7 +103,7 @@ def test_what_xla_refuses_is_an_error_with_its_reason() -> None:
       %0 = stablehlo.custom_call @check.unknown(%a) : (tensor<4xf8E4M3>) -> tensor<4xf8E4M3>
       return %0 : tensor<4xf8E4M3>
     }"""
-    with pytest.raises((XlaError, UnsupportedError), match="check.unknown"):
+    with pytest.raises((XlaError, UnsupportedError), match=r"check\.unknown"):
         call(text, np.zeros(4, ml_dtypes.float8_e4m3))
 
 
@@ -149,5 +149,7 @@ def test_arithmetic_of_six_bits_is_refused() -> None:
       %2 = stablehlo.convert %1 : (tensor<4xf6E2M3FN>) -> tensor<4xf32>
       return %2 : tensor<4xf32>
     }"""
-    with pytest.raises(UnsupportedError, match="stablehlo.add of 6-bit floats has no code in XLA"):
+    with pytest.raises(
+        UnsupportedError, match=r"stablehlo\.add of 6-bit floats has no code in XLA"
+    ):
         call(text, np.ones(4, np.float32))

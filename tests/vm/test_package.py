@@ -482,6 +482,6 @@ def test_a_manifest_that_is_not_of_its_program(
     tensors = bytes(good.tensors())
     archive.write_archive(path, rest, members, lambda file: file.write(tensors))
     shape, dtype = shape_and_dtype
+    machine = rx.VirtualMachine(rx.load_module(path, compiled=compiled))
     with pytest.raises(FileFormatError, match="the manifest says"):
-        main = rx.VirtualMachine(rx.load_module(path, compiled=compiled))["main"]
-        main(np.ones(shape, dtype))
+        machine["main"](np.ones(shape, dtype))
