@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, Literal
 from relax2xla import tir
 from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
+from relax2xla.importers._gaps import reason_of
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
@@ -135,8 +136,8 @@ def reading(path: Path) -> Generator[None]:
         ) from e
     except Exception as e:  # whatever a reader of another project raises on damaged content
         raise FileFormatError(
-            f"{path} cannot be read as {format_of(path).title}: {type(e).__name__}: "
-            f"{_first_line(e)}. Is it complete, and is that what it holds?"
+            f"{path} cannot be read as {format_of(path).title}: {reason_of(e)}. Is it complete, "
+            "and is that what it holds?"
         ) from e
 
 
@@ -188,10 +189,6 @@ def check_file(path: Path) -> bytes:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0][:300]
 
 
 def _listing(folder: Path) -> list[Path]:

@@ -72,7 +72,7 @@ def check(dims: Iterable[Any], dtype: str, what: str) -> None:
     )
 
 
-def show(size: int) -> str:
+def show(size: float) -> str:
     """Bytes for people."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -76,6 +76,10 @@ def _full_message(error: Exception) -> str:
         return f"error: {error}{notes}"
     if isinstance(error, MemoryError):
         return "error: not enough memory"
+    if isinstance(error, RecursionError):
+        return f"error: the program is nested too deep for this command{notes}"
+    if type(error).__name__ == "JaxRuntimeError":  # where no one took it for what it is
+        return f"error: XLA: {error}{notes}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -17,7 +17,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES
-from relax2xla.errors import Gap, OpNotImplemented, TVMError, UnsupportedError
+from relax2xla.errors import BudgetError, Gap, OpNotImplemented, TVMError, UnsupportedError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.expr import (
@@ -67,15 +67,18 @@ def read(module: ir.Module) -> IRModule:
     """The Relax module of an MLIR module of StableHLO, CHLO, func and Shardy operations.
 
     Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
-    have no counterpart.
+    have no counterpart, and BudgetError for what is nested too deep.
     """
-    with module.context, ir.Location.unknown(), no_collection():
-        reader = _Reader(frozenset())
-        made = reader.module(module)
-        if impure := reader.impure_symbols():
-            # Callers may stand before what they call.
-            reader = _Reader(impure)
+    try:
+        with module.context, ir.Location.unknown(), no_collection():
+            reader = _Reader(frozenset())
             made = reader.module(module)
+            if impure := reader.impure_symbols():
+                # Callers may stand before what they call.
+                reader = _Reader(impure)
+                made = reader.module(module)
+    except RecursionError:
+        raise BudgetError("attributes or locations of the module are nested too deep") from None
     if reader.gaps:
         raise OpNotImplemented(
             "this StableHLO module uses what relax2xla cannot read:",

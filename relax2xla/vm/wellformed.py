@@ -101,6 +101,8 @@ class _Row:
                 self.operand(at, ins.cond)
                 self.need(type(ins.false_offset) is int, f"no offset: {ins.false_offset!r}", at)
                 self.need(isinstance(ins.span, str), "its span is no string", at)
+            case _:
+                pass
 
     def operand(self, at: int, arg: Any) -> None:
         match arg:
