@@ -98,11 +98,19 @@ def reason_of(error: Exception) -> str:
         return "it takes more memory than there is"
     if isinstance(error, RecursionError):
         return "it is nested too deep"
-    text = (str(error).strip() or "no message").splitlines()[0][:300]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = isinstance(error, TVMError) or (frames and (frames[-1].line or "").startswith("raise "))
-    if own and str(error).strip():
-        return str(error) if isinstance(error, TVMError) else text
+    text = str(error).strip()
     kind = type(error).__name__
-    said = f"; {kind}: {text}" if isinstance(error, ValueError | OverflowError) else f"; {kind}"
-    return f"its attributes or operands do not fit together (damaged?{said})"
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    module = "" if place is None else str(place.tb_frame.f_globals.get("__name__"))
+    if text and isinstance(error, TVMError):
+        return text
+    if text and not module.startswith("relax2xla."):
+        # A library's own words.
+        return f"{kind}: {text.splitlines()[0][:300]}"
+    raised = traceback.extract_tb(place)[0].line if place is not None else ""
+    if text and (raised or "").startswith("raise "):
+        return text.splitlines()[0][:300]
+    said = f"; {kind}: {text[:200]}" if isinstance(error, ValueError | OverflowError) else ""
+    return f"its attributes or operands do not fit together (is it damaged?{said})"

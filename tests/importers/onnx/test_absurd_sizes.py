@@ -126,13 +126,12 @@ def test_reasons_speak_of_the_content() -> None:
             return reason_of(e)
         raise AssertionError
 
-    def ours() -> None:
-        raise ValueError("a step of 0")
+    def run(code: str) -> str:
+        """The reason of what ``code`` raises as a part of this package."""
+        return caught(lambda: exec(code, {"__name__": "relax2xla.importers.reader"}))
 
-    def bare() -> None:
-        assert not 1
-
-    assert caught(ours) == "a step of 0"
-    assert "do not fit together" in caught(lambda: next(iter([])))
-    assert "no message" not in caught(bare)
-    assert "object has no attribute" not in caught(lambda: [].output)  # pyright: ignore
+    for code in ("next(iter([]))", "assert not 1", "[].output", "{}['x']", "None + 1"):
+        assert run(code).startswith("its attributes or operands do not fit together"), code
+        assert "no message" not in run(code)
+        assert "object has no attribute" not in run(code)
+    assert caught(lambda: np.load("no such file")).startswith("FileNotFoundError: [Errno 2]")
