@@ -47,18 +47,22 @@ def supervised(command: Callable[[], int], debug: bool = False) -> int:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
         try:
             child = os.fork()
+            if child:
+                children.append(child)
+            else:
+                _leave_at_signals()
         except OSError:  # no more processes: better unwatched than not at all
             return command()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if child:
-            children.append(child)
             for end in (finish, alive):
                 os.close(end)
             _, result = os.waitpid(child, 0)
             return _status(os.waitstatus_to_exitcode(result), _has_byte(done), said, debug)
     for end in (done, live):
         os.close(end)
+    _leave_at_signals()
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     _keep_native_output(said)
     status = command()
@@ -85,6 +89,19 @@ def _passed_on(children: list[int]) -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_at_signals() -> None:
+    """Before the command begins, and after it has ended, there is nothing to clean up.
+
+    A signal that comes after the end is most likely one that reached us and was passed on as well.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    for number in NUMBERS:
+        signal.signal(number, leave)
 
 
 def _has_byte(pipe: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -36,6 +37,9 @@ _SHALLOW = 50
 
 # Builtins that call a function value.
 _CLOSURE_CALLS = ("vm.builtin.invoke_closure", "vm.builtin.invoke_with")
+
+# Modules whose code instructions are made of.
+_OURS = re.compile(r"(relax2xla|numpy|ml_dtypes|jax|jaxlib)(\.|$)")
 
 # What Python and numpy raise where an instruction has operands that do not fit it.
 _MISTAKES = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
@@ -271,6 +275,8 @@ class Interpreter:
             linked = self.linked.get(tb.tb_frame.f_code)
             if linked is not None:
                 found = linked.instruction(tb.tb_lineno)
+            elif not _OURS.match(str(tb.tb_frame.f_globals.get("__name__"))):
+                return False  # an instrument's
             tb = tb.tb_next
         if not isinstance(found, Call):
             return found is not None
