@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import NoReturn
 
-from relax2xla.errors import Gap, OpNotImplemented
+from relax2xla.errors import Gap, OpNotImplemented, TVMError
 
 
 class Unsupported(Exception):
@@ -86,3 +87,30 @@ class Gaps:
         return OpNotImplemented(
             f"{count} {nodes} of this {self.source} cannot be converted to Relax:", self.gaps()
         )
+
+
+def reason_of(error: Exception) -> str:
+    """Why something cannot be read, of any error: what we say ourselves as it is.
+
+    What Python and numpy say of damaged content speaks of our code, not of the content.
+    """
+    if isinstance(error, MemoryError):
+        return "it takes more memory than there is"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    text = str(error).strip()
+    kind = type(error).__name__
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    module = "" if place is None else str(place.tb_frame.f_globals.get("__name__"))
+    if text and isinstance(error, TVMError):
+        return text
+    if text and not module.startswith("relax2xla."):
+        # A library's own words.
+        return f"{kind}: {text.splitlines()[0][:300]}"
+    raised = traceback.extract_tb(place)[0].line if place is not None else ""
+    if text and (raised or "").startswith("raise "):
+        return text.splitlines()[0][:300]
+    said = f"; {kind}: {text[:200]}" if isinstance(error, ValueError | OverflowError) else ""
+    return f"its attributes or operands do not fit together (is it damaged?{said})"

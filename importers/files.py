@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, get_args
 
 from relax2xla import tir
+from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
+from relax2xla.importers._gaps import reason_of
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
@@ -159,8 +161,8 @@ def reading(path: Path) -> Generator[None]:
         ) from e
     except Exception as e:  # whatever a reader of another project raises on damaged content
         raise FileFormatError(
-            f"{path} cannot be read as {format_of(path).title}: {type(e).__name__}: "
-            f"{_first_line(e)}. Is it complete, and is that what it holds?"
+            f"{path} cannot be read as {format_of(path).title}: {reason_of(e)}. Is it complete, "
+            "and is that what it holds?"
         ) from e
 
 
@@ -210,20 +212,8 @@ def check_file(path: Path) -> bytes:
         raise FileFormatError(f"{path}: cannot be read: {_reason(e)}") from None
 
 
-def physical_memory() -> int:
-    """Bytes of memory in this machine, 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
-
-
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0][:300]
 
 
 def _listing(folder: Path) -> list[Path]:

@@ -84,6 +84,20 @@ class RunError(TVMError, RuntimeError):
     """A program of the virtual machine that cannot go on, such as one that recurses too deep."""
 
 
+class BudgetError(TVMError, ValueError):
+    """A value that is too large, or a program that is nested too deep.
+
+    Fix: where the size is meant, raise the limit (``RELAX2XLA_MEMORY_LIMIT``, ``budget.use``).
+    """
+
+
+class XlaError(TVMError, RuntimeError):
+    """XLA does not compile or run a program; the message is XLA's own reason.
+
+    Examples: a custom call that this jaxlib has not, arrays that do not fit the device's memory.
+    """
+
+
 class AssertError(TVMError, AssertionError):
     """An ``R.assert_op`` of the program that does not hold."""
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # layer of `stablehlo`. The empty name is the package's own __init__, which shows all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("dtypes", "processor"),
+    ("dtypes", "processor", "budget"),
     ("tir",),
     ("ir",),
     ("stablehlo",),

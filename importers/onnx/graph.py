@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
+from relax2xla.analysis.sizes_fit import check_info
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import FileFormatError, OpError, TVMError
-from relax2xla.importers._gaps import Gaps, Unsupported
+from relax2xla.importers._gaps import Gaps, Unsupported, reason_of
 from relax2xla.importers.onnx import attributes, reader
 from relax2xla.importers.onnx.context import Context, LoopMemory, Missing
 from relax2xla.importers.onnx.evaluate import constant_value
@@ -64,8 +65,11 @@ NONSENSE = (
     TypeError,
     IndexError,
     KeyError,
-    ZeroDivisionError,
-    OverflowError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    RuntimeError,
+    StopIteration,
     MemoryError,
 )
 
@@ -220,10 +224,12 @@ class Interpreter:
             if isinstance(e, TVMError) and getattr(e, "onnx_node", None):
                 raise
             kinds = OpError if isinstance(e, TVMError) else FileFormatError
-            why = str(e) or type(e).__name__
+            why = reason_of(e)
             error = kinds(f"the ONNX node {label!r} ({node.op_type}) cannot be converted: {why}")
             raise error from e
         for name, value in zip(node.output, results, strict=True):
+            if isinstance(value, Expr):
+                check_info(value.struct_info, f"the ONNX node {label!r} ({node.op_type}): {name}")
             if name:
                 frame.write(name, value)
 

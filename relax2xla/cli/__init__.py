@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from relax2xla.cli._signals import signals
+from relax2xla.cli._supervise import supervised
 
 FAILED, PIPE_CLOSED = 2, 1
 
@@ -18,15 +19,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status (0, 1 for a mismatch, 2 for an error).
 
     Errors are one message on standard error. ``--debug``, anywhere among the arguments, shows the
-    traceback as well.
+    traceback as well. Without ``arguments`` it is the process's own command, and a child process
+    runs it (:mod:`relax2xla.cli._supervise`).
     """
-    from relax2xla.cli.app import app
-
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
+    if arguments is None:
+        return supervised(lambda: _main(words, debug), debug)
+    return _main(words, debug)
+
+
+def _main(words: Sequence[str], debug: bool) -> int:
     try:
         with signals():
+            from relax2xla.cli.app import app
+
             status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
             sys.stdout.flush()
             return status
@@ -68,6 +76,10 @@ def _full_message(error: Exception) -> str:
         return f"error: {error}{notes}"
     if isinstance(error, MemoryError):
         return "error: not enough memory"
+    if isinstance(error, RecursionError):
+        return f"error: the program is nested too deep for this command{notes}"
+    if type(error).__name__ == "JaxRuntimeError":  # where no one took it for what it is
+        return f"error: XLA: {error}{notes}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name:

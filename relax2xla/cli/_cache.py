@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 
+from relax2xla.budget import parse_size
 from relax2xla.cli._console import out, size
 from relax2xla.errors import TVMError
-from relax2xla.vm.cache import from_environment, parse_size
+from relax2xla.vm.cache import from_environment
 
 
 def run_cache(clear: bool, limit: str | None, as_json: bool) -> None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla.budget import physical_memory
 from relax2xla.cli._console import note, status
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import CallError, FileFormatError, TVMError
-from relax2xla.importers.files import check_file, load, physical_memory, symbols
+from relax2xla.importers.files import check_file, load, symbols
 from relax2xla.ir import (
     IRModule,
     PrimStructInfo,

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Generator
 from types import FrameType
 from typing import Final
@@ -21,7 +22,13 @@ _SHOW_CURSOR: Final = "\x1b[?25h"
 def signals() -> Generator[None]:
     """Ctrl-C and a polite kill end the command, after what it was writing has been cleaned up."""
 
+    first: list[float] = []
+
     def stop(number: int, frame: FrameType | None) -> None:
+        # Ctrl-C reaches a whole group of processes, and those that wait for us pass it on as well.
+        if first and time.monotonic() - first[0] < _GRACE:
+            return
+        first[:] = [time.monotonic()]
         sys.stderr.write("\nrelax2xla: interrupted\n")
         raise SystemExit(128 + number)
 
@@ -59,7 +66,7 @@ def interruptible() -> Generator[None]:
             while word := pipe.read(1):
                 if word[0] in NUMBERS and not over.wait(_GRACE):
                     show = _SHOW_CURSOR if sys.stderr.isatty() else ""
-                    os.write(2, f"{show}\nrelax2xla: interrupted\n".encode())
+                    os.write(sys.stderr.fileno(), f"{show}\nrelax2xla: interrupted\n".encode())
                     os._exit(128 + word[0])
 
     threading.Thread(target=wait, daemon=True).start()

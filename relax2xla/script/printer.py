@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from relax2xla import ir, tir
+from relax2xla.errors import BudgetError
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.op import as_dtype
@@ -83,7 +84,8 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     ("" : by its own name); ``indent_spaces``; ``syntax_sugar``: calls that give nothing are
     statements; ``show_all_struct_info``: annotate also what the parser can infer;
     ``print_line_numbers``: as in an editor. Other options of TVM may be given at their defaults
-    only. Raises ValueError for another value of those, TypeError for unknown options.
+    only. Raises ValueError for another value of those, TypeError for unknown options, BudgetError
+    for what is nested too deep.
     """
     for option, default in ONLY_DEFAULTS.items():
         if options.pop(option, default) not in (default, [], {}):
@@ -92,7 +94,13 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     if unknown:
         known = ", ".join(sorted(_Printer.OPTIONS))
         raise TypeError(f"script() has no option {unknown[0]!r}; it has {known}")
-    text = _Printer(**options).text(node)
+    try:
+        text = _Printer(**options).text(node)
+    except RecursionError:
+        raise BudgetError(
+            "the program is nested too deep for Relax text; Python, whose grammar it has, reads at "
+            "most 100 levels. Write it as StableHLO"
+        ) from None
     if not print_line_numbers:
         return text
     lines = text.split("\n")

@@ -17,7 +17,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES
-from relax2xla.errors import Gap, OpNotImplemented, TVMError, UnsupportedError
+from relax2xla.errors import BudgetError, Gap, OpNotImplemented, TVMError, UnsupportedError
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.expr import (
@@ -78,15 +78,18 @@ def read(module: ir.Module, allowed: frozenset[AllowedTarget] = frozenset()) -> 
     ``allowed``: targets of custom calls that ``build`` then takes as allowed by the caller.
 
     Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
-    have no counterpart.
+    have no counterpart, and BudgetError for what is nested too deep.
     """
-    with module.context, ir.Location.unknown(), no_collection():
-        reader = _Reader(frozenset(), allowed)
-        made = reader.module(module)
-        if impure := reader.impure_symbols():
-            # Callers may stand before what they call.
-            reader = _Reader(impure, allowed)
+    try:
+        with module.context, ir.Location.unknown(), no_collection():
+            reader = _Reader(frozenset(), allowed)
             made = reader.module(module)
+            if impure := reader.impure_symbols():
+                # Callers may stand before what they call.
+                reader = _Reader(impure, allowed)
+                made = reader.module(module)
+    except RecursionError:
+        raise BudgetError("attributes or locations of the module are nested too deep") from None
     if reader.gaps:
         raise OpNotImplemented(
             "this StableHLO module uses what relax2xla cannot read:",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
-from relax2xla.stablehlo import bytecode, guard
+from relax2xla.stablehlo import bytecode, guard, limits
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
@@ -140,6 +140,7 @@ def parse(
             "neither MLIR text nor bytecode: it has zero bytes, but does not start with "
             f"{BYTECODE_MAGIC!r}"
         )
+    limits.check_text(data)
     try:
         if _HIGH.search(data):
             _check_escapes(data)

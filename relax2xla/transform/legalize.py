@@ -54,6 +54,9 @@ from relax2xla.transform.sizes import Sources, is_open, symbolic_dim
 
 Lowering = Callable[..., Expr]
 
+# What a lowering's own arithmetic raises on operands of which it is not told enough.
+_MISTAKES = (TypeError, ValueError, ArithmeticError, AssertionError, AttributeError, LookupError)
+
 
 def is_row(op: Expr) -> bool:
     """Whether ``op`` is a row: of StableHLO, CHLO, Shardy or the interpreter's dialect."""
@@ -268,9 +271,15 @@ class _Legalizer:
             if self.span:
                 e.add_note(f"  at {self.span}")
             raise
-        except (TypeError, ValueError) as e:
+        except _MISTAKES as e:
             if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
-                raise
+                if self.custom:
+                    raise
+                at = f" (at {self.span})" if self.span else ""
+                raise LegalizeError(
+                    f"{call.op.describe(call)} cannot be lowered{at}: are shape and dtype of each "
+                    f"operand known, and of a size that can be? ({type(e).__name__}: {e})"
+                ) from e
             raise LegalizeError(
                 f"{call.op.describe(call)} cannot be lowered over symbolic dimensions, for its "
                 f"lowering needs numbers ({e}). Bind them (Function.bind_symbolic_vars), or run it "

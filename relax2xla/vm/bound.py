@@ -139,6 +139,8 @@ class BoundFunction:
             else:
                 try:
                     return fast(*args)
+                except xla.ERROR as e:
+                    raise xla.of_xla("run", e) from e
                 except ValueError:
                     # Arrays spread over several devices are brought to this one.
                     moved = [xla.on_device(a, self.device) for a in args]
@@ -156,11 +158,14 @@ class BoundFunction:
                         break
                 else:
                     return call(args)
-        if self._staged is not None:
-            result = self._staged(args)
-            if result is not OTHER:
-                return result
-        return self._slow(args)
+        try:
+            if self._staged is not None:
+                result = self._staged(args)
+                if result is not OTHER:
+                    return result
+            return self._slow(args)
+        except xla.ERROR as e:
+            raise xla.of_xla("run", e) from e
 
     def _slow(self, args: Sequence[Any]) -> Any:
         """A call that is not made of jax arrays only, or whose weights are not placed yet."""
@@ -539,6 +544,14 @@ class BoundFunction:
         values = [*args, *(self._given() if weights is None else weights)]
         outputs = [xla.aval(o) for o in program.outputs]
         return program.pack(jit.inline_program(values, text, outputs))
+
+
+def _after_fork() -> None:
+    """In the child of a fork: programs that are loaded would wait for XLA's threads."""
+    BoundFunction.__call__ = xla.refuse_after_fork
+
+
+xla.AFTER_FORK.append(_after_fork)
 
 
 def _weights_first(mod: IRModule, weights: int) -> IRModule:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
@@ -88,6 +89,8 @@ def build(
             "program runs on one here",
             passed.spread,
         )
+    for gvar, func in mod.relax_functions().items():
+        check_sizes(func, gvar.name_hint)
     donated = donated_params(mod, donate)
     given = mod
     if params:

@@ -6,7 +6,8 @@ process. Whatever goes wrong here - a full disk, a folder that cannot be written
 flipped bytes, a process killed while it wrote - costs a compilation and never the user's program.
 
 Compiled programs are machine code, so the folder must belong to the user alone: one that others
-own or can write to is refused, and entries are read only as plain files with the right checksum.
+own or can write to is refused, at each use, as is one in a place where others could put another
+folder in its place; entries are read only as plain files with the right checksum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
 import secrets
 import stat
 import sys
@@ -39,7 +39,6 @@ _SUFFIX: Final = ".xla"
 _TEMPORARY: Final = ".tmp-"
 # Temporary files older than this were left by a process that was killed.
 _STALE_SECONDS: Final = 3600
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OFF: Final = ("0", "off", "false", "no")
 
 
@@ -67,7 +66,8 @@ class DiskCache:
         self.limit = limit
         self.hits = self.misses = self.writes = 0
         self._lock = threading.Lock()
-        self._usable: bool | None = None
+        # What was wrong with the folder at the last use; said when it changes.
+        self._problem = ""
         # Bytes that may be written before the folder is looked at again: a look costs as much as
         # there are files.
         self._room = -1
@@ -158,14 +158,12 @@ class DiskCache:
         return removed
 
     def usable(self) -> bool:
-        """Whether the folder is there, is a folder, and is this user's alone."""
-        if self._usable is None:
-            with self._lock:
-                problem = _prepare(self.folder)
-                if problem:
-                    log.warning("the cache of compiled programs is not used: %s", problem)
-                self._usable = not problem
-        return self._usable
+        """Whether the folder is there, is a folder, and is this user's alone, now."""
+        problem = _prepare(self.folder)
+        before, self._problem = self._problem, problem
+        if problem and problem != before:
+            log.warning("the cache of compiled programs is not used: %s", problem)
+        return not problem
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Plain files of the folder, by name."""
@@ -262,21 +260,28 @@ def _prepare(folder: Path) -> str:
         return (
             f"others can write to {folder}; remove it, or chmod 700 it if you trust what is in it"
         )
+    open_to_all = next((p for p in folder.resolve().parents if _anyone_may_rename_in(p)), None)
+    if open_to_all is not None:
+        return (
+            f"anyone can write to {open_to_all}, and so put another folder in the place of "
+            f"{folder}; chmod o-w it, or name another place with RELAX2XLA_CACHE_DIR"
+        )
     if info.st_mode & 0o077:
         with contextlib.suppress(OSError):
             folder.chmod(0o700)
     return ""
 
 
+def _anyone_may_rename_in(folder: Path) -> bool:
+    """Whether others may move what lies in ``folder``; in /tmp, which is sticky, they may not."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
 # -- the cache of this process ---------------------------------------------------------------------
-def parse_size(text: str) -> int:
-    """Bytes of "1048576", "512M" or "2G"; ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
-    if match is None:
-        raise ValueError(f"{text!r} is no size; write bytes, or a number with K, M, G or T")
-    return int(match[1]) * _UNITS[match[2].upper()]
-
-
 def default_folder() -> Path:
     """Where compiled programs are kept: ``RELAX2XLA_CACHE_DIR``, or the platform's cache folder.
 
@@ -299,6 +304,8 @@ def from_environment() -> DiskCache | None:
     """The cache that the environment asks for; None where it is turned off."""
     if os.environ.get("RELAX2XLA_CACHE", "1").strip().lower() in _OFF:
         return None
+    from relax2xla.budget import parse_size  # here: the rest of this file needs Python alone
+
     try:
         limit = parse_size(os.environ.get("RELAX2XLA_CACHE_LIMIT") or str(DEFAULT_LIMIT))
         return DiskCache(default_folder(), limit)

@@ -47,15 +47,18 @@ class Generated:
     lines: Mapping[int, int]
 
 
-def generate(code: Code, index: int, hooked: bool = False) -> Generated:
+def generate(code: Code, index: int, hooked: bool = False, counted: bool = False) -> Generated:
     """Python for function ``index`` of ``code``; callees are F0, F1, ..., constants C0, C1, ...
 
     ``hooked``: every call goes through H, with the function and its name as first arguments.
+    ``counted``: S is called before the function begins, and before each round of its loops.
     """
     row = code.functions[index]
     params = ", ".join(f"r{i}" for i in range(len(row.params)))
     writer = _Writer(code, hooked)
     writer.line(0, f"def f({params}):")
+    if counted:
+        writer.count(1, 0)
     starts = sorted(leaders(row.body))
     if not any(isinstance(ins, Goto | If) for ins in row.body):
         dead = _last_reads(row.body)
@@ -69,6 +72,8 @@ def generate(code: Code, index: int, hooked: bool = False) -> Generated:
     else:
         writer.line(1, "b = 0")
         writer.line(1, "while True:")
+        if counted:
+            writer.count(2, 0)
         numbers = {start: n for n, start in enumerate(starts)}
         ends = [*starts[1:], len(row.body)]
         writer.tree(2, row.body, list(zip(starts, ends, strict=True)), numbers, 0)
@@ -96,6 +101,11 @@ class _Writer:
 
     def line(self, indent: int, text: str) -> None:
         self.out.append(" " * indent + text)
+
+    def count(self, indent: int, at: int) -> None:
+        """A call of what counts steps, as of the instruction at ``at``."""
+        self.line(indent, "S()")
+        self.lines[len(self.out)] = at
 
     def tree(
         self,
@@ -175,16 +185,28 @@ class Linked:
     """A generated function, compiled into a namespace that holds callees and constants."""
 
     def __init__(
-        self, code: Code, index: int, namespace: dict[str, Any], hooked: bool = False
+        self,
+        code: Code,
+        index: int,
+        namespace: dict[str, Any],
+        hooked: bool = False,
+        counted: bool = False,
     ) -> None:
-        made = generate(code, index, hooked)
+        made = generate(code, index, hooked, counted)
         self.code, self.row, self.lines, self.text = code, made.row, made.lines, made.text
-        name = self.filename = f"<relax2xla vm {made.row.name} {next(_serial)}>"
+        # Any text may be a name, but not that of a file.
+        plain = re.sub(r"[^ -~]", "?", made.row.name)
+        name = self.filename = f"<relax2xla vm {plain} {next(_serial)}>"
         scope: dict[str, Any] = {}
         exec(compile(made.text, name, "exec"), namespace, scope)
         self.call: Callable[..., Any] = scope["f"]
         self.call.__name__ = self.call.__qualname__ = made.row.name
         self.python: CodeType = self.call.__code__
+
+    def instruction(self, line: int) -> Instruction | None:
+        """The instruction at a line of the generated text."""
+        at = self.lines.get(line)
+        return None if at is None else self.row.body[at]
 
     def note(self, line: int) -> str:
         """What was running at a line of the generated text."""

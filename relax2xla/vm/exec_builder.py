@@ -31,6 +31,7 @@ from relax2xla.vm.bytecode import (
     verify,
 )
 from relax2xla.vm.executable import VMExecutable
+from relax2xla.vm.wellformed import check_classes
 
 
 class VMFuncScope:
@@ -196,6 +197,7 @@ class ExecBuilder:
         if self._open is not None:
             raise BuilderError(f"the function {self._open.name!r} is still open")
         code = Code(tuple(self._rows), tuple(self._constants))
+        check_classes(code)
         verify(code)
         return VMExecutable(IRModule(), {}, None, code=code)
 

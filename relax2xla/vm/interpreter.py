@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,7 +23,7 @@ from relax2xla.runtime.registry import get_global_func
 from relax2xla.vm import xla
 from relax2xla.vm.arguments import positional, signature
 from relax2xla.vm.builtins import FUNCTIONS, INLINE
-from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, reads
+from relax2xla.vm.bytecode import Call, Code, Func, FunctionRow, Instruction, reads
 from relax2xla.vm.canonical import plain, widened
 from relax2xla.vm.codegen import Linked, calls_of, vm_stack
 from relax2xla.vm.host import HOST, bind_host
@@ -37,6 +38,12 @@ _SHALLOW = 50
 
 # Builtins that call a function value.
 _CLOSURE_CALLS = ("vm.builtin.invoke_closure", "vm.builtin.invoke_with")
+
+# Modules whose code instructions are made of.
+_OURS = re.compile(r"(relax2xla|numpy|ml_dtypes|jax|jaxlib)(\.|$)")
+
+# What Python and numpy raise where an instruction has operands that do not fit it.
+_MISTAKES = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 
 # Arrays of these numpy kinds stay on the host: text and Python objects.
 _HOST_KINDS = "OSUT"
@@ -56,11 +63,13 @@ class Interpreter:
         regions: Callable[[str], Callable[..., Any]],
         machine: Any,
         hook: Hook | None = None,
+        max_steps: int | None = None,
     ) -> None:
         self.hook, self.machine = hook, machine
+        self.steps = None if max_steps is None else _Steps(max_steps)
         self.code, self.device, self.regions = code, device, regions
         # The globals of all generated functions: the machine, callees F0, ..., constants C0, ...
-        self._scope: dict[str, Any] = {"VM": machine, "H": hook}
+        self._scope: dict[str, Any] = {"VM": machine, "H": hook, "S": self.steps}
         self.linked: dict[CodeType, Linked] = {}
         self._callables: dict[int, Callable[..., Any]] = {}
         self._constants: dict[int, Any] = {}
@@ -100,7 +109,8 @@ class Interpreter:
 
     def _link(self, index: int, row: FunctionRow) -> list[int]:
         """Compile a bytecode function; gives the functions that it needs."""
-        made = Linked(self.code, index, self._scope, self.hook is not None)
+        hooked, counted = self.hook is not None, self.steps is not None
+        made = Linked(self.code, index, self._scope, hooked, counted)
         needed: list[int] = []
         for name in made.python.co_names:
             if name[1:].isdigit():
@@ -248,11 +258,35 @@ class Interpreter:
             notes = vm_stack(error.__traceback__, self.linked)
             made.add_note(notes[0] if notes else "")
             raise made from None
+        notes = vm_stack(error.__traceback__, self.linked)
+        mistake = isinstance(error, _MISTAKES) and not isinstance(error, TVMError)
+        if mistake and self._is_own(error):
+            made = RunError(f"the program cannot go on: {type(error).__name__}: {error}")
+            for note in notes:
+                made.add_note(note)
+            raise made from error
         # Once each, however deep a recursion was, and where machines call each other.
-        for note in vm_stack(error.__traceback__, self.linked):
+        for note in notes:
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
         raise error
+
+    def _is_own(self, error: Exception) -> bool:
+        """Whether an instruction itself failed, and no function of the user's that it called."""
+        found: Instruction | None = None
+        tb = error.__traceback__
+        while tb is not None:
+            linked = self.linked.get(tb.tb_frame.f_code)
+            if linked is not None:
+                found = linked.instruction(tb.tb_lineno)
+            elif not _OURS.match(str(tb.tb_frame.f_globals.get("__name__"))):
+                return False  # an instrument's
+            tb = tb.tb_next
+        if not isinstance(found, Call):
+            return found is not None
+        row = self.code.functions[found.func]
+        known = row.name in FUNCTIONS or row.name in INLINE or row.name in HOST
+        return row.kind == "builtin" and known and row.name not in _CLOSURE_CALLS
 
 
 def _inline(name: str) -> Callable[..., Any]:
@@ -337,6 +371,26 @@ def _deep() -> Generator[None]:
                 sys.setrecursionlimit(_usual_limit)
 
 
+class _Steps:
+    """Counts the functions that begin and the rounds of loops, up to a limit for each call."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._own = threading.local()
+
+    def start(self) -> None:
+        """A new call begins in this thread."""
+        self._own.left = self.limit
+
+    def __call__(self) -> None:
+        self._own.left -= 1
+        if self._own.left < 0:
+            raise RunError(
+                f"the program has made {self.limit} steps (VirtualMachine(max_steps=...)) and has "
+                "not come to an end"
+            )
+
+
 class VMFunction:
     """A bytecode function of an executable on one device."""
 
@@ -377,6 +431,8 @@ class VMFunction:
                 positional(self.name, self.param_names, args, kwargs) if kwargs else args
             )
         values = self.placed(args, kwargs)
+        if self._interpreter.steps is not None:
+            self._interpreter.steps.start()
         try:
             if self._deep:
                 with _deep():

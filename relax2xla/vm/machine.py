@@ -39,7 +39,9 @@ class VirtualMachine(Calls):
     devices or by device; checked and kept, XLA has allocators of its own. profile: accepted,
     ``profile()`` is always there. max_programs: call shapes of a function whose programs are kept,
     the least recently used one goes first. warn_after: call shapes after which a warning says that
-    a function compiles again and again (0: never).
+    a function compiles again and again (0: never). max_steps: calls of bytecode functions and
+    rounds of their loops that one call may make before it is a RunError, for programs of strangers;
+    None: any number.
 
     Arguments are numpy, torch or jax arrays, and numbers where a parameter is 0-dimensional;
     results are jax arrays, in tuples as the function says. Besides the functions of the program,
@@ -55,6 +57,7 @@ class VirtualMachine(Calls):
         *,
         max_programs: int = CACHE_SIZE,
         warn_after: int = WARN_AFTER,
+        max_steps: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(rt_mod, VMExecutable):
@@ -63,6 +66,9 @@ class VirtualMachine(Calls):
             )
         if max_programs < 1:
             raise ValueError(f"max_programs must be at least 1; got {max_programs}")
+        if max_steps is not None and max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1; got {max_steps}")
+        self.max_steps = max_steps
         self.executable = rt_mod
         self.devices = _devices(device)
         self.memory_cfg = checked_memory(memory_cfg)
@@ -77,7 +83,7 @@ class VirtualMachine(Calls):
         self._buckets: dict[str, Bucketed] = {}
         self._store = rt_mod.store
         self._hook: Hook | None = None
-        self._plain = Interpreter(rt_mod.code, self.device, self._region, self)
+        self._plain = Interpreter(rt_mod.code, self.device, self._region, self, max_steps=max_steps)
         self._interpreter = self._plain
 
     # -- functions
@@ -148,7 +154,9 @@ class VirtualMachine(Calls):
         self.relink_saved()
 
     def _hooked(self, hook: Hook | None) -> Interpreter:
-        return Interpreter(self.executable.code, self.device, self._region, self, hook)
+        return Interpreter(
+            self.executable.code, self.device, self._region, self, hook, self.max_steps
+        )
 
     def _region(self, name: str) -> BoundFunction:
         """A function that is one XLA program, for bytecode."""

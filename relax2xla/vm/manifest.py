@@ -72,9 +72,14 @@ def is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(type(d) is int and d >= 0 for d in value)
 
 
+def is_array_key(item: Any) -> bool:
+    """Whether a leaf of a machine's key is a tensor's shape and dtype."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], np.dtype)
+
+
 def key_data(item: Any) -> Any:
     """One leaf of a machine's key: a tensor's shape and dtype, a shape, or a number."""
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], np.dtype):
+    if is_array_key(item):
         return ["tensor", list(item[0]), dtype_name(item[1])]
     return ["shape", list(item)] if isinstance(item, tuple) else ["number", item]
 

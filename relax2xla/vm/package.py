@@ -66,6 +66,7 @@ from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.machine import BoundFunction, VirtualMachine
 from relax2xla.vm.manifest import (
     info_data,
+    is_array_key,
     is_shape,
     key_data,
     read_info,
@@ -88,6 +89,7 @@ CODE: Final = "code.json"
 REWRITES: Final = {
     f.__name__: f for f in (convolve_planes, expand_depthwise, gather_windows, feature_major)
 }
+_NO_FORM: Final = "its manifest or its bytecode does not have the form that export_library writes"
 WEIGHTS: Final = ("computed", "raw")
 
 Array = npt.NDArray[Any]
@@ -352,7 +354,7 @@ def load_module(
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         if isinstance(e, FileFormatError):
             raise
-        raise archive.problem(f"{type(e).__name__}: {e}") from None
+        raise archive.problem(str(e) if isinstance(e, ValueError) else _NO_FORM) from e
     except TVMError as e:
         raise archive.problem(str(e)) from None
     if outside:
@@ -401,6 +403,13 @@ class SavedFunction(Function):
         """The body over this function's own parameters."""
         if self._body is None:
             made = self._make()
+            for own, said in zip(made.params, self.params, strict=True):
+                a, b = info_data(own.struct_info), info_data(said.struct_info)
+                if a != b and None not in (a, b):
+                    raise FileFormatError(
+                        f"a saved function takes {own.struct_info} as {own.name_hint}, and the "
+                        f"manifest says {said.struct_info}"
+                    )
             values = dict(zip(made.params, self.params, strict=True))
             self._body = rewrite_function(made.replace(params=self.params), values=values).body
         return self._body
@@ -495,6 +504,9 @@ class _Loader:
                 params, read_info(row["result"]), lambda: self.function(row["main"])
             )
         for program in row["programs"]:
+            members = (program["file"], program.get("compiled", program["file"]))
+            if not all(isinstance(m, str) and m in self.archive for m in members):
+                raise ValueError(f"a program of {row['name']} is not in the file")
             outputs = [read_info(["tensor", *o]) for o in program["outputs"]]
             tensors = tuple(o for o in outputs if isinstance(o, TensorStructInfo))
             tree = read_tree(program["tree"], len(tensors))
@@ -507,6 +519,9 @@ class _Loader:
             name = row["transform"]
             transform = SavedFunction(params, TupleStructInfo([]), lambda: self.function(name))
         names, raw_names = tuple(row["names"]), tuple(row["raw_names"])
+        for what, found, of in (("names", names, weights), ("raw_names", raw_names, raw)):
+            if len(found) not in (0, len(of)) or not all(isinstance(n, str) for n in found):
+                raise ValueError(f"{what} of {row['name']} are not those of its {len(of)} arrays")
         lifted = Lifted(
             main,
             len(infos),
@@ -592,13 +607,31 @@ class _Loader:
         avals = [xla.aval(o) for o in saved.outputs]
         if self.compiled and "compiled" in saved.row and self.fits(target):
             try:
-                return xla.Loaded(self.archive.read(saved.row["compiled"]), avals, target), saved
+                loaded = xla.Loaded(self.archive.read(saved.row["compiled"]), avals, target)
+                return self.checked(loaded, saved, key), saved
             except (FileFormatError, UnsupportedError):
                 raise
             except Exception as e:  # jaxlib names no class for what it cannot read
                 self.warn(f"jaxlib cannot read it ({e})")
         module = parse(self.archive.read(saved.row["file"]))
-        return xla.Loaded(module, avals, target, allowed=self.allowed), saved
+        loaded = xla.Loaded(module, avals, target, allowed=self.allowed)
+        return self.checked(loaded, saved, key), saved
+
+    def checked(self, loaded: xla.Loaded, saved: _SavedProgram, key: Any) -> xla.Loaded:
+        """``loaded``, whose arguments and results are what the manifest says; FileFormatError."""
+        takes, gives = loaded.types()
+        arguments = [k for k in key if isinstance(k, tuple) and is_array_key(k)]
+        said = [(o.dims, numpy_dtype(o.dtype)) for o in saved.outputs]
+        for what, own, other in (
+            ("takes", takes[len(takes) - len(arguments) :], arguments),
+            ("gives", gives, said),
+        ):
+            if own != other:
+                raise self.archive.problem(
+                    f"the program {saved.row['file']} {what} {_show(own)}, and the manifest says "
+                    f"{_show(other)}"
+                )
+        return loaded
 
     def fits(self, target: Device | None) -> bool:
         """Whether the machine code in the file is for this machine."""
@@ -623,6 +656,11 @@ class _Loader:
                 self.archive.path,
                 why,
             )
+
+
+def _show(arrays: Sequence[tuple[Any, Any]]) -> str:
+    """Shapes and dtypes for people."""
+    return ", ".join(f"{d}{list(s)}" for s, d in arrays) or "nothing"
 
 
 def _array_info(array: Any) -> TensorStructInfo:

@@ -23,6 +23,7 @@ from relax2xla.vm.bytecode import (
     Special,
     verify,
 )
+from relax2xla.vm.wellformed import check_classes
 
 # The classes of operands and instructions by their tags; the fields follow in order.
 _CLASSES: Final[dict[str, type[Any]]] = {
@@ -58,8 +59,7 @@ def decode(data: Any, array: Tensor) -> Code:
     """
     rows = tuple(_read(row, array) for row in data["functions"])
     code = Code(rows, tuple(_read(c, array) for c in data["constants"]))
-    if not all(isinstance(row, FunctionRow) for row in rows):
-        raise ValueError("the function table holds something else")
+    check_classes(code)
     verify(code)
     return code
 

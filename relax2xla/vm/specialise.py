@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relax2xla import tir
+from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.analysis.variables import named_functions
 from relax2xla.errors import CallError, LegalizeError
 from relax2xla.ir import (
@@ -132,6 +133,7 @@ def _specialise(
         func = _Static(env).function(func)
     for rewrite in rewrites:
         func = rewrite(func)
+    check_sizes(func, name)
     legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})

@@ -20,8 +20,8 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import jax
 import jax.core
@@ -31,11 +31,12 @@ from jaxlib import xla_client as xc
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
-from relax2xla import processor
+from relax2xla import budget, processor
 from relax2xla.dtypes import dtype_name, numpy_dtype
-from relax2xla.errors import CallError, DeviceError, UnsupportedError
+from relax2xla.errors import BudgetError, CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo import limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
@@ -72,13 +73,53 @@ _UNCHECKED: dict[str, Any] = (
 # Devices that arrays were moved to, each of which is said once.
 _moved_to: set[Any] = set()
 
+# What XLA raises.
+ERROR: type[Exception] = jax.errors.JaxRuntimeError
 # The class of concrete jax arrays, for the check on the hot path.
 ARRAY: type = xc.ArrayImpl
 
 
+# Whether this process has used XLA, and whether it was forked from one that had.
+_used: list[bool] = []
+_forked: list[bool] = []
+
+
+def refuse_after_fork(*args: Any, **kwargs: Any) -> NoReturn:
+    """DeviceError: what would hang in this process."""
+    raise DeviceError(
+        "this process was forked from one that had used XLA; XLA's threads are not in it, and a "
+        'call would wait for them for ever. Start it with multiprocessing.get_context("spawn"), or '
+        "fork before anything is compiled or run"
+    )
+
+
+def _after_fork() -> None:
+    """In the child of a fork: nothing of the parent's XLA can be used."""
+    if not _used:
+        return
+    _forked[:] = [True]
+    jax_device.cache_clear()
+    sharding.cache_clear()
+    Loaded.run = refuse_after_fork
+    for forget in AFTER_FORK:
+        forget()
+
+
+# What other files do then, where they go on without asking for a device.
+AFTER_FORK: list[Callable[[], None]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @functools.cache
 def jax_device(device: Device | None) -> Any:
-    """The jax device of ``device``; None is JAX's default device."""
+    """The jax device of ``device``; None is JAX's default device.
+
+    DeviceError where there is none, and in processes forked from one that had used XLA.
+    """
+    if _forked:
+        refuse_after_fork()
+    _used[:] = [True]
     if device is None:
         return jax.local_devices()[0]
     try:
@@ -145,7 +186,7 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
         )
     except jax.errors.JaxRuntimeError as e:
         if "Unknown NumPy dtype" not in str(e):
-            raise
+            raise of_xla("place an array on the device", e) from e
         raise CallError(
             f"jaxlib places no arrays of {value.dtype} on a device; pass the values in a wider "
             "dtype and convert them in the program"
@@ -209,9 +250,13 @@ def _load_lapack() -> None:
 
 
 def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+    if limits.check(module) & six_bits.FORMS.keys():
+        six_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         _load_lapack()
-    return _with_options(target.client.compile_and_load, target, module, overrides)
+    made = _with_options(target.client.compile_and_load, target, module, overrides)
+    _check_memory(made)
+    return made
 
 
 def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, Any]) -> Any:
@@ -223,8 +268,30 @@ def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, A
         except jax.errors.JaxRuntimeError as e:
             unknown = _NO_OPTION.search(str(e))
             if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
-                raise
+                raise of_xla("compile", e) from e
             _gone.add(unknown[1])
+
+
+def of_xla(doing: str, error: Exception) -> XlaError:
+    """What XLA says, as an error of ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        "no reason given"
+    ]
+    return XlaError(f"XLA cannot {doing} this: {' '.join(lines)[:1000]}")
+
+
+def _check_memory(executable: Any) -> None:
+    """BudgetError where running takes more memory than is allowed."""
+    try:
+        found = executable.get_compiled_memory_stats()
+    except Exception:  # jaxlib names no class for a platform that keeps no account
+        return
+    size = found.temp_size_in_bytes + found.output_size_in_bytes
+    if size > budget.memory():
+        raise BudgetError(
+            f"the program takes {budget.show(size)} for its results and in between; the limit is "
+            f"{budget.show(budget.memory())}. {budget.RAISE}"
+        )
 
 
 def mark_donated(module: ir.Module, arguments: Mapping[int, int | None]) -> None:
@@ -431,15 +498,30 @@ class Loaded:
 
     def run(self, buffers: list[Any]) -> list[Any]:
         """Run on jax arrays that lie on the device and fit the program; results in order."""
-        return self._execute(buffers).consume_with_handlers(self._handlers)
+        try:
+            return self._execute(buffers).consume_with_handlers(self._handlers)
+        except jax.errors.JaxRuntimeError as e:
+            raise of_xla("run", e) from e
 
     def memory(self) -> Any:
         """XLA's own account of the program's memory."""
         return self.executable.get_compiled_memory_stats()
 
+    def types(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Shapes and dtypes of arguments and results, as XLA has them."""
+        proto = self.executable.hlo_modules()[0].as_serialized_hlo_module_proto()
+        shape = xc.XlaComputation(proto).program_shape()
+        result = shape.result_shape()
+        results = result.tuple_shapes() if result.is_tuple() else [result]
+        return [_plain(s) for s in shape.parameter_shapes()], [_plain(s) for s in results]
+
     def hlo_text(self) -> str:
         """The optimised HLO."""
         return self.executable.get_hlo_text()
+
+
+def _plain(shape: Any) -> tuple[Any, Any]:
+    return tuple(shape.dimensions()), np.dtype(shape.numpy_dtype())
 
 
 def value_info(value: Any) -> TensorStructInfo:

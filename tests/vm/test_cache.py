@@ -23,6 +23,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
+from relax2xla.budget import parse_size
 from relax2xla.vm import cache, jit, xla
 from relax2xla.vm.cache import DiskCache
 
@@ -325,6 +326,27 @@ def test_the_folder_is_for_this_user_alone(
 
 
 @POSIX
+def test_the_folder_is_looked_at_at_each_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = DiskCache(tmp_path / "open" / "cache")
+    assert store.put("k", b"v")
+    with caplog.at_level(logging.WARNING, "relax2xla.vm"):
+        store.folder.chmod(0o777)
+        assert store.get("k") is None
+        assert not store.put("k", b"w")
+        store.folder.chmod(0o700)
+        assert store.get("k") == b"v"
+        # Whoever may write to the folder above can put another one in the place of ours.
+        store.folder.parent.chmod(0o777)
+        assert store.get("k") is None
+        store.folder.parent.chmod(0o1777)  # as /tmp is
+        assert store.get("k") == b"v"
+    assert len(caplog.records) == 2
+    assert "anyone can write to" in caplog.text
+
+
+@POSIX
 def test_links_and_foreign_entries_are_not_read(store: DiskCache, tmp_path: Path) -> None:
     store.put("k", b"v")
     (tmp_path / "elsewhere").write_bytes((store.folder / "k.xla").read_bytes())
@@ -397,7 +419,7 @@ def test_settings_of_the_environment(
     ("text", "size"), [("10", 10), ("2k", 2048), ("1 MiB", 1 << 20), ("3GB", 3 << 30)]
 )
 def test_sizes(text: str, size: int) -> None:
-    assert cache.parse_size(text) == size
+    assert parse_size(text) == size
 
 
 # -- dispatch --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.errors import CallError, FileFormatError, TVMError
+from relax2xla.errors import CallError, FileFormatError, RunError, TVMError
 from relax2xla.script import from_source
 from relax2xla.vm import archive, xla
 from relax2xla.vm.serialised import is_complete
@@ -351,3 +351,137 @@ def test_zip_bombs_and_overlapping_members(saved: bytes, tmp_path: Path) -> None
         rx.load_module(path)
     with pytest.raises(FileFormatError, match="No such file"):
         rx.load_module(tmp_path / "gone.r2x")
+
+
+# ---- bytecode of strangers
+def bytecode_file(tmp_path: Path, change: Callable[[Any], None]) -> Path:
+    """An executable with a condition, whose code was changed after it was saved."""
+    ib = rx.ExecBuilder()
+    with ib.function("main", num_inputs=2):
+        ib.emit_if(ib.r(0), 3)
+        ib.emit_call("vm.builtin.add", args=[ib.r(1), ib.imm(1)], dst=ib.r(2))
+        ib.emit_goto(2)
+        ib.emit_call("vm.builtin.sub", args=[ib.r(1), ib.imm(1)], dst=ib.r(2))
+        ib.emit_ret(ib.r(2))
+    path = tmp_path / "code.r2x"
+    ib.get().export_library(path)
+    good = archive.Archive(path)
+    names = [n for n in good.manifest["files"] if n != archive.TENSORS]
+    members = {n: good.read(n) for n in names}
+    code = json.loads(members["code.json"])
+    change(code)
+    members["code.json"] = json.dumps(code).encode()
+    rest = {k: v for k, v in good.manifest.items() if k != "files"}
+    tensors = bytes(good.tensors())
+    archive.write_archive(path, rest, members, lambda file: file.write(tensors))
+    return path
+
+
+def body(code: Any) -> Any:
+    """The instructions of main: each is {tag: fields}."""
+    (row,) = (f["row"] for f in code["functions"] if f["row"][1] == "vm")
+    return row[4]
+
+
+def put(at: int, tag: str, field: int, value: Any) -> Callable[[Any], None]:
+    return lambda code: body(code)[at][tag].__setitem__(field, value)
+
+
+def test_bytecode_that_is_not_changed(tmp_path: Path) -> None:
+    main = rx.VirtualMachine(rx.load_module(bytecode_file(tmp_path, lambda code: None)))["main"]
+    assert [main(True, 5), main(False, 5)] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put(0, "if", 0, {"imm": [1]}), "its condition is no register"),
+        (put(0, "if", 0, {"reg": ["0 or exit()"]}), "no register"),
+        (put(0, "if", 0, {"reg": [True]}), "no register"),
+        (put(0, "if", 1, 1.5), "no offset"),
+        (put(0, "if", 2, 7), "its span is no string"),
+        (put(1, "call", 0, "0"), "there is no function '0'"),
+        (put(1, "call", 1, 3), "its operands are no sequence"),
+        (put(1, "call", 1, [{"reg": [1]}]), "takes 2 operands, not 1"),
+        (put(1, "call", 1, [{"reg": [1]}, 1]), "no operand: 1"),
+        (put(1, "call", 1, [{"reg": [1]}, {"imm": [{"list": []}]}]), "a list is no literal"),
+        (put(1, "call", 1, [{"reg": [1]}, {"special": ["exit"]}]), "no operand"),
+        (put(1, "call", 1, [{"reg": [1]}, {"const": [0]}]), "there is no constant"),
+        (put(1, "call", 1, [{"reg": [1]}, {"func": [9]}]), "there is no function"),
+        (put(1, "call", 2, -1), "no register"),
+        (put(1, "call", 2, "2 = 3; r2"), "no register"),
+        (put(2, "goto", 0, "2"), "no offset"),
+        (put(4, "ret", 0, {"goto": [1]}), "no operand"),
+        (lambda code: body(code).__setitem__(0, {"reg": [0]}), "no instruction"),
+        (lambda code: code["constants"].append({"reg": [0]}), "holds a part of the bytecode"),
+        (lambda code: code["functions"].append({"reg": [0]}), "of the table is a Reg"),
+        (lambda code: code["functions"][0]["row"].__setitem__(0, 7), "its name is no string"),
+        (lambda code: code["functions"].append({"row": ["f", ["vm"]]}), "the kind"),
+        (lambda code: code["functions"].append({"row": ["f", "packed", [1]]}), "no strings"),
+        (lambda code: code["functions"].append({"row": ["f", "vm", [], 2**70]}), "registers"),
+        (
+            lambda code: code["functions"].append(
+                {"row": ["f", "vm", ["x"], 1, [{"ret": [{"reg": [0]}]}], False, [["tensor"]]]}
+            ),
+            "no pattern of values",
+        ),
+        (lambda code: code.pop("constants"), "does not have the form"),
+    ],
+)
+def test_bytecode_that_must_not_become_python(
+    change: Callable[[Any], None], message: str, tmp_path: Path
+) -> None:
+    path = bytecode_file(tmp_path, change)
+    with pytest.raises(FileFormatError, match=message):
+        rx.load_module(path)
+
+
+def test_steps_are_counted_on_request(tmp_path: Path) -> None:
+    path = bytecode_file(tmp_path, put(2, "goto", 0, 0))
+    machine = rx.VirtualMachine(rx.load_module(path), max_steps=100)
+    with pytest.raises(RunError, match="has made 100 steps"):
+        machine["main"](True, 5)
+    assert machine["main"](False, 5) == 4
+    assert machine["main"](False, 5) == 4
+
+
+def test_a_mistake_of_an_instruction_is_an_error_of_ours(tmp_path: Path) -> None:
+    path = bytecode_file(tmp_path, put(1, "call", 1, [{"reg": [1]}, {"imm": ["text"]}]))
+    main = rx.VirtualMachine(rx.load_module(path))["main"]
+    with pytest.raises(RunError, match="cannot go on: TypeError") as found:
+        main(True, 5)
+    assert "in the VM function main, instruction 1" in str(found.value.__notes__)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row["outputs"][0].__setitem__(0, [3, 2]),
+        lambda row: row["outputs"][0].__setitem__(1, "int32"),
+        lambda row: row["key"][0].__setitem__(2, "int32"),
+        lambda row: row["key"][0].__setitem__(1, [3, 2]),
+    ],
+)
+def test_a_manifest_that_is_not_of_its_program(
+    change: Callable[[Any], None], compiled: bool, tmp_path: Path
+) -> None:
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", rx.TensorStructInfo((2, 3), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(R.tanh(x)))
+    path = tmp_path / "m.r2x"
+    rx.build(builder.get()).export_library(path)
+    good = archive.Archive(path)
+    members = {n: good.read(n) for n in good.manifest["files"] if n != archive.TENSORS}
+    rest = {k: v for k, v in good.manifest.items() if k != "files"}
+    (function,) = rest["functions"]
+    change(function["programs"][0])
+    kind, *shape_and_dtype = function["programs"][0]["key"][0]
+    function["params"][0][1] = [kind, *shape_and_dtype]
+    tensors = bytes(good.tensors())
+    archive.write_archive(path, rest, members, lambda file: file.write(tensors))
+    shape, dtype = shape_and_dtype
+    machine = rx.VirtualMachine(rx.load_module(path, compiled=compiled))
+    with pytest.raises(FileFormatError, match="the manifest says"):
+        machine["main"](np.ones(shape, dtype))

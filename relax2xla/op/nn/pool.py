@@ -101,6 +101,27 @@ def wide_dtype(dtype: str) -> str:
     return "float32" if info.kind == "float" else "int32"
 
 
+def within(
+    size: int, window: int, stride: int, dilation: int, pads: tuple[int, int], count: int
+) -> tuple[int, tuple[int, int]]:
+    """A window and padding that see the same values, without taps that only meet padding.
+
+    XLA visits each tap of each window, so a window far larger than its operand, which a model may
+    have, would take for ever.
+    """
+    low, high = pads
+    # Tap number t of window number i is at i * stride - low + t * dilation.
+    first = min(max(0, -(((count - 1) * stride - low) // dilation)), low // dilation, window - 1)
+    last = max(first, min(window - 1, (low + size - 1) // dilation))
+    kept = last - first + 1
+    if kept == window or count < 1:
+        return window, pads
+    low -= first * dilation
+    high = (count - 1) * stride + (kept - 1) * dilation + 1 - size - low
+    # Without negative padding, there must be no room for another window.
+    return (kept, (low, max(0, high))) if -high < stride else (window, pads)
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """A pooling operator's attributes."""
@@ -193,6 +214,8 @@ class Pool:
             if not known(*pads_):  # Windows that are slid have no form for such padding.
                 low, high = (replaced((0,) * len(axes), axis, p) for p in pads_)
                 data, pads_ = pad(data, low, high, neutral), (0, 0)
+            if known(shape[axis], out):
+                window, pads_ = within(shape[axis], window, stride, dilation, pads_, out)
             data = hlo(
                 "reduce_window",
                 data,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir import TensorStructInfo, Var
 from relax2xla.op import nn
+from relax2xla.op.nn import pool
 from tests.op.nn.support import Batch
 
 N = tir.Var("n", "int64")
@@ -176,3 +178,25 @@ def test_symbolic_ceil_mode_is_exact() -> None:
 def test_errors(call: Any, message: str) -> None:
     with pytest.raises(OpError, match=message):
         call()
+
+
+def test_windows_without_taps_that_only_meet_padding() -> None:
+    """The smaller window sees the same values at each place, and there are as many places."""
+    draw = Random(0)
+    smaller = 0
+    for _ in range(3000):
+        size, window, stride, dilation = (draw.randint(1, n) for n in (6, 12, 4, 5))
+        low, high = draw.randint(0, 12), draw.randint(0, 12)
+        room = size + low + high - (window - 1) * dilation - 1
+        if room < 0:
+            continue
+        count = room // stride + 1
+        kept, (before, after) = pool.within(size, window, stride, dilation, (low, high), count)
+        smaller += kept < window
+        assert min(before, after) >= 0
+        assert (size + before + after - (kept - 1) * dilation - 1) // stride + 1 == count
+        for i in range(count):
+            seen = {i * stride - low + t * dilation for t in range(window)}
+            kept_seen = {i * stride - before + t * dilation for t in range(kept)}
+            assert seen & {*range(size)} == kept_seen & {*range(size)}
+    assert smaller > 500

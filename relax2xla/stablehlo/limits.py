@@ -1,0 +1,96 @@
+"""A program's sizes and depth, checked before XLA sees it.
+
+XLA ends the process where they are absurd. Every value of every function is compared with
+:mod:`relax2xla.budget`, and regions may lie in each other :data:`DEPTH` times. What the program
+needs as a whole is known once it is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from relax2xla import budget
+from relax2xla.errors import BudgetError
+from relax2xla.stablehlo.codecs import dtype_of
+from relax2xla.stablehlo.locations import read_location
+from relax2xla.stablehlo.mlir import ir
+
+# XLA's own walks overflow their stack between 200 and 400.
+DEPTH: Final = 128
+# Brackets of text in each other. MLIR's parser overflows its stack at several thousand; a region is
+# two of them.
+BRACKETS: Final = 1200
+# Brackets in strings and comments mean nothing. Strings alone are found much faster.
+_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
+_STRING_OR_COMMENT: Final = re.compile(rb'"(?:[^"\\\n]+|\\.)*"|//[^\n]*')
+_OPENING: Final = b"([{<"
+_CLOSING: Final = b")]}>"
+_OTHERS: Final = bytes(b for b in range(256) if b not in _OPENING + _CLOSING)
+# By how much each byte changes the depth.
+_STEPS: Final = np.zeros(256, np.int8)
+_STEPS[list(_OPENING)] = 1
+_STEPS[list(_CLOSING)] = -1
+
+
+def check(module: ir.Module) -> set[str]:
+    """BudgetError for a module that XLA would not survive; gives the dtypes of its values."""
+    dtypes: set[str] = set()
+    fine: set[Any] = set()
+    stack = [(module.operation, 0)]
+    while stack:
+        parent, depth = stack.pop()
+        for region in parent.regions:
+            if depth > DEPTH:
+                raise BudgetError(
+                    f"{_place(parent)}: regions lie in each other more than {DEPTH} times, which "
+                    "XLA does not survive; make functions of the inner ones"
+                )
+            for block in region.blocks:
+                for argument in block.arguments:
+                    if argument.type not in fine:
+                        dtypes |= _check_type(argument.type, parent)
+                        fine.add(argument.type)
+                for op in block.operations:
+                    op = op.operation
+                    for value in op.results:
+                        if value.type not in fine:
+                            dtypes |= _check_type(value.type, op)
+                            fine.add(value.type)
+                    if len(op.regions):
+                        stack.append((op, depth + 1))
+    return dtypes
+
+
+def _check_type(t: ir.Type, op: Any) -> set[str]:
+    """BudgetError where a value of type ``t`` is too large; gives its dtypes."""
+    if isinstance(t, ir.TupleType):
+        return set().union(*(_check_type(t.get_type(i), op) for i in range(t.num_types)))
+    if not isinstance(t, ir.RankedTensorType):
+        return set()
+    dtype = dtype_of(t.element_type)
+    budget.check([d for d in t.shape if d >= 0], dtype, f"{_place(op)}: a value")
+    return {dtype}
+
+
+def _place(op: Any) -> str:
+    where = read_location(op.location)
+    return f"{op.name} at {where}" if where is not None else op.name
+
+
+def check_text(data: bytes) -> None:
+    """BudgetError for text with more brackets in each other than MLIR survives."""
+    if sum(data.count(bytes((b,))) for b in _OPENING) <= BRACKETS:
+        return
+    noise = _STRING_OR_COMMENT if b"//" in data else _STRING
+    # Arrows and comparisons close nothing.
+    plain = noise.sub(b"", data).replace(b"->", b"").replace(b">=", b"")
+    brackets = np.frombuffer(plain.translate(None, _OTHERS), np.uint8)
+    depths = np.cumsum(_STEPS[brackets], dtype=np.int64)
+    if depths.max(initial=0) > BRACKETS:
+        raise BudgetError(
+            f"brackets lie in each other more than {BRACKETS} times, which MLIR does not survive; "
+            "is the program damaged?"
+        )

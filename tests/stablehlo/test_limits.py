@@ -1,0 +1,155 @@
+"""Programs that XLA does not survive are errors, or are changed so that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import budget
+from relax2xla.errors import BudgetError, UnsupportedError, XlaError
+from relax2xla.importers.stablehlo import from_stablehlo
+from relax2xla.stablehlo import limits
+from relax2xla.vm import cache
+
+
+@pytest.fixture(autouse=True)
+def no_cache() -> Generator[None]:
+    before = cache.use(None)
+    yield
+    cache.use(before)
+
+
+def call(text: str, *args: np.ndarray) -> np.ndarray:
+    machine = rx.VirtualMachine(rx.build(from_stablehlo(text)))
+    return np.asarray(machine["main"](*args))
+
+
+def nested(depth: int, keyword: str = "if") -> str:
+    """``depth`` conditionals in each other; in text they are twice as many brackets."""
+    lines = ["func.func public @main(%p: tensor<i1>, %a: tensor<f32>) -> tensor<f32> {"]
+    lines += [f'%r{d} = "stablehlo.{keyword}"(%p) ({{' for d in range(depth)]
+    lines.append('"stablehlo.return"(%a) : (tensor<f32>) -> ()')
+    for d in reversed(range(depth)):
+        lines.append('}, { "stablehlo.return"(%a) : (tensor<f32>) -> () })')
+        lines.append(": (tensor<i1>) -> tensor<f32>")
+        lines.append(f'"stablehlo.return"(%r{d}) : (tensor<f32>) -> ()' if d else "return %r0")
+    return "\n".join([*lines[:-1], "return %r0 : tensor<f32>", "}"])
+
+
+@pytest.mark.parametrize("size", [2**62, 2**61, 2**45])
+def test_sizes_beyond_all_memory(size: int) -> None:
+    text = f"""func.func public @main(%a: tensor<f32>) -> tensor<f32> {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<{size}xf32>
+      %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<{size}xf32>, tensor<f32>) -> tensor<f32>
+      return %1 : tensor<f32>
+    }}"""
+    with pytest.raises(BudgetError, match=f"shape {size} .*RELAX2XLA_MEMORY_LIMIT"):
+        call(text, np.float32(1))
+
+
+def test_the_budget_can_be_raised_and_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """func.func public @main(%a: tensor<f32>) -> tensor<1000xf32> {
+      %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<1000xf32>
+      return %0 : tensor<1000xf32>
+    }"""
+    monkeypatch.setenv("RELAX2XLA_MEMORY_LIMIT", "3999")
+    with pytest.raises(BudgetError, match=r"takes 3\.906|takes 4 KiB"):
+        call(text, np.float32(1))
+    before = budget.use("1M")
+    try:
+        assert call(text, np.float32(1)).shape == (1000,)
+    finally:
+        budget.use(before)
+    # One value fits, but not what the program holds at once.
+    text = """func.func public @main(%a: tensor<f32>) -> (tensor<900xf32>, tensor<900xf32>) {
+      %b = stablehlo.negate %a : tensor<f32>
+      %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<900xf32>
+      %1 = stablehlo.broadcast_in_dim %b, dims = [] : (tensor<f32>) -> tensor<900xf32>
+      return %0, %1 : tensor<900xf32>, tensor<900xf32>
+    }"""
+    with pytest.raises(BudgetError, match="for its results and in between"):
+        call(text, np.float32(1))
+    monkeypatch.setenv("RELAX2XLA_MEMORY_LIMIT", "")
+    assert budget.memory() >= 2**30
+    with pytest.raises(ValueError, match="'much' is no size"):
+        budget.use("much")
+
+
+def test_regions_in_each_other() -> None:
+    assert call(nested(40), np.True_, np.float32(3)) == 3
+    with pytest.raises(BudgetError, match="more than 128 times"):
+        call(nested(limits.DEPTH + 2), np.True_, np.float32(3))
+    with pytest.raises(BudgetError, match="brackets lie in each other"):
+        from_stablehlo(nested(3000))
+
+
+def test_brackets_that_mean_nothing() -> None:
+    many = "([{<" * 1000
+    limits.check_text(f'// {many}\nmodule attributes {{a = "{many}"}} {{}}'.encode())
+    limits.check_text(f'module attributes {{a = "\\"{many}"}} {{}}'.encode())
+    hidden = "[" * 2000 + '")]}>->"'
+    with pytest.raises(BudgetError):
+        limits.check_text(f'module attributes {{a = "{"]" * 3000}", b = {hidden}'.encode())
+
+
+def test_what_xla_refuses_is_an_error_with_its_reason() -> None:
+    text = """func.func public @main(%a: tensor<4xf8E4M3>) -> tensor<4xf8E4M3> {
+      %0 = stablehlo.custom_call @check.unknown(%a) : (tensor<4xf8E4M3>) -> tensor<4xf8E4M3>
+      return %0 : tensor<4xf8E4M3>
+    }"""
+    with pytest.raises((XlaError, UnsupportedError), match=r"check\.unknown"):
+        call(text, np.zeros(4, ml_dtypes.float8_e4m3))
+
+
+# ---- six bits
+SIX = {"float6_e2m3fn": "f6E2M3FN", "float6_e3m2fn": "f6E3M2FN"}
+
+
+@pytest.mark.parametrize("dtype", SIX)
+@pytest.mark.parametrize("values", ["[1.0, 2.0, -0.5, 0.125]", "1.5"])
+def test_constants_of_six_bits(dtype: str, values: str) -> None:
+    t = SIX[dtype]
+    text = f"""func.func public @main(%i: tensor<4xi32>, %n: tensor<i32>) -> tensor<2xf32> {{
+      %c = stablehlo.constant dense<{values}> : tensor<4x{t}>
+      %0 = stablehlo.dynamic_slice %c, %n, sizes = [2] : (tensor<4x{t}>, tensor<i32>)
+        -> tensor<2x{t}>
+      %1 = stablehlo.reverse %0, dims = [0] : tensor<2x{t}>
+      %2 = stablehlo.convert %1 : (tensor<2x{t}>) -> tensor<2xf32>
+      return %2 : tensor<2xf32>
+    }}"""
+    expected = np.broadcast_to(np.array(eval(values), dtype).astype(np.float32), 4)[1:3][::-1]
+    np.testing.assert_array_equal(call(text, np.zeros(4, np.int32), np.int32(1)), expected)
+
+
+@pytest.mark.parametrize("dtype", SIX)
+def test_conversion_to_six_bits_rounds_as_ml_dtypes(dtype: str) -> None:
+    grid = np.concatenate([np.arange(-40, 40, 1 / 64), [1e-9, 1e9, np.inf, -np.inf, np.nan, -0.0]])
+    x = grid.astype(np.float32)
+    n, t = len(x), SIX[dtype]
+    text = f"""func.func public @main(%x: tensor<{n}xf32>) -> tensor<{n}xf32> {{
+      %0 = stablehlo.convert %x : (tensor<{n}xf32>) -> tensor<{n}x{t}>
+      %1 = stablehlo.convert %0 : (tensor<{n}x{t}>) -> tensor<{n}xf32>
+      return %1 : tensor<{n}xf32>
+    }}"""
+    expected = x.astype(getattr(ml_dtypes, dtype)).astype(np.float32)
+    np.testing.assert_array_equal(call(text, x), expected)
+    np.testing.assert_array_equal(np.signbit(call(text, x)), np.signbit(expected))
+
+
+def test_arithmetic_of_six_bits_is_refused() -> None:
+    text = """func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xf6E2M3FN>
+      %1 = stablehlo.add %0, %0 : tensor<4xf6E2M3FN>
+      %2 = stablehlo.convert %1 : (tensor<4xf6E2M3FN>) -> tensor<4xf32>
+      return %2 : tensor<4xf32>
+    }"""
+    with pytest.raises(
+        UnsupportedError, match=r"stablehlo\.add of 6-bit floats has no code in XLA"
+    ):
+        call(text, np.ones(4, np.float32))
