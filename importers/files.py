@@ -152,8 +152,13 @@ def check_package(kind: Format) -> None:
     if kind.package and importlib.util.find_spec(kind.package) is None:
         raise TVMError(
             f"reading {kind.suffixes[0]} files needs the package {kind.package}; "
-            f"install it with: pip install 'relax2xla[{kind.extra}]'"
+            f"{how_to_install(kind.extra)}"
         )
+
+
+def how_to_install(extra: str) -> str:
+    """What brings the packages of an extra: relax2xla is installed from a clone."""
+    return f"run this in your clone of relax2xla: pip install '.[{extra}]'"
 
 
 def check_file(path: Path) -> bytes:
