@@ -51,7 +51,7 @@ def run_bench(
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         name = entry_name(list(machine.executable))
-        main, flat = machine[name], inputs_of(machine, name, inputs, seed, shapes)
+        main, flat = machine[name], inputs_of(machine, name, file, inputs, seed, shapes)
         args = nest(main.params, on_device(flat, device))
         jax.block_until_ready(main(*args))
     compiled = time.perf_counter() - start

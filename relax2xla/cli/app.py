@@ -80,8 +80,9 @@ INPUTS = Annotated[
         "--inputs",
         "-i",
         metavar="[NAME=]FILE",
-        help="Inputs: an .npz with an array for each parameter's name, or .npy files in order of "
-        "the parameters. What is not given is generated.",
+        help="Inputs: an .npz with an array for each parameter's name, .npy files in order of the "
+        "parameters, or .json, also for maps, sequences and strings. What is not given is "
+        "generated.",
         show_default=False,
     ),
 ]
@@ -227,7 +228,8 @@ def run(
             "--output",
             "-o",
             metavar="OUT",
-            help="Save the results: .npz (output_0, output_1, ...), or .npy for a single one.",
+            help="Save the results: .npz (output_0, output_1, ...), .npy for one alone, or .json. "
+            "What no .npz can hold, such as maps, goes to a .json beside it.",
             show_default=False,
         ),
     ] = None,
