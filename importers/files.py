@@ -260,6 +260,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
     import torch
 
+    from relax2xla.importers.torch import pytrees
+
+    names = pytrees.named_types(path)
+    pytrees.register_types(names)
     log, kept = logging.getLogger("torch.export"), _Reasons()
     handlers, propagate = log.handlers, log.propagate
     with warnings.catch_warnings():
@@ -267,7 +271,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
         log.handlers, log.propagate = [kept], False
         try:
             return torch.export.load(path)
-        except RuntimeError as e:
+        except Exception as e:  # of many classes, and what torch logged may say more
+            pytrees.refuse_unregistered(path, names)
+            if not isinstance(e, RuntimeError):
+                raise
             if _is_pickled(path):
                 raise FileFormatError(
                     f"{path} holds what torch.save or torch.jit.save wrote, no exported program. "

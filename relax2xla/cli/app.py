@@ -69,8 +69,8 @@ PLUGIN = Annotated[
         "--plugin",
         metavar="MODULE",
         callback=_load_plugins,
-        help="A module, or a .py file, that registers converters for ONNX operators; its code "
-        "runs. May be given several times.",
+        help="A module, or a .py file, that registers converters of operators, or types that a "
+        ".pt2 file names; its code runs. May be given several times.",
         show_default=False,
     ),
 ]
