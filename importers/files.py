@@ -67,6 +67,7 @@ HINTS: Final = {
         (".pt", ".pth", ".ckpt"),
         f"it may hold weights alone, or need its classes. {_EXPORT}",
     ),
+    ".r2x": "it is a saved executable, which relax2xla run and inspect take, and load_module",
     ".safetensors": "it holds weights without the network; export the model to .onnx or .pt2",
     **dict.fromkeys(
         (".tflite", ".pb", ".h5", ".keras"),

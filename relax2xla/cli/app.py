@@ -160,6 +160,7 @@ def inspect(
     relax2xla inspect program.pt2 --trust
     relax2xla inspect model.onnx --shape batch=4 --text
     relax2xla inspect model.mlir --json | jq .operators
+    relax2xla inspect model.r2x                         saved by relax2xla compile
     """
     if support:
         from relax2xla.cli._support import run_support
