@@ -568,12 +568,16 @@ def cache(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove without asking, on a terminal, too.")
+    ] = False,
 ) -> None:
     """Show or clear the disk cache of compiled programs.
 
     Every program that XLA compiles is kept there, and no process of this user compiles it again.
     RELAX2XLA_CACHE=0 turns the cache off, RELAX2XLA_CACHE_DIR moves it, and RELAX2XLA_CACHE_LIMIT
-    says how large it may grow (by default 1G).
+    says how large it may grow (by default 1G). On a terminal it says what --limit and --clear will
+    remove, and asks.
 
     \b
     relax2xla cache
@@ -582,4 +586,4 @@ def cache(
     """
     from relax2xla.cli._cache import run_cache
 
-    run_cache(clear, limit, json)
+    run_cache(clear, limit, json, yes)
