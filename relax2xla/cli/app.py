@@ -272,7 +272,7 @@ def run(
     \b
     relax2xla run model.onnx                            on inputs generated from seed 0
     relax2xla run model.onnx --inputs in.npz -o out.npz
-    relax2xla run model.mlir -i x=image.npy --seed 7    x from a file, the others generated
+    relax2xla run model.onnx -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
     relax2xla run model.onnx --profile --trace trace.json --memory
     relax2xla run model.onnx --weights tuned.safetensors
