@@ -1,5 +1,5 @@
 # Every target does its own set-up: it needs Python 3.11 or later, and make, and nothing else.
-# The environment is .venv; it is brought up to date when the packaging files change.
+# The environment is .venv, or VENV; it is brought up to date when the packaging files change.
 
 # The first Python that is new enough; say PYTHON=/path/to/python for another one.
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -11,8 +11,13 @@ PYTEST_ARGS ?=
 # How long make fuzz goes on.
 SECONDS ?= 600
 
-BIN := .venv/bin
-STAMP := .venv/.relax2xla-installed
+# Another environment, and in it the newest jax and others instead of those in constraints.txt:
+# make test PYTHON=python3.13 VENV=.venv-newest NEWEST=1
+VENV ?= .venv
+NEWEST ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.relax2xla-installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
@@ -45,13 +50,13 @@ bench: $(STAMP) ## Print the benchmark tables
 	$(BIN)/python -m benchmarks models
 
 clean: ## Remove the environment, caches and build products
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # torch goes first and alone: the resolver then keeps the pinned build for everything after it.
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@$(or $(PYTHON),python3) -c '$(NEW_ENOUGH)' || { echo "make: no Python 3.11 or later with venv was found; say make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "Creating .venv"; $(PYTHON) -m venv .venv; }
-	@echo "Installing relax2xla and its development packages into .venv"
+	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing relax2xla and its development packages into $(VENV)"
 	@$(PIP) install "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install -c constraints.txt -e '.[torch,onnx,dev,demo]'
+	@$(PIP) install $(if $(NEWEST),,-c constraints.txt) -e '.[torch,onnx,dev,demo]'
 	@touch $@

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import torch_models_page as page
+from relax2xla.importers.files import how_to_install
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(
@@ -148,7 +149,7 @@ def main(quick: bool = False, only: Sequence[str] = (), ours: bool = False) -> N
 
     lacking = absent()
     if lacking:
-        print(f"not installed: {', '.join(lacking)} (`pip install 'relax2xla[models]'`)")
+        print(f"not installed: {', '.join(lacking)}; {how_to_install('models')}")
     done = load()
     # In the order of the patterns, so that what matters most can come first.
     matching = [n for p in only or ("*",) for n in ZOO if fnmatch.fnmatch(n, p)]

@@ -2,7 +2,7 @@
 
     python -m examples.demo
 
-needs the extras torch, onnx and demo (pip install relax2xla[torch,onnx,demo]).
+needs the extras torch, onnx and demo (in a clone: pip install '.[torch,onnx,demo]').
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
     python examples/from_onnx.py [model.onnx]
 
+needs onnx (in a clone: pip install '.[onnx]').
+
 Without a file a small classifier with a symbolic batch size is made on the spot.
 """
 

@@ -2,7 +2,7 @@
 
     python examples/from_pytorch.py
 
-needs torch (pip install relax2xla[torch]).
+needs torch (in a clone: pip install '.[torch]').
 """
 
 from __future__ import annotations

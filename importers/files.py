@@ -75,6 +75,7 @@ HINTS: Final = {
         (".pt", ".pth", ".ckpt"),
         f"it may hold weights alone, or need its classes. {_EXPORT}",
     ),
+    ".r2x": "it is a saved executable, which relax2xla run and inspect take, and load_module",
     ".safetensors": "it holds weights without the network; export the model to .onnx or .pt2",
     **dict.fromkeys(
         (".tflite", ".pb", ".h5", ".keras"),
@@ -179,8 +180,13 @@ def check_package(kind: Format) -> None:
     if kind.package and importlib.util.find_spec(kind.package) is None:
         raise TVMError(
             f"reading {kind.suffixes[0]} files needs the package {kind.package}; "
-            f"install it with: pip install 'relax2xla[{kind.extra}]'"
+            f"{how_to_install(kind.extra)}"
         )
+
+
+def how_to_install(extra: str) -> str:
+    """What brings the packages of an extra: relax2xla is installed from a clone."""
+    return f"run this in your clone of relax2xla: pip install '.[{extra}]'"
 
 
 def check_file(path: Path) -> bytes:
@@ -272,6 +278,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
     import torch
 
+    from relax2xla.importers.torch import pytrees
+
+    names = pytrees.named_types(path)
+    pytrees.register_types(names)
     log, kept = logging.getLogger("torch.export"), _Reasons()
     handlers, propagate = log.handlers, log.propagate
     with warnings.catch_warnings():
@@ -279,7 +289,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
         log.handlers, log.propagate = [kept], False
         try:
             return torch.export.load(path)
-        except RuntimeError as e:
+        except Exception as e:  # of many classes, and what torch logged may say more
+            pytrees.refuse_unregistered(path, names)
+            if not isinstance(e, RuntimeError):
+                raise
             if _is_pickled(path):
                 raise FileFormatError(
                     f"{path} holds what torch.save or torch.jit.save wrote, no exported program. "

@@ -13,7 +13,7 @@ from typing import Final
 #: The option of XLA that says what YNNPACK computes; it and its values are XLA's own business.
 YNNPACK: Final = "xla_cpu_experimental_ynn_fusion_type"
 # The versions of jaxlib in which the option is known.
-_KNOWN: Final = ("0.10.", "0.11.")
+_KNOWN: Final = ("0.10.", "0.11.", "0.12.")
 
 
 @functools.cache

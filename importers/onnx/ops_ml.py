@@ -1,8 +1,7 @@
 # ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
 """ai.onnx.ml: features and linear models of numbers.
 
-Semantics: the operator specifications and, where they are open, ONNX Runtime. Labels that are
-strings are a gap, unless the node leaves the output out.
+Semantics: the operator specifications and, where they are open, ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from relax2xla import op as R
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
-from relax2xla.importers.onnx.ops_strings import known_rank, made, rank_of
+from relax2xla.importers.onnx.ops_strings import known_rank, made, rank_of, strings_too
 from relax2xla.importers.onnx.registry import onnx_op
 from relax2xla.importers.onnx.values import (
     Array,
@@ -51,6 +50,7 @@ def rows_of(x: Expr) -> Expr:
 
 # -- features ------------------------------------------------------------------------------------
 @onnx_op("ArrayFeatureExtractor", domain=DOMAIN)
+@strings_too
 def array_feature_extractor(ctx: Context, X: Expr, Y: Expr) -> Expr:
     """Entries of the last axis; of a vector as one row."""
     index = R.flatten(Y) if ndim_of(Y) > 1 else R.reshape(Y, ShapeExpr((product(dims_of(Y)),)))
@@ -364,11 +364,12 @@ def transformed(scores: Expr, post_transform: str) -> Expr:
 def labels_of(
     ctx: Context, index: Expr, ints: Sequence[int] | None, strings: Sequence[str] | None
 ) -> Expr | None:
-    """Labels by their positions; None where nobody asks for them."""
+    """Labels by their positions, strings on the host; None where nobody asks for them."""
     if strings:
-        if ctx.wants(0):
-            raise Unsupported("labels that are strings")
-        return None
+        if not ctx.wants(0):
+            return None
+        places = Constant(np.arange(len(strings), dtype=np.int64))
+        return made(ctx, R.text.decode(ctx.cast(index, "int64"), places, tuple(strings)), 1)
     if not ints:
         return ctx.cast(index, "int64")
     return R.take(vector(ints, "int64"), index, 0)
@@ -434,5 +435,7 @@ def linear_classifier(
     else:
         above = R.greater(R.reshape(scores, ShapeExpr((dims_of(scores)[0],))), scalar(0, kind))
         pair = [0, classlabels_ints[0]] if classlabels_ints else None
+        if classlabels_strings and ctx.wants(0):
+            raise Unsupported("one score for labels that are strings, of which there are not two")
         labels = labels_of(ctx, R.astype(above, "int64"), pair, classlabels_strings)
     return [labels, ctx.cast(transformed(scores, post_transform), "float32")]

@@ -14,6 +14,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers.onnx import late
 from relax2xla.importers.onnx.context import Context, choice, fold_dim, known_number
+from relax2xla.importers.onnx.ops_strings import strings_too
 from relax2xla.importers.onnx.registry import Ints, Lazy, Sizes, one, onnx_op
 from relax2xla.importers.onnx.values import (
     axis_of,
@@ -36,11 +37,13 @@ def identity(ctx: Context, input: Expr) -> Expr:
 
 # -- reshape -------------------------------------------------------------------------------------
 @onnx_op("Reshape")
+@strings_too
 def reshape_attribute(ctx: Context, data: Expr, *, shape: list[int]) -> Expr:
     return reshape(ctx, data, shape)
 
 
 @onnx_op("Reshape", since=5)
+@strings_too
 def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Expr:
     """0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
     if isinstance(shape, Expr):
@@ -116,6 +119,7 @@ def _beside_zero(dims: Sequence[Dim], wanted: Sequence[Dim]) -> list[Dim]:
 
 
 @onnx_op("Flatten")
+@strings_too
 def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
     dims = dims_of(input)
     at = len(dims) if axis == len(dims) else axis_of(axis, len(dims)) if dims else 0
@@ -123,11 +127,13 @@ def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
 
 
 @onnx_op("Squeeze")
+@strings_too
 def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None) -> Expr:
     return squeeze(ctx, data, axes)
 
 
 @onnx_op("Squeeze", since=13)
+@strings_too
 def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
     if isinstance(axes, Expr):
         return late.squeeze(ctx, data, axes)
@@ -141,11 +147,13 @@ def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
 
 
 @onnx_op("Unsqueeze")
+@strings_too
 def unsqueeze_attribute(ctx: Context, data: Expr, *, axes: list[int]) -> Expr:
     return unsqueeze(ctx, data, axes)
 
 
 @onnx_op("Unsqueeze", since=13)
+@strings_too
 def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
     if isinstance(axes, Expr):
         return late.unsqueeze(ctx, data, axes)
@@ -155,6 +163,7 @@ def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
 
 
 @onnx_op("Transpose")
+@strings_too
 def transpose(ctx: Context, data: Expr, *, perm: list[int] | None = None) -> Expr:
     return R.permute_dims(data, perm)
 

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from relax2xla import op as R
 from relax2xla.importers._gaps import Unsupported
 from relax2xla.importers.onnx.context import Context, choice
 from relax2xla.importers.onnx.hosted import TEXT, Kind, held
 from relax2xla.importers.onnx.registry import onnx_op
-from relax2xla.ir import Call, Expr, ObjectStructInfo
+from relax2xla.importers.onnx.values import ndim_of
+from relax2xla.ir import Call, Constant, Expr, ObjectStructInfo, Var
 
 CASES = ("NONE", "LOWER", "UPPER")
 
@@ -40,6 +47,33 @@ def made(ctx: Context, x: Expr, rank: int | None) -> Expr:
 def known_rank(ctx: Context, x: Expr, rank: int | None) -> Expr:
     """A tensor of numbers that comes of strings, with its rank."""
     return x if rank is None or not ctx.binds else ctx.pinned(x, [None] * rank)
+
+
+def strings_too(converter: Callable[..., Any]) -> Callable[..., Any]:
+    """``converter``, which moves elements and computes none, for strings that numbers stand for.
+
+    Labels of classifiers are such: what moves is the numbers that they are looked up by.
+    """
+
+    @functools.wraps(converter)
+    def convert(ctx: Context, x: Expr, *args: Any, **kwargs: Any) -> Any:
+        if not is_text(x):
+            return converter(ctx, x, *args, **kwargs)
+        call = ctx.builder.lookup_binding(x) if isinstance(x, Var) else x
+        if not isinstance(call, Call) or call.op not in (R.text.constant, R.text.decode):
+            raise Unsupported("strings that are no labels: nothing looks them up by numbers")
+        values: tuple[str, ...] = call.attrs["values"]
+        if call.op is R.text.constant:
+            places = np.arange(len(values), dtype=np.int64)
+            index: Expr = Constant(places.reshape(call.attrs["shape"]))
+            keys: Expr = Constant(places)
+        else:
+            index, keys = call.args
+        moved = ctx.emit(converter(ctx, index, *args, **kwargs))
+        default = call.attrs.get("default", "")
+        return made(ctx, R.text.decode(moved, keys, values, default), ndim_of(moved))
+
+    return convert
 
 
 def widest(ctx: Context, *xs: Expr) -> int | None:

@@ -21,10 +21,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import importlib.util
 import inspect
-import os
-import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -178,24 +175,6 @@ def unregister_converter(op: str, *, domain: str = "") -> None:
     """Take back what :func:`register_converter` registered for an operator."""
     if CUSTOM.pop((_domain(domain), op), None) is None:
         raise KeyError(f"no converter is registered for {op!r} of the domain {domain!r}")
-
-
-def load_plugin(module: str | os.PathLike[str]) -> None:
-    """Import a module that registers converters: its dotted name, or the path of a file.
-
-    Its code runs: give it only modules that you trust.
-    """
-    text = os.fspath(module)
-    if not text.endswith(".py"):
-        importlib.import_module(text)
-        return
-    name = f"relax2xla_plugin_{os.path.splitext(os.path.basename(text))[0]}"
-    spec = importlib.util.spec_from_file_location(name, text)
-    if spec is None or spec.loader is None or not os.path.isfile(text):
-        raise FileNotFoundError(f"there is no plug-in {text!r}")
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[name] = made
-    spec.loader.exec_module(made)
 
 
 @functools.cache

@@ -52,7 +52,7 @@ def run_bench(
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         name = entry_name(list(machine.executable))
-        main, flat = machine[name], inputs_of(machine, name, inputs, seed, shapes)
+        main, flat = machine[name], inputs_of(machine, name, file, inputs, seed, shapes)
         args = nest(main.params, on_device(flat, device))
         with by_value_noted(machine, name, inputs):
             jax.block_until_ready(main(*args))

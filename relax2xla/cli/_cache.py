@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Sequence
 
 from relax2xla.budget import parse_size
-from relax2xla.cli._console import out, size
+from relax2xla.cli._console import note, out, size
 from relax2xla.errors import TVMError
-from relax2xla.vm.cache import from_environment
+from relax2xla.vm.cache import CacheEntry, from_environment
 
 
-def run_cache(clear: bool, limit: str | None, as_json: bool) -> None:
-    """Remove what is to go, then say what there is."""
+def run_cache(clear: bool, limit: str | None, as_json: bool, yes: bool) -> None:
+    """Remove what is to go, then say what there is.
+
+    On a terminal it says before what will be removed, and asks, unless ``yes``.
+    """
     store = from_environment()
     if store is None:
         if as_json:
@@ -20,15 +25,21 @@ def run_cache(clear: bool, limit: str | None, as_json: bool) -> None:
         else:
             out("the cache is turned off (RELAX2XLA_CACHE=0)")
         return
-    removed = 0
+    bound = None
     try:
         if limit is not None:
-            removed = store.trim(parse_size(limit))
+            bound = parse_size(limit)
     except ValueError as e:
         raise TVMError(f"--limit: {e}") from None
-    if clear:
-        removed += store.clear()
+    removed = 0
     entries = store.entries()
+    going = entries if clear else [] if bound is None else store.beyond(bound, entries)
+    if yes or not going or _confirmed(going, len(entries)):
+        if bound is not None:
+            removed = store.trim(bound)
+        if clear:
+            removed += store.clear()
+        entries = store.entries()
     total = sum(e.size for e in entries)
     if as_json:
         found = [{"key": e.key, "bytes": e.size, "used": e.used} for e in entries]
@@ -49,6 +60,21 @@ def run_cache(clear: bool, limit: str | None, as_json: bool) -> None:
     if entries:
         now = time.time()
         out(f"last use  {_age(now - entries[0].used)} ago (oldest: {_age(now - entries[-1].used)})")
+
+
+def _confirmed(going: Sequence[CacheEntry], among: int) -> bool:
+    """Whether the user agrees; without a terminal there is nobody to ask."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    total = size(sum(e.size for e in going))
+    unused = _age(time.time() - going[0].used)
+    note(f"this removes {_count(len(going))} of {among}, {total}, none used in the last {unused}")
+    sys.stderr.write("remove? [y/N] ")
+    sys.stderr.flush()
+    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not agreed:
+        note("nothing was removed")
+    return agreed
 
 
 def _count(number: int) -> str:

@@ -45,7 +45,7 @@ def run_convert(
             sys.stdout.buffer.flush()
             return
         write_atomically(Path(output), lambda stream: stream.write(data))
-    inline = f", weights of {size(held)} inline" if held else ""
+    inline = f", constants of {size(held)} inline" if held else ""
     note(f"wrote {output}: {size(len(data))}{inline}")
     if held > LARGE and form in ("relax", "mlir"):
         note("hint: .mlirbc holds the same weights in less space, and is faster to read")

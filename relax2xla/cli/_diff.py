@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from relax2xla.cli._console import out
-from relax2xla.cli._model import load_model, parse_shapes
-from relax2xla.errors import StructuralEqualError
-from relax2xla.ir import Binding, IRModule, Span, Var
+from relax2xla.cli._inputs import leaves_of
+from relax2xla.cli._model import Sizes, load_model, parse_shapes
+from relax2xla.errors import StructuralEqualError, TVMError
+from relax2xla.importers.files import symbols
+from relax2xla.importers.stablehlo import from_stablehlo
+from relax2xla.ir import Binding, Function, IRModule, Span, Var
 from relax2xla.ir.equal import assert_structural_equal
-from relax2xla.transform import LegalizeOps, RaiseStableHLO
+from relax2xla.transform import RaiseStableHLO
+from relax2xla.transform.export import to_stablehlo
 
 _MESSAGE: Final = re.compile(r"(?s)([^\n]*) at ([^\n]*)\n  lhs: (.*)\n  rhs: (.*)")
 _STEP: Final = re.compile(r"\.?(\w+)|\[(\d+)\]")
@@ -50,11 +54,10 @@ def run_diff(
 ) -> int:
     """Compare and print; gives 0 where the programs are the same, else 1."""
     shapes = parse_shapes(shape)
-    mods: list[IRModule] = []
-    for file in files:
-        mod = load_model(file, trust, shapes)
-        mods.append(_LEVELS[level](mod))
-    found = difference(mods[0], mods[1], files)
+    a, b = _loaded(files, trust, shapes)
+    if level != "as-is":
+        a, b = at_level(a, b, level)
+    found = difference(a, b, files)
     if as_json:
         out(json.dumps(_plain(found), indent=2))
     elif found is None:
@@ -70,11 +73,62 @@ def run_diff(
     return 0 if found is None else 1
 
 
-_LEVELS: Final[dict[str, Any]] = {
-    "as-is": lambda mod: mod,
-    "stablehlo": lambda mod: LegalizeOps()(mod),
-    "relax": lambda mod: RaiseStableHLO()(mod),
-}
+def _loaded(files: tuple[Path, Path], trust: bool, shapes: Sizes) -> list[IRModule]:
+    """Both programs; a size may be that of one of them, where the other is static already."""
+    mods = [load_model(file, trust, {}) for file in files]
+    known = [_names(mod) for mod in mods]
+    for name in shapes:
+        if not any(name in names for names in known):
+            has = [f"{f} has {', '.join(n) or 'none'}" for f, n in zip(files, known, strict=True)]
+            raise TVMError(
+                f"--shape {name}: neither program has such an input or symbolic dimension; "
+                f"{'; '.join(has)}"
+            )
+    for i, names in enumerate(known):
+        if given := {n: size for n, size in shapes.items() if n in names}:
+            mods[i] = load_model(files[i], trust, given)
+    return mods
+
+
+def _names(mod: IRModule) -> dict[str, None]:
+    """Inputs and symbolic dimensions of a program."""
+    params = [p for f in mod.relax_functions().values() for p in f.params]
+    leaves = leaves_of(params)
+    names = dict.fromkeys(symbols([leaf.info for leaf in leaves]))
+    return names | dict.fromkeys(n for leaf in leaves for n in leaf.names)
+
+
+def at_level(a: IRModule, b: IRModule, level: str) -> tuple[IRModule, IRModule]:
+    """Both programs as StableHLO has them, or (level "relax") raised from that.
+
+    Each is written as StableHLO and read again, so that nothing is left of where it comes from, and
+    attributes of functions, which frameworks add, are left out. At the level "relax" programs that
+    StableHLO cannot hold, because of host functions, for one, are compared as they are.
+    """
+    try:
+        mods = [_through_stablehlo(mod) for mod in (a, b)]
+    except (TVMError, NotImplementedError):
+        if level == "stablehlo":
+            raise
+        mods = [a, b]
+    if level == "relax":
+        mods = [RaiseStableHLO()(mod) for mod in mods]
+    return _bare(mods[0]), _bare(mods[1])
+
+
+def _through_stablehlo(mod: IRModule) -> IRModule:
+    return from_stablehlo(to_stablehlo(mod, debug_info=True), raise_ops=False)
+
+
+def _bare(mod: IRModule) -> IRModule:
+    """``mod`` without attributes, but for the names of public functions."""
+    functions = {
+        gvar: f.replace(attrs={k: v for k, v in f.attrs.items() if k == "global_symbol"})
+        if isinstance(f, Function)
+        else f
+        for gvar, f in mod.functions.items()
+    }
+    return IRModule(functions)
 
 
 def difference(a: IRModule, b: IRModule, files: tuple[Path, Path]) -> Difference | None:

@@ -24,10 +24,18 @@ STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo", "exported")
 
 def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Sequence[str]) -> None:
     """Print the report of ``file``."""
-    mod = load_model(file, trust, parse_shapes(shape))
-    found = report(file, mod)
-    if text:
-        found["text"] = mod.script()
+    shapes = parse_shapes(shape)
+    if file.suffix.lower() == ".r2x":
+        from relax2xla.cli._saved import saved_report
+
+        if shapes:
+            raise TVMError("--shape is for models; a saved executable has the sizes that it has")
+        found = saved_report(file, text)
+    else:
+        mod = load_model(file, trust, shapes)
+        found = report(file, mod)
+        if text:
+            found["text"] = mod.script()
     if as_json:
         out(json.dumps(found, indent=2))
     else:
@@ -137,21 +145,30 @@ def _print_costs(found: dict[str, Any]) -> None:
 
 def _print(found: dict[str, Any]) -> None:
     out(f"{found['file']}: {found['format']}, {size(found['file_bytes'])}")
+    if "made_with" in found:
+        from relax2xla.cli._saved import print_saved
+
+        print_saved(found)
     for f in found["functions"]:
-        out(f"\n{f['name']}{'' if f['public'] else ' (private)'}, {f['bindings']} bindings")
+        count = f", {f['bindings']} bindings" if "bindings" in f else ""
+        out(f"\n{f['name']}{'' if f['public'] else ' (private)'}{count}")
         for p in f["parameters"]:
-            more = ", specialised by its value" if p["name"] in f["by_value"] else ""
+            more = ", specialised by its value" if p["name"] in f.get("by_value", ()) else ""
             out(f"  {p['name']}: {p['struct_info']}{more}")
-        out(f"  -> {f['result']}")
+        if f["result"] is not None:
+            out(f"  -> {f['result']}")
     if found["symbolic_dimensions"]:
         out(f"\nsymbolic dimensions: {', '.join(found['symbolic_dimensions'])}")
     w = found["weights"]
     kinds = ", ".join(f"{count:,} {name}" for name, count in w["elements_by_dtype"].items())
-    out(f"\nweights: {w['arrays']} arrays, {size(w['bytes'])}" + (f" ({kinds})" if kinds else ""))
-    out()
+    # A saved executable has told the weights from the constants of its programs.
+    named = "weights" if "made_with" in found else "constants, weights among them"
+    out(f"\n{named}: {w['arrays']} arrays, {size(w['bytes'])}" + (f" ({kinds})" if kinds else ""))
+    if "made_with" not in found:
+        out()
     if "costs" in found:
         _print_costs(found)
-    elif found["operators"]:
+    elif found.get("operators"):
         table(("operator", "calls"), [(n, str(c)) for n, c in found["operators"].items()])
     out("\nwhat runs where")
     if "error" in found["runs"]:

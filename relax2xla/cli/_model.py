@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from relax2xla.budget import physical_memory
 from relax2xla.cli._console import note, status
+from relax2xla.cli._inputs import MISSING, Leaf, given_values, leaves_of
+from relax2xla.cli._values import Array, Declared, generated, random_numbers
 from relax2xla.dtypes import is_float, numpy_dtype
-from relax2xla.errors import CallError, FileFormatError, TVMError
-from relax2xla.importers.files import check_file, load, symbols
+from relax2xla.errors import CallError, TVMError
+from relax2xla.importers.files import format_of, load, symbols
 from relax2xla.ir import (
     IRModule,
+    ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
@@ -31,13 +31,11 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, substitute, unify
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
-from relax2xla.runtime.numpy_files import read_npy, read_npz
 
 if TYPE_CHECKING:
     from relax2xla.vm.executable import VMExecutable
     from relax2xla.vm.machine import VirtualMachine
 
-Array = npt.NDArray[Any]
 Sizes = dict[str, int | Sequence[int]]
 
 # Importers tell those who call them from Python; here every renamed input would be a line.
@@ -89,56 +87,33 @@ def entry_name(names: Sequence[str], asked: str = "main") -> str:
 
 
 # -- inputs ----------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One value that a caller gives: its names (ours, then the model's own) and struct info."""
-
-    names: tuple[str, ...]
-    info: StructInfo
-
-
-def leaves_of(params: Sequence[Var]) -> list[Leaf]:
-    """The values behind the parameters; fields of tuples are called ``name.0``, ``name.1``."""
-    made: list[Leaf] = []
-    stack: list[tuple[tuple[str, ...], StructInfo]] = [
-        ((p.name_hint, *((p.span.name,) if p.span and p.span.name else ())), p.struct_info)
-        for p in reversed(params)
-    ]
-    while stack:
-        names, info = stack.pop()
-        if isinstance(info, TupleStructInfo):
-            fields = list(enumerate(info.fields))
-            stack += [(tuple(f"{n}.{i}" for n in names), f) for i, f in reversed(fields)]
-        else:
-            made.append(Leaf(names, info))
-    return made
-
-
 def make_inputs(
     params: Sequence[Var],
     given: Sequence[str],
     seed: int,
     shapes: Mapping[str, int | Sequence[int]],
     initial: Mapping[str, Array] | None = None,
+    kinds: Mapping[str, Declared] | None = None,
     by_value: Sequence[str] = (),
 ) -> list[Any]:
     """Flat arguments for ``params``: as given, else generated from ``seed``.
 
     initial: values by name for what is not given, such as those that a state begins with
+    kinds: what the model says of inputs that are no tensors of numbers, by its own names
     by_value: names of parameters whose values say sizes, axes or scales
 
     Raises TVMError for names and shapes that do not fit, and for sizes that nothing says.
     """
-    leaves = leaves_of(params)
-    values = _given(leaves, given)
+    leaves = leaves_of(params, kinds)
+    values = given_values(leaves, given)
     if initial:
         values = [
-            initial.get(leaf.names[0]) if value is None else value
+            initial.get(leaf.names[0], MISSING) if value is MISSING else value
             for leaf, value in zip(leaves, values, strict=True)
         ]
     env: SymMap = {}
     for leaf, value in zip(leaves, values, strict=True):
-        if value is None or not isinstance(leaf.info, TensorStructInfo):
+        if not isinstance(value, np.ndarray) or not isinstance(leaf.info, TensorStructInfo):
             continue
         try:
             unify(leaf.info, TensorStructInfo(value.shape, leaf.info.dtype or "float32"), env)
@@ -150,9 +125,10 @@ def make_inputs(
     _bind_sizes(leaves, shapes, env)
     infos = [substitute(leaf.info, env) for leaf in leaves]
     for i, leaf in enumerate(leaves):
-        if values[i] is None and leaf.names[0] in by_value:
-            values[i] = _number(infos[i])
-        if values[i] is None:
+        if values[i] is MISSING and leaf.names[0] in by_value:
+            number = _number(infos[i])
+            values[i] = MISSING if number is None else number
+        if values[i] is MISSING:
             values[i] = _generated(leaf, infos[i], np.random.default_rng((seed, i)), shapes)
     return values
 
@@ -202,17 +178,29 @@ def _initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
 def inputs_of(
     machine: VirtualMachine,
     name: str,
+    file: Path,
     given: Sequence[str],
     seed: int,
     shapes: Mapping[str, int | Sequence[int]],
 ) -> list[Any]:
     """Flat arguments for a function of ``machine``, its state's first values among them.
 
-    The rest is as :func:`make_inputs` has it.
+    ``file``: what the machine was made of. The rest is as :func:`make_inputs` has it.
     """
     state = _initial_state(machine.executable, name)
+    params = machine[name].params
     by_value = machine.executable.by_value(name)
-    return make_inputs(machine[name].params, given, seed, shapes, state, by_value)
+    return make_inputs(params, given, seed, shapes, state, _declared(file, params), by_value)
+
+
+def _declared(file: Path, params: Sequence[Var]) -> dict[str, Declared]:
+    """What a model says of inputs that are no tensors of numbers, by name."""
+    objects = any(isinstance(leaf.info, ObjectStructInfo) for leaf in leaves_of(params))
+    if not objects or file.suffix.lower() == ".r2x" or format_of(file).name != "onnx":
+        return {}
+    from relax2xla.cli._onnx import declared
+
+    return declared(file)
 
 
 @contextlib.contextmanager
@@ -275,8 +263,13 @@ def _generated(
         return tuple(int(str(d)) for d in info.values)
     if isinstance(info, PrimStructInfo) and info.value is not None:
         return int(str(info.value))
+    if leaf.kind is not None:
+        return generated(leaf.kind, name, rng, shapes)
     if not isinstance(info, TensorStructInfo):
-        raise TVMError(f"no value can be made for the input {name}: {show(info)}")
+        raise TVMError(
+            f"no value can be made for the input {name}: {show(info)}. Give one: "
+            f"--inputs {name}=FILE.json"
+        )
     dims: Sequence[Any] | None = info.dims
     if dims is None:
         found = next((shapes[n] for n in leaf.names if n in shapes), None)
@@ -287,133 +280,4 @@ def _generated(
     dtype = numpy_dtype(info.dtype or "float32")
     if math.prod(shape) * max(dtype.itemsize, 8) > (physical_memory() or 2**62):
         raise TVMError(f"the input {name} of shape {shape} does not fit into memory")
-    if dtype.kind == "c":
-        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
-    if dtype.kind in "biu" or "int" in dtype.name:
-        return rng.integers(0, 2, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def _given(leaves: Sequence[Leaf], words: Sequence[str]) -> list[Any]:
-    """The arrays that the user gives, in order of the leaves; None where there is none."""
-    by_name = {n: i for i, leaf in enumerate(leaves) for n in reversed(leaf.names)}
-    known = ", ".join(leaf.names[0] for leaf in leaves) or "none"
-    made: list[Any] = [None] * len(leaves)
-    free = 0  # where the next array without a name goes
-
-    def put(index: int, array: Array, where: str) -> None:
-        if made[index] is not None:
-            raise CallError(f"--inputs: {leaves[index].names[0]} is given twice ({where})")
-        made[index] = _checked(array, leaves[index], where)
-
-    for word in words:
-        name, path = _split(word, by_name)
-        literal = _literal(word, leaves, by_name)
-        if literal is not None and name is not None:
-            put(by_name[name], literal, word)
-            continue
-        for key, array in _arrays(path):
-            label = name or key
-            where = f"{path}:{key}" if key else str(path)
-            if label is None:
-                while free < len(made) and made[free] is not None:
-                    free += 1
-                if free == len(made):
-                    raise CallError(
-                        f"--inputs: {where} is one array too many; the inputs are {known}"
-                    )
-                put(free, array, where)
-            elif label in by_name:
-                put(by_name[label], array, where)
-            else:
-                raise CallError(
-                    f"--inputs: {where}: there is no input {label!r}; there are {known}"
-                )
-    return made
-
-
-# Numbers after the name of an input, in place of a file.
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|true|false"
-_NUMBERS = re.compile(rf"(?:{_NUMBER})(?:,(?:{_NUMBER}))*,?", re.ASCII)
-
-
-def _literal(word: str, leaves: Sequence[Leaf], names: Mapping[str, int]) -> Array | None:
-    """The array of ``NAME=1,2.5``, in the shape and dtype of the input; None for a file."""
-    name, _, text = word.partition("=")
-    if name not in names or not _NUMBERS.fullmatch(text.lower()) or Path(text).exists():
-        return None
-    info = leaves[names[name]].info
-    if not isinstance(info, TensorStructInfo):
-        return None
-    items = [v for v in text.lower().split(",") if v]
-    dtype = numpy_dtype(info.dtype or "float32")
-    numbers = [{"true": 1, "false": 0}.get(v, v) for v in items]
-    try:
-        wide = np.array([float(v) for v in numbers]) if is_float(info.dtype or "float32") else None
-        made = np.array([int(v) for v in numbers], dtype) if wide is None else wide.astype(dtype)
-    except (ValueError, OverflowError) as e:
-        raise CallError(f"--inputs {word}: {name} is {show(info)}: {e}") from None
-    dims = info.dims
-    if dims is not None and all(isinstance(d, int) for d in dims):
-        shape = [d for d in dims if isinstance(d, int)]
-        if math.prod(shape) == len(made):
-            return made.reshape(shape)
-    return made
-
-
-def _split(word: str, names: Mapping[str, int]) -> tuple[str | None, Path]:
-    """``NAME=FILE`` or ``FILE``; a path may itself hold an equals sign."""
-    name, equals, path = word.partition("=")
-    if equals and (name in names or not Path(word).exists()):
-        return name, Path(path)
-    return None, Path(word)
-
-
-def _checked(array: Array, leaf: Leaf, where: str) -> Array:
-    info = leaf.info
-    if not isinstance(info, TensorStructInfo):
-        raise CallError(f"--inputs: {where}: {leaf.names[0]} is {show(info)}, no array")
-    if not info.dtype:
-        return array
-    wanted = numpy_dtype(info.dtype)
-    # numpy writes bfloat16 and other dtypes that it does not know as plain bytes.
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        array = array.view(wanted)
-    if array.dtype != wanted:
-        raise CallError(
-            f"--inputs: {where}: {leaf.names[0]} is {show(info)}; the array is {array.dtype} of "
-            f"shape {array.shape}. Convert it with .astype({wanted.name!r})"
-        )
-    return array
-
-
-def _arrays(path: Path) -> Iterator[tuple[str | None, Array]]:
-    """The arrays of an .npz by name, or the one of an .npy; nothing in them can run code."""
-    check_file(path)
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        with path.open("rb") as file:
-            yield None, read_npy(file, path.stat().st_size, str(path))
-    elif suffix == ".npz":
-        yield from read_npz(path)
-    else:
-        raise FileFormatError(f"{path}: inputs are .npy or .npz files; save them with numpy.savez")
-
-
-# -- results ---------------------------------------------------------------------------------------
-def flat_results(value: Any) -> list[Any]:
-    """The leaves of nested tuples of results, in order."""
-    made: list[Any] = []
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, tuple | list):
-            stack += reversed(top)
-        else:
-            made.append(top)
-    return made
-
-
-def outputs_of(value: Any) -> list[Array]:
-    """Results as numpy arrays, in order; waits until they are computed."""
-    return [np.asarray(leaf) for leaf in flat_results(value)]
+    return random_numbers(dtype, shape, rng)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, TypeProto
 
 from relax2xla.cli._reference import Reference
+from relax2xla.cli._values import Declared
 from relax2xla.importers.onnx import file as onnx_file
+from relax2xla.importers.onnx import reader
 
 
 def runtimes(
@@ -36,6 +38,44 @@ def runtimes(
     return found
 
 
+def declared(file: Path) -> dict[str, Declared]:
+    """What a model says of its inputs that are no tensors of numbers, by name."""
+    graph = reader.read(file).proto.graph
+    names = set(onnx_file.input_names(graph))
+    found = {i.name: _declared(i.type) for i in graph.input if i.name in names}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _declared(proto: TypeProto) -> Declared | None:
+    """None for tensors of numbers, and where the type is not stated."""
+    optional = proto.HasField("optional_type")
+    inner = proto.optional_type.elem_type if optional else proto
+    sequence = inner.HasField("sequence_type")
+    inner = inner.sequence_type.elem_type if sequence else inner
+    keys = ""
+    if inner.HasField("map_type"):
+        keys = "string" if inner.map_type.key_type == TensorProto.STRING else "int64"
+        inner = inner.map_type.value_type
+    tensor = inner.tensor_type
+    if not inner.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
+        return None
+    text = tensor.elem_type == TensorProto.STRING
+    if not (optional or sequence or keys or text):
+        return None
+    dims = None
+    if tensor.HasField("shape"):
+        dims = tuple(
+            d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
+        )
+    dtype = "" if text else reader.dtype_of_code(tensor.elem_type, "an input").name
+    return Declared(dtype, sequence, optional, keys, dims)
+
+
+def _feed(value: Any) -> Any:
+    """An argument as ONNX Runtime and the reference take it: sequences are lists."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _session(model: str | bytes, flat: Sequence[Any], threads: int | None) -> Reference:
     import onnxruntime
 
@@ -44,13 +84,13 @@ def _session(model: str | bytes, flat: Sequence[Any], threads: int | None) -> Re
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    feeds = dict(zip([i.name for i in session.get_inputs()], flat, strict=True))
+    feeds = dict(zip([i.name for i in session.get_inputs()], map(_feed, flat), strict=True))
     return Reference("ONNX Runtime", lambda: list(session.run(None, feeds)))
 
 
 def _evaluator(model: ModelProto, flat: Sequence[Any]) -> Reference:
     from onnx.reference import ReferenceEvaluator
 
-    feeds = dict(zip(onnx_file.input_names(model.graph), flat, strict=True))
+    feeds = dict(zip(onnx_file.input_names(model.graph), map(_feed, flat), strict=True))
     evaluator: Any = ReferenceEvaluator(model)
     return Reference("onnx.reference", lambda: list(evaluator.run(None, feeds)))

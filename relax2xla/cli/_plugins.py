@@ -1,4 +1,4 @@
-"""``--plugin``: modules of the user that register converters before a model is read."""
+"""``--plugin``: modules of the user that register something before a model is read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ def load_plugins(names: Sequence[str] | None) -> None:
     """Import each module or file; TVMError for one that is missing or fails."""
     if not names:
         return
-    from relax2xla.importers.files import FORMATS, check_package
-
-    check_package(next(f for f in FORMATS if f.name == "onnx"))
-    from relax2xla.importers.onnx import load_plugin
+    from relax2xla.importers.plugins import load_plugin
 
     for name in names:
         try:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from relax2xla.cli._console import note
-from relax2xla.cli._model import flat_results, nest
+from relax2xla.cli._model import nest
+from relax2xla.cli._values import flat_results, is_array
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, load_exported
 from relax2xla.ir import IRModule, TensorStructInfo
@@ -138,11 +139,9 @@ def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference
 
 def on_device(flat: Sequence[Any], device: Device) -> list[Any]:
     """Arrays placed on ``device``, dtypes unchanged; other values as they are."""
-    import numpy as np
-
     from relax2xla.vm import xla
 
-    return [xla.device_put(v, device) if isinstance(v, np.ndarray) else v for v in flat]
+    return [xla.device_put(v, device) if is_array(v) else v for v in flat]
 
 
 def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +11,30 @@ from typing import Any
 import numpy as np
 
 from relax2xla.cli._console import loading, note, out, status, table
+from relax2xla.cli._inputs import leaves_of
 from relax2xla.cli._model import (
-    Array,
     by_value_noted,
     check_shapes,
     entry_name,
     inputs_of,
-    leaves_of,
     load_model,
     nest,
-    outputs_of,
     parse_device,
     parse_shapes,
 )
 from relax2xla.cli._reports import Reports, compile_ahead, report, report_memory
 from relax2xla.cli._signals import interruptible
+from relax2xla.cli._values import (
+    Array,
+    host_results,
+    is_array,
+    is_map,
+    is_maps,
+    is_text,
+    kind_of,
+    to_json,
+    words,
+)
 from relax2xla.cli._weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.importers.files import check_file, check_target, write_atomically
@@ -84,18 +94,18 @@ def run_run(
         if isinstance(main, BoundFunction):
             main.weights()
     with status("compiling"), interruptible():
-        flat = inputs_of(machine, name, inputs, seed, shapes)
+        flat = inputs_of(machine, name, file, inputs, seed, shapes)
         if reports.memory:
             compile_ahead(machine, main, nest(main.params, flat))
     told = report_memory(machine) if reports.memory else set[int]()
     with status("compiling"), interruptible(), by_value_noted(machine, name, inputs):
-        results = outputs_of(main(*nest(main.params, flat)))
+        results = host_results(main(*nest(main.params, flat)))
     first = time.perf_counter()
-    if output is not None and output.suffix.lower() == ".npy" and len(results) != 1:
-        raise TVMError(f"{output} holds one array; there are {len(results)} results: use .npz")
-    outputs_of(main(*nest(main.params, flat)))
+    if output is not None:
+        _check_results(output, results)
+    host_results(main(*nest(main.params, flat)))
     again = time.perf_counter()
-    given = [v for v in flat if isinstance(v, np.ndarray)]
+    given = [v for v in flat if not isinstance(v, int | tuple) or _elements(v)]
     names = [leaf.names[0] for leaf in leaves_of(main.params)]
     if given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
@@ -103,8 +113,7 @@ def run_run(
     table(_COLUMNS, [_row(f"output_{i}", v) for i, v in enumerate(results)], "outputs")
     note(f"compiled and run in {first - start:.2f} s; a second run took {_time(again - first)}")
     if output is not None:
-        save_results(output, results)
-        note(f"wrote {output}")
+        note(f"wrote {' and '.join(map(str, save_results(output, results)))}")
     if reports.memory:
         report_memory(machine, told)
     report(machine, main.name, nest(main.params, flat), reports)
@@ -114,18 +123,29 @@ _COLUMNS = ("name", "dtype", "shape", "min", "mean", "max", "first values")
 
 
 def _row(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, np.ndarray):
-        return (name, type(value).__name__, "", "", "", "", str(value))
-    shape = "x".join(map(str, value.shape)) or "scalar"
-    dtype = value.dtype.name
+    if _elements(value):
+        return (name, f"sequence of {kind_of(value[0])[0]}", str(len(value)), "", "", "", "")
+    if value is None or isinstance(value, np.ndarray) or is_map(value) or is_maps(value):
+        head = (name, *kind_of(value))
+        return (*head, *_numbers(value)) if is_array(value) else (*head, "", "", "", words(value))
+    return (name, type(value).__name__, "", "", "", "", str(value))
+
+
+def _numbers(value: Array) -> tuple[str, ...]:
+    """Least, mean, largest and the first ones of an array."""
     numbers = widened(value)
     few = " ".join(f"{v:.4g}" for v in numbers.reshape(-1)[:4])
     if value.size > 4:
         few += " ..."
     if value.size == 0 or numbers.dtype.kind == "c":
-        return (name, dtype, shape, "", "", "", few)
+        return ("", "", "", few)
     low, mean, high = numbers.min(), numbers.mean(dtype=np.float64), numbers.max()
-    return (name, dtype, shape, f"{low:.4g}", f"{mean:.4g}", f"{high:.4g}", few)
+    return (f"{low:.4g}", f"{mean:.4g}", f"{high:.4g}", few)
+
+
+def _elements(value: object) -> bool:
+    """Whether an argument is a sequence of tensors."""
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], np.ndarray)
 
 
 def _time(seconds: float) -> str:
@@ -140,16 +160,61 @@ def widened(value: Array) -> Array:
 
 
 def _check_output(output: Path) -> None:
-    if output.suffix.lower() not in (".npz", ".npy"):
-        raise FileFormatError(f"{output}: results are saved as .npz, or as .npy for a single one")
+    if output.suffix.lower() not in (".npz", ".npy", ".json"):
+        raise FileFormatError(
+            f"{output}: results are saved as .npz, as .npy for a single one, or as .json"
+        )
     check_target(output)
 
 
-def save_results(output: Path, results: Sequence[Array]) -> None:
-    """Write results; dtypes that numpy does not know, such as bfloat16, in a wider one."""
-    plain = [r if r.dtype.kind == "b" else widened(r) for r in results]
-    if output.suffix.lower() == ".npy":
-        write_atomically(output, lambda file: np.save(file, plain[0], allow_pickle=False))
+def _check_results(output: Path, results: Sequence[Any]) -> None:
+    """TVMError where a .npy cannot hold the results."""
+    if output.suffix.lower() != ".npy":
         return
-    named: Any = {f"output_{i}": value for i, value in enumerate(plain)}
-    write_atomically(output, lambda file: np.savez(file, **named))
+    if len(results) != 1:
+        raise TVMError(f"{output} holds one array; there are {len(results)} results: use .npz")
+    if not _numpy_holds(results[0]):
+        raise TVMError(
+            f"{output} holds an array; the result is a {kind_of(results[0])[0]}: use .json"
+        )
+
+
+def _numpy_holds(value: Any) -> bool:
+    """Whether a file of numpy can have a result as it is, without pickle."""
+    if not isinstance(value, np.ndarray):
+        return False
+    # numpy's own strings end at the last character that is not zero.
+    return not is_text(value) or not any(str(v).endswith("\0") for v in value.flat)
+
+
+def _stored(value: Array) -> Array:
+    """A result in a dtype of numpy's own."""
+    if is_text(value):
+        return value.astype(np.str_)
+    return value if value.dtype.kind == "b" else widened(value)
+
+
+def save_results(output: Path, results: Sequence[Any]) -> list[Path]:
+    """Write results, and give the files: a .json too where an .npz cannot hold all of them.
+
+    dtypes that numpy does not know, such as bfloat16, are saved in a wider one.
+    """
+    suffix = output.suffix.lower()
+    named = {f"output_{i}": value for i, value in enumerate(results)}
+    if suffix == ".npy":
+        plain = _stored(results[0])
+        write_atomically(output, lambda file: np.save(file, plain, allow_pickle=False))
+        return [output]
+    others = named
+    written: list[Path] = []
+    if suffix == ".npz":
+        arrays: Any = {n: _stored(v) for n, v in named.items() if _numpy_holds(v)}
+        others = {n: v for n, v in named.items() if n not in arrays}
+        write_atomically(output, lambda file: np.savez(file, **arrays))
+        written.append(output)
+        output = output.with_suffix(".json")
+    if others or suffix == ".json":
+        text = json.dumps({n: to_json(v) for n, v in others.items()}, indent=2, allow_nan=False)
+        write_atomically(output, lambda file: file.write(text.encode() + b"\n"))
+        written.append(output)
+    return written

@@ -14,10 +14,8 @@ import numpy as np
 
 from relax2xla.cli._console import out, status, table
 from relax2xla.cli._model import (
-    Array,
     by_value_noted,
     entry_name,
-    flat_results,
     inputs_of,
     load_model,
     nest,
@@ -25,6 +23,17 @@ from relax2xla.cli._model import (
     parse_shapes,
 )
 from relax2xla.cli._reference import references, torch_arguments
+from relax2xla.cli._values import (
+    Array,
+    dtype_of,
+    flat_results,
+    is_map,
+    is_maps,
+    is_text,
+    kind_of,
+    maps_of,
+    plain,
+)
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of
 from relax2xla.ir import IRModule
@@ -104,7 +113,7 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
             "values inside of them"
         )
     mod = load_model(file, trust, shapes)
-    flat, ours = results(mod, device, asked, shapes)
+    flat, ours = results(file, mod, device, asked, shapes)
     tapped: Taps | TorchTaps | None = None
     if asked.taps:
         onnx = kind == "onnx"
@@ -134,16 +143,21 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
 
 
 def results(
-    mod: IRModule, device: Device, asked: Asked, shapes: Mapping[str, Any], flat: Any = None
+    file: Path,
+    mod: IRModule,
+    device: Device,
+    asked: Asked,
+    shapes: Mapping[str, Any],
+    flat: Any = None,
 ) -> tuple[list[Any], Any]:
-    """The inputs of ``mod``, made unless given, and what it gives for them."""
+    """The inputs of ``mod``, read from ``file``, made unless given; what it gives for them."""
     from relax2xla.vm.build import build
     from relax2xla.vm.machine import VirtualMachine
 
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
         name = entry_name(list(machine.executable))
-        flat = flat or inputs_of(machine, name, asked.inputs, asked.seed, shapes)
+        flat = flat or inputs_of(machine, name, file, asked.inputs, asked.seed, shapes)
     with status("running"):
         main = machine[name]
         with by_value_noted(machine, name, asked.inputs):
@@ -175,7 +189,7 @@ class Taps:
         with status("compiling all values"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were shown when the model itself was read
             mod = onnx_file.load(file, shapes, self.names)
-            made = results(mod, device, asked, shapes, flat)[1]
+            made = results(file, mod, device, asked, shapes, flat)[1]
         self.values = list(made) if len(self.order) > 1 else [made]
 
     def compare(self, theirs: Sequence[Any], asked: Asked) -> dict[str, Any]:
@@ -285,19 +299,56 @@ def compare(
         return [Row(name, "", f"{len(ours)} results", False, expected=expected)]
     rows: list[Row] = []
     for i, (mine, yours) in enumerate(zip(ours, theirs, strict=True)):
-        a, b = (np.asarray(v) if isinstance(v, PLAIN) else to_host(v) for v in (mine, yours))
         label = f"{name}_{i}" if name == "output" or len(ours) > 1 else name
-        rel, ab = TOLERANCES.get(a.dtype.name, (0.0, 0.0))
-        rel, ab = (rel if rtol is None else rtol), (ab if atol is None else atol)
-        head = (label, _dtype(a), "x".join(map(str, a.shape)) or "scalar")
-        if a.shape != b.shape or _dtype(a) != _dtype(b):
-            rows.append(Row(*head, False, expected=f"{_dtype(b)} of shape {b.shape}"))
+        if _hosted(mine) or _hosted(yours):
+            rows.append(_compare_hosted(label, mine, yours, rtol, atol))
+            continue
+        a, b = (np.asarray(v) if isinstance(v, PLAIN) else to_host(v) for v in (mine, yours))
+        rel, ab = _tolerance(a.dtype.name, rtol, atol)
+        head = (label, *kind_of(a))
+        if a.shape != b.shape or dtype_of(a) != dtype_of(b):
+            rows.append(Row(*head, False, expected=f"{dtype_of(b)} of shape {b.shape}"))
             continue
         if scaled and atol is None and ab:
             ab *= max(1.0, _largest(b))
         largest, relative, good = difference(a, b, rel, ab)
         rows.append(Row(*head, good, largest, relative, rel, ab))
     return rows
+
+
+def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[float, float]:
+    rel, ab = TOLERANCES.get(dtype, (0.0, 0.0))
+    return (rel if rtol is None else rtol), (ab if atol is None else atol)
+
+
+def _hosted(value: object) -> bool:
+    """Whether a result is a map, a sequence of maps, or not there."""
+    return value is None or is_map(value) or is_maps(value)
+
+
+def _compare_hosted(
+    label: str, mine: Any, yours: Any, rtol: float | None, atol: float | None
+) -> Row:
+    """Maps have the same keys, and their values differ as those of tensors may."""
+    head = (label, *(kind_of(mine) if _hosted(mine) else kind_of(np.asarray(mine))))
+    other = kind_of(yours) if _hosted(yours) else kind_of(np.asarray(yours))
+    if mine is None or yours is None or head[1:] != other:
+        return Row(*head, mine is None and yours is None, expected=" ".join(other).strip())
+    a, b = maps_of(mine), maps_of(yours)
+    wrong = [y for x, y in zip(a, b, strict=True) if set(x) != set(y)]
+    if wrong:
+        keys = ", ".join(repr(k) for k in list(wrong[0])[:5])
+        return Row(*head, False, expected=f"the keys {keys}")
+    values = [
+        np.array([x[k] for x, keys in zip(rows, a, strict=True) for k in keys]) for rows in (a, b)
+    ]
+    if dtype_of(values[0]) != dtype_of(values[1]):
+        return Row(*head, False, expected=f"values of {dtype_of(values[1])}")
+    # What is a number of Python now was a float32: ONNX has no other floats in maps but doubles.
+    floats = "float32" if values[0].dtype.kind == "f" else values[0].dtype.name
+    rel, ab = _tolerance(floats, rtol, atol)
+    largest, relative, good = difference(values[0], values[1], rel, ab)
+    return Row(*head, good, largest, relative, rel, ab)
 
 
 def _largest(a: Array) -> float:
@@ -311,17 +362,12 @@ def _wide(a: Array) -> Array:
     return a.astype(wide)
 
 
-def _dtype(a: Array) -> str:
-    """The dtype's name; strings have several in numpy."""
-    return "string" if a.dtype.kind in "OSUT" else a.dtype.name
-
-
 def difference(ours: Array, theirs: Array, rtol: float, atol: float) -> tuple[float, float, bool]:
     """Largest absolute and relative difference, and whether every element is within tolerance.
 
     Infinities and NaN must stand at the same places. Strings are equal or not.
     """
-    if _dtype(ours) == "string":
+    if is_text(ours):
         same = [_text(x) == _text(y) for x, y in zip(ours.flat, theirs.flat, strict=True)]
         error = 0.0 if all(same) else math.inf
         return error, error, all(same)
@@ -337,4 +383,4 @@ def difference(ours: Array, theirs: Array, rtol: float, atol: float) -> tuple[fl
 
 
 def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return str(plain(value))

@@ -70,8 +70,8 @@ PLUGIN = Annotated[
         "--plugin",
         metavar="MODULE",
         callback=_load_plugins,
-        help="A module, or a .py file, that registers converters for ONNX operators; its code "
-        "runs. May be given several times.",
+        help="A module, or a .py file, that registers converters of operators, or types that a "
+        ".pt2 file names; its code runs. May be given several times.",
         show_default=False,
     ),
 ]
@@ -81,8 +81,9 @@ INPUTS = Annotated[
         "--inputs",
         "-i",
         metavar="[NAME=]FILE|NUMBERS",
-        help="Inputs: an .npz with an array for each parameter's name, or .npy files in order of "
-        "the parameters; or numbers, as in scales=1,1,2,2. What is not given is generated.",
+        help="Inputs: an .npz with an array for each parameter's name, .npy files in order of the "
+        "parameters, or .json, also for maps, sequences and strings; or numbers, as in "
+        "scales=1,1,2,2. What is not given is generated.",
         show_default=False,
     ),
 ]
@@ -160,6 +161,7 @@ def inspect(
     relax2xla inspect program.pt2 --trust
     relax2xla inspect model.onnx --shape batch=4 --text
     relax2xla inspect model.mlir --json | jq .operators
+    relax2xla inspect model.r2x                         saved by relax2xla compile
     """
     if support:
         from relax2xla.cli._support import run_support
@@ -228,7 +230,8 @@ def run(
             "--output",
             "-o",
             metavar="OUT",
-            help="Save the results: .npz (output_0, output_1, ...), or .npy for a single one.",
+            help="Save the results: .npz (output_0, output_1, ...), .npy for one alone, or .json. "
+            "What no .npz can hold, such as maps, goes to a .json beside it.",
             show_default=False,
         ),
     ] = None,
@@ -270,7 +273,7 @@ def run(
     \b
     relax2xla run model.onnx                            on inputs generated from seed 0
     relax2xla run model.onnx --inputs in.npz -o out.npz
-    relax2xla run model.mlir -i x=image.npy --seed 7    x from a file, the others generated
+    relax2xla run model.onnx -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
     relax2xla run model.onnx --profile --trace trace.json --memory
     relax2xla run model.onnx --weights tuned.safetensors
@@ -566,12 +569,16 @@ def cache(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove without asking, on a terminal, too.")
+    ] = False,
 ) -> None:
     """Show or clear the disk cache of compiled programs.
 
     Every program that XLA compiles is kept there, and no process of this user compiles it again.
     RELAX2XLA_CACHE=0 turns the cache off, RELAX2XLA_CACHE_DIR moves it, and RELAX2XLA_CACHE_LIMIT
-    says how large it may grow (by default 1G).
+    says how large it may grow (by default 1G). On a terminal it says what --limit and --clear will
+    remove, and asks.
 
     \b
     relax2xla cache
@@ -580,4 +587,4 @@ def cache(
     """
     from relax2xla.cli._cache import run_cache
 
-    run_cache(clear, limit, json)
+    run_cache(clear, limit, json, yes)

@@ -76,12 +76,17 @@ class Lifted:
     ready: Mapping[int, Array] = field(default_factory=dict[int, Array])
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def raw_size(self) -> tuple[int, int]:
-        """Number and bytes of the distinct arrays that the weights are made of."""
+    def arrays(self) -> list[Array]:
+        """The distinct arrays that the weights are made of."""
         known = [a for a in (*self.raw, *self.ready.values()) if a is not None]
         arrays = {id(a): a for a in known}
         arrays.update({id(w): w for w in self.weights if not isinstance(w, int)})
-        return len(arrays), sum(a.nbytes for a in arrays.values())
+        return list(arrays.values())
+
+    def raw_size(self) -> tuple[int, int]:
+        """Number and bytes of :meth:`arrays`."""
+        arrays = self.arrays()
+        return len(arrays), sum(a.nbytes for a in arrays)
 
 
 def lift_weights(func: Function) -> Lifted:

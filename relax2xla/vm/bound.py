@@ -328,6 +328,9 @@ class BoundFunction:
     def program(self, infos: Sequence[StructInfo]) -> Program:
         """The static program for arguments of these struct infos; it takes the weights last."""
         env = match(self.name, self.params, infos)
+        leaves = (leaf for i in infos for leaf in flatten_info(i))
+        dtypes = (leaf.dtype for leaf in leaves if isinstance(leaf, TensorStructInfo))
+        xla.refuse_arguments(dtypes, self.device)
         check_ranges(self.name, self.entry.func, env)
         rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
         mod, func = self._executable.mod, self.entry.func

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 import secrets
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -143,19 +144,21 @@ class DiskCache:
 
     def trim(self, limit: int | None = None) -> int:
         """Remove the least recently used entries beyond the limit; gives how many went."""
-        bound = self.limit if limit is None else limit
-        total = removed = kept = 0
-        for entry in self.entries():
-            total += entry.size
-            if total > bound:
-                self.forget(entry.key)
-                removed += 1
-            else:
-                kept = total
+        entries = self.entries()
+        removed = self.beyond(self.limit if limit is None else limit, entries)
+        for entry in removed:
+            self.forget(entry.key)
+        kept = sum(e.size for e in entries) - sum(e.size for e in removed)
         self._remove_stale(_STALE_SECONDS)
         # Other processes write too, and a full cache is not looked at for every entry.
         self._room = min(max(self.limit - kept, self.limit // 64), self.limit // 8)
-        return removed
+        return len(removed)
+
+    @staticmethod
+    def beyond(limit: int, entries: Sequence[CacheEntry]) -> list[CacheEntry]:
+        """Those of ``entries``, the most recently used first, that :meth:`trim` removes."""
+        totals = itertools.accumulate(e.size for e in entries)
+        return [e for e, total in zip(entries, totals, strict=True) if total > limit]
 
     def usable(self) -> bool:
         """Whether the folder is there, is a folder, and is this user's alone, now."""

@@ -21,7 +21,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from relax2xla import processor
 
-#: All that jaxlib 0.10 and 0.11 give to YNNPACK but products of matrices.
+#: All that jaxlib 0.10 to 0.12 give to YNNPACK but products of matrices.
 EIGEN: Final[Mapping[str, str]] = {
     processor.YNNPACK: "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION,LIBRARY_FUSION_TYPE_REDUCE"
 }

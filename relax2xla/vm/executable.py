@@ -183,7 +183,7 @@ class VMExecutable:
             for p in e.params:
                 lines.append(f"  parameter {p.name_hint}: {p.struct_info}")
             count, size = e.lifted.raw_size()
-            lines.append(f"  weights: {count} arrays, {size / 2**20:.1f} MiB")
+            lines.append(f"  weights: {count} arrays, {size:,} bytes, passed to the program")
             if e.lifted.transform is not None:
                 n = sum(len(b.bindings) for b in e.lifted.transform.body.blocks)
                 lines.append(f"  computed once at load: {n} operations on weights, as one program")

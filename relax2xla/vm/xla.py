@@ -32,7 +32,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
 from relax2xla import budget, processor
-from relax2xla.dtypes import dtype_name, numpy_dtype
+from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
 from relax2xla.errors import BudgetError, CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
@@ -187,10 +187,28 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
     except jax.errors.JaxRuntimeError as e:
         if "Unknown NumPy dtype" not in str(e):
             raise of_xla("place an array on the device", e) from e
-        raise CallError(
-            f"jaxlib places no arrays of {value.dtype} on a device; pass the values in a wider "
-            "dtype and convert them in the program"
-        ) from None
+        raise no_arrays_of(str(value.dtype)) from None
+
+
+def no_arrays_of(dtype: str) -> CallError:
+    """What to raise for arguments of a dtype that this jaxlib or XLA cannot compute with."""
+    return CallError(
+        f"jaxlib places no arrays of {dtype} on a device; pass the values in a wider dtype, which "
+        "holds them exactly"
+    )
+
+
+def refuse_arguments(dtypes: Iterable[str], device: Device | None) -> None:
+    """CallError for dtypes of arguments whose use ends XLA, or the process, while it compiles.
+
+    jaxlib 0.12 places floats of 6 bits, but XLA:CPU makes invalid code of all that uses them.
+    """
+    if jax_device(device).platform != "cpu":
+        return
+    for name in dtypes:
+        row = DTYPES.get(name)
+        if row is not None and row.bits == 6:
+            raise no_arrays_of(name)
 
 
 def address(value: Any) -> int:

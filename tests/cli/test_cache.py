@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,3 +52,45 @@ def test_run_fills_it(models: Callable[[str], Path], store: DiskCache) -> None:
     for _ in range(2):
         assert shell("run", models("relax"), "--shape", "n=3").returncode == 0
     assert len(store.entries()) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+@pytest.mark.parametrize(
+    ("words", "answer", "left"),
+    [
+        (("--limit", "2500"), "n\n", 4),
+        (("--limit", "2500"), "y\n", 2),
+        (("--limit", "1M"), "", 4),  # nothing would go, and nothing is asked
+        (("--clear",), "\n", 4),
+        (("--clear",), "yes\n", 0),
+        (("--limit", "2500", "--yes"), "", 2),
+        (("--clear", "-y"), "", 0),
+    ],
+)
+def test_on_a_terminal_it_asks(
+    words: tuple[str, ...], answer: str, left: int, store: DiskCache
+) -> None:
+    import pty
+
+    for i in range(4):
+        store.put(f"k{i}", os.urandom(1000))
+        os.utime(store.folder / f"k{i}.xla", (i, i))
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, answer.encode())
+        command = [sys.executable, "-m", "relax2xla", "cache", *words]
+        done = subprocess.run(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, timeout=120, check=False
+        )
+        os.set_blocking(ours, False)
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0, shown
+    assert ("remove? [y/N]" in shown) == bool(answer)
+    if answer:
+        count = 4 if words == ("--clear",) else 2
+        assert f"this removes {count} programs of 4, " in shown
+    assert ("nothing was removed" in shown) == (bool(answer) and left == 4)
+    assert len(store.entries()) == left

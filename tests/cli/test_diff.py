@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import RELAX, Cli
+from .conftest import OPTIONS, RELAX, Cli
 
 PROGRAM = """func.func @main(%a: tensor<2x3xf32>, %b: tensor<f32>) -> tensor<2xf32> {
   %0 = stablehlo.tanh %a : tensor<2x3xf32> loc("activation")
@@ -92,7 +92,61 @@ def test_formats_are_compared_at_one_level(cli: Cli, write: Write, tmp_path: Pat
     assert cli("diff", lowered, rows, "--as", "stablehlo").code == 0
 
 
+@pytest.mark.parametrize("level", ["stablehlo", "relax"])
+@pytest.mark.parametrize("kind", ["onnx", "pt2", "mlir", "relax"])
+def test_a_model_and_its_own_conversions(
+    kind: str, level: str, models: Callable[[str], Path], cli: Cli, tmp_path: Path
+) -> None:
+    file, sizes = models(kind), OPTIONS[kind]
+    for name in ("own.mlir", "own.mlirbc", "own.relax"):
+        assert cli("convert", file, "-o", tmp_path / name, *sizes).code == 0
+        options = ["--as", level, "--trust", *(s for s in sizes if s != "--trust")]
+        done = cli("diff", file, tmp_path / name, *options)
+        assert done.code == 0, done.out + done.err
+
+
+def test_one_network_by_two_roads(cli: Cli, tmp_path: Path) -> None:
+    torch, onnx = pytest.importorskip("torch"), pytest.importorskip("onnx")
+    layer = torch.nn.Linear(4, 3)
+    weight, bias = (p.detach().numpy() for p in (layer.weight, layer.bias))
+    h, shape = onnx.helper, {"x": [2, 4], "y": [2, 3]}
+    x, y = (h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shape.items())
+    node = h.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)
+    arrays = [onnx.numpy_helper.from_array(a, n) for a, n in ((weight, "w"), (bias, "b"))]
+    graph = h.make_graph([node], "g", [x], [y], arrays)
+    opsets = [h.make_opsetid("", 17)]
+    onnx.save(h.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "a.onnx")
+    torch.export.save(torch.export.export(layer, (torch.ones(2, 4),)), tmp_path / "a.pt2")
+    words = (tmp_path / "a.onnx", tmp_path / "a.pt2", "--trust")
+    assert cli("diff", *words, "--as", "relax").code == 0
+    done = cli("diff", *words)
+    assert (done.code, "num_input" in done.out) == (1, True)
+
+
+def test_attributes_of_frameworks(cli: Cli, write: Write) -> None:
+    a = write("a.mlir", PROGRAM)
+    named = PROGRAM.replace("-> tensor<2xf32> {", '-> (tensor<2xf32> {jax.result_info = "y"}) {')
+    b = write("b.mlir", named)
+    assert cli("diff", a, b).code == 1
+    assert cli("diff", a, b, "--as", "stablehlo").code == 0
+
+
+def test_what_stablehlo_cannot_hold(cli: Cli, write: Write) -> None:
+    text = RELAX.replace("R.nn.softmax(", 'R.call_pure_packed("host", ').replace(
+        '2.0, "float32")))', '2.0, "float32")), sinfo_args=R.Tensor(("n", 4), "float32"))'
+    )
+    a, b = write("a.relax", text), write("b.relax", text.replace("2.0", "3.0"))
+    assert cli("diff", a, a, "--as", "relax").code == 0
+    done = cli("diff", a, b, "--as", "relax")
+    assert (done.code, "different constants" in done.out) == (1, True), done.out + done.err
+    done = cli("diff", a, b, "--as", "stablehlo")
+    assert (done.code, "has no lowering to StableHLO" in done.err) == (2, True)
+
+
 def test_errors(cli: Cli, write: Write, tmp_path: Path) -> None:
-    done = cli("diff", write("a.mlir", PROGRAM), tmp_path / "b.mlir")
+    a = write("a.mlir", PROGRAM)
+    done = cli("diff", a, tmp_path / "b.mlir")
     assert done.code == 2
     assert "there is no such file" in done.err
+    done = cli("diff", a, a, "--shape", "m=3")
+    assert (done.code, "neither program has such an input" in done.err) == (2, True)

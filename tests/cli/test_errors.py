@@ -168,7 +168,7 @@ def test_damaged_inputs(models: Models, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(whole)
     refused(cli, "run", models("mlir"), "-i", tmp_path / "x.npz", says="no .npz file")
     (tmp_path / "x.txt").write_bytes(whole)
-    refused(cli, "run", models("mlir"), "-i", tmp_path / "x.txt", says=".npy or .npz")
+    refused(cli, "run", models("mlir"), "-i", tmp_path / "x.txt", says=".npy, .npz or .json")
     refused(cli, "run", models("mlir"), "-i", tmp_path / "none.npy", says="no such file")
     np.savez(tmp_path / "many.npz", arg0=X)
     words = ("-i", tmp_path / "many.npz", "-i", tmp_path / "many.npz")

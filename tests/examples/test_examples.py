@@ -1,10 +1,11 @@
-"""Every example runs where its packages are installed, and says what it should."""
+"""Every example runs after the installation that it names, and says what it should."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,14 @@ def run(*words: str) -> str:
     return done.stdout
 
 
+def run_example(name: str, *words: str) -> str:
+    """Run an example where there is only what the install line of its docstring brings."""
+    described = ast.get_docstring(ast.parse((ROOT / f"examples/{name}.py").read_text())) or ""
+    found = re.search(r"pip install '\.\[([\w,]+)\]'", described)
+    extras = found.group(1) if found else ""
+    return run("tests/installed.py", extras, f"examples/{name}.py", *words)
+
+
 def need(packages: tuple[str, ...]) -> None:
     for package in packages:
         if importlib.util.find_spec(package) is None:
@@ -51,7 +60,7 @@ def test_example(name: str) -> None:
     packages, says = EXAMPLES[name]
     need(packages)
     path = ROOT / "examples" / f"{name}.py"
-    printed = run(f"examples/{name}.py")
+    printed = run_example(name)
     assert len(printed.splitlines()) >= 3
     for words in says:
         assert words in printed
@@ -62,7 +71,7 @@ def test_example(name: str) -> None:
 
 def test_sentence_search_agrees_with_the_package() -> None:
     need(SEARCH)
-    printed = run("examples/sentence_search.py", "what happens inside a volcano?")
+    printed = run_example("sentence_search", "what happens inside a volcano?")
     error = float(printed.split("largest difference to sentence-transformers ")[1].split()[0])
     assert error < 1e-5
     ranked = [line for line in printed.splitlines() if line.startswith("  ")]
@@ -71,7 +80,7 @@ def test_sentence_search_agrees_with_the_package() -> None:
 
 def test_demo() -> None:
     need(DEMO)
-    printed = run("-m", "examples.demo", "--quick")
+    printed = run_example("demo", "--quick")
     rows = [line.split("│") for line in printed.splitlines() if line.startswith("│")]
     table = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in rows}
     for route in ("torch.export", "ONNX", "StableHLO from JAX"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,6 +101,31 @@ def test_reductions_are_planned_where_that_pays(
     module = jax.jit(call).lower(*arguments).compiler_ir()
     expected = dot_library.EIGEN if planned else dot_library.EIGEN_AND_LOOPS
     assert dot_library.options(module) == expected
+
+
+def test_of_this_jaxlib_the_choice_is_known() -> None:
+    """A new jaxlib is measured (``python -m benchmarks dots``), and its names looked up."""
+    assert processor._jaxlib().startswith(processor._KNOWN)
+
+
+def test_xla_knows_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without products nothing is YNNPACK's; what is not named stays with XLA."""
+
+    def compiled(options: Mapping[str, str] | None) -> str:
+        def call(a: jax.Array, b: jax.Array) -> object:
+            return a @ b, b.sum(-1)
+
+        arguments = [jax.ShapeDtypeStruct(s, "float32") for s in ((128, 256), (256, 64))]
+        return jax.jit(call).lower(*arguments).compile(dict(options or {})).as_text()
+
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    if not processor.features() & {"avx2", "avx512f"}:
+        pytest.skip("YNNPACK serves other processors otherwise")
+    counts = [
+        compiled(o).count("__ynn_fusion")
+        for o in (None, dot_library.EIGEN, dot_library.EIGEN_AND_LOOPS)
+    ]
+    assert counts == [2, 1, 0]
 
 
 def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:

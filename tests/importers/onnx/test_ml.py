@@ -11,9 +11,8 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
-from relax2xla.errors import OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from tests.importers.onnx.support import agree, ours, value
+from tests.importers.onnx.support import agree, ours, theirs, value
 
 # The checker wants shapes of outputs, which shape inference does not give for this domain.
 pytestmark = pytest.mark.filterwarnings("ignore:Field 'shape'")
@@ -203,15 +202,65 @@ def test_trees_that_are_no_trees() -> None:
 
 
 # -- strings -------------------------------------------------------------------------------------
-def test_labels_that_are_strings_are_refused_unless_left_out() -> None:
+CLASSIFIERS = [c for c in CASES if c[0].endswith("Classifier")]
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS, ids=lambda c: c[0])
+def test_labels_that_are_strings(case: Any) -> None:
+    """What numbers were labels before are strings, of all kinds of classifiers."""
+    op, x, _, attributes = case
+    words = {
+        "classlabels_strings" if k.startswith("classlabels") else k: (
+            [f"class {n}" for n in v] if k.startswith("classlabels") else v
+        )
+        for k, v in attributes.items()
+    }
+    model = model_for(op, x, {"y": TensorProto.STRING, "z": FLOAT}, **words)
+    got, want = ours(model, [x]), theirs(model, [x])
+    assert got[0].tolist() == want[0].tolist()
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-4, atol=1e-5)
+
+
+def test_labels_that_nobody_asks_for() -> None:
     attributes: dict[str, Any] = {
         "coefficients": numbers(12),
         "intercepts": numbers(3),
         "classlabels_strings": ["a", "b", "c"],
     }
     model = model_for("LinearClassifier", X, {"y": TensorProto.STRING, "z": FLOAT}, **attributes)
-    with pytest.raises(OpNotImplemented, match="labels that are strings"):
-        from_onnx(model)
     model.graph.node[0].output[0] = ""
     del model.graph.output[0]
     assert ours(model, [X])[0].shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "shape"),
+    [
+        ("Reshape", [np.array([1, -1])], (1, 6)),
+        ("Flatten", [], (6, 1)),
+        ("Unsqueeze", [np.array([0])], (1, 6)),
+        ("Squeeze", [], (6,)),
+        ("Transpose", [], (6,)),
+    ],
+)
+def test_labels_take_another_shape(op: str, more: list[Any], shape: tuple[int, ...]) -> None:
+    """Classes are a constant, from which scikit-learn's converters take entries."""
+    words = helper.make_tensor("words", TensorProto.STRING, [4], ["a", "b", "c", "d"])
+    nodes = [
+        helper.make_node("ArrayFeatureExtractor", ["words", "x"], ["row"], domain="ai.onnx.ml"),
+        helper.make_node("Reshape", ["row", "flat"], ["label"]),
+        helper.make_node(op, ["label", *(["more"] if more else [])], ["y"]),
+    ]
+    x = np.array([3, 0, 1, 2, 2, 1])
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", x)],
+        [helper.make_tensor_value_info("y", TensorProto.STRING, None)],
+        [words, onnx.numpy_helper.from_array(np.array([-1]), "flat")]
+        + [onnx.numpy_helper.from_array(m, "more") for m in more],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    (got,) = ours(model, [x])
+    assert (got.shape, got.tolist()) == (shape, theirs(model, [x])[0].tolist())

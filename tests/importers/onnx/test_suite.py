@@ -43,6 +43,8 @@ def test_a_case_passes(at: int) -> None:
     if at >= len(names):
         pytest.skip("this onnx release has fewer cases")
     outcome = suite.run(names[at], *cases()[names[at]])
+    if suite.ROUNDED.fullmatch(outcome.name) and outcome.kind == suite.UNCOMPARED:
+        pytest.skip(outcome.reason)
     assert outcome.kind == suite.PASSED, outcome
 
 
