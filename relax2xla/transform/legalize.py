@@ -91,11 +91,7 @@ class _Legalizer:
 
     def top(self, func: Function) -> Function:
         """``func``, outermost, with a legal body."""
-        # Local functions that are only called become part of their callers.
-        values = list(post_order_deep(func))
-        if any(isinstance(v, Function) and v is not func for v in values):
-            used = (k for v in values for k in _operands(v))
-            self.kept_functions = {k for k in used if isinstance(k, Var)}
+        self.kept_functions = _used_functions(func)
         return self.function(func)
 
     def function(self, func: Function) -> Function:
@@ -239,8 +235,9 @@ class _Legalizer:
                 f"a call of {call.op!r} cannot be part of an XLA program; only operators, "
                 "functions of the module and local functions can"
             )
-        # A fresh copy of the body: variables are bound once.
+        # A fresh copy of the body: variables are bound once, those of its own functions, too.
         renamed = _rename(func)
+        self.kept_functions |= _used_functions(renamed)
         self.env.update(zip(renamed.params, call.args, strict=True))
         return self._inline(renamed.body)
 
@@ -338,6 +335,17 @@ class _Legalizer:
         self.out, self.dataflow = outer
         blocks = [*seq.blocks, BindingBlock(bindings)] if bindings else seq.blocks
         return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _used_functions(func: Function) -> set[Var]:
+    """Variables in ``func`` whose functions must stay, for they are not only called.
+
+    Local functions that are only called become part of their callers.
+    """
+    values = list(post_order_deep(func))
+    if not any(isinstance(v, Function) and v is not func for v in values):
+        return set()
+    return {k for v in values for k in _operands(v) if isinstance(k, Var)}
 
 
 def _operands(node: Expr) -> Sequence[Expr]:

@@ -17,6 +17,7 @@ from relax2xla.ir import (
     Constant,
     Expr,
     ExternFunc,
+    FuncStructInfo,
     Function,
     GlobalVar,
     If,
@@ -281,6 +282,8 @@ class Hosts:
             reason = self.inside(a) if isinstance(a, Function) else None
             if isinstance(a, Var) and a in self._local:
                 reason = self.closure(a)
+            elif isinstance(a, Var) and isinstance(a.struct_info_, FuncStructInfo):
+                reason = Reason(f"the region {a.name_hint} is a value, no local function", a.span)
             elif isinstance(a, GlobalVar):
                 reason = self.reasons.get(a)
             if reason is not None:

@@ -100,6 +100,38 @@ def main(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
     np.testing.assert_array_equal(result, [3, 6])
 
 
+def test_calls_of_local_functions_that_hold_regions() -> None:
+    # Both loops of each call of outer have functions of their own, which see what outer sees.
+    mod = rx.script.from_source(
+        """
+@R.function
+def main(x: R.Tensor((2,), "float32")):
+    @R.function
+    def outer(a: R.Tensor((2,), "float32")):
+        @R.function
+        def inner(a: R.Tensor((2,), "float32")):
+            @R.function
+            def cond(b: R.Tensor((2,), "float32")):
+                c = R.less(R.sum(b), R.const(10.0))
+                return c
+            @R.function
+            def body(b: R.Tensor((2,), "float32")):
+                c = R.add(b, a)
+                return c
+            d = R.stablehlo.while_(body(a), cond, body)
+            return d
+        e = R.add(inner(a), inner(x))
+        return e
+    y = outer(x)
+    z = outer(R.multiply(x, R.const(10.0)))
+    return (y, z)
+"""
+    )
+    y, z = rx.testing.evaluate(mod, [np.array([1, 2], "f")])
+    np.testing.assert_array_equal(y, [8, 16])  # 4 and 8 twice
+    np.testing.assert_array_equal(z, [24, 48])  # 20 and 40, and 4 and 8
+
+
 def test_a_chain_of_100_000_bindings_is_lowered_and_emitted_in_linear_work() -> None:
     def lower(count: int) -> int:
         x = rx.Var("x", T((2,)))

@@ -87,6 +87,29 @@ def test_what_can_run_nowhere_is_named_when_it_is_built() -> None:
     """)
     with pytest.raises(LegalizeError, match=r"alloc_storage cannot be lowered"):
         rx.build(mod)
+    mod = parse("""
+    @R.function
+    def main(x: R.Tensor((3,), "float32")):
+        @R.function
+        def small(b: R.Tensor((3,), "float32")):
+            c = R.less(R.sum(b), R.const(1.0))
+            return c
+        @R.function
+        def doubled(b: R.Tensor((3,), "float32")):
+            c = R.add(b, b)
+            return c
+        @R.function
+        def loop(
+            a: R.Tensor((3,), "float32"),
+            f: R.Callable((R.Tensor((3,), "float32"),), R.Tensor((3,), "float32")),
+        ):
+            d = R.stablehlo.while_(a, small, f)
+            return d
+        y = loop(x, doubled)
+        return y
+    """)
+    with pytest.raises(LegalizeError, match=r"the region f is a value, no local function"):
+        rx.build(mod)
 
 
 # ---- shapes that depend on data
