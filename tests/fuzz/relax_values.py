@@ -112,6 +112,8 @@ def _permute(draw: random.Random, op: Any, x: Any, values: Any) -> Any:
 def _reshape(draw: random.Random, op: Any, x: Any, values: Any) -> Any:
     how = draw.choice(("flat", "split", "one"))
     if how == "flat":
+        if x.expr.struct_info.dims is None:  # a size that follows from others needs those
+            return None
         return op.reshape(x.expr, (-1,)), lambda a: a.reshape(-1), (x,)
     if how == "one" or not x.own.ndim or x.own.shape[0] % 2:
         at = draw.randint(0, x.own.ndim)
