@@ -144,4 +144,4 @@ class Package(Target):
         self.phase("read")
         executable = load_module(path, compiled=False)
         names = list(executable)
-        return call(executable, names[0], self.phase) if names else "read"
+        return call(executable, names[0], path, self.phase) if names else "read"

@@ -34,7 +34,7 @@ class _Program(Target):
         self.phase("read")
         mod = load(path)
         self.check(mod)
-        return "read" if sum(made) % EVERY else run(mod, self.phase)
+        return "read" if sum(made) % EVERY else run(mod, path, self.phase)
 
     def check(self, mod: Any) -> None:
         """What holds for every module that was read: its text says what it is."""
@@ -55,8 +55,8 @@ class _Program(Target):
             raise Wrong(f"its text cannot be read: {e}") from None
 
 
-def run(mod: Any, phase: Callable[[str], None]) -> str:
-    """Build a module, and call its first function where its arguments are known and small."""
+def run(mod: Any, file: Path, phase: Callable[[str], None]) -> str:
+    """Build what ``file`` holds, and call its first function where arguments are small."""
     import relax2xla
 
     phase("build")
@@ -64,11 +64,11 @@ def run(mod: Any, phase: Callable[[str], None]) -> str:
     names = [g.name_hint for g in mod.functions if g.name_hint in set(executable)]
     if not names:
         return "built"
-    return call(executable, names[0], phase)
+    return call(executable, names[0], file, phase)
 
 
-def call(executable: Any, name: str, phase: Callable[[str], None]) -> str:
-    """Call a function of an executable where its arguments are known and small."""
+def call(executable: Any, name: str, file: Path, phase: Callable[[str], None]) -> str:
+    """Call a function of what was made of ``file`` where its arguments are known and small."""
     import jax
     import numpy as np
 
@@ -86,7 +86,7 @@ def call(executable: Any, name: str, phase: Callable[[str], None]) -> str:
     if sum(map(_elements, infos)) > LARGEST:
         return "built"
     shapes = {v.name: SIZE for v in sizes}
-    given = nest(function.params, inputs_of(machine, name, (), 0, shapes))
+    given = nest(function.params, inputs_of(machine, name, file, (), 0, shapes))
     phase("compile")
     if isinstance(function, BoundFunction):
         machine.warm(name, *infos)
