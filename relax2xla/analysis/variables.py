@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from relax2xla.errors import TransformError
 from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.expr import (
     Binding,
@@ -106,9 +107,35 @@ SYMBOL_ATTRS: Final = ("decomposition", "called_computations")
 
 
 def named_functions(call: Call) -> list[str]:
-    """Names of the module's functions that the attributes of a call name, in order."""
+    """Symbols of the module's functions that the attributes of a call name, in order."""
+    if not isinstance(call.op, Op):
+        return []
     named = [call.attrs[a] for a in SYMBOL_ATTRS if a in call.attrs]
     return [s for n in named for s in ([n] if isinstance(n, str) else n)]
+
+
+def by_symbol(mod: IRModule) -> dict[str, GlobalVar]:
+    """The functions of ``mod`` by the symbols that attributes of calls name them by.
+
+    One read from StableHLO whose symbol is no identifier has it as its attribute ``sym_name``.
+    """
+    found = {g.name_hint: g for g in mod.functions}
+    for gvar, func in mod.relax_functions().items():
+        found[func.attrs.get("sym_name", gvar.name_hint)] = gvar
+    return found
+
+
+def called_by_symbol(mod: IRModule, call: Call) -> list[GlobalVar]:
+    """The functions of ``mod`` that attributes of ``call`` name; TransformError if it lacks one."""
+    named = named_functions(call)
+    known = by_symbol(mod) if named else {}
+    for symbol in named:
+        if symbol not in known:
+            raise TransformError(
+                f"an attribute of {getattr(call.op, 'name', '')} names the function {symbol!r}, "
+                f"which the module does not have; it has {', '.join(known) or 'none'}"
+            )
+    return [known[s] for s in named]
 
 
 def _can_name(node: Expr) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from relax2xla.analysis.foreign import ForeignCalls
 from relax2xla.analysis.unused import remove_all_unused, remove_unused
-from relax2xla.analysis.variables import all_global_vars
-from relax2xla.ir import ExternFunc, Function, GlobalVar, IRModule
+from relax2xla.analysis.variables import all_global_vars, by_symbol, named_functions
+from relax2xla.ir import Call, ExternFunc, Function, GlobalVar, IRModule
+from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.tir import PrimFunc
 from relax2xla.transform._pass import Pass, PassContext, PassInfo
 
@@ -50,12 +51,13 @@ class DeadCodeElimination(Pass):
         found = dict.fromkeys([*named, *(g for g, f in mod.items() if _is_public(f))])
         if len(found) == len(mod):
             return mod
+        symbols = by_symbol(mod)
         todo = list(found)
         while todo:
             gvar = todo.pop()
             if gvar not in mod:
                 return mod
-            for callee in _named(mod[gvar], mod):
+            for callee in _named(mod[gvar], mod, symbols):
                 if callee not in found:
                     found[callee] = None
                     todo.append(callee)
@@ -63,10 +65,12 @@ class DeadCodeElimination(Pass):
         return mod if len(kept) == len(mod) else mod.replace(kept)
 
 
-def _named(func: object, mod: IRModule) -> list[GlobalVar]:
+def _named(func: object, mod: IRModule, symbols: Mapping[str, GlobalVar]) -> list[GlobalVar]:
     """Functions that ``func`` names; of a loop-level one those that its text may name."""
     if isinstance(func, Function):
-        return all_global_vars(func)
+        calls = (c for c in post_order_deep(func) if isinstance(c, Call))
+        named = [symbols[s] for c in calls for s in named_functions(c) if s in symbols]
+        return [*all_global_vars(func), *named]
     if isinstance(func, PrimFunc):
         words = set(re.findall(r"\w+", str(func.body)))
         return [g for g, f in mod.items() if isinstance(f, PrimFunc) and g.name_hint in words]

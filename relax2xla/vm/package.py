@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from relax2xla.analysis.variables import all_global_vars, named_functions
+from relax2xla.analysis.variables import all_global_vars, called_by_symbol
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import EmitError, FileFormatError, TVMError, UnsupportedError
 from relax2xla.ir import (
@@ -179,7 +179,7 @@ class Saved:
         while todo:
             func = todo.pop()
             calls = (n for n in post_order_deep(func) if isinstance(n, Call))
-            named = [mod.get_global_var(s) for c in calls for s in named_functions(c)]
+            named = [g for c in calls for g in called_by_symbol(mod, c)]
             for gvar in (*all_global_vars(func), *named):
                 if gvar not in needed and gvar in mod.functions:
                     needed[gvar] = mod[gvar]

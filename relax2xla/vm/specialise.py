@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
-from relax2xla.analysis.variables import named_functions
+from relax2xla.analysis.variables import called_by_symbol
 from relax2xla.errors import CallError, LegalizeError
 from relax2xla.ir import (
     Binding,
@@ -337,13 +337,10 @@ def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
                     seqs.append(value.body)
                 elif isinstance(value, Call):
                     seqs += [a.body for a in value.args if isinstance(a, Function)]
-                    for symbol in _symbols(value):
-                        found[mod.get_global_var(symbol)] = None
+                    if isinstance(value.op, GlobalVar):
+                        found[mod.get_global_var(value.op.name_hint)] = None
+                    found.update(dict.fromkeys(called_by_symbol(mod, value)))
     return list(found)
-
-
-def _symbols(call: Call) -> list[str]:
-    return [call.op.name_hint] if isinstance(call.op, GlobalVar) else named_functions(call)
 
 
 def _with_one_main(functions: dict[GlobalVar, Any]) -> dict[GlobalVar, Any]:

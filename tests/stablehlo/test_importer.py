@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla.errors import CallError, OpNotImplemented, StableHLOParseError
+from relax2xla.errors import CallError, OpNotImplemented, StableHLOParseError, TVMError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.ir import TensorStructInfo
 from relax2xla.script import from_source
@@ -136,3 +136,32 @@ def test_input_info_that_does_not_fit(info: Any, message: str) -> None:
 def test_wrong_source() -> None:
     with pytest.raises(TypeError, match="got int"):
         from_stablehlo(3)
+
+
+@pytest.mark.parametrize("raise_ops", [False, True])
+def test_functions_that_attributes_name_are_kept_and_found(raise_ops: bool, tmp_path: Path) -> None:
+    def scaled(x: Any) -> Any:
+        scale = jax.lax.composite(lambda v: v * 2.0, name="my.scale")
+        return scale(x) + jnp.sin(x)
+
+    mod = from_stablehlo(jax.jit(scaled).lower(X).as_text(), raise_ops=raise_ops)
+    executable = rx.build(mod)
+    got = rx.VirtualMachine(executable)["main"](X)
+    np.testing.assert_allclose(np.asarray(got), scaled(X), rtol=1e-6)
+    executable.export_library(tmp_path / "saved.r2x")
+    again = rx.VirtualMachine(rx.load_module(tmp_path / "saved.r2x"))["main"](X)
+    np.testing.assert_array_equal(np.asarray(again), np.asarray(got))
+
+
+def test_a_function_that_is_named_but_not_there_is_an_error() -> None:
+    mod = from_source("""
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    return R.stablehlo.composite(
+        x, name="my.scale", decomposition="my.scale", version=1,
+        sinfo_args=(R.Tensor((2, 3), "float32"),)
+    )
+""")
+    machine = rx.VirtualMachine(rx.build(mod))
+    with pytest.raises(TVMError, match="which the module does not have; it has main"):
+        machine["main"](X)

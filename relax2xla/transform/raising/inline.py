@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from relax2xla.analysis.variables import named_functions
+from relax2xla.analysis.variables import by_symbol, named_functions
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -51,14 +51,14 @@ def inline_private(mod: IRModule) -> IRModule:
         if set(_callees(func)) <= done.keys() - {gvar}:
             small[gvar] = func
     used: set[GlobalVar] = set()
-    by_name = {g.name_hint: g for g in done}
+    symbols = {s: g for s, g in by_symbol(mod).items() if g in done}
     stack = [g for g in done if g not in small]
     while stack:
         gvar = stack.pop()
         if gvar not in used and gvar in done:
             used.add(gvar)
             stack += _callees(done[gvar])
-            stack += [by_name[n] for n in _named(done[gvar]) if n in by_name]
+            stack += [symbols[n] for n in _named(done[gvar]) if n in symbols]
     kept = {g: done.get(g, f) for g, f in mod.items() if g in used or g not in done}
     return mod.replace(kept)
 
