@@ -15,7 +15,7 @@ from relax2xla.budget import physical_memory
 from relax2xla.cli._console import note, status
 from relax2xla.cli._inputs import MISSING, Leaf, given_values, leaves_of
 from relax2xla.cli._values import Array, Declared, generated, random_numbers
-from relax2xla.dtypes import is_float, numpy_dtype
+from relax2xla.dtypes import DTYPES, is_float, numpy_dtype
 from relax2xla.errors import CallError, TVMError
 from relax2xla.importers.files import format_of, load, symbols
 from relax2xla.ir import (
@@ -229,6 +229,8 @@ def _number(info: StructInfo) -> Any:
     shape = tuple(d for d in info.dims if isinstance(d, int))
     if len(shape) < len(info.dims):
         return None
+    if info.dtype and info.dtype not in DTYPES:
+        return None
     dtype = numpy_dtype(info.dtype or "float32")
     if dtype.kind == "b":
         return np.zeros(shape, dtype)
@@ -277,6 +279,11 @@ def _generated(
             raise TVMError(f"the shape of {name} is not known; give it: --shape {name}=1x3x8")
         dims = (found,) if isinstance(found, int) else found
     shape = tuple(d for d in dims if isinstance(d, int))
+    if info.dtype and info.dtype not in DTYPES:
+        raise TVMError(
+            f"the input {name} is {show(info)}; no array has this dtype, so no value can be made "
+            "or given for it"
+        )
     dtype = numpy_dtype(info.dtype or "float32")
     if math.prod(shape) * max(dtype.itemsize, 8) > (physical_memory() or 2**62):
         raise TVMError(f"the input {name} of shape {shape} does not fit into memory")

@@ -129,6 +129,15 @@ class VDevice:
     vdevice_id: int = 0
     memory_scope: str = "global"
 
+    def __post_init__(self) -> None:
+        fields = (self.target, str), (self.vdevice_id, int), (self.memory_scope, str)
+        wrong = [value for value, kind in fields if not isinstance(value, kind)]
+        if wrong:
+            raise TypeError(
+                "a virtual device is a target's name, an index and the name of a memory scope; "
+                f"got {wrong[0]!r}, of type {type(wrong[0]).__name__}"
+            )
+
     @property
     def kind(self) -> str:
         """The first word of ``target``: "cuda" of "cuda -arch=sm_80"."""

@@ -149,6 +149,13 @@ class Expr(Node, TensorFields):
         return _operator("relax.astype", self, dtype)
 
 
+def _text(value: str, what: str) -> str:
+    """``value`` if it is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a string; got an object of type {type(value).__name__}")
+    return value
+
+
 def _operator(name: str, *args: Any) -> Call:
     from relax2xla.ir.op import Op
 
@@ -192,7 +199,7 @@ class GlobalVar(Expr):
     def __init__(
         self, name_hint: str, struct_info: StructInfo | None = None, span: Span | None = None
     ) -> None:
-        self.name_hint = name_hint
+        self.name_hint = _text(name_hint, "the name of a function")
         self.struct_info_ = struct_info
         self.span = span
 
@@ -312,7 +319,8 @@ class StringImm(Expr):
     value: str
 
     def __init__(self, value: str, span: Span | None = None) -> None:
-        self.value, self.struct_info_, self.span = value, ObjectStructInfo(), span
+        self.value = _text(value, "the value of a StringImm")
+        self.struct_info_, self.span = ObjectStructInfo(), span
 
 
 class DataTypeImm(Expr):
@@ -334,7 +342,7 @@ class ExternFunc(Expr):
     def __init__(
         self, global_symbol: str, struct_info: StructInfo | None = None, span: Span | None = None
     ) -> None:
-        self.global_symbol = global_symbol
+        self.global_symbol = _text(global_symbol, "the name of a packed function")
         self.struct_info_ = FuncStructInfo.opaque_func() if struct_info is None else struct_info
         self.span = span
 

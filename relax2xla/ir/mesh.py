@@ -7,10 +7,13 @@ Source: TVM's ``relax.distributed``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from relax2xla.errors import TVMError
 
@@ -26,15 +29,21 @@ class DeviceMesh:
     device_ids: tuple[int, ...]
     device_range: range | None
 
-    def __init__(self, shape: Iterable[int], device_ids: Any) -> None:
+    def __init__(self, shape: Sequence[int], device_ids: Any) -> None:
         """``device_ids``: a list, or a range (Python's, or one with ``min`` and ``extent``).
 
         Raises TVMError unless there are as many as the mesh has places.
         """
         if hasattr(device_ids, "extent"):
-            first = int(device_ids.min)
-            device_ids = range(first, first + int(device_ids.extent))
-        object.__setattr__(self, "shape", tuple(int(d) for d in shape))
+            first = _number(device_ids.min)
+            device_ids = range(first, first + _number(device_ids.extent))
+        for given in (shape, device_ids):
+            if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str | bytes):
+                raise TVMError(
+                    "a mesh takes a shape and a list or range of devices; got a "
+                    f"{type(given).__name__}"
+                )
+        object.__setattr__(self, "shape", tuple(map(_number, shape)))
         object.__setattr__(self, "device_range", device_ids if type(device_ids) is range else None)
         # Compared before a tuple is made: a range may be of any length.
         count = prod(self.shape)
@@ -42,7 +51,18 @@ class DeviceMesh:
             raise TVMError(
                 f"a mesh of shape {self.shape} has {count} devices; got {len(device_ids)}"
             )
-        object.__setattr__(self, "device_ids", tuple(int(d) for d in device_ids))
+        object.__setattr__(self, "device_ids", tuple(map(_number, device_ids)))
+
+
+def _number(value: Any) -> int:
+    value = getattr(value, "value", value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TVMError(
+            f"the shape and the devices of a mesh are integers; got {value!r}, of type "
+            f"{type(value).__name__}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

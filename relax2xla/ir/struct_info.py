@@ -231,6 +231,11 @@ class DTensorStructInfo(StructInfo):
     ) -> None:
         if isinstance(placement, str):
             placement = Placement.from_text(placement)
+        if not isinstance(placement, Placement) or not isinstance(device_mesh, DeviceMesh):
+            raise StructInfoError(
+                "a distributed tensor is spread over a DeviceMesh as a Placement says; got "
+                f"{type(device_mesh).__name__} and {type(placement).__name__}"
+            )
         if len(placement.axes) != len(device_mesh.shape):
             raise StructInfoError(
                 f"a placement says what each of the {len(device_mesh.shape)} axes of the mesh "

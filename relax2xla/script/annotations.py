@@ -8,13 +8,15 @@ function; in plain Python each call of an annotation has its own.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from relax2xla import ir, tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.ir.base import VDevice
-from relax2xla.script.arithmetic import arithmetic
+from relax2xla.script.arithmetic import arithmetic, described
 
 Resolve = Callable[[str], tir.Var]
 Device = Callable[[str], VDevice]
@@ -117,13 +119,29 @@ def _tensor(
         shape, dtype = None, shape
     if isinstance(vdevice, str):
         vdevice = cx.device(vdevice)
-    if isinstance(shape, Iterable) and not isinstance(shape, ir.Expr):
+    if vdevice is not None and not isinstance(vdevice, VDevice):
+        raise TypeError(
+            f'R.Tensor: the vdevice must be an I.vdevice or a text such as "cuda:0:global"; got '
+            f"{described(vdevice)}"
+        )
+    named = isinstance(shape, str | bytes | Mapping)
+    if isinstance(shape, Iterable) and not isinstance(shape, ir.Expr) and not named:
         if ndim not in (-1, len(dims := [cx.dim(d) for d in shape])):
             raise ValueError(f"R.Tensor: ndim={ndim} contradicts a shape of {len(dims)} dimensions")
-        return ir.TensorStructInfo(dims, dtype_name(dtype) if dtype else None, vdevice)
+        return ir.TensorStructInfo(dims, _dtype(dtype), vdevice)
     if shape is not None and not isinstance(shape, ir.Expr):
         raise TypeError(f"R.Tensor: the shape must be a tuple; got {type(shape).__name__}")
-    return ir.TensorStructInfo(shape, dtype_name(dtype) if dtype else None, vdevice, ndim)
+    return ir.TensorStructInfo(shape, _dtype(dtype), vdevice, ndim)
+
+
+def _dtype(value: Any) -> str | None:
+    """The dtype of an annotation; None and the empty text say that it is not known."""
+    if value is None or isinstance(value, str | np.dtype | type):
+        return dtype_name(value) if value else None
+    # Not a sequence, of which numpy makes dtypes of records, nor what cannot be looked up.
+    if isinstance(value, Hashable) and not isinstance(value, tuple | ir.Expr | tir.PrimExpr):
+        return dtype_name(value)
+    raise TypeError(f'a dtype is a name such as "float32"; got {described(value)}')
 
 
 def _dtensor(
@@ -144,6 +162,10 @@ def _dtensor(
             "R.DTensor: the mesh must be an R.device_mesh, or the name of one of the module's "
             f'such as "mesh[0]"; got {type(device_mesh).__name__}'
         )
+    if not isinstance(placement, str | ir.Placement):
+        raise TypeError(
+            f'R.DTensor: the placement is a text such as "S[0], R"; got {described(placement)}'
+        )
     tensor = _tensor(cx, shape, dtype, None, ndim)
     assert isinstance(tensor, ir.TensorStructInfo)
     return ir.DTensorStructInfo(tensor, device_mesh, placement)
@@ -152,11 +174,15 @@ def _dtensor(
 def _shape(cx: Context, values: Any = None, ndim: int = -1) -> ir.StructInfo:
     if values is None:
         return ir.ShapeStructInfo(None, ndim)
+    if not isinstance(values, tuple | list):
+        raise TypeError(f"R.Shape takes a list of dimensions; got {described(values)}")
     return ir.ShapeStructInfo([cx.dim(v) for v in values], ndim)
 
 
 def _prim(cx: Context, dtype: Any = None, value: Any = None) -> ir.StructInfo:
-    return ir.PrimStructInfo(dtype, cx.dim(value) if isinstance(value, str) else value)
+    if isinstance(dtype, tir.PrimExpr) and value is None:
+        dtype, value = None, dtype
+    return ir.PrimStructInfo(_dtype(dtype), cx.dim(value) if isinstance(value, str) else value)
 
 
 def _tuple(cx: Context, *fields: Any) -> ir.StructInfo:
@@ -172,6 +198,12 @@ def _callable(
     purity: bool | None = None,
     derive_func: str | None = None,
 ) -> ir.StructInfo:
+    if not isinstance(purity, bool | None):
+        raise TypeError(f"R.Callable: purity is True or False; got {described(purity)}")
+    if not isinstance(derive_func, str | None):
+        raise TypeError(
+            f"R.Callable: derive_func is a registered name; got {described(derive_func)}"
+        )
     result = None if ret is None else as_struct_info(ret)
     if params is None:
         return ir.FuncStructInfo.opaque_func(

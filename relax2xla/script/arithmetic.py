@@ -42,6 +42,71 @@ COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 }
 
 
+SIGNS: Final[dict[type[ast.AST], str]] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Invert: "~",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def _applied(op: ast.AST, compute: Callable[..., Any], *operands: Any) -> Any:
+    """``compute(*operands)``; what Python itself says of operands that do not fit, made clear."""
+    try:
+        return compute(*operands)
+    except (TypeError, ValueError, ArithmeticError) as e:
+        # Raised further down, it is the operand's own operator that says why.
+        if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
+            raise
+        sign = SIGNS[type(op)]
+        if not isinstance(e, TypeError):
+            raise ValueError(f"`{sign}` of {' and '.join(map(repr, operands))}: {e}") from None
+        raise TypeError(
+            f"`{sign}` takes numbers, symbolic integers or Relax values; got "
+            f"{' and '.join(map(described, operands))}"
+        ) from None
+
+
+def described(value: Any) -> str:
+    """What ``value`` is, for messages: of a number or a string itself, of others the type."""
+    plain = isinstance(value, bool | int | float | str | tir.PrimExpr)
+    return (
+        f"{type(value).__name__} {value!r}"
+        if plain
+        else f"an object of type {type(value).__name__}"
+    )
+
+
+def item(owner: Any, index: Any) -> Any:
+    """``owner[index]``."""
+    try:
+        return owner[index]
+    except (TypeError, LookupError) as e:
+        if e.__traceback__ is not None and e.__traceback__.tb_next is not None:
+            raise
+        if isinstance(e, TypeError):
+            raise TypeError(
+                f"{described(owner)} has no items that {described(index)} counts or names"
+            ) from None
+        raise IndexError(f"there is no item {index!r} among the {len(owner)} that there are") from e
+
+
 def binary(op: ast.operator, a: Any, b: Any) -> Any:
     """``a op b``; ValueError where the result would be huge."""
     if isinstance(a, int) and isinstance(b, int):
@@ -57,7 +122,7 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
                     raise ValueError("the repetition is too long")
     if isinstance(op, ast.Mod) and isinstance(a, str | bytes):
         raise TypeError("text is not formatted in TVMScript")
-    return BINARY[type(op)](a, b)
+    return _applied(op, BINARY[type(op)], a, b)
 
 
 def unary(op: ast.unaryop, a: Any) -> Any:
@@ -68,13 +133,13 @@ def unary(op: ast.unaryop, a: Any) -> Any:
         if isinstance(a, ir.Expr):
             return ir.Op.get("relax.logical_not")(a)
         return not a
-    return UNARY[type(op)](a)
+    return _applied(op, UNARY[type(op)], a)
 
 
 def compare(op: ast.cmpop, a: Any, b: Any) -> Any:
     """``a op b``; equality of symbolic integers is an expression, of tensors a call."""
     if type(op) in COMPARE:
-        return COMPARE[type(op)](a, b)
+        return _applied(op, COMPARE[type(op)], a, b)
     if not isinstance(op, ast.Eq | ast.NotEq):
         raise TypeError("only < <= > >= == != compare values in TVMScript")
     equal = isinstance(op, ast.Eq)

@@ -23,7 +23,7 @@ from relax2xla.ir.op import Op, Param, as_dtype
 from relax2xla.script import arithmetic as arith
 from relax2xla.script import ir_names, relax_names, tir_names
 from relax2xla.script.annotations import Annotation, Context
-from relax2xla.script.markers import Decorator, Marker, Namespace
+from relax2xla.script.markers import Decorator, Macro, Marker, Namespace
 from relax2xla.script.source import Source, message_of, suggestion
 
 TENSOR_FIELDS: Final = ("dtype", "ndim", "shape", "strides", "byte_offset", "elem_offset")
@@ -284,7 +284,7 @@ class Evaluator:
         owner = self._tensor_field(node.value, isinstance(index, ir.Expr | tir.PrimExpr))
         if isinstance(owner, ir.Expr) and not isinstance(index, int):
             self.source.fail(node.slice, "the index of a tuple must be an integer literal")
-        return self._attempt(node, lambda: owner[index])
+        return self._attempt(node, lambda: arith.item(owner, index))
 
     def _binary(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
@@ -346,15 +346,20 @@ class Evaluator:
                 return func.make(Context(self.resolve, self.device, self.mesh), *args, **kwargs)
             case ir.Expr():
                 infos = kwargs.pop("sinfo_args", ())
+                _want_attributes(kwargs)
                 return relax_names.call_value(func, args, kwargs, infos, None)
             case tir_names.Dtype():
                 return func(*args, **kwargs)
             case ModuleAlias() | Decorator():
                 self.source.fail(node.func, f"{func!r} cannot be called here")
             case _ if func is ir.GlobalVar:
-                return self.gvars.setdefault(args[0], ir.GlobalVar(*args, **kwargs))
+                made = ir.GlobalVar(*args, **kwargs)
+                return self.gvars.setdefault(made.name_hint, made)
             case _ if self._may_call(func):
-                return func(*args, **kwargs)
+                value = func(*args, **kwargs)
+                if isinstance(value, ir.Call):
+                    _want_attributes(value.attrs)
+                return value
             case _:
                 name = ast.unparse(node.func)
                 self.source.fail(
@@ -368,6 +373,14 @@ class Evaluator:
             return True
         return any(func is f for f in (*_ALLOWED, *relax_names.composed_operators().values()))
 
+    def attributes(self, node: ast.expr, what: str) -> dict[str, Any]:
+        """The dictionary of attributes that ``what`` takes."""
+        value = self.value(node)
+        if not isinstance(value, dict):
+            self.source.fail(node, f"{what} takes a dictionary")
+        self._attempt(node, lambda: _want_attributes(value))
+        return value
+
     def _operator(self, op: Op[...], args: list[Any], kwargs: dict[str, Any]) -> ir.Call:
         for i, p in enumerate(op.params):
             if p.variadic:
@@ -377,19 +390,19 @@ class Evaluator:
         for p in op.params:
             if p.name in kwargs:
                 kwargs[p.name] = _argument(p, kwargs[p.name])
-        if isinstance(kwargs.get("dst_vdevice"), str):
-            kwargs["dst_vdevice"] = self.device(kwargs["dst_vdevice"])
-        elif len(args) > 1 and isinstance(args[1], str) and op.params[1].name == "dst_vdevice":
-            args[1] = self.device(args[1])
-        if isinstance(kwargs.get("device_mesh"), str):
-            kwargs["device_mesh"] = self.mesh(kwargs["device_mesh"])
-        elif len(args) > 1 and isinstance(args[1], str) and op.params[1].name == "device_mesh":
-            args[1] = self.mesh(args[1])
+        for name, find in (("dst_vdevice", self.device), ("device_mesh", self.mesh)):
+            if isinstance(kwargs.get(name), str):
+                kwargs[name] = find(kwargs[name])
+            for i, p in enumerate(op.params[: len(args)]):
+                if p.name == name and isinstance(args[i], str):
+                    args[i] = find(args[i])
         infos = kwargs.get("sinfo_args")
         if infos is not None:
             infos = infos if isinstance(infos, tuple | list) else (infos,)
             kwargs["sinfo_args"] = tuple(relax_names.as_struct_info(i) for i in infos)
-        return op(*args, **kwargs)
+        made = op(*args, **kwargs)
+        _want_attributes(made.attrs)
+        return made
 
     def _marker(self, node: ast.Call, marker: Marker) -> Any:
         """A call that only the parser understands, inside an expression."""
@@ -458,6 +471,31 @@ def _argument(p: Param, value: Any) -> Any:
     if isinstance(value, ir.PrimValue) and isinstance(value.value, tir.IntImm | tir.FloatImm):
         return value.value.value
     return value
+
+
+# What names of R, T and I and of Python stand for that is no value.
+_NO_VALUES: Final = (
+    *(Annotation, Op, Marker, Decorator, Macro, Namespace, relax_names.OpNamespace),
+    *(tir_names.Dtype, ModuleAlias, MatchCastPair, type, types.ModuleType),
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType),
+)
+
+
+def _want_attributes(attrs: Mapping[str, Any]) -> None:
+    """TypeError where an attribute is no value, such as ``R.Prim``, which has no text either."""
+    for name, value in attrs.items():
+        todo = [value]
+        while todo:
+            held = todo.pop()
+            if isinstance(held, tuple | list):
+                todo += held
+            elif isinstance(held, Mapping):
+                todo += held.values()
+            elif isinstance(held, _NO_VALUES):
+                raise TypeError(
+                    f"the attribute {name!r} must be a number, a string, a struct info or a list "
+                    f"or dictionary of such; got {held!r}, of type {type(held).__name__}"
+                )
 
 
 def _words(text: str) -> list[str]:

@@ -210,9 +210,7 @@ class FunctionParser(Evaluator):
         assert isinstance(call, ast.Call)
         if len(call.args) != 1 or call.keywords:
             self.source.fail(call, "R.func_attr takes one dictionary")
-        value = self.value(call.args[0])
-        if not isinstance(value, dict):
-            self.source.fail(call.args[0], "R.func_attr takes a dictionary")
+        value = self.attributes(call.args[0], "R.func_attr")
         for key in value:
             if key in head.attrs:
                 self.source.fail(call, f"the attribute {key!r} is given twice")

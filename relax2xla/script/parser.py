@@ -132,10 +132,7 @@ class Parser(FunctionParser):
         target = targets.get(marker.name) if isinstance(marker, Marker) else None
         if target is None or len(call.args) != 1:
             self.source.fail(call, "expected I.module_attrs({...}) or I.module_global_infos({...})")
-        value = self.value(call.args[0])
-        if not isinstance(value, dict):
-            self.source.fail(call.args[0], f"{marker.name} takes a dictionary")
-        target.update(value)
+        target.update(self.attributes(call.args[0], marker.name))
         self.infos = infos
 
     def _global(self, name: str) -> ir.GlobalVar:
@@ -186,10 +183,7 @@ class Parser(FunctionParser):
         for s in node.body:
             match s:
                 case ast.Expr(value=ast.Call(func=ast.Attribute(attr="func_attr"), args=[held])):
-                    value = self.value(held)
-                    if not isinstance(value, dict):
-                        self.source.fail(held, "T.func_attr takes a dictionary")
-                    attrs.update(value)
+                    attrs.update(self.attributes(held, "T.func_attr"))
                 case _:
                     lines += self._text_of(s).split("\n")
         ret = None if node.returns is None else ast.unparse(node.returns).split(".")[-1]

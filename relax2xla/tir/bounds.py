@@ -115,8 +115,9 @@ class Range:
     extent: Dim
 
     def __init__(self, begin: Dim, end: Dim | None = None) -> None:
-        self.min = 0 if end is None else begin
-        self.extent = as_dim(begin if end is None else end - begin)
+        first, stop = (0, begin) if end is None else (begin, end)
+        self.min = as_dim(first)
+        self.extent = as_dim(as_dim(stop) - self.min)
 
     @staticmethod
     def from_min_extent(min_value: Dim, extent: Dim) -> Range:

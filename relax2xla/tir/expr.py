@@ -22,6 +22,8 @@ from .node import Dim, FloatImm, IntImm, PrimExpr, int_range, is_int, operations
 # -- conversions ---------------------------------------------------------------------------------
 def const(value: float, dtype: str | None = None) -> PrimExpr:
     """A literal. Without a dtype: bool, int64 and float32 for Python's bool, int and float."""
+    if not isinstance(value, int | float) and not hasattr(value, "__float__"):
+        raise TypeError(f"a literal is a number; got {value!r}, of type {type(value).__name__}")
     if dtype is None:
         dtype = (
             "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"

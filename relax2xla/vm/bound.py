@@ -605,7 +605,14 @@ def _key_of(info: StructInfo) -> Any:
                 f"{show(info)} is not static; give each symbolic dimension a size, as in "
                 'vm.warm("main", n=8), or the shape of each argument, as in vm.warm("main", (8, 4))'
             )
-        return (tuple(info.dims), np.dtype(DTYPES[info.dtype].numpy))
+        row = DTYPES.get(info.dtype)
+        if row is None:
+            what = f"has the dtype {info.dtype}, which" if info.dtype else "says no dtype, which"
+            raise CallError(
+                f"{show(info)} {what} no array has; give the struct info of each argument, as in "
+                'vm.warm("main", TensorStructInfo((8, 4), "float32"))'
+            )
+        return (tuple(info.dims), np.dtype(row.numpy))
     if isinstance(info, ShapeStructInfo):
         return info.values
     return info.value if isinstance(info, PrimStructInfo) else None

@@ -260,6 +260,11 @@ class Interpreter:
             raise made from None
         notes = vm_stack(error.__traceback__, self.linked)
         mistake = isinstance(error, _MISTAKES) and not isinstance(error, TVMError)
+        if isinstance(error, TypeError) and self._calls_none(error):
+            made = RunError(f"the program calls a value that is no function: {error}")
+            for note in notes:
+                made.add_note(note)
+            raise made from None
         if mistake and self._is_own(error):
             made = RunError(f"the program cannot go on: {type(error).__name__}: {error}")
             for note in notes:
@@ -270,6 +275,14 @@ class Interpreter:
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
         raise error
+
+    def _calls_none(self, error: TypeError) -> bool:
+        """Whether an instruction called what cannot be called, and no function within one did."""
+        tb = error.__traceback__
+        while tb is not None and tb.tb_next is not None:
+            tb = tb.tb_next
+        ours = tb is not None and tb.tb_frame.f_code in self.linked
+        return ours and str(error).endswith("object is not callable")
 
     def _is_own(self, error: Exception) -> bool:
         """Whether an instruction itself failed, and no function of the user's that it called."""

@@ -91,6 +91,10 @@ def test_the_same(text: str, tmp_path: Path) -> None:
             "no value can be made",
         ),
         (
+            "func.func @main(%a: tensor<2xi17>) -> tensor<2xi17> {\nreturn %a : tensor<2xi17>\n}",
+            "!i17",
+        ),
+        (
             "func.func @main(%t: !stablehlo.token) -> (tensor<i32>, !stablehlo.token) {\n"
             '%0:2 = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<i32>, '
             "!stablehlo.token)\nreturn %0#0, %0#1 : tensor<i32>, !stablehlo.token\n}",

@@ -89,7 +89,7 @@ def call(executable: Any, name: str, file: Path, phase: Callable[[str], None]) -
     given = nest(function.params, inputs_of(machine, name, file, (), 0, shapes))
     phase("compile")
     if isinstance(function, BoundFunction):
-        machine.warm(name, *infos)
+        machine.warm(name, *map(_typed, infos))
     else:
         machine.warm(name)
     phase("run")
@@ -99,6 +99,17 @@ def call(executable: Any, name: str, file: Path, phase: Callable[[str], None]) -
             if array.shape != leaf.shape or array.dtype != leaf.dtype:
                 raise Wrong(f"a result of shape {leaf.shape} holds an array of {array.shape}")
     return "ran"
+
+
+def _typed(info: Any) -> Any:
+    """Struct info with the dtype that the arguments made for it have."""
+    from relax2xla.ir import TensorStructInfo, TupleStructInfo
+
+    if isinstance(info, TupleStructInfo):
+        return TupleStructInfo([_typed(f) for f in info.fields])
+    if isinstance(info, TensorStructInfo) and info.dims is not None and not info.dtype:
+        return TensorStructInfo(info.dims, "float32", info.vdevice)
+    return info
 
 
 def _elements(info: Any) -> int:

@@ -364,6 +364,18 @@ def test_warm_compiles_ahead() -> None:
     with pytest.raises(CallError, match="not static"):
         vm.warm("main")
     doubled("float32").warm("main")
+    with pytest.raises(CallError, match="no array has; give the struct info"):
+        doubled("").warm("main")
+
+
+def test_a_call_of_what_is_no_function() -> None:
+    mod = from_source("""
+@R.function
+def main(x: R.Tensor((2, 3), "float32")):
+    return R.invoke_pure_closure(R.null_value(), (x,), sinfo_args=R.Tensor((2, 3), "float32"))
+""")
+    with pytest.raises(RunError, match="calls a value that is no function"):
+        rx.VirtualMachine(rx.build(mod))["main"](np.ones((2, 3), np.float32))
 
 
 def test_nan_in_minimum_and_maximum() -> None:
