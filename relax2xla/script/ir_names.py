@@ -8,7 +8,6 @@ from relax2xla import tir
 from relax2xla.ir import DummyGlobalInfo, GlobalVar, VDevice
 from relax2xla.script.markers import Decorator, Namespace, Statement
 from relax2xla.script.metadata import decode
-from relax2xla.target import Target
 
 
 def vdevice(target: Any = "cpu", vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
@@ -17,7 +16,9 @@ def vdevice(target: Any = "cpu", vdevice_id: int = 0, memory_scope: str = "globa
         if "kind" not in target:
             raise ValueError(f'a target needs a "kind" such as "cuda"; got {target}')
         target = target["kind"]
-    return VDevice(str(target) if isinstance(target, Target) else target, vdevice_id, memory_scope)
+    if isinstance(getattr(target, "kind", None), str):
+        target = str(target)  # a Target
+    return VDevice(target, vdevice_id, memory_scope)
 
 
 def _module(thing: Any, **options: Any) -> Any:

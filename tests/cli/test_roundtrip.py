@@ -109,7 +109,7 @@ def test_the_same(text: str, tmp_path: Path) -> None:
             "foo",
         ),
     ],
-    ids=["no main", "token", "infeed", "custom call"],
+    ids=["no main", "token", "dtype", "infeed", "custom call"],
 )
 def test_what_cannot_be_run_is_still_read(text: str, why: str, tmp_path: Path) -> None:
     found = outcome(tmp_path, text)
