@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -136,6 +136,10 @@ def _(tensors: TupleLike, axis: int = 0) -> Expr:
     return concatenate([_lower.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts], at)
 
 
+# Each is a value of the program; beyond these the number is a mistake, or an attack.
+MOST_SECTIONS: Final = 1 << 16
+
+
 def _cuts(indices_or_sections: Any, size: Dim) -> list[tuple[Dim, Dim]] | None:
     """(start, length) of the parts of a split."""
     if isinstance(indices_or_sections, int | np.integer):
@@ -201,6 +205,10 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
     count = int(indices_or_sections) if whole else len(indices_or_sections) + 1
     if whole and count < 1:
         raise OpError(f"split: the number of sections must be positive; got {count}")
+    if whole and count > MOST_SECTIONS:
+        raise OpError(
+            f"split: {count} sections are more than the {MOST_SECTIONS} that a tuple may have here"
+        )
     if info.dims is None:
         return TupleStructInfo([tensor(None, info.dtype, info.ndim, info)] * count)
     parts = _cuts(indices_or_sections, info.dims[at]) or []

@@ -375,6 +375,7 @@ ERRORS = [
         'R.call_packed("f", x, a=T.int64)',
     ),
     ('y = R.isinf("a", "b")\nreturn y', "too many positional", 'R.isinf("a", "b")'),
+    ("y = R.split(x, 2**31)\nreturn y", "sections are more than the", "R.split(x, 2**31)"),
     ("y = I.GlobalVar(x)\nreturn y", "name of a function must be a string", "I.GlobalVar(x)"),
     ("y = R.str(3)\nreturn y", "must be a string", "R.str(3)"),
     ("y = R.ExternFunc(3)\nreturn y", "must be a string", "R.ExternFunc(3)"),
