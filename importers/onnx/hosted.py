@@ -19,7 +19,6 @@ from relax2xla.importers.onnx import reader
 from relax2xla.importers.onnx.context import Context
 from relax2xla.importers.onnx.values import scalar
 from relax2xla.ir import (
-    BindingBlock,
     Call,
     Expr,
     FuncStructInfo,
@@ -251,7 +250,7 @@ def host_loop(
             break
         undo()
         carried = loop.after
-    ctx.builder.emit_block(BindingBlock([VarBinding(loop.self, loop.function)]))
+    ctx.builder.emit_normalized(VarBinding(loop.self, loop.function))
     none = [ctx.emit(R.sequence.construct()) for _ in range(rows)]
     made = ctx.emit(Call(loop.self, [scalar(0, "int64"), going, *values, *none]))
     fields = [ctx.emit(TupleGetItem(made, i)) for i in range(len(values) + rows)]

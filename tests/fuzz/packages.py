@@ -102,7 +102,9 @@ class Package(Target):
         if kind < 0.1:
             return at, draw.getrandbits(64)
         if kind < 0.55:
-            manifest = some_json(manifest, draw)
+            damaged = some_json(manifest, draw)
+            # What is no object at all cannot be written with checksums.
+            manifest = damaged if isinstance(damaged, dict) else manifest
         else:
             name = draw.choice(sorted(members))
             members[name] = self._damaged(name, members[name], draw)

@@ -12,6 +12,9 @@ from onnx import TensorProto, helper
 from relax2xla import onnx_backend
 from relax2xla.errors import CallError
 from relax2xla.frontend.onnx import from_onnx
+from relax2xla.ir.equal import assert_structural_equal
+from relax2xla.script.entry import from_source
+from relax2xla.script.tables import script_tables
 from relax2xla.vm.build import build
 from relax2xla.vm.machine import VirtualMachine
 from tests.importers.onnx.support import agree, model_of, ours, value
@@ -177,6 +180,12 @@ def test_a_sequence_grows_in_a_loop_from_an_optional_and_may_hold_scalars() -> N
         (got,) = rep.run([np.array(3, np.int64), start])
         assert {g.dtype for g in got} == {np.dtype(np.float32)}
         assert [g.tolist() for g in got] == [0.0, [1.0], [1.0, 2.0], [1.0, 2.0, 3.0]]
+
+
+def test_the_text_of_a_loop_of_the_machine_says_the_same_module() -> None:
+    mod = from_onnx(onnx.parser.parse_model(GROWING))
+    text, tables = script_tables(mod)
+    assert_structural_equal(from_source(text, {"metadata": tables}), mod)
 
 
 # What torch writes for a bag of embeddings: bounds are slices, whose length is computed too.
