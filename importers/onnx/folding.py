@@ -18,10 +18,14 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.dtypes import BY_ONNX, is_float, is_integer, limits
+from relax2xla.errors import OpError
 from relax2xla.importers.onnx.values import Array, Host, sprawls, tidy
 
 NODE_LIMIT = 1 << 20  # bytes of one folded result
 MODEL_LIMIT = 1 << 28  # bytes of all folded results of a model
+
+# What values that do not fit a node raise, in numpy or here.
+MISFITS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 Result = Array | None
 
@@ -83,7 +87,10 @@ class Budget:
                 made = folder.function(
                     *(None if h is None else h.data for h in inputs), **attributes
                 )
-        except TooLarge:
+        except (TooLarge, *MISFITS) as e:
+            if isinstance(e, OpError):
+                raise
+            # Values that do not fit the node: its operator says so in its own words.
             return None
         if made is None:
             return None
@@ -183,7 +190,7 @@ def _gather(x: Array, indices: Array, *, axis: int = 0) -> Result:
         return None
     size = x.shape[axis]
     if any(not -size <= i < size for i in where):
-        raise ValueError(f"Gather takes an index out of range for {size} elements")
+        raise OpError(f"Gather takes an index out of range for {size} elements")
     if len(where) == 1:  # a view
         part = (
             np.take(x, where[0], axis)
@@ -279,7 +286,7 @@ def _range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
         return None
     a, b, d = (v.reshape(()) for v in (start, limit, delta))
     if d == 0:
-        raise ValueError("Range has a step of 0")
+        raise OpError("Range has a step of 0")
     count = max(math.ceil((b.item() - a.item()) / d.item()), 0)
     room(count, start.itemsize)
     return (a + np.arange(count, dtype=start.dtype) * d).astype(start.dtype)

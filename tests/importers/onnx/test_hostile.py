@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from relax2xla.errors import BudgetError, FileFormatError, OpNotImplemented
+from relax2xla.errors import BudgetError, FileFormatError, OpError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.importers.onnx import graph as importer
 from relax2xla.importers.onnx import reader, support
@@ -267,3 +267,30 @@ def test_a_pipe_beside_the_model_is_not_waited_for(tmp_path: Path) -> None:
     path.write_bytes(made.SerializeToString())
     with pytest.raises(FileFormatError, match="data is not a regular file"):
         from_onnx(path)
+
+
+# -- constants that do not fit their node ----------------------------------------------------------
+MISFITS = [
+    ("Concat", ["v", "v"], {"axis": 1}, "axis 1 is out of range for a rank-1 tensor"),
+    ("Gather", ["v", "seven"], {"axis": 3}, "the axis 3 is out of range for a tensor of rank 1"),
+    ("Gather", ["v", "seven"], {}, "takes an index out of range for 3 elements"),
+    ("Range", ["zero", "seven", "zero"], {}, "has a step of 0"),
+    ("Squeeze", ["v", "axis"], {}, "only an axis of one can be squeezed"),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "message"), MISFITS)
+def test_constants_that_do_not_fit_are_said_by_the_operator(
+    op: str, inputs: list[str], attributes: dict[str, Any], message: str
+) -> None:
+    """They are computed at import, where numpy would speak of its own arguments."""
+    constants = {"v": [1, 2, 3], "seven": 7, "zero": 0, "axis": [0]}
+    held = {n: np.array(a, np.int64) for n, a in constants.items()}
+    made = model(
+        [helper.make_node(op, inputs, ["y"], **attributes)],
+        [],
+        [info("y", TensorProto.INT64, None)],
+        held,
+    )
+    with pytest.raises((OpError, FileFormatError), match=message):
+        from_onnx(made)
