@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
@@ -20,7 +22,18 @@ from relax2xla.stablehlo.gate import (
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.stablehlo.rows import DISCARDABLE
-from relax2xla.stablehlo.table import BY_MLIR_NAME
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
+
+# A reference to a function, as text.
+_NAME: Final = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w.$-]+)')
+
+
+# What calls a function of the module by name, and the attribute with the name.
+_CALLS: Final = {
+    "func.call": "callee",
+    CUSTOM_CALL: "called_computations",
+    "stablehlo.composite": "decomposition",
+}
 
 
 def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
@@ -29,12 +42,16 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
     ``allowed``: targets of custom calls that a caller in Python allows beside the safe ones.
     """
     watched: list[ir.Operation] = []
+    calls: list[ir.Operation] = []
     names: list[str] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in WATCHED:
+        name = op.name
+        if name in WATCHED:
             watched.append(op)
-        elif op.name == "func.func":
+        if name in _CALLS:
+            calls.append(op)
+        elif name == "func.func":
             names.append(_symbol(op))
         return ir.WalkResult.ADVANCE
 
@@ -42,6 +59,9 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
         stated = module.operation.attributes
         counts = [ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated]
         module.operation.walk(visit)
+        if "main" not in names:
+            raise UnsupportedError("the program has no function main, where XLA begins")
+        _check_recursion(calls)
         if not watched and math.prod(counts) == 1:
             return
         meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
@@ -53,6 +73,25 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
             compiled=True,
         )
         check(program, [(_function(op), _request(op)) for op in watched])
+
+
+def _check_recursion(calls: Iterable[ir.Operation]) -> None:
+    """UnsupportedError where a function calls itself, by itself or by way of others."""
+    graph: dict[str, set[str]] = {}
+    for op in calls:
+        if (said := _CALLS[op.name]) in op.attributes:
+            found = graph.setdefault(_function(op), set())
+            names = _NAME.findall(str(op.attributes[said]))
+            found.update(n.strip('"') for n in names)
+    order = TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except CycleError as e:
+        cycle = " > ".join(e.args[1][::-1])
+        raise UnsupportedError(
+            f"the program's functions call each other in a circle ({cycle}), which XLA does not "
+            "survive; use stablehlo.while"
+        ) from None
 
 
 def _symbol(op: ir.Operation) -> str:

@@ -26,6 +26,10 @@ _READY, _CLEAN, _ERROR = b"R", b"C", b"E"
 # What a program may take, in bytes: at least this much, and this many times its own size.
 _LEAST: Final = 4 * 2**30
 _TIMES: Final = 16
+# What reading may take, in seconds of a processor, and for each of its bytes: a hundred times what
+# it takes. Damaged bytecode can make MLIR's reader go on for ever.
+_SECONDS: Final = 2
+_BYTES_A_SECOND: Final = 1 << 18
 
 
 class _Lost(Exception):
@@ -96,6 +100,11 @@ class _Guard:
                 answer = self.child.ask(data)
             except _Lost:
                 status = self.end()
+                if -status == getattr(signal, "SIGXCPU", None):
+                    raise StableHLOParseError(
+                        "MLIR does not come to an end with this bytecode; is it complete and "
+                        "undamaged?"
+                    ) from None
                 how = f"signal {_signal(-status)}" if status < 0 else f"status {status}"
                 raise StableHLOParseError(
                     f"MLIR fails when it reads this bytecode ({how}); is it complete and undamaged?"
@@ -157,10 +166,25 @@ def serve() -> None:
     _write(answers, _READY)
     while (data := _read(sys.stdin.buffer)) is not None:
         limit_memory(max(_LEAST, _TIMES * len(data)))
+        _limit_time(_SECONDS + len(data) // _BYTES_A_SECOND)
         try:
             _write(answers, _CLEAN + checked_bytecode(data))
         except StableHLOParseError as e:
             _write(answers, _ERROR + str(e).encode())
+
+
+def _limit_time(seconds: int) -> None:
+    """End this process, by SIGXCPU, when it has worked for so long from now on."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = int(used.ru_utime + used.ru_stime) + seconds + 1
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def limit_memory(memory: int) -> None:

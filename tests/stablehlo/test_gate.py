@@ -492,3 +492,38 @@ class Module:
     )
     with pytest.raises(TVMError, match="2 workers"):
         relax2xla.VirtualMachine(relax2xla.build(mod))["main"](X)
+
+
+# ---- functions
+@pytest.mark.parametrize("attrs", ["callee", "composite"])
+def test_functions_that_call_each_other_in_a_circle_never_reach_xla(attrs: str) -> None:
+    again = {
+        "callee": "func.call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>",
+        "composite": (
+            'stablehlo.composite "a.b" %a {decomposition = @f} : (tensor<4xf32>) -> tensor<4xf32>'
+        ),
+    }[attrs]
+    text = f"""
+func.func private @f(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = func.call @"g h"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}}
+func.func private @"g h"(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = {again}
+  return %0 : tensor<4xf32>
+}}
+func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = func.call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}}
+"""
+    with pytest.raises(UnsupportedError, match=r"in a circle .*(f > g h > f|g h > f > g h)"):
+        check_mlir(parse(text))
+    with pytest.raises(UnsupportedError, match="in a circle"):
+        xla.Loaded(parse(text), [], None)
+
+
+def test_a_program_without_main_is_refused() -> None:
+    text = "func.func public @other(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
+    with pytest.raises(UnsupportedError, match="no function main"):
+        check_mlir(parse(text))

@@ -6,12 +6,15 @@ The mutants are read in a child process with limits on memory and time (hostile.
 # ruff: noqa: E501 (MLIR text)
 from __future__ import annotations
 
+import base64
+import sys
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from relax2xla.errors import StableHLOParseError
 from relax2xla.stablehlo import parse, read, to_stablehlo
 
 from . import jax_programs
@@ -100,3 +103,22 @@ def test_random_bytes() -> None:
             *(b"ML\xefR\x0dStableHLO_v1.0.0" + j for j in junk),
         ]
     )
+
+
+# A convolution with two bytes changed: MLIR's reader goes on for ever (jaxlib 0.10).
+ENDLESS = (
+    "TUzvUg1NTElSMjMuMC4wZ2l0AAEfBwEFCQkBAw8DBQcTBQMXA107EwE3Cw8bCwsLEwsPEwsLCwsTExMPD1OPE1MbUxMT"
+    "BQULQwETDwcfHx8PGxcLApIDBQ0BCwUDBQcDCQMFDwURBRMXAQMDDQ0BAxMDAxUXBRUFFwUZBRsXAQUHFwEHERcBB0kR"
+    "AQURAQ0jAQUhAQAAAAAAAAACAAAAAAAAACUPQQEAAAAAAAAAAAAAAAAAAAACAAAAAAAAAAEAAAAAAAAAAQU3NyMBBSEC"
+    "AAAAAAAAAAEAAAAAAAAAIxEFBQAAIwEFIQIAAAAAAAAAAgAAAAAAAAAXAQkVFwELCxEBCQENBQUJCQ0FAQUBDQUFCQEC"
+    "BAsbCQkhIQ0DGwkNDQUZAxsJCQ0hGQMBAgIFBQUHAwkbBQkJAQEJBFUFAVENBQEHBEMDAQUDUB0DBwQvAwcLBQsfDyEA"
+    "B0YzBQMJBQEDBQQ1AwUGAwEFAQBeAh0PCw8hGSUpBRkPDxULEWJ1aWx0aW4AZnVuYwBzdGFibGVobG8AbW9kdWxlAHJl"
+    "dHVybgBjb252b2x1dGlvbgAtAG1obG8ubnVtX3BhcnRpdGlvbnMAbWhsby5udW1fcmVwbGljYXMAaml0X19sYW1iZGEA"
+    "amF4LnJlc3VsdF9pbmZvAHJlc3VsdABtYWluAHB1YmxpYwAIKwcFFwENAQ8BIxk3EyM5JU9TV1tfYw=="
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit on time is POSIX's")
+def test_bytecode_that_is_read_for_ever() -> None:
+    with pytest.raises(StableHLOParseError, match="bytecode"):
+        parse(base64.b64decode(ENDLESS), isolate=True)
