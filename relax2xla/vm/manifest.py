@@ -6,8 +6,8 @@ what the functions beside them write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args, get_origin
 
 import numpy as np
 
@@ -20,6 +20,88 @@ from relax2xla.ir import (
     TupleStructInfo,
 )
 from relax2xla.vm.specialise import HostValue
+
+# Fields of the manifest and of its rows by the class of what they hold; of those that a file of an
+# older version may lack, what it has is checked. ``dict[str, X]`` and ``list[X]`` are checked
+# throughout; ``object`` is checked by what reads it.
+_FIELDS: Final[dict[str, Any]] = {
+    "versions": dict[str, str],
+    "device": str | None,
+    "devices": dict[str, str],
+    "platform": str,
+    "static": dict[str, list[str]],
+    "notes": dict[str, list[str]],
+    "donated": dict[str, list[int]],
+    "platforms": dict[str, str],
+    "narrowed": dict[str, list[int]],
+    "states": dict[str, list[list[object]]],
+    "functions": list[dict[str, object]],
+    "signatures": dict[str, str],
+    "tables": dict[str, list[dict[str, object]]],
+    "fingerprint": str | None,
+    "custom_calls": list[str],
+}
+_ROW: Final[dict[str, Any]] = {
+    "name": str,
+    "kind": str,
+    "main": str,
+    "transform": str | None,
+    "params": list[list[object]],
+    "weights": list[object],
+    "names": list[str],
+    "raw_names": list[str],
+    "aliases": dict[str, str],
+    "raw_infos": list[object],
+    "raw": list[object],
+    "packs": list[list[int]],
+    "ready": dict[str, dict[str, object]],
+    "programs": list[dict[str, object]],
+}
+_PROGRAM: Final[dict[str, Any]] = {
+    "file": str,
+    "variant": str,
+    "key": list[list[object]],
+    "outputs": list[list[object]],
+    "compiled": str,
+}
+
+
+def check_manifest(manifest: Mapping[str, Any]) -> None:
+    """ValueError where a field of a manifest holds something of another class."""
+    _check_fields(manifest, _FIELDS, "")
+    for row in manifest.get("functions", ()):
+        _check_fields(row, _ROW, "a function's ")
+        for param in row.get("params", ()):
+            if len(param) != 2 or not isinstance(param[0], str):
+                raise ValueError(f"no parameter: {param!r}")
+        for program in row.get("programs", ()):
+            _check_fields(program, _PROGRAM, "a program's ")
+    for rows in manifest.get("states", {}).values():
+        for row in rows:
+            places = [type(p) for p in row[1:3]]
+            if len(row) != 4 or type(row[0]) is not str or places != [int, int]:
+                raise ValueError(f"no state: {row!r}")
+
+
+def _check_fields(held: Mapping[str, Any], fields: Mapping[str, Any], of: str) -> None:
+    for name, form in fields.items():
+        if name in held and not _has_form(held[name], form):
+            raise ValueError(f"{of}{name!r} cannot be {repr(held[name])[:100]}")
+
+
+def _has_form(value: Any, form: Any) -> bool:
+    """Whether ``value``, of JSON, is of the class ``form``."""
+    origin, inner = get_origin(form), get_args(form)
+    if form is object:
+        return True
+    if origin is dict:
+        held = isinstance(value, dict)
+        return held and all(_has_form(v, inner[1]) for v in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_has_form(v, inner[0]) for v in value)
+    if inner:  # one of several
+        return any(_has_form(value, i) for i in inner)
+    return type(value) is form or (form is type(None) and value is None)
 
 
 def info_data(info: StructInfo) -> Any:

@@ -65,6 +65,7 @@ from relax2xla.vm.archive import Archive, write_archive
 from relax2xla.vm.executable import Entry, State, VMExecutable
 from relax2xla.vm.machine import BoundFunction, VirtualMachine
 from relax2xla.vm.manifest import (
+    check_manifest,
     info_data,
     is_array_key,
     is_shape,
@@ -403,6 +404,11 @@ class SavedFunction(Function):
         """The body over this function's own parameters."""
         if self._body is None:
             made = self._make()
+            if len(made.params) != len(self.params):
+                raise FileFormatError(
+                    f"a saved function takes {len(made.params)} arguments, weights among them, and "
+                    f"the manifest says {len(self.params)}"
+                )
             for own, said in zip(made.params, self.params, strict=True):
                 a, b = info_data(own.struct_info), info_data(said.struct_info)
                 if a != b and None not in (a, b):
@@ -437,6 +443,7 @@ class _Loader:
                 f"its format is {self.manifest['format']!r}, and this version reads {FORMAT}; "
                 f"it was saved by relax2xla {self.manifest['versions']['relax2xla']}"
             )
+        check_manifest(self.manifest)
         self.tensors = read_safetensors(archive.tensors(), f"{archive.path}")
         self._arrays: dict[str, Array] = {}
         self._module: IRModule | None = None
@@ -565,13 +572,12 @@ class _Loader:
     def module(self) -> IRModule:
         """The functions that those of the executable call, parsed at the first use."""
         if self._module is None:
-            tables = {
-                kind: [self.table_item(item) for item in items]
-                for kind, items in self.manifest["tables"].items()
-            }
-            text = self.archive.read(MODULE).decode()
-            made = from_source(text, {"metadata": tables}, filename=f"{self.archive.path}")
-            assert isinstance(made, IRModule)
+            try:
+                made = self.read_module()
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+                if isinstance(e, TVMError):
+                    raise
+                raise self.archive.problem(f"{MODULE}: {e}") from None
             rows = self.manifest["functions"]
             own = {r["main"] for r in rows} | {r["transform"] for r in rows}
             own.update(self.manifest.get("signatures", {}).values())
@@ -580,6 +586,18 @@ class _Loader:
             rest = {g: f for g, f in made.items() if g.name_hint not in own}
             self._module = made.replace(rest)
         return self._module
+
+    def read_module(self) -> IRModule:
+        """What the text says."""
+        tables = {
+            kind: [self.table_item(item) for item in items]
+            for kind, items in self.manifest["tables"].items()
+        }
+        text = self.archive.read(MODULE).decode()
+        made = from_source(text, {"metadata": tables}, filename=f"{self.archive.path}")
+        if not isinstance(made, IRModule):
+            raise self.archive.problem(f"{MODULE} holds no module")
+        return made
 
     def table_item(self, row: Mapping[str, Any]) -> Any:
         """A constant or array that the text refers to."""
@@ -595,6 +613,8 @@ class _Loader:
     def function(self, name: str) -> Function:
         """One function of the text."""
         self.module()
+        if name not in self._functions:
+            raise self.archive.problem(f"{MODULE} has no function {name!r}")
         return self._functions[name]
 
     def program(
@@ -613,7 +633,8 @@ class _Loader:
                 raise
             except Exception as e:  # jaxlib names no class for what it cannot read
                 self.warn(f"jaxlib cannot read it ({e})")
-        module = parse(self.archive.read(saved.row["file"]))
+        # The file is only data, and damaged bytecode can end the process that reads it.
+        module = parse(self.archive.read(saved.row["file"]), isolate=True)
         loaded = xla.Loaded(module, avals, target, allowed=self.allowed)
         return self.checked(loaded, saved, key), saved
 

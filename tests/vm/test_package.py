@@ -317,6 +317,12 @@ def manifest(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, by
         manifest(lambda m: m["functions"][0]["weights"][0].update(tensor="gone")),
         manifest(lambda m: m["static"].update(cpu=["system"])),
         manifest(lambda m: m.update(files={})),
+        manifest(lambda m: m.update(tables={"relax.expr.Constant": 7})),
+        manifest(lambda m: m.update(tables=7)),
+        manifest(lambda m: m.update(notes={"main": [1]})),
+        manifest(lambda m: m["functions"][0].update(name=7)),
+        manifest(lambda m: m["functions"][0].update(main=[])),
+        manifest(lambda m: m["functions"][0]["params"][0].append("more")),
         lambda members: members.update({"manifest.json": b"[" * 100_000}),
         lambda members: members.update({"../../evil": b"x"}),
         lambda members: members.update({"/etc/evil": b"x"}),
@@ -330,6 +336,44 @@ def test_consistent_but_hostile_files(
     path.write_bytes(rewritten(saved, change))
     with pytest.raises(FileFormatError):
         rx.load_module(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # No module; no such function; other parameters.
+        lambda members: members.update(
+            {"module.relax": b'@R.function\ndef main(x: R.Tensor((2,), "float32")):\n    return x\n'}
+        ),
+        manifest(lambda m: m["functions"][0].update(main="gone")),
+        manifest(lambda m: m["functions"][0].update(weights=[], names=[], packs=[], programs=[])),
+    ],
+)
+def test_text_that_is_not_of_the_manifest(
+    saved: bytes, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
+) -> None:
+    """The text is read when a call needs it."""
+
+    def apply(members: dict[str, bytes]) -> None:
+        change(members)
+        data = json.loads(members["manifest.json"])
+        text = members["module.relax"]
+        digest = archive.hashlib.sha256(text).hexdigest()
+        data["files"]["module.relax"] = {"size": len(text), "sha256": digest}
+        for row in data["functions"]:
+            row["programs"] = []
+        members["manifest.json"] = json.dumps(data).encode()
+
+    path = tmp_path / "m.r2x"
+    path.write_bytes(rewritten(saved, apply))
+
+    def load_and_warm() -> None:
+        machine = rx.VirtualMachine(rx.load_module(path))
+        machine.warm(next(iter(machine.executable)))
+
+    with pytest.raises(TVMError, match=r"module|weights among them") as found:
+        load_and_warm()
+    assert not isinstance(found.value.__cause__, KeyError | TypeError | AttributeError)
 
 
 def test_zip_bombs_and_overlapping_members(saved: bytes, tmp_path: Path) -> None:
