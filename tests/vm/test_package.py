@@ -343,7 +343,7 @@ def test_consistent_but_hostile_files(
     [
         # No module; no such function; other parameters.
         lambda members: members.update(
-            {"module.relax": b'@R.function\ndef main(x: R.Tensor((2,), "float32")):\n    return x\n'}
+            {"module.relax": b'@R.function\ndef main(x: R.Tensor((2,), "int8")):\n    return x\n'}
         ),
         manifest(lambda m: m["functions"][0].update(main="gone")),
         manifest(lambda m: m["functions"][0].update(weights=[], names=[], packs=[], programs=[])),
