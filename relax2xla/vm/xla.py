@@ -36,7 +36,7 @@ from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
 from relax2xla.errors import BudgetError, CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
-from relax2xla.stablehlo import limits, six_bits
+from relax2xla.stablehlo import few_bits, limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
@@ -268,8 +268,11 @@ def _load_lapack() -> None:
 
 
 def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
-    if limits.check(module) & six_bits.FORMS.keys():
+    dtypes = limits.check(module)
+    if dtypes & six_bits.FORMS.keys():
         six_bits.widen(module)
+    if dtypes & few_bits.FORMS:
+        few_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         _load_lapack()
     made = _with_options(target.client.compile_and_load, target, module, overrides)
