@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import tracemalloc
@@ -34,5 +35,17 @@ def peak(run: Callable[[], Any]) -> int:
     try:
         run()
         return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def held(run: Callable[[], Any]) -> int:
+    """Bytes of Python and numpy that are still held after ``run``."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

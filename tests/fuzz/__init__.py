@@ -5,4 +5,6 @@ a random generator and tries it; ``engine.py`` gives each input to a worker proc
 memory and time, and sorts what became of it. Targets of files are in ``programs.py``,
 ``packages.py``, ``arrays.py`` and ``words.py``, those that compare values in ``onnx_values.py``,
 ``torch_values.py`` and ``relax_values.py``.
+
+``endurance.py`` is a program of its own: many builds and calls, at once and one by one.
 """

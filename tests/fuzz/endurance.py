@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import concurrent.futures
 import gc
+import itertools
 import json
 import multiprocessing
 import os
@@ -61,10 +62,7 @@ def weights(number: int) -> list[np.ndarray[Any, Any]]:
     """Small integers, so that every order of sums gives the same."""
     widths = [WIDTH, *(2 + (number + 3 * i) % 13 for i in range(1 + number % 4))]
     rng = np.random.default_rng(number)
-    return [
-        rng.integers(-2, 3, (a, b)).astype(np.float32)
-        for a, b in zip(widths, widths[1:], strict=False)
-    ]
+    return [rng.integers(-2, 3, (a, b)).astype(np.float32) for a, b in itertools.pairwise(widths)]
 
 
 def expected(number: int, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -85,9 +83,9 @@ def check(function: Callable[..., Any], number: int, count: int, seed: int) -> N
     np.testing.assert_array_equal(np.asarray(function(x)), expected(number, x))
 
 
-def built(number: int) -> Any:
+def built(number: int, **kwargs: int) -> Any:
     """``main`` of the program of that number."""
-    return rx.VirtualMachine(rx.build(module(number)))["main"]
+    return rx.VirtualMachine(rx.build(module(number)), **kwargs)["main"]
 
 
 # -- threads
@@ -105,7 +103,7 @@ def together(work: Callable[[int], int]) -> int:
 
 def threads(scale: float = 1.0) -> list[Row]:
     """Builds, calls and saving in 8 threads."""
-    each = max(2, round(25 * scale))
+    each, span = max(2, round(25 * scale)), max(3, round(20 * scale))
     table: list[Row] = []
 
     def different(index: int) -> int:
@@ -130,10 +128,10 @@ def threads(scale: float = 1.0) -> list[Row]:
     def calls(index: int) -> int:
         rng = random.Random(index)
         for k in range(many):
-            check(main, 5, rng.randrange(1, 20), k)
+            check(main, 5, 1 + rng.randrange(span), k)
         return many
 
-    table.append({"run": "calls of one machine, 19 shapes", "done": together(calls)})
+    table.append({"run": f"calls of one machine, {span} shapes", "done": together(calls)})
     executable = rx.build(module(6))
     machine = rx.VirtualMachine(executable)
     with tempfile.TemporaryDirectory(prefix="relax2xla-endurance-") as folder:
@@ -146,7 +144,7 @@ def threads(scale: float = 1.0) -> list[Row]:
                     loaded = rx.VirtualMachine(rx.runtime.load_module(path))["main"]
                     check(loaded, 6, 2 + k % 3, k)
                 else:
-                    check(machine["main"], 6, 1 + (index + k) % 30, k)
+                    check(machine["main"], 6, 1 + (index + k) % span, k)
             return each
 
         table.append({"run": "saved and loaded while it is called", "done": together(saving)})
@@ -158,24 +156,25 @@ def threads(scale: float = 1.0) -> list[Row]:
 # -- asyncio
 def tasks(scale: float = 1.0) -> list[Row]:
     """Machines called from tasks of asyncio, some of them cancelled."""
-    many = max(16, round(1000 * scale))
+    many, span = max(16, round(1000 * scale)), max(3, round(20 * scale))
     main = built(7)
 
     async def run() -> list[Row]:
         loop = asyncio.get_running_loop()
         await asyncio.gather(
-            *(asyncio.to_thread(check, main, 7, 1 + k % 20, k) for k in range(many))
+            *(asyncio.to_thread(check, main, 7, 1 + k % span, k) for k in range(many))
         )
         with ThreadPoolExecutor(THREADS) as pool:
             jobs = (
-                loop.run_in_executor(pool, check, main, 7, 1 + k % 40, k) for k in range(many)
+                loop.run_in_executor(pool, check, main, 7, 1 + k % (2 * span), k)
+                for k in range(many)
             )
             await asyncio.gather(*jobs)
             begun = threading.Semaphore(0)
 
             def begin(k: int) -> None:
                 begun.release()
-                check(main, 7, 41 + k % 30, k)
+                check(main, 7, 1 + 2 * span + k % span, k)
 
             doomed = [
                 asyncio.ensure_future(loop.run_in_executor(pool, begin, k)) for k in range(many)
@@ -273,11 +272,11 @@ def some_builds(first: int, many: int) -> None:
         check(main, number, 3, number)
 
 
-def some_calls() -> Iterator[int]:
+def some_calls(**kwargs: int) -> Iterator[int]:
     """Calls of one machine, without an end; every tenth is for a shape that was not seen before."""
     import jax
 
-    main = built(11)
+    main = built(11, **kwargs)
     rng = random.Random(0)
     made = 0
     while True:
@@ -300,6 +299,7 @@ def marks(title: str, stops: list[int], reach: Callable[[int], None]) -> list[Ro
         reach(stop)
         alive = survivors()
         table.append({"run": title, "done": stop, "MiB": resident() >> 20, **alive})
+        print(table[-1], file=sys.stderr, flush=True)
     return table
 
 
@@ -365,10 +365,10 @@ def main() -> int:
     failed = 0
     for name in names:
         command = [sys.executable, "-m", __spec__.name, name, "--here", "--scale", str(args.scale)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if ended.returncode:
             failed += 1
-            print(f"\n{name}: ended with {ended.returncode}\n{ended.stderr[-4000:]}", flush=True)
+            print(f"\n{name}: ended with {ended.returncode}", flush=True)
         else:
             found = json.loads(ended.stdout.splitlines()[-1])
             print(f"\n{name}: {RUNS[name].__doc__}\n\n{table(found)}", flush=True)
