@@ -253,7 +253,8 @@ def survivors() -> dict[str, int]:
     kinds = (rx.IRModule, rx.Function, rx.VirtualMachine, rx.VMExecutable, xla.Loaded)
     counts = dict.fromkeys((k.__name__ for k in kinds), 0)
     for value in gc.get_objects():
-        if isinstance(value, kinds[:4]):
+        # Its type, not its ``__class__``: objects of other libraries answer that with warnings.
+        if issubclass(type(value), kinds[:4]):
             counts[type(value).__name__] = counts.get(type(value).__name__, 0) + 1
     client: Any = xla.jax_device(None).client
     counts["Loaded"] = len(client.live_executables())
@@ -289,6 +290,24 @@ def some_calls(**kwargs: int) -> Iterator[int]:
         np.testing.assert_array_equal(np.asarray(main(given)), expected(11, x))
         made += 1
         yield made
+
+
+def what_builds_leave() -> tuple[dict[str, int], dict[str, int], int]:
+    """What is alive before and after six builds, and the bytes that are held after them."""
+    from tests.work import held
+
+    cache.use(None)
+    some_builds(2000, 2)
+    before = survivors()
+    kept = held(lambda: some_builds(2002, 6))
+    return before, survivors(), kept
+
+
+def what_calls_leave() -> list[dict[str, int]]:
+    """What is alive after 60 and after 120 calls with changing shapes, four programs being kept."""
+    cache.use(None)
+    made = some_calls(max_programs=4)
+    return [survivors() for done in itertools.islice(made, 120) if done % 60 == 0]
 
 
 def marks(title: str, stops: list[int], reach: Callable[[int], None]) -> list[Row]:
