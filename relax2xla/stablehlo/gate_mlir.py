@@ -20,7 +20,7 @@ from relax2xla.stablehlo.gate import (
     place_of,
 )
 from relax2xla.stablehlo.locations import read_location
-from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.rows import DISCARDABLE
 from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
 
@@ -44,21 +44,17 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
     watched: list[ir.Operation] = []
     calls: list[ir.Operation] = []
     names: list[str] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        name = op.name
-        if name in WATCHED:
-            watched.append(op)
-        if name in _CALLS:
-            calls.append(op)
-        elif name == "func.func":
-            names.append(_symbol(op))
-        return ir.WalkResult.ADVANCE
-
     with module.context:
         stated = module.operation.attributes
         counts = [ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated]
-        module.operation.walk(visit)
+        for op in operations(module):
+            name = op.name
+            if name in WATCHED:
+                watched.append(op)
+            if name in _CALLS:
+                calls.append(op)
+            elif name == "func.func":
+                names.append(_symbol(op))
         if "main" not in names:
             raise UnsupportedError("the program has no function main, where XLA begins")
         _check_recursion(calls)

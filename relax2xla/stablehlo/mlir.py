@@ -60,6 +60,23 @@ def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()
 
 
+def operations(root: Any) -> list[ir.Operation]:
+    """``root`` (a module or an operation) and all operations in it, what is inside first.
+
+    MLIR's own walk calls back into Python, and makes a RuntimeError of a Ctrl-C that comes then.
+    """
+    found: list[ir.Operation] = []
+    stack: list[ir.Operation] = [root.operation]
+    while stack:
+        op = stack.pop()
+        found.append(op)
+        for region in op.regions:
+            for block in region.blocks:
+                stack += [o.operation for o in block.operations]
+    found.reverse()
+    return found
+
+
 def dense(values: npt.NDArray[Any], t: ir.Type | None = None) -> ir.Attribute:
     """The dense attribute of a contiguous array, of tensor type ``t`` (jaxlib's stub omits arrays).
 

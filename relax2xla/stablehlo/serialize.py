@@ -10,7 +10,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.stablehlo import bytecode, guard, limits
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.locations import read_location
-from relax2xla.stablehlo.mlir import context, first_line, ir
+from relax2xla.stablehlo.mlir import context, first_line, ir, operations
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 from relax2xla.stablehlo.origin import as_read
 
@@ -96,15 +96,9 @@ def _place(loc: ir.Location) -> str:
 
 def _foreign_ops(module: ir.Module) -> str:
     """Names of the operations that no StableHLO version has."""
-    names: dict[str, None] = {}
-
-    def visit(op: Any) -> Any:
-        if op.name.partition(".")[0] not in ("builtin", "func", "stablehlo"):
-            names[op.name] = None
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return ", ".join(names)
+    names = dict.fromkeys(op.name for op in operations(module))
+    known = ("builtin", "func", "stablehlo")
+    return ", ".join(n for n in names if n.partition(".")[0] not in known)
 
 
 def _check_version(version: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from relax2xla.errors import DeviceError
-from relax2xla.stablehlo.mlir import ir
+from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.table import CONSTANT
 from relax2xla.stablehlo.targets import ANNOTATIONS
 
@@ -32,15 +32,7 @@ def without_shardings(module: ir.Module) -> ir.Module:
         return module
     with module.context, ir.Location.unknown():
         made = ir.Module.parse(data)
-        operations: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            operations.append(op)
-            return ir.WalkResult.ADVANCE
-
-        # What is inside comes first.
-        made.operation.walk(visit)
-        for op in operations:
+        for op in operations(made):
             _strip(op)
             if (rewrite := _rewrite(op)) is not None:
                 rewrite(op)

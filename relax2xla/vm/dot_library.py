@@ -20,6 +20,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from relax2xla import processor
+from relax2xla.stablehlo.mlir import operations
 
 #: All that jaxlib 0.10 to 0.12 give to YNNPACK but products of matrices.
 EIGEN: Final[Mapping[str, str]] = {
@@ -82,15 +83,7 @@ def balance(module: ir.Module) -> float:
 
 def _operations(module: ir.Module, name: str) -> list[ir.Operation]:
     """All operations of one name, those in regions too."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == name:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return [op for op in operations(module) if op.name == name]
 
 
 def _gain(op: ir.Operation) -> float:

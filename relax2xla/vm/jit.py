@@ -24,6 +24,7 @@ from jaxlib.mlir.dialects import func as func_dialect
 
 from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Device
+from relax2xla.stablehlo.mlir import operations
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.vm import xla
 
@@ -197,19 +198,19 @@ def _widened(value: Any, wanted: ir.Type) -> Any:
 
 
 def _prefix_callees(root: Any, prefix: str) -> None:
-    def visit(op: Any) -> Any:
+    for op in operations(root):
         for name in ("callee", "decomposition"):
             if name in op.attributes:
                 symbol = ir.FlatSymbolRefAttr(op.attributes[name]).value
                 op.attributes[name] = ir.FlatSymbolRefAttr.get(prefix + symbol)
         if "called_computations" in op.attributes:
-            symbols = [ir.FlatSymbolRefAttr(a).value for a in op.attributes["called_computations"]]
+            symbols = [
+                ir.FlatSymbolRefAttr(a).value
+                for a in ir.ArrayAttr(op.attributes["called_computations"])
+            ]
             op.attributes["called_computations"] = ir.ArrayAttr.get(
                 [ir.FlatSymbolRefAttr.get(prefix + s) for s in symbols]
             )
-        return ir.WalkResult.ADVANCE
-
-    root.walk(visit)
 
 
 jax_mlir.register_lowering(_program_p, _program_lowering)
