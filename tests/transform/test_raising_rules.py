@@ -128,7 +128,8 @@ def places(name: str, inline: bool) -> tuple[IRModule, IRModule, Counter[Rule]]:
         found = guess(self, var, value)
         if found is not None:
             rule = (row_name(value) or "item", self.patterns.get(var, "table"))
-            fired.setdefault(rule, set()).add((id(self), self.graph.home[var]))
+            # The object, not its id, which another one may get when it is gone.
+            fired.setdefault(rule, set()).add((self, self.graph.home[var]))
         return found
 
     mod = everywhere(rows(name)[0])
