@@ -94,12 +94,10 @@ def refuse_after_fork(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _after_fork() -> None:
-    """In the child of a fork: nothing of the parent's XLA can be used."""
+    """In the child of a fork: nothing can be compiled or run; what needs neither still works."""
     if not _used:
         return
     _forked[:] = [True]
-    jax_device.cache_clear()
-    sharding.cache_clear()
     Loaded.run = refuse_after_fork
     for forget in AFTER_FORK:
         forget()
@@ -115,10 +113,8 @@ if hasattr(os, "register_at_fork"):
 def jax_device(device: Device | None) -> Any:
     """The jax device of ``device``; None is JAX's default device.
 
-    DeviceError where there is none, and in processes forked from one that had used XLA.
+    DeviceError where there is none.
     """
-    if _forked:
-        refuse_after_fork()
     _used[:] = [True]
     if device is None:
         return jax.local_devices()[0]
@@ -493,6 +489,8 @@ class Loaded:
         allowed: Iterable[str] = (),
     ) -> None:
         self.from_cache = False
+        if _forked:
+            refuse_after_fork()
         if not isinstance(module, bytes):
             check_mlir(module, allowed)
         elif any(part.encode() in module for part in CALLBACKS):
