@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Final
 
@@ -16,6 +16,21 @@ NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 # Seconds that Python has to notice a signal before the process is ended from another thread.
 _GRACE: Final = 0.5
 _SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Ctrl-C and a polite kill go to ``handler``; outside the main thread, nothing changes."""
+    try:
+        before = {n: signal.signal(n, handler) for n in NUMBERS}
+    except ValueError:  # not the main thread, which has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
 
 
 @contextlib.contextmanager
@@ -32,16 +47,8 @@ def signals() -> Generator[None]:
         sys.stderr.write("\nrelax2xla: interrupted\n")
         raise SystemExit(128 + number)
 
-    try:
-        before = {n: signal.signal(n, stop) for n in NUMBERS}
-    except ValueError:  # not the main thread, which has the signals
+    with handled(stop):
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Final
 
-from relax2xla.cli._signals import NUMBERS
+from relax2xla.cli._signals import NUMBERS, handled
 
 FAILED: Final = 2
 # Words of the lines that libraries write when they end their process.
@@ -79,16 +79,8 @@ def _passed_on(children: list[int]) -> Generator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
 
-    try:
-        before = {n: signal.signal(n, pass_on) for n in NUMBERS}
-    except ValueError:  # not the main thread, which has the signals
+    with handled(pass_on):
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _leave_at_signals() -> None:

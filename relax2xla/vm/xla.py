@@ -103,7 +103,7 @@ def _after_fork() -> None:
         forget()
 
 
-# What other files do then, where they go on without asking for a device.
+# What other files do then, where they run programs in ways of their own.
 AFTER_FORK: list[Callable[[], None]] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
