@@ -11,7 +11,7 @@ BENCHMARKS = {
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
-    "dots": "products of matrices by XLA:CPU's two libraries, the facts behind vm/dot_library.py",
+    "dots": "products of matrices by XLA:CPU's two libraries, behind vm/pjrt/dot_library.py",
     "memory": "memory of a process that loads a saved BERT-base",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from benchmarks.timing import interleaved, table
-from relax2xla.vm.dot_library import EIGEN
+from relax2xla.vm.pjrt.dot_library import EIGEN
 
 # Rows, features in, features out: from ResNet-50, BERT-base, ViT-B/16 and GPT-2.
 SIZES = (

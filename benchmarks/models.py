@@ -30,7 +30,7 @@ from benchmarks.peers.onnxruntime_options import one_thread
 from benchmarks.timing import interleaved, table
 from examples.models import MODELS
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 PEERS = {"resnet50": resnet50_jax, "bert_base": bert_jax}
 

@@ -103,7 +103,7 @@ def resident() -> dict[str, float]:
 def peak(path: Path) -> float:
     """MiB of resident memory that importing a file adds at most."""
     from relax2xla.importers.onnx import from_onnx
-    from relax2xla.importers.onnx.model import load_converters
+    from relax2xla.importers.onnx.engine.model import load_converters
 
     load_converters()
     before = resident()["VmRSS"]

@@ -27,7 +27,7 @@ from relax2xla.errors import TVMError
 from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.mlir import ir, stablehlo
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 TESTDATA = Path(
     os.environ.get("STABLEHLO_TESTDATA", Path(__file__).parents[2] / "shared/stablehlo_testdata")

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Final, Literal, get_args
 from relax2xla import tir
 from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
-from relax2xla.importers._gaps import reason_of
+from relax2xla.importers.shared.gaps import reason_of
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
@@ -263,7 +263,7 @@ def _check_content(path: Path, kind: Format, head: bytes) -> None:
 
 # -- reading ---------------------------------------------------------------------------------------
 def _load_onnx(path: Path, shapes: Shapes) -> IRModule:
-    from relax2xla.importers.onnx import file
+    from relax2xla.importers.onnx.read import file
 
     return file.load(path, shapes)
 
@@ -278,7 +278,7 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
     import torch
 
-    from relax2xla.importers.torch import pytrees
+    from relax2xla.importers.torch.source import pytrees
 
     names = pytrees.named_types(path)
     pytrees.register_types(names)

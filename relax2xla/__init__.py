@@ -106,28 +106,28 @@ if TYPE_CHECKING:
     from relax2xla.op.intrinsic import make_closure as make_closure
     from relax2xla.transform.export import to_stablehlo as to_stablehlo
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
-    from relax2xla.vm.build import build as build
-    from relax2xla.vm.build import compile as compile
-    from relax2xla.vm.exec_builder import ExecBuilder as ExecBuilder
+    from relax2xla.vm.call.machine import VirtualMachine as VirtualMachine
+    from relax2xla.vm.code.exec_builder import ExecBuilder as ExecBuilder
     from relax2xla.vm.executable import VMExecutable as VMExecutable
-    from relax2xla.vm.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind
-    from relax2xla.vm.machine import VirtualMachine as VirtualMachine
-    from relax2xla.vm.package import load_module as load_module
+    from relax2xla.vm.observe.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind
+    from relax2xla.vm.plan.build import build as build
+    from relax2xla.vm.plan.build import compile as compile
+    from relax2xla.vm.save.package import load_module as load_module
 
 __version__ = "0.1.0"
 
 # Where names that are loaded on first use live.
 _HOMES = {
     "BlockBuilder": "relax2xla.builder",
-    "ExecBuilder": "relax2xla.vm.exec_builder",
+    "ExecBuilder": "relax2xla.vm.code.exec_builder",
     "DataflowBlockRewrite": "relax2xla.dpl.binding_rewrite",
     "ExprFunctor": "relax2xla.expr_functor",
     "PyExprMutator": "relax2xla.expr_functor",
     "PyExprVisitor": "relax2xla.expr_functor",
     "VMExecutable": "relax2xla.vm.executable",
-    "VMInstrumentReturnKind": "relax2xla.vm.instrument",
-    "VirtualMachine": "relax2xla.vm.machine",
-    "build": "relax2xla.vm.build",
+    "VMInstrumentReturnKind": "relax2xla.vm.observe.instrument",
+    "VirtualMachine": "relax2xla.vm.call.machine",
+    "build": "relax2xla.vm.plan.build",
     "call_builtin_with_ctx": "relax2xla.op.intrinsic",
     "call_dps_packed": "relax2xla.op.intrinsic",
     "call_inplace_packed": "relax2xla.op.intrinsic",
@@ -140,10 +140,10 @@ _HOMES = {
     "make_closure": "relax2xla.op.intrinsic",
     "get_global_func": "relax2xla.runtime.registry",
     "register_func": "relax2xla.runtime.registry",
-    "compile": "relax2xla.vm.build",
+    "compile": "relax2xla.vm.plan.build",
     "get_pipeline": "relax2xla.transform.pipeline",
     "load": "relax2xla.importers.files",
-    "load_module": "relax2xla.vm.package",
+    "load_module": "relax2xla.vm.save.package",
     "to_stablehlo": "relax2xla.transform.export",
 }
 _ROOMS = (

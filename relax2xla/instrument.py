@@ -17,8 +17,8 @@ from typing import Any, TextIO
 from relax2xla.errors import WellFormedError
 from relax2xla.ir import IRModule
 from relax2xla.ir.check import check_well_formed
-from relax2xla.transform._pass import PassInfo
-from relax2xla.transform._pass import PassInstrument as PassInstrument
+from relax2xla.transform.core.passes import PassInfo
+from relax2xla.transform.core.passes import PassInstrument as PassInstrument
 
 
 def pass_instrument(pi_cls: type[Any] | None = None) -> Any:

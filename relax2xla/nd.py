@@ -21,7 +21,7 @@ def array(arr: Any, device: Device | None = None) -> Any:
     result: the dtype of ``arr``, which 64-bit types keep whatever JAX's x64 flag says; its own
     copy of the values
     """
-    from relax2xla.vm.xla import device_put
+    from relax2xla.vm.pjrt.xla import device_put
 
     return device_put(np.array(arr), device or cpu())
 

@@ -17,8 +17,8 @@ def evaluate(target: Expr | Function | IRModule, inputs: Mapping[Var, Any] | Seq
     target: a function or a module with a function ``main`` (``inputs``: one for each parameter), or
     an expression (``inputs``: by variable).
     """
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     if isinstance(target, IRModule | Function):
         values = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)

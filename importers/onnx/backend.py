@@ -25,12 +25,12 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from relax2xla.errors import CallError, DeviceError, OpError, OpNotImplemented
-from relax2xla.importers.onnx.model import Importer, checked
-from relax2xla.importers.onnx.values import Array
+from relax2xla.importers.onnx.engine.model import Importer, checked
+from relax2xla.importers.onnx.engine.values import Array
 from relax2xla.runtime.device import Device, device
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
-from relax2xla.vm.xla import jax_device
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.pjrt.xla import jax_device
+from relax2xla.vm.plan.build import build
 
 # An input of more values than this never becomes a constant of a program.
 SPECIALISE_LIMIT = 4096

@@ -10,9 +10,9 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto
 
 from relax2xla.errors import Gap
-from relax2xla.importers.onnx import reader
-from relax2xla.importers.onnx.functions import Functions, domain_of, gaps_of, opsets_of
-from relax2xla.importers.onnx.model import load_converters
+from relax2xla.importers.onnx.engine.functions import Functions, domain_of, gaps_of, opsets_of
+from relax2xla.importers.onnx.engine.model import load_converters
+from relax2xla.importers.onnx.read import reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from relax2xla.importers.torch.export import from_exported_program as from_exported_program
-from relax2xla.importers.torch.fx import TorchFXImporter as TorchFXImporter
-from relax2xla.importers.torch.fx import from_fx as from_fx
-from relax2xla.importers.torch.registry import register_converter as register_converter
+from relax2xla.importers.torch.engine.export import from_exported_program as from_exported_program
+from relax2xla.importers.torch.engine.fx import TorchFXImporter as TorchFXImporter
+from relax2xla.importers.torch.engine.fx import from_fx as from_fx
+from relax2xla.importers.torch.engine.registry import register_converter as register_converter
 
 if TYPE_CHECKING:
-    from relax2xla.importers.torch.compile import relax_dynamo as relax_dynamo
-    from relax2xla.importers.torch.dynamo import ImporterOutput as ImporterOutput
-    from relax2xla.importers.torch.dynamo import (
+    from relax2xla.importers.torch.compile.backend import relax_dynamo as relax_dynamo
+    from relax2xla.importers.torch.compile.dynamo import ImporterOutput as ImporterOutput
+    from relax2xla.importers.torch.compile.dynamo import (
         dynamo_capture_subgraphs as dynamo_capture_subgraphs,
     )
     from relax2xla.importers.torch.verification import verify as verify
 
 # torch.compile takes a while to load: only where it is used.
 _HOMES = {
-    "ImporterOutput": "dynamo",
-    "dynamo_capture_subgraphs": "dynamo",
-    "relax_dynamo": "compile",
+    "ImporterOutput": "compile.dynamo",
+    "dynamo_capture_subgraphs": "compile.dynamo",
+    "relax_dynamo": "compile.backend",
     "verify": "verification",
 }
 

@@ -15,13 +15,13 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
-from relax2xla.importers.torch.capture import capture
-from relax2xla.importers.torch.export import import_program
-from relax2xla.importers.torch.main import import_once
-from relax2xla.importers.torch.source import Output, Program, exported
-from relax2xla.importers.torch.spans import Spans
-from relax2xla.importers.torch.walk import Options
-from relax2xla.importers.torch.weights import as_numpy
+from relax2xla.importers.torch.engine.export import import_program
+from relax2xla.importers.torch.engine.main import import_once
+from relax2xla.importers.torch.engine.walk import Options
+from relax2xla.importers.torch.engine.weights import as_numpy
+from relax2xla.importers.torch.source.capture import capture
+from relax2xla.importers.torch.source.source import Output, Program, exported
+from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.runtime.device import Device
 
 #: Relative and absolute tolerance by dtype, for sums in another order; others agree exactly.

@@ -45,8 +45,8 @@ def run_bench(
     mod = load_model(file, trust, shapes)
     import jax
 
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     start = time.perf_counter()
     with status("compiling"):

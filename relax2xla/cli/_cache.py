@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from relax2xla.budget import parse_size
 from relax2xla.cli._console import note, out, size
 from relax2xla.errors import TVMError
-from relax2xla.vm.cache import CacheEntry, from_environment
+from relax2xla.vm.pjrt.cache import CacheEntry, from_environment
 
 
 def run_cache(clear: bool, limit: str | None, as_json: bool, yes: bool) -> None:

@@ -32,8 +32,8 @@ def run_compile(
     check_target(output)
     device = parse_device(device_name)
     mod = load_model(file, trust, parse_shapes(shape))
-    from relax2xla.vm.build import build
-    from relax2xla.vm.package import collect
+    from relax2xla.vm.plan.build import build
+    from relax2xla.vm.save.package import collect
 
     start = time.perf_counter()
     executable = build(mod, device)

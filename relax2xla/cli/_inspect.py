@@ -114,7 +114,7 @@ def weights(functions: Sequence[Function]) -> dict[str, Any]:
 
 def runs(mod: IRModule) -> dict[str, Any]:
     """What runs where after the default pipeline, in words; or why the module cannot be built."""
-    from relax2xla.vm.build import build
+    from relax2xla.vm.plan.build import build
 
     try:
         with status("building"):

@@ -33,8 +33,8 @@ from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
 
 if TYPE_CHECKING:
+    from relax2xla.vm.call.machine import VirtualMachine
     from relax2xla.vm.executable import VMExecutable
-    from relax2xla.vm.machine import VirtualMachine
 
 Sizes = dict[str, int | Sequence[int]]
 

@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto, TypeProto
 
 from relax2xla.cli._reference import Reference
 from relax2xla.cli._values import Declared
-from relax2xla.importers.onnx import file as onnx_file
-from relax2xla.importers.onnx import reader
+from relax2xla.importers.onnx.read import file as onnx_file
+from relax2xla.importers.onnx.read import reader
 
 
 def runtimes(

@@ -119,7 +119,7 @@ class _Program:
 
     def __init__(self, module: Any) -> None:
         from relax2xla.stablehlo.codecs import type_to_sinfo
-        from relax2xla.vm import xla
+        from relax2xla.vm.pjrt import xla
 
         with module.context:
             infos = [type_to_sinfo(t) for t in _entry(module).type.results]
@@ -130,7 +130,7 @@ class _Program:
         self.loaded = xla.Loaded(module, [xla.aval(i) for i in infos], None)  # pyright: ignore[reportArgumentType]
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        from relax2xla.vm import xla
+        from relax2xla.vm.pjrt import xla
 
         return [np.asarray(a) for a in self.loaded.run([xla.device_put(a, None) for a in inputs])]
 

@@ -78,7 +78,7 @@ def torch_reference(
     import torch
     from torch.utils import _pytree as pytree
 
-    from relax2xla.importers.torch.weights import from_numpy
+    from relax2xla.importers.torch.engine.weights import from_numpy
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -111,7 +111,7 @@ def torch_arguments(program: Any, flat: Sequence[Any]) -> tuple[Any, Any]:
     import torch
     from torch.utils import _pytree as pytree
 
-    from relax2xla.importers.torch.weights import from_numpy
+    from relax2xla.importers.torch.engine.weights import from_numpy
 
     tensors = [from_numpy(a) for a in flat]
     if program.example_inputs is None:
@@ -128,8 +128,8 @@ def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference
     import jax
 
     from relax2xla.cli._model import entry_name
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     machine = VirtualMachine(build(mod, relax_pipeline="zero"), device)
     main = machine[entry_name(list(machine.executable))]
@@ -139,7 +139,7 @@ def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference
 
 def on_device(flat: Sequence[Any], device: Device) -> list[Any]:
     """Arrays placed on ``device``, dtypes unchanged; other values as they are."""
-    from relax2xla.vm import xla
+    from relax2xla.vm.pjrt import xla
 
     return [xla.device_put(v, device) if is_array(v) else v for v in flat]
 
@@ -153,7 +153,7 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     from relax2xla.stablehlo import parse
     from relax2xla.stablehlo.exported import PLATFORMS, is_exported, read_exported
     from relax2xla.stablehlo.specialise import specialise
-    from relax2xla.vm import jit, xla
+    from relax2xla.vm.pjrt import jit, xla
 
     attrs = mod["main"].attrs
     data = file.read_bytes()
@@ -184,6 +184,6 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
 
 def flat_infos(info: Any) -> list[TensorStructInfo]:
     """Struct infos of the arrays in a result, in order."""
-    from relax2xla.transform.legalize import flatten_info
+    from relax2xla.transform.lower.legalize import flatten_info
 
     return [i for i in flatten_info(info) if isinstance(i, TensorStructInfo)]

@@ -11,8 +11,8 @@ from relax2xla.cli._console import note, out, size, table
 from relax2xla.importers.files import write_atomically
 
 if TYPE_CHECKING:
-    from relax2xla.vm.machine import VirtualMachine
-    from relax2xla.vm.profile import Row
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.observe.profile import Row
 
 # Lines of a table.
 _MOST = 20
@@ -31,7 +31,7 @@ def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Rep
     """Time by region and by source name, and a trace, of one more call of ``name``."""
     if not reports.profile and reports.trace is None:
         return
-    from relax2xla.vm.trace import write_chrome_trace
+    from relax2xla.vm.observe.trace import write_chrome_trace
 
     found = machine.profile(name, *args)
     if reports.profile:
@@ -79,8 +79,8 @@ def report_memory(machine: VirtualMachine, told: Collection[int] = ()) -> set[in
 
 def _memory(name: str, program: object) -> None:
     """XLA's own account of one program, and its largest values."""
-    from relax2xla.vm.trace import largest_values
-    from relax2xla.vm.xla import Loaded
+    from relax2xla.vm.observe.trace import largest_values
+    from relax2xla.vm.pjrt.xla import Loaded
 
     assert isinstance(program, Loaded)
     account = program.memory()

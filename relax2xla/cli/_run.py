@@ -38,7 +38,7 @@ from relax2xla.cli._values import (
 from relax2xla.cli._weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.importers.files import check_file, check_target, write_atomically
-from relax2xla.vm import cache
+from relax2xla.vm.pjrt import cache
 
 
 def run_run(
@@ -67,12 +67,12 @@ def run_run(
     if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import BoundFunction, VirtualMachine
+    from relax2xla.vm.call.machine import BoundFunction, VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     saved = file.suffix.lower() == ".r2x"
     if saved:
-        from relax2xla.vm.package import load_module
+        from relax2xla.vm.save.package import load_module
 
         start = time.perf_counter()
         # Machine code in a file is run as it is, so it takes the same trust as a .pt2 file.

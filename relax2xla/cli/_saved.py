@@ -11,8 +11,8 @@ from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import Var
 from relax2xla.ir.struct_info import show
-from relax2xla.vm import xla
-from relax2xla.vm.package import SavedExecutable, load_module
+from relax2xla.vm.pjrt import xla
+from relax2xla.vm.save.package import SavedExecutable, load_module
 
 
 def saved_report(file: Path, text: bool) -> dict[str, Any]:

@@ -151,8 +151,8 @@ def results(
     flat: Any = None,
 ) -> tuple[list[Any], Any]:
     """The inputs of ``mod``, read from ``file``, made unless given; what it gives for them."""
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     with status("compiling"):
         machine = VirtualMachine(build(mod), device)
@@ -178,8 +178,8 @@ class Taps:
         device: Device,
         asked: Asked,
     ) -> None:
-        from relax2xla.importers.onnx import file as onnx_file
-        from relax2xla.importers.onnx import reader
+        from relax2xla.importers.onnx.read import file as onnx_file
+        from relax2xla.importers.onnx.read import reader
 
         graph = reader.read(file).proto.graph
         outputs = [o.name for o in graph.output]

@@ -10,7 +10,7 @@ from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_file
 
 if TYPE_CHECKING:
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
 
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin")
 
@@ -45,7 +45,7 @@ def read_weights(path: Path) -> dict[str, Any]:
 
         return load_initializers(path)
     if suffix in _CHECKPOINTS:
-        from relax2xla.importers.torch.weights import load_state_dict
+        from relax2xla.importers.torch.engine.weights import load_state_dict
 
         return load_state_dict(path)
     from relax2xla.runtime.weights import load_weights

@@ -45,7 +45,7 @@ def from_jax(
     """
     import jax
 
-    from relax2xla.vm import canonical
+    from relax2xla.vm.call import canonical
 
     leaves = jax.tree_util.tree_flatten_with_path((args, kwargs))[0]
     names = _names(fn, [path for path, _ in leaves])
@@ -80,8 +80,8 @@ def to_jax(
     bits take what JAX without its x64 flag narrows, and results have the dtypes of the program.
     ``allow_custom_calls``: as of ``build``.
     """
-    from relax2xla.vm.build import build
-    from relax2xla.vm.machine import VirtualMachine
+    from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.plan.build import build
 
     if isinstance(mod, Function):
         name = global_symbol(mod) or "main"

@@ -5,7 +5,7 @@ raises :class:`LegalizeError` (the machine specialises functions per call), exce
 :func:`symbolic_dims`: there a symbolic dimension is an expression that stands where the integer
 would. It adds and multiplies as one and is equal to nothing but itself; a rule that needs more, its
 order or its value, raises. The rows that are built that way have symbolic results and attributes,
-and transform/dynamic_rows.py makes StableHLO's dynamic operations of them.
+and transform/lower/dynamic_rows.py makes StableHLO's dynamic operations of them.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import convert, relax, reshape, scalar
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
-from relax2xla.transform.legalize import is_row, legalize_module
-from relax2xla.transform.lower_distributed import LowerDistIR
-from relax2xla.transform.sizes import Sources
+from relax2xla.transform.lower.distributed import LowerDistIR
+from relax2xla.transform.lower.legalize import is_row, legalize_module
+from relax2xla.transform.lower.sizes import Sources
 
 
 def to_stablehlo(

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla.ir import Function
-from relax2xla.transform._pass import Pass, Sequential
-from relax2xla.transform.canonicalize import CanonicalizeBindings
-from relax2xla.transform.convert_layout import ConvertLayout
-from relax2xla.transform.dead_code import DeadCodeElimination
-from relax2xla.transform.depthwise import expand_depthwise
-from relax2xla.transform.feature_major import feature_major, reads_weights_as_they_lie
-from relax2xla.transform.fold_batch_norm import FoldBatchNorm
-from relax2xla.transform.fuse_transpose_matmul import FuseTransposeMatmul
-from relax2xla.transform.gather_windows import gather_windows
-from relax2xla.transform.inline import InlineSymbolicFunctions
-from relax2xla.transform.planes import convolve_planes
-from relax2xla.transform.winograd import UseWinograd
+from relax2xla.transform.core.passes import Pass, Sequential
+from relax2xla.transform.cpu.depthwise import expand_depthwise
+from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
+from relax2xla.transform.cpu.gather_windows import gather_windows
+from relax2xla.transform.cpu.planes import convolve_planes
+from relax2xla.transform.cpu.winograd import UseWinograd
+from relax2xla.transform.layout.convert_layout import ConvertLayout
+from relax2xla.transform.layout.feature_major import feature_major, reads_weights_as_they_lie
+from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
+from relax2xla.transform.normal.dead_code import DeadCodeElimination
+from relax2xla.transform.normal.inline import InlineSymbolicFunctions
+from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 
 # Rewrites of static functions, by the platform that they are good for.
 StaticRewrites = dict[str, tuple[Callable[[Function], Function], ...]]

@@ -15,15 +15,15 @@ from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.export import to_stablehlo
-from relax2xla.transform.legalize import flatten_info
-from relax2xla.transform.lift_weights import Lifted
+from relax2xla.transform.lower.legalize import flatten_info
+from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.transform.pipeline import StaticRewrites
-from relax2xla.vm import bytecode
-from relax2xla.vm.by_value import read_by_value
-from relax2xla.vm.bytecode import Code
-from relax2xla.vm.packing import Packs, packs_of
-from relax2xla.vm.placing import WeightStore
-from relax2xla.vm.specialise import specialise
+from relax2xla.vm.call.packing import Packs, packs_of
+from relax2xla.vm.call.placing import WeightStore
+from relax2xla.vm.call.specialise import specialise
+from relax2xla.vm.code import bytecode
+from relax2xla.vm.code.bytecode import Code
+from relax2xla.vm.plan.by_value import read_by_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class VMExecutable:
         themselves, so that each can be updated on its own. The file appears whole or not at all;
         TVMError for what cannot be saved.
         """
-        from relax2xla.vm.package import collect
+        from relax2xla.vm.save.package import collect
 
         collect(self, compiled, weights).write(Path(file_name))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relax2xla.vm.cache import DiskCache
+from relax2xla.vm.pjrt.cache import DiskCache
 
 from .conftest import Cli, shell
 

@@ -12,7 +12,7 @@ import relax2xla
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.serialize import serialize
-from relax2xla.vm.package import MODULE, collect
+from relax2xla.vm.save.package import MODULE, collect
 
 from .conftest import Cli
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from relax2xla import op as R  # noqa: E402
 from relax2xla.frontend.onnx import unregister_converter  # noqa: E402
-from relax2xla.importers.onnx import registry  # noqa: E402
+from relax2xla.importers.onnx.engine import registry  # noqa: E402
 from relax2xla.ir import const  # noqa: E402
 
 PLUGIN = """

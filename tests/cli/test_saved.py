@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 from .conftest import OPTIONS, Cli
 

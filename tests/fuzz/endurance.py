@@ -33,7 +33,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError
-from relax2xla.vm import cache
+from relax2xla.vm.pjrt import cache
 
 Row = dict[str, object]
 THREADS: Final = 8
@@ -247,7 +247,7 @@ def resident() -> int:
 def survivors() -> dict[str, int]:
     """What is alive of what a build makes."""
     from relax2xla.stablehlo.mlir import ir
-    from relax2xla.vm import xla
+    from relax2xla.vm.pjrt import xla
 
     gc.collect()
     kinds = (rx.IRModule, rx.Function, rx.VirtualMachine, rx.VMExecutable, xla.Loaded)

@@ -81,7 +81,7 @@ class Package(Target):
 
         import relax2xla
         from relax2xla.script.entry import from_source
-        from relax2xla.vm.package import collect
+        from relax2xla.vm.save.package import collect
 
         relax2xla.register_func("relax2xla.fuzz.none", lambda x: x, override=True)
         self.saved: list[Any] = []
@@ -126,7 +126,7 @@ class Package(Target):
             return self._write(made, Path(folder)).read_bytes()
 
     def _write(self, made: Any, folder: Path) -> Path:
-        from relax2xla.vm.archive import write_archive
+        from relax2xla.vm.save.archive import write_archive
 
         at, what = made
         path = folder / "saved.r2x"

@@ -75,7 +75,7 @@ def call(executable: Any, name: str, file: Path, phase: Callable[[str], None]) -
     from relax2xla import VirtualMachine
     from relax2xla.cli._model import inputs_of, nest
     from relax2xla.ir.lattice import free_symbolic_vars, substitute
-    from relax2xla.vm.machine import BoundFunction
+    from relax2xla.vm.call.machine import BoundFunction
 
     phase("load")
     machine = VirtualMachine(executable)

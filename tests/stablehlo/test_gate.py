@@ -21,7 +21,7 @@ from relax2xla.script import from_source
 from relax2xla.stablehlo import lapack, parse
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.targets import GROUPS, SAFE
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 X = np.arange(4, dtype=np.float32)
 ONE = "mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 1 : i32"

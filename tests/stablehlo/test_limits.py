@@ -13,7 +13,7 @@ from relax2xla import budget
 from relax2xla.errors import BudgetError, UnsupportedError, XlaError
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.stablehlo import limits
-from relax2xla.vm import cache
+from relax2xla.vm.pjrt import cache
 
 
 @pytest.fixture(autouse=True)

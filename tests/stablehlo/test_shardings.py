@@ -13,7 +13,7 @@ from relax2xla.errors import DeviceError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 X = np.arange(4, dtype=np.float32)
 T = "tensor<4xf32>"

@@ -11,7 +11,7 @@ from relax2xla import op as R
 from relax2xla import stablehlo
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.depthwise import expand_depthwise
+from relax2xla.transform.cpu.depthwise import expand_depthwise
 from tests.transform.convolutions import with_expected
 
 T = rx.TensorStructInfo

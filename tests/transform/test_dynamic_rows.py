@@ -23,7 +23,7 @@ from relax2xla.script import relax as R
 from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 from tests.transform.dynamic_samples import SAMPLES, Operand, Sample
 from tests.transform.dynamic_variants import VARIANTS
 

@@ -13,8 +13,8 @@ from relax2xla import op as R
 from relax2xla import processor
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform._twins import _groups
-from relax2xla.transform.feature_major import feature_major
+from relax2xla.transform.layout.feature_major import feature_major
+from relax2xla.transform.layout.twins import _groups
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(3)

@@ -12,7 +12,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.gather_windows import gather_windows
+from relax2xla.transform.cpu.gather_windows import gather_windows
 from tests.transform.convolutions import with_expected
 
 T = rx.TensorStructInfo

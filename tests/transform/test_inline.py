@@ -20,7 +20,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
-from relax2xla.transform.inline import InlineSymbolicFunctions
+from relax2xla.transform.normal.inline import InlineSymbolicFunctions
 
 
 def symbolic(name: str = "x") -> Var:

@@ -13,7 +13,7 @@ from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform import ConvertLayout, FoldBatchNorm, FuseTransposeMatmul, get_pipeline
-from relax2xla.transform.lift_weights import lift_weights
+from relax2xla.transform.params.lift_weights import lift_weights
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(7)

@@ -12,7 +12,7 @@ from relax2xla.errors import LegalizeError
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform import LegalizeOps
-from relax2xla.transform.legalize import is_row, legalize_function
+from relax2xla.transform.lower.legalize import is_row, legalize_function
 from tests.work import calls
 
 T = rx.TensorStructInfo

@@ -13,7 +13,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.planes import convolve_planes
+from relax2xla.transform.cpu.planes import convolve_planes
 
 RNG = np.random.default_rng(3)
 CALLS: dict[str, tuple[Any, Any]] = {

@@ -20,7 +20,7 @@ from relax2xla.ir import Call, Expr, Function, IRModule, TensorStructInfo, Tuple
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
 from relax2xla.stablehlo import parse, read
 from relax2xla.transform import LegalizeOps, RaiseStableHLO
-from relax2xla.transform.raise_stablehlo import Kept
+from relax2xla.transform.raising.raise_stablehlo import Kept
 from tests.work import calls
 
 from .raise_programs import PROGRAMS

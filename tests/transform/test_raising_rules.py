@@ -15,7 +15,8 @@ import relax2xla as rx
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.ir import IRModule, TensorStructInfo
 from relax2xla.stablehlo import parse, read
-from relax2xla.transform import LegalizeOps, RaiseStableHLO, raise_stablehlo
+from relax2xla.transform import LegalizeOps, RaiseStableHLO
+from relax2xla.transform.raising import raise_stablehlo
 from relax2xla.transform.raising.composites import PATTERNS
 from relax2xla.transform.raising.graph import row_name
 from relax2xla.transform.raising.inline import inline_private

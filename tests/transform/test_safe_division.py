@@ -11,7 +11,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.frontend.stablehlo import from_stablehlo
-from relax2xla.transform.safe_division import shield_divisions
+from relax2xla.transform.lower.safe_division import shield_divisions
 
 
 def run_alone(program: str) -> list[str]:

@@ -9,7 +9,7 @@ import relax2xla as rx
 from relax2xla.ir.check import check_well_formed
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
-from relax2xla.transform.tail_recursion import TailRecursionToLoops
+from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
 
 HEAD = "from tvm.script import ir as I, relax as R, tir as T\n@I.ir_module\nclass M:\n"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relax2xla.vm import cache
-from relax2xla.vm.cache import DiskCache
+from relax2xla.vm.pjrt import cache
+from relax2xla.vm.pjrt.cache import DiskCache
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import numpy as np
 
 import relax2xla as rx
 from relax2xla.stablehlo import mlir
-from relax2xla.vm import package as package  # ahead, for all copies
+from relax2xla.vm.save import package as package  # ahead, for all copies
 from tests.vm.test_package_faults import network
 
 # Of each ten.

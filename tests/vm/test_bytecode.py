@@ -11,9 +11,9 @@ import pytest
 import relax2xla as rx
 from relax2xla.errors import BytecodeError
 from relax2xla.script import from_source
-from relax2xla.vm import bytecode as bc
-from relax2xla.vm.bytecode import Call, Code, Const, Func, FunctionRow, Goto, If, Imm, Reg, Ret
-from relax2xla.vm.exec_builder import renumbered
+from relax2xla.vm.code import bytecode as bc
+from relax2xla.vm.code.bytecode import Call, Code, Const, Func, FunctionRow, Goto, If, Imm, Reg, Ret
+from relax2xla.vm.code.exec_builder import renumbered
 
 ADD = FunctionRow("vm.builtin.add", "builtin")
 

@@ -24,8 +24,8 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import processor
 from relax2xla.budget import parse_size
-from relax2xla.vm import cache, jit, xla
-from relax2xla.vm.cache import DiskCache
+from relax2xla.vm.pjrt import cache, jit, xla
+from relax2xla.vm.pjrt.cache import DiskCache
 
 ROOT = Path(__file__).resolve().parents[2]
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are POSIX's")

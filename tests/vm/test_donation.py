@@ -16,7 +16,7 @@ from relax2xla.errors import CallError, TVMError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.interop.jax import from_jax
 from relax2xla.script import from_source
-from relax2xla.vm.bound import JIT_ARGUMENTS, BoundFunction
+from relax2xla.vm.call.bound import JIT_ARGUMENTS, BoundFunction
 
 T = rx.TensorStructInfo
 SHAPE = (8, 64)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from relax2xla import processor
-from relax2xla.vm import dot_library, xla
+from relax2xla.vm.pjrt import dot_library, xla
 
 
 def program(subscripts: str, left: tuple[int, ...], right: tuple[int, ...], dtype: str):

@@ -18,7 +18,7 @@ warnings.simplefilter("ignore")
 import numpy as np
 import relax2xla as rx
 from relax2xla import op as R
-from relax2xla.vm import cache
+from relax2xla.vm.pjrt import cache
 cache.use(None)
 
 def build():
@@ -78,7 +78,7 @@ def test_a_fork_after_the_first_use() -> None:
 
 def test_a_fork_before_the_first_use_and_children_that_do_without() -> None:
     lines = run(
-        "import relax2xla.vm.xla\n"
+        "import relax2xla.vm.pjrt.xla\n"
         "print(in_child(lambda: 'imported'))\n"
         "build()['main'](np.ones(4, np.float32))\n"
         "print(in_child(lambda: np.ones(3).sum()))\n"
@@ -89,7 +89,7 @@ def test_a_fork_before_the_first_use_and_children_that_do_without() -> None:
 
 def test_the_parent_may_fork_first() -> None:
     lines = run(
-        "import relax2xla.vm.xla\n"
+        "import relax2xla.vm.pjrt.xla\n"
         "print(in_child(lambda: build()['main'](np.ones(4, np.float32)).shape))\n"
     )
     assert lines == ["(4,)"]

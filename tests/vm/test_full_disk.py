@@ -14,8 +14,9 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.runtime.weights import load_weights, save_weights
-from relax2xla.vm import cache, package
-from relax2xla.vm.cache import DiskCache
+from relax2xla.vm.pjrt import cache
+from relax2xla.vm.pjrt.cache import DiskCache
+from relax2xla.vm.save import package
 
 WEIGHTS = {"w": np.arange(64 * 16, dtype=np.float32).reshape(64, 16)}
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError
-from relax2xla.vm import host as host_room
-from relax2xla.vm.host import HOST, host
+from relax2xla.vm.host import operators as host_room
+from relax2xla.vm.host.operators import HOST, host
 
 
 def run(body: Any, *values: Any, known: bool = True) -> Any:

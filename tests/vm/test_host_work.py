@@ -11,7 +11,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import AssertError, CallError
-from relax2xla.vm.interpreter import VMFunction
+from relax2xla.vm.code.interpreter import VMFunction
 from tests.vm.host_programs import CUTS, LOG, X, build, equal, regions
 from tests.vm.host_programs import packed as packed  # pytest looks for it here
 

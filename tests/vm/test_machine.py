@@ -21,7 +21,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, DeviceError, RunError, TVMError
 from relax2xla.script import from_source
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 T = rx.TensorStructInfo
 

@@ -24,8 +24,9 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, FileFormatError, RunError, TVMError
 from relax2xla.script import from_source
-from relax2xla.vm import archive, xla
-from relax2xla.vm.serialised import is_complete
+from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt.serialised import is_complete
+from relax2xla.vm.save import archive
 
 T = rx.TensorStructInfo
 ROOT = Path(__file__).resolve().parents[2]

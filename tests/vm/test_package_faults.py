@@ -14,7 +14,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, FileFormatError
-from relax2xla.vm import archive
+from relax2xla.vm.save import archive
 
 T = rx.TensorStructInfo
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,10 +18,13 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.errors import CallError, FileFormatError
-from relax2xla.vm import archive, executable, packing, xla
-from relax2xla.vm.cache import DiskCache
-from relax2xla.vm.package import SavedExecutable
-from relax2xla.vm.packing import packs_of
+from relax2xla.vm import executable
+from relax2xla.vm.call import packing
+from relax2xla.vm.call.packing import packs_of
+from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt.cache import DiskCache
+from relax2xla.vm.save import archive
+from relax2xla.vm.save.package import SavedExecutable
 
 T = rx.TensorStructInfo
 Weights = dict[str, np.ndarray[Any, Any]]

@@ -11,7 +11,7 @@ import pytest
 import relax2xla as rx
 from relax2xla.errors import CallError
 from relax2xla.script import from_source
-from relax2xla.vm import xla
+from relax2xla.vm.pjrt import xla
 
 GOOD = {
     "element-wise": "R.add(R.exp(x), R.const(1.0, 'float32'))",

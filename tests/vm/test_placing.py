@@ -13,8 +13,8 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.errors import CallError, FileFormatError
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.vm import xla
-from relax2xla.vm.cache import DiskCache
+from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt.cache import DiskCache
 
 T = rx.TensorStructInfo
 
@@ -182,7 +182,7 @@ def test_tied_torch_weights_have_all_their_names(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
-    from relax2xla.importers.torch.weights import load_state_dict
+    from relax2xla.importers.torch.engine.weights import load_state_dict
 
     net = torch.nn.Linear(4, 3).to(torch.bfloat16)
     torch.save(net.state_dict(), tmp_path / "w.pt")

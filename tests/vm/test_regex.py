@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relax2xla.errors import CallError
-from relax2xla.vm.regex import compiled
+from relax2xla.vm.host.regex import compiled
 
 # Python's ``re`` takes \\Z for RE2's \\z, and ASCII classes with a flag.
 PLACES = ["^", r"\b"]

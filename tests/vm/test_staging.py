@@ -12,7 +12,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.vm import bound, staging
+from relax2xla.vm.call import bound, staging
 
 T = rx.TensorStructInfo
 

@@ -13,9 +13,9 @@ from relax2xla import op
 from relax2xla.errors import CallError, TVMError
 from relax2xla.runtime.registry import register_func, remove_global_func
 from relax2xla.script import from_source
-from relax2xla.vm.bound import BoundFunction
-from relax2xla.vm.cache import DiskCache
-from relax2xla.vm.timing import BenchmarkResult, Timing, measure
+from relax2xla.vm.call.bound import BoundFunction
+from relax2xla.vm.observe.timing import BenchmarkResult, Timing, measure
+from relax2xla.vm.pjrt.cache import DiskCache
 
 SOURCE = """
 @I.ir_module

@@ -11,7 +11,7 @@ import numpy as np
 
 import relax2xla as rx
 from relax2xla import op as R
-from relax2xla.vm.trace import (
+from relax2xla.vm.observe.trace import (
     LEFT_OUT,
     by_source,
     largest_values,

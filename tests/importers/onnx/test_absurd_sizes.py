@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relax2xla as rx
 from relax2xla.errors import TVMError
-from relax2xla.importers._gaps import reason_of
 from relax2xla.importers.onnx import from_onnx
+from relax2xla.importers.shared.gaps import reason_of
 
 # The models say no shapes of their results.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

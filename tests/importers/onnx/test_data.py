@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from relax2xla.dtypes import BY_ONNX
 from relax2xla.errors import FileFormatError
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers.onnx import load_initializers, reader, wire
+from relax2xla.importers.onnx import load_initializers
+from relax2xla.importers.onnx.read import reader, wire
 from relax2xla.ir import Call, Constant
 from tests.importers.onnx.support import model_of, value
 

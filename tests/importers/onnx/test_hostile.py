@@ -17,8 +17,9 @@ from onnx import TensorProto, helper
 
 from relax2xla.errors import BudgetError, FileFormatError, OpError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers.onnx import graph as importer
-from relax2xla.importers.onnx import reader, support
+from relax2xla.importers.onnx import support
+from relax2xla.importers.onnx.engine import graph as importer
+from relax2xla.importers.onnx.read import reader
 from tests.importers.onnx.mutants import MODELS, F, info, model, node
 from tests.work import calls, peak
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from relax2xla.errors import CallError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.testing import evaluate
-from relax2xla.vm import host_image
+from relax2xla.vm.host import image as host_image
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from relax2xla.errors import CallError, OpNotImplemented, TVMError
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.op import resample
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build
 from tests.importers.onnx.support import agree, model_of, one, ours, value
 
 pytest.importorskip("onnxruntime")

@@ -15,8 +15,8 @@ from relax2xla import op as R
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers import _loops
-from relax2xla.importers._loops import NotInvariant, Stack
+from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared.loops import NotInvariant, Stack
 from relax2xla.ir import Constant, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.testing import evaluate
 from tests.importers.onnx.support import agree, model_of, one, ours, value

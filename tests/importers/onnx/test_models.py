@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build
 
 
 def run(model: Any, inputs: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from relax2xla.importers import onnx as importer
-from relax2xla.importers.onnx import registry
-from relax2xla.importers.onnx.model import load_converters
+from relax2xla.importers.onnx.engine import registry
+from relax2xla.importers.onnx.engine.model import load_converters
 
 # What there is no converter for, and why.
 MISSING = {

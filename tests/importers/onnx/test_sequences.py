@@ -15,8 +15,8 @@ from relax2xla.frontend.onnx import from_onnx
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script.entry import from_source
 from relax2xla.script.tables import script_tables
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build
 from tests.importers.onnx.support import agree, model_of, ours, value
 
 pytest.importorskip("onnxruntime")

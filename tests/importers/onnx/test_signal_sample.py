@@ -14,8 +14,8 @@ pytest.importorskip("onnxruntime")
 
 from relax2xla.errors import FileFormatError, OpError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build
 from tests.importers.onnx.support import agree, model_of, one, ours, theirs, value
 
 RNG = np.random.default_rng(0)

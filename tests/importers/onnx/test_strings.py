@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 from relax2xla.errors import CallError, OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.vm.build import build
-from relax2xla.vm.machine import VirtualMachine
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build
 
 # The outputs have no shapes, of which onnx's checker complains.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -224,7 +224,7 @@ def test_symbolic_batch() -> None:
 
 
 def test_statistics_of_ones_own_need_no_rewriting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relax2xla.importers.torch import export
+    from relax2xla.importers.torch.engine import export
 
     def never(*args: Any) -> Any:
         raise AssertionError("torch rewrote the program")

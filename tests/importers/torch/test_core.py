@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from relax2xla.importers.torch import converters  # noqa: E402
-from relax2xla.importers.torch.data_dependent import ITEMS  # noqa: E402
-from relax2xla.importers.torch.decompositions import decompositions  # noqa: E402
-from relax2xla.importers.torch.inplace import NEW_VALUES  # noqa: E402
-from relax2xla.importers.torch.registry import CONVERTERS, operator_name  # noqa: E402
+from relax2xla.importers.torch.aten.data_dependent import ITEMS  # noqa: E402
+from relax2xla.importers.torch.engine import converters  # noqa: E402
+from relax2xla.importers.torch.engine.registry import CONVERTERS, operator_name  # noqa: E402
+from relax2xla.importers.torch.source.decompositions import decompositions  # noqa: E402
+from relax2xla.importers.torch.source.inplace import NEW_VALUES  # noqa: E402
 
 from .helpers import check, check_table  # noqa: E402
 

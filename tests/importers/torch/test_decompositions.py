@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402
 
 from relax2xla import OpNotImplemented  # noqa: E402
-from relax2xla.importers.torch.decompositions import OWN  # noqa: E402
+from relax2xla.importers.torch.source.decompositions import OWN  # noqa: E402
 
 from .helpers import check, imported  # noqa: E402
 

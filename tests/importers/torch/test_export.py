@@ -24,9 +24,10 @@ from relax2xla import Constant, Function, IRModule, OpNotImplemented, TVMError, 
 from relax2xla.errors import CallError, UnsupportedError  # noqa: E402
 from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
-from relax2xla.importers.torch import converters, register_converter  # noqa: E402
-from relax2xla.importers.torch.decompositions import OWN  # noqa: E402
-from relax2xla.importers.torch.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.importers.torch import register_converter  # noqa: E402
+from relax2xla.importers.torch.engine import converters  # noqa: E402
+from relax2xla.importers.torch.engine.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.importers.torch.source.decompositions import OWN  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,
     ShapeStructInfo,

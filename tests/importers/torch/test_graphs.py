@@ -16,8 +16,8 @@ from torch.nn.utils import parametrizations  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
-from relax2xla.importers.torch import converters  # noqa: E402
-from relax2xla.importers.torch.registry import CONVERTERS  # noqa: E402
+from relax2xla.importers.torch.engine import converters  # noqa: E402
+from relax2xla.importers.torch.engine.registry import CONVERTERS  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 import relax2xla  # noqa: E402
 from relax2xla.cli import main  # noqa: E402
 from relax2xla.errors import FileFormatError  # noqa: E402
-from relax2xla.importers.torch import pytrees  # noqa: E402
+from relax2xla.importers.torch.source import pytrees  # noqa: E402
 
 PACKAGE = """
 import dataclasses

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from relax2xla.importers.torch.decompositions import OWN  # noqa: E402
+from relax2xla.importers.torch.source.decompositions import OWN  # noqa: E402
 
 from .helpers import check  # noqa: E402
 

@@ -1,0 +1,1 @@
+"""The interpreter of ONNX graphs, and what converters work with."""

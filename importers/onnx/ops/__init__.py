@@ -1,0 +1,1 @@
+"""Converters, by domain and kind of operator."""

@@ -1,0 +1,571 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: arithmetic, comparison, activations, casts, products of matrices.
+
+Semantics: the operator specifications of ONNX. Families are tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from onnx import TensorProto
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
+from relax2xla.importers.onnx.engine.context import Context, choice, known_number, row
+from relax2xla.importers.onnx.engine.registry import Ints, onnx_op
+from relax2xla.importers.onnx.engine.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    info_of,
+    like,
+    ndim_of,
+    product,
+    scalar,
+)
+from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.shared import conversion as _conversion
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
+
+# The largest finite float32.
+FLOAT_MAX = 3.4028234663852886e38
+
+Unary = Callable[[Expr], Expr]
+Binary = Callable[[Expr, Expr], Expr]
+
+
+def _clipped(x: Expr, low: float, high: float) -> Expr:
+    return R.minimum(R.maximum(x, like(x, low)), like(x, high))
+
+
+# -- one operand ---------------------------------------------------------------------------------
+def _reciprocal(x: Expr) -> Expr:
+    return R.divide(like(x, 1), x)
+
+
+def _softplus(x: Expr) -> Expr:
+    return R.log_add_exp(x, like(x, 0))
+
+
+def _hard_swish(x: Expr) -> Expr:
+    return R.multiply(x, _clipped(R.add(R.divide(x, like(x, 6)), like(x, 0.5)), 0, 1))
+
+
+_UNARY: dict[str, Unary] = {
+    "Abs": lambda x: R.abs(x),
+    "Acos": lambda x: R.acos(x),
+    "Acosh": lambda x: R.acosh(x),
+    "Asin": lambda x: R.asin(x),
+    "Asinh": lambda x: R.asinh(x),
+    "Atan": lambda x: R.atan(x),
+    "Atanh": lambda x: R.atanh(x),
+    "BitwiseNot": lambda x: R.bitwise_not(x),
+    "Ceil": lambda x: R.ceil(x),
+    "Cos": lambda x: R.cos(x),
+    "Cosh": lambda x: R.cosh(x),
+    "Erf": lambda x: R.erf(x),
+    "Exp": lambda x: R.exp(x),
+    "Floor": lambda x: R.floor(x),
+    "HardSwish": _hard_swish,
+    "IsNaN": lambda x: R.isnan(x),
+    "Log": lambda x: R.log(x),
+    "Mish": lambda x: R.multiply(x, R.tanh(_softplus(x))),
+    "Neg": lambda x: R.negative(x),
+    "Not": lambda x: R.logical_not(x),
+    "Reciprocal": _reciprocal,
+    "Relu": lambda x: R.nn.relu(x),
+    "Round": lambda x: R.round(x),
+    "Sigmoid": lambda x: R.sigmoid(x),
+    "Sign": lambda x: R.sign(x),
+    "Sin": lambda x: R.sin(x),
+    "Sinh": lambda x: R.sinh(x),
+    "Softplus": _softplus,
+    "Softsign": lambda x: R.divide(x, R.add(R.abs(x), like(x, 1))),
+    "Sqrt": lambda x: R.sqrt(x),
+    "Tan": lambda x: R.tan(x),
+    "Tanh": lambda x: R.tanh(x),
+}
+
+
+def _register_unary(name: str, rule: Unary) -> None:
+    @onnx_op(name)
+    def _(ctx: Context, X: Expr) -> Expr:
+        return rule(X)
+
+
+for _name, _rule in _UNARY.items():
+    _register_unary(_name, _rule)
+
+
+@onnx_op("IsInf", since=10)
+def isinf(ctx: Context, X: Expr, *, detect_negative: int = 1, detect_positive: int = 1) -> Expr:
+    if detect_negative and detect_positive:
+        return R.isinf(X)
+    if not detect_negative and not detect_positive:
+        return R.isinf(R.zeros_like(X))
+    return R.equal(X, like(X, math.inf if detect_positive else -math.inf))
+
+
+@onnx_op("Elu")
+def elu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
+    grown = R.multiply(like(X, alpha), R.subtract(R.exp(X), like(X, 1)))
+    return R.where(R.less(X, like(X, 0)), grown, X)
+
+
+@onnx_op("Celu", since=12)
+def celu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
+    scaled = R.subtract(R.exp(R.divide(X, like(X, alpha))), like(X, 1))
+    zero = like(X, 0)
+    return R.add(R.maximum(X, zero), R.minimum(zero, R.multiply(like(X, alpha), scaled)))
+
+
+@onnx_op("Selu")
+def selu(
+    ctx: Context,
+    X: Expr,
+    *,
+    alpha: float = 1.67326319217681884765625,
+    gamma: float = 1.05070102214813232421875,
+) -> Expr:
+    grown = R.multiply(like(X, alpha), R.subtract(R.exp(X), like(X, 1)))
+    return R.multiply(like(X, gamma), R.where(R.less_equal(X, like(X, 0)), grown, X))
+
+
+@onnx_op("LeakyRelu")
+def leaky_relu(ctx: Context, X: Expr, *, alpha: float = 0.01) -> Expr:
+    return R.nn.leakyrelu(X, alpha)
+
+
+@onnx_op("ThresholdedRelu")
+def thresholded_relu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
+    return R.where(R.greater(X, like(X, alpha)), X, like(X, 0))
+
+
+@onnx_op("HardSigmoid")
+def hard_sigmoid(ctx: Context, X: Expr, *, alpha: float = 0.2, beta: float = 0.5) -> Expr:
+    return _clipped(R.add(R.multiply(X, like(X, alpha)), like(X, beta)), 0, 1)
+
+
+@onnx_op("Shrink", since=9)
+def shrink(ctx: Context, input: Expr, *, bias: float = 0.0, lambd: float = 0.5) -> Expr:
+    kind = dtype_of(input)
+    # Thresholds are floats, even of integers.
+    x = input if is_float(kind) else ctx.emit(R.astype(input, "float32"))
+    inner = R.where(R.greater(x, like(x, lambd)), R.subtract(x, like(x, bias)), like(x, 0))
+    made = R.where(R.less(x, like(x, -lambd)), R.add(x, like(x, bias)), inner)
+    return _conversion.converted(made, kind)
+
+
+@onnx_op("Swish", since=24)
+def swish(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
+    return R.multiply(X, R.sigmoid(R.multiply(X, like(X, alpha))))
+
+
+@onnx_op("Gelu", since=20)
+def gelu(ctx: Context, X: Expr, *, approximate: str = "none") -> Expr:
+    exact = choice(approximate, ("none", "tanh"), "approximate") == "none"
+    return R.nn.gelu(X) if exact else R.nn.gelu_tanh(X)
+
+
+@onnx_op("PRelu")
+def prelu(ctx: Context, X: Expr, slope: Expr) -> Expr:
+    lead = ndim_of(X) - ndim_of(slope)
+    # Before opset 7 a slope for each channel was written without the axes after it.
+    if ctx.opset < 7 and ndim_of(slope) == 1 and lead > 0 and dims_of(slope) != (1,):
+        slope = R.reshape(slope, (*dims_of(slope), *[1] * (ndim_of(X) - 2)))
+    return R.where(R.less(X, like(X, 0)), R.multiply(X, slope), X)
+
+
+@onnx_op("Clip")
+def clip_attributes(
+    ctx: Context, input: Expr, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX
+) -> Expr:
+    """Infinities stop at bounds that are not given, too."""
+    return _clip(input, min, max)
+
+
+@onnx_op("Clip", since=11)
+def clip(ctx: Context, input: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
+    """Bounds that are NaN bound nothing, as in ONNX Runtime."""
+    low, high = known_number(min), known_number(max)
+    if (min is None or low is not None) and (max is None or high is not None):
+        return _clip(input, -math.inf if low is None else low, math.inf if high is None else high)
+    x = input if min is None else R.maximum(input, _bound(ctx, min, -math.inf))
+    return x if max is None else R.minimum(x, _bound(ctx, max, math.inf))
+
+
+def _bound(ctx: Context, bound: Expr, none: float) -> Expr:
+    bound = R.reshape(bound, ())
+    if not is_float(dtype_of(bound)):
+        return bound
+    bound = ctx.emit(bound)
+    return R.where(R.isnan(bound), like(bound, none), bound)
+
+
+def _clip(x: Expr, low: float, high: float) -> Expr:
+    """Clip by numbers; where they cross, the upper one wins, as in numpy. NaN bounds nothing.
+
+    Bounds that no value exceeds are left out; the largest finite floats do stop infinities.
+    """
+    least, most = limits(dtype_of(x))
+    finite = is_float(dtype_of(x))
+    if low > least or (finite and low == least):
+        x = R.maximum(x, like(x, low))
+    return R.minimum(x, like(x, high)) if high < most or (finite and high == most) else x
+
+
+# -- two operands --------------------------------------------------------------------------------
+def _aligned(a: Expr, b: Expr, broadcast: int, axis: int | None) -> Expr:
+    """``b`` as opset 1 broadcasts it: its axes lie at ``axis`` of ``a``, else at the end."""
+    if not broadcast and ndim_of(a) != ndim_of(b):
+        raise ValueError("operands of different rank need broadcast=1 before opset 7")
+    if axis is None or ndim_of(b) == 0:
+        return b
+    behind = ndim_of(a) - axis_of(axis, ndim_of(a)) - ndim_of(b)
+    return R.reshape(b, (*dims_of(b), *[1] * behind)) if behind else b
+
+
+def _power(a: Expr, b: Expr) -> Expr:
+    """The dtype is that of the base, whatever that of the exponent."""
+    base, exponent = dtype_of(a), dtype_of(b)
+    if known_number(b) == 2 and ndim_of(b) <= info_of(a).ndim:
+        return R.multiply(a, a)
+    if base == exponent:
+        return R.power(a, b)
+    if is_float(base) or is_integer(exponent):
+        return R.power(a, R.astype(b, base))
+    return _conversion.converted(R.power(R.astype(a, exponent), b), base)
+
+
+def divisor(b: Expr) -> Expr:
+    """An operand that is divided by. Raises ``ValueError`` for an integer zero that is known."""
+    if isinstance(b, Constant) and not is_float(dtype_of(b)) and not b.data.all():
+        raise ValueError("integers are divided by zero")
+    return b
+
+
+def _equal(a: Expr, b: Expr) -> Expr:
+    texts = [isinstance(x.struct_info_, ObjectStructInfo) for x in (a, b)]
+    return R.text.equal(a, b) if all(texts) else R.equal(a, b)
+
+
+_BINARY: dict[str, Binary] = {
+    "Add": lambda a, b: R.add(a, b),
+    "Sub": lambda a, b: R.subtract(a, b),
+    "Mul": lambda a, b: R.multiply(a, b),
+    "Div": lambda a, b: R.divide(a, divisor(b)),
+    "Pow": _power,
+    "And": lambda a, b: R.logical_and(a, b),
+    "Or": lambda a, b: R.logical_or(a, b),
+    "Xor": lambda a, b: R.logical_xor(a, b),
+    "Equal": _equal,
+    "Greater": lambda a, b: R.greater(a, b),
+    "Less": lambda a, b: R.less(a, b),
+}
+_BINARY_LATER: dict[str, tuple[int, Binary]] = {
+    "GreaterOrEqual": (12, lambda a, b: R.greater_equal(a, b)),
+    "LessOrEqual": (12, lambda a, b: R.less_equal(a, b)),
+    "BitwiseAnd": (18, lambda a, b: R.bitwise_and(a, b)),
+    "BitwiseOr": (18, lambda a, b: R.bitwise_or(a, b)),
+    "BitwiseXor": (18, lambda a, b: R.bitwise_xor(a, b)),
+}
+
+
+def _register_binary(name: str, rule: Binary, since: int) -> None:
+    @onnx_op(name, since=since)
+    def _(ctx: Context, A: Expr, B: Expr) -> Expr:
+        return rule(A, B)
+
+
+def _register_aligned(name: str, rule: Binary) -> None:
+    @onnx_op(name)
+    def _(ctx: Context, A: Expr, B: Expr, *, broadcast: int = 0, axis: int | None = None) -> Expr:
+        return rule(A, _aligned(A, B, broadcast, axis))
+
+
+for _name, _binary_rule in _BINARY.items():
+    _register_aligned(_name, _binary_rule)
+    _register_binary(_name, _binary_rule, 7)
+for _name, (_since, _binary_rule) in _BINARY_LATER.items():
+    _register_binary(_name, _binary_rule, _since)
+
+
+@onnx_op("BitShift", since=11)
+def bit_shift(ctx: Context, X: Expr, Y: Expr, *, direction: str) -> Expr:
+    left = choice(direction, ("LEFT", "RIGHT"), "direction") == "LEFT"
+    return R.left_shift(X, Y) if left else R.right_shift(X, Y)
+
+
+@onnx_op("Mod", since=10)
+def mod(ctx: Context, A: Expr, B: Expr, *, fmod: int = 0) -> Expr:
+    divisor(B)
+    return R.mod(A, B) if fmod else R.floor_mod(A, B)
+
+
+def _register_variadic(name: str, rule: Binary, mean: bool) -> None:
+    @onnx_op(name)
+    def _(ctx: Context, *data_0: Expr) -> Expr:
+        if not data_0:
+            raise ValueError("it has no inputs")
+        total = data_0[0]
+        for x in data_0[1:]:
+            total = rule(total, x)
+        return R.divide(total, like(total, len(data_0))) if mean else total
+
+
+for _name, _binary_rule, _mean in (
+    ("Max", lambda a, b: R.maximum(a, b), False),
+    ("Min", lambda a, b: R.minimum(a, b), False),
+    ("Sum", lambda a, b: R.add(a, b), False),
+    ("Mean", lambda a, b: R.add(a, b), True),
+):
+    _register_variadic(_name, _binary_rule, _mean)
+
+
+@onnx_op("Where", since=9)
+def where(ctx: Context, condition: Expr, X: Expr, Y: Expr) -> Expr:
+    return R.where(condition, X, Y)
+
+
+# -- dtypes --------------------------------------------------------------------------------------
+def converted(ctx: Context, x: Expr, dtype: str, saturate: int, round_mode: str = "up") -> Expr:
+    """``x`` in another dtype. Narrow floats take the largest value in place of larger ones."""
+    choice(round_mode, ("up", "down", "nearest"), "round_mode")
+    if dtype_of(x) == dtype:
+        return x
+    info = dtype_info(dtype)
+    if dtype == "float8_e8m0fnu":
+        return _exponent(ctx, ctx.cast(x, "float32"), saturate, round_mode)
+    if is_float(dtype) and info.bits < 16 and (saturate or info.bits < 8):
+        wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
+        low, high = limits(dtype)
+        x = _clipped(wide, low, high)
+    if is_integer(dtype) and info.bits < 8:
+        x = _conversion.converted(x, "int32")  # ONNX keeps the lowest bits
+    return _conversion.converted(x, dtype)
+
+
+def _exponent(ctx: Context, x: Expr, saturate: int, round_mode: str) -> Expr:
+    """The exponents of float32 values, as float8_e8m0fnu: a power of two that is above or below.
+
+    The sign is lost, and infinities are NaN, as in the reference of ONNX.
+    """
+    bits = ctx.emit(_reinterpreted(x, "uint32"))
+
+    def number(value: int) -> Expr:
+        return scalar(value, "uint32")
+
+    def masked(mask: int) -> Expr:
+        return R.bitwise_and(bits, number(mask))
+
+    exponent = ctx.emit(R.bitwise_and(R.right_shift(bits, number(23)), number(0xFF)))
+    if round_mode == "up":
+        more = R.greater(masked(0x7FFFFF), number(0))
+    else:
+        # A tie goes up where the exponent is not zero.
+        rest = R.logical_or(R.greater(masked(0x3FFFFF), number(0)), R.greater(exponent, number(0)))
+        more = R.logical_and(R.greater(masked(0x400000), number(0)), rest)
+    if round_mode != "down":
+        last = 0xFE if saturate else 0xFF
+        more = R.logical_and(more, R.less(exponent, number(last)))
+        exponent = R.add(exponent, R.astype(more, "uint32"))
+    return _reinterpreted(R.astype(exponent, "uint8"), "float8_e8m0fnu")
+
+
+@onnx_op("Cast")
+def cast_by_name(ctx: Context, input: Expr, *, to: str) -> Expr:
+    """Until opset 5 the type is said by its name."""
+    names = TensorProto.DataType
+    return cast(ctx, input, to=names.Value(choice(to, names.keys(), "to")))
+
+
+@onnx_op("Cast", since=6)
+def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
+    return converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
+
+
+@onnx_op("Cast", since=24)
+def cast_rounding(
+    ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> Expr:
+    """``round_mode`` says how to round to float8e8m0."""
+    dtype = reader.dtype_of_code(to, "the result of Cast").name
+    return converted(ctx, input, dtype, saturate, round_mode)
+
+
+@onnx_op("CastLike", since=15)
+def cast_like(ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1) -> Expr:
+    return converted(ctx, input, dtype_of(target_type), saturate)
+
+
+@onnx_op("CastLike", since=24)
+def cast_like_rounding(
+    ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1, round_mode: str = "up"
+) -> Expr:
+    return converted(ctx, input, dtype_of(target_type), saturate, round_mode)
+
+
+@onnx_op("BitCast", since=26)
+def bit_cast(ctx: Context, input: Expr, *, to: int) -> Expr:
+    dtype = reader.dtype_of_code(to, "the result of BitCast").name
+    # A boolean is a byte of 0 or 1; any other byte is true.
+    if dtype == dtype_of(input):
+        return input
+    if dtype_info(dtype).nbytes != dtype_info(dtype_of(input)).nbytes:
+        raise ValueError(f"{dtype_of(input)} and {dtype} have different widths")
+    if dtype == "bool":
+        return R.not_equal(_reinterpreted(input, "uint8"), scalar(0, "uint8"))
+    if dtype_of(input) == "bool":
+        return _reinterpreted(R.astype(input, "uint8"), dtype)
+    return _reinterpreted(input, dtype)
+
+
+def _reinterpreted(x: Expr, dtype: str) -> Expr:
+    if dtype_of(x) == dtype:
+        return x
+    return row("bitcast_convert", x, sinfo_args=(TensorStructInfo(dims_of(x), dtype),))
+
+
+# -- softmax -------------------------------------------------------------------------------------
+def _hardmax(x: Expr, axis: int) -> Expr:
+    """One at the first maximum along ``axis``, zero elsewhere."""
+    dims = dims_of(x)
+    at = axis_of(axis, len(dims))
+    dtype, size = dtype_of(x), dims[at]
+    if size == 0:
+        return x
+    if isinstance(size, int):
+        return R.one_hot(R.argmax(x, axis=at), tir.const(1, dtype), tir.const(0, dtype), size, at)
+    others = [i for i in range(len(dims)) if i != at]
+    places = R.expand_dims(R.arange(0, size, 1, "int64"), others)
+    # The last place, which is never the first maximum, is for an axis without elements.
+    behind = [int(i == at and side == 1) for i in range(len(dims)) for side in (0, 1)]
+    padded = R.nn.pad(x, behind, "constant", -math.inf)
+    hit = R.equal(R.argmax(padded, axis=at, keepdims=True), places)
+    return R.where(hit, like(x, 1), like(x, 0))
+
+
+def _softmax(x: Expr, axis: int) -> Expr:
+    """In half precision each step is rounded, as in ONNX's reference.
+
+    The rounding is said as such, because XLA may leave out a conversion and the one back.
+    """
+    if dtype_of(x) != "float16":
+        return R.nn.softmax(x, axis)
+
+    def rounded(y: Expr) -> Expr:
+        return row("reduce_precision", y, exponent_bits=5, mantissa_bits=10)
+
+    wide = R.astype(x, "float32")
+    powers = rounded(R.exp(rounded(R.subtract(wide, R.max(wide, [axis], True)))))
+    return R.astype(R.divide(powers, rounded(R.sum(powers, [axis], True))), "float16")
+
+
+_SOFT: dict[str, Callable[[Expr, int], Expr]] = {
+    "Softmax": _softmax,
+    "LogSoftmax": lambda x, axis: R.nn.log_softmax(x, axis),
+    "Hardmax": _hardmax,
+}
+
+
+def _register_soft(name: str, rule: Callable[[Expr, int], Expr]) -> None:
+    @onnx_op(name)
+    def _(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
+        """Before opset 13 all axes from ``axis`` on are one."""
+        dims = dims_of(input)
+        at = len(dims) if axis == len(dims) else axis_of(axis, len(dims))
+        if at == len(dims) - 1:
+            return rule(input, at)
+        flat = ctx.reshape(input, (product(dims[:at]), product(dims[at:])))
+        return ctx.reshape(rule(flat, 1), dims)
+
+    @onnx_op(name, since=13)
+    def _(ctx: Context, input: Expr, *, axis: int = -1) -> Expr:
+        return rule(input, axis_of(axis, ndim_of(input)))
+
+
+for _name, _soft_rule in _SOFT.items():
+    _register_soft(_name, _soft_rule)
+
+
+# -- products ------------------------------------------------------------------------------------
+@onnx_op("MatMul")
+def matmul(ctx: Context, A: Expr, B: Expr) -> Expr:
+    return R.matmul(A, B)
+
+
+@onnx_op("Gemm")
+def gemm_broadcast(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    C: Expr,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Expr:
+    """``broadcast`` only allows what later opsets always do."""
+    return gemm(ctx, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@onnx_op("Gemm", since=7)
+def gemm(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    C: Expr | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Expr:
+    a = R.permute_dims(A) if transA else A
+    b = R.permute_dims(B) if transB else B
+    made = _scaled(R.matmul(a, b), alpha)
+    return made if C is None or beta == 0 else R.add(made, _scaled(C, beta))
+
+
+def _scaled(x: Expr, factor: float) -> Expr:
+    if factor == 1:
+        return x
+    if is_integer(dtype_of(x)) and not float(factor).is_integer():
+        raise Unsupported(f"a factor of {factor} for {dtype_of(x)}")
+    return R.multiply(x, like(x, factor))
+
+
+@onnx_op("Einsum", since=12)
+def einsum(ctx: Context, *Inputs: Expr, equation: str) -> Expr:
+    return R.einsum(list(Inputs), equation.replace(" ", ""))
+
+
+# -- running totals ------------------------------------------------------------------------------
+def _running(
+    scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Ints, exclusive: int, reverse: int
+) -> Expr:
+    if len(axis) != 1:
+        raise ValueError(f"{len(axis)} axes")
+    at = tir.as_dim(axis[0])
+    if isinstance(at, int):
+        at = axis_of(at, ndim_of(x))
+    turned = R.flip(x, at) if reverse else x
+    made = scan(turned, at, exclusive=bool(exclusive))
+    made = R.flip(made, at) if reverse else made
+    return made if isinstance(at, int) else ctx.pinned(made, dims_of(x))
+
+
+@onnx_op("CumSum", since=11)
+def cumsum(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+    return _running(R.cumsum, ctx, x, axis, exclusive, reverse)
+
+
+@onnx_op("CumProd", since=26)
+def cumprod(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+    return _running(R.cumprod, ctx, x, axis, exclusive, reverse)

@@ -1,0 +1,337 @@
+# ruff: noqa: D103  (a converter's documentation is ONNX Runtime's schema; it says what differs)
+"""com.microsoft: normalisations, activations and products that graph optimisers fuse.
+
+Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla.importers.onnx.engine.context import Context, choice
+from relax2xla.importers.onnx.engine.registry import onnx_op
+from relax2xla.importers.onnx.engine.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    like,
+    ndim_of,
+    scalar,
+    static,
+)
+from relax2xla.importers.onnx.ops.pool import conv, max_pool
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.ir import Constant, Expr, ShapeExpr
+
+DOMAIN = "com.microsoft"
+
+
+# -- activations ---------------------------------------------------------------------------------
+@onnx_op("Gelu", domain=DOMAIN)
+def gelu(ctx: Context, X: Expr) -> Expr:
+    return R.nn.gelu(X)
+
+
+@onnx_op("BiasGelu", domain=DOMAIN)
+def bias_gelu(ctx: Context, A: Expr, B: Expr) -> Expr:
+    return R.nn.gelu(R.add(A, B))
+
+
+@onnx_op("FastGelu", domain=DOMAIN)
+def fast_gelu(ctx: Context, X: Expr, bias: Expr | None = None) -> Expr:
+    return R.nn.gelu_tanh(X if bias is None else R.add(X, bias))
+
+
+@onnx_op("QuickGelu", domain=DOMAIN)
+def quick_gelu(ctx: Context, X: Expr, *, alpha: float = 1.702) -> Expr:
+    return R.multiply(X, R.sigmoid(R.multiply(X, like(X, alpha))))
+
+
+# -- normalisations ------------------------------------------------------------------------------
+def _layer_norm(x: Expr, gamma: Expr, beta: Expr | None, epsilon: float) -> Expr:
+    """Over the last axis."""
+    bias = R.zeros(ShapeExpr(dims_of(gamma)), dtype_of(x)) if beta is None else beta
+    return R.nn.layer_norm(x, gamma, bias, [-1], epsilon, beta is not None)
+
+
+def _skipped(ctx: Context, input: Expr, skip: Expr, bias: Expr | None) -> Expr:
+    total = R.add(input, skip)
+    return ctx.emit(total if bias is None else R.add(total, bias))
+
+
+@onnx_op("SkipLayerNormalization", domain=DOMAIN)
+def skip_layer_normalization(
+    ctx: Context,
+    input: Expr,
+    skip: Expr,
+    gamma: Expr,
+    beta: Expr | None = None,
+    bias: Expr | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> list[Expr | None]:
+    """The mean and deviation, outputs for training, are not given."""
+    total = _skipped(ctx, input, skip, bias)
+    return [_layer_norm(total, gamma, beta, epsilon), None, None, total]
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_simplified_layer_normalization(
+    ctx: Context,
+    input: Expr,
+    skip: Expr,
+    gamma: Expr,
+    bias: Expr | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> list[Expr | None]:
+    total = _skipped(ctx, input, skip, bias)
+    return [R.nn.rms_norm(total, gamma, [-1], epsilon), None, None, total]
+
+
+@onnx_op("SimplifiedLayerNormalization", domain=DOMAIN)
+@onnx_op("SimplifiedLayerNormalization")
+def simplified_layer_normalization(
+    ctx: Context,
+    X: Expr,
+    scale: Expr,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> list[Expr]:
+    """ONNX Runtime keeps it in the domain ai.onnx; ``stash_type`` 1 computes in float32."""
+    if stash_type != 1:
+        raise Unsupported(f"stash_type={stash_type}")
+    ndim = ndim_of(X)
+    axes = list(range(axis_of(axis, ndim), ndim))
+    made: list[Expr] = [R.nn.rms_norm(X, scale, axes, epsilon)]
+    if ctx.wants(1):
+        x = ctx.emit(ctx.cast(X, "float32"))
+        square = R.mean(R.multiply(x, x), axes, True)
+        made.append(R.rsqrt(R.add(square, scalar(epsilon, "float32"))))
+    return made
+
+
+@onnx_op("EmbedLayerNormalization", domain=DOMAIN)
+def embed_layer_normalization(
+    ctx: Context,
+    input_ids: Expr,
+    segment_ids: Expr | None,
+    word_embedding: Expr,
+    position_embedding: Expr,
+    segment_embedding: Expr | None,
+    gamma: Expr,
+    beta: Expr,
+    mask: Expr | None = None,
+    position_ids: Expr | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> list[Expr]:
+    """``mask_index`` is the number of ones in each row of the mask, zero without a mask."""
+    choice(mask_index_type, (0, 1), "mask_index_type")
+    batch, length = dims_of(input_ids)
+    total = R.take(word_embedding, input_ids, 0)
+    where = R.arange(0, length, 1, "int64") if position_ids is None else position_ids
+    total = R.add(total, R.take(position_embedding, where, 0))
+    if segment_ids is not None and segment_embedding is not None:
+        total = R.add(total, R.take(segment_embedding, segment_ids, 0))
+    elif segment_ids is not None or segment_embedding is not None:
+        raise ValueError("segment_ids and segment_embedding come together")
+    total = ctx.emit(total)
+    if mask is None:
+        count: Expr = R.zeros(ShapeExpr((batch,)), "int32")
+    else:
+        count = R.sum(R.astype(R.equal(mask, scalar(1, dtype_of(mask))), "int32"), [1])
+    return [_layer_norm(total, gamma, beta, epsilon), count, total]
+
+
+# -- products ------------------------------------------------------------------------------------
+def _turned(x: Expr, batch: int, last: int) -> Expr:
+    """With the first axis moved behind the batch, and with the last two exchanged."""
+    n = ndim_of(x)
+    order = list(range(n))
+    if batch:
+        order = [*order[1:-1], order[0], order[-1]]
+    if last:
+        order = [*order[:-2], order[-1], order[-2]]
+    return x if order == list(range(n)) else R.permute_dims(x, order)
+
+
+@onnx_op("FusedMatMul", domain=DOMAIN)
+def fused_matmul(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Expr:
+    """A vector has nothing to transpose."""
+    a = A if ndim_of(A) < 2 else _turned(A, transBatchA, transA)
+    b = B if ndim_of(B) < 2 else _turned(B, transBatchB, transB)
+    made = R.matmul(a, b)
+    return made if alpha == 1 else R.multiply(made, like(made, alpha))
+
+
+# Activations of fused operators by name: the number of parameters and the rule.
+ACTIVATIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
+    "Relu": (0, lambda x: R.nn.relu(x)),
+    "Tanh": (0, lambda x: R.tanh(x)),
+    "Sigmoid": (0, lambda x: R.sigmoid(x)),
+    "LeakyRelu": (1, lambda x, alpha: R.nn.leakyrelu(x, alpha)),
+    "Clip": (2, lambda x, low, high: R.clip(x, low, high)),
+    "HardSigmoid": (
+        2,
+        lambda x, a, b: R.clip(R.add(R.multiply(x, like(x, a)), like(x, b)), 0.0, 1.0),
+    ),
+}
+
+
+def activated(x: Expr, activation: str | None, params: Sequence[float] | None) -> Expr:
+    """The activation of a fused operator; none is the identity."""
+    if not activation:
+        return x
+    count, rule = ACTIVATIONS[choice(activation, ACTIVATIONS, "activation")]
+    given = list(params or ())
+    if len(given) != count:
+        raise ValueError(f"{activation} takes {count} parameters; it has {len(given)}")
+    return rule(x, *given)
+
+
+@onnx_op("FusedConv", domain=DOMAIN)
+def fused_conv(
+    ctx: Context,
+    X: Expr,
+    W: Expr,
+    B: Expr | None = None,
+    Z: Expr | None = None,
+    *,
+    activation: str | None = None,
+    activation_params: list[float] | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    """``Z`` is added before the activation."""
+    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
+    window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+    y = conv(ctx, X, W, B, **window)
+    return activated(y if Z is None else R.add(y, Z), activation, activation_params)
+
+
+def channels_first(x: Expr) -> Expr:
+    """NHWC as NCHW."""
+    n = ndim_of(x)
+    return R.permute_dims(x, [0, n - 1, *range(1, n - 1)])
+
+
+def channels_last(x: Expr) -> Expr:
+    """NCHW as NHWC."""
+    n = ndim_of(x)
+    return R.permute_dims(x, [0, *range(2, n), 1])
+
+
+@onnx_op("NhwcMaxPool", domain=DOMAIN)
+def nhwc_max_pool(
+    ctx: Context,
+    x: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    (y,) = max_pool(
+        ctx,
+        channels_first(x),
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return channels_last(y)
+
+
+# -- weights of few bits -------------------------------------------------------------------------
+def _unpacked(x: Expr, bits: int) -> Expr:
+    """uint8 (..., n) as its values of ``bits`` bits, low bits first: (..., n * 8 / bits)."""
+    if bits == 8:
+        return x
+    each = 8 // bits
+    dims = dims_of(x)
+    shifts = Constant(np.arange(0, 8, bits, dtype=np.uint8))
+    spread = R.right_shift(R.expand_dims(x, [len(dims)]), shifts)
+    values = R.bitwise_and(spread, scalar(2**bits - 1, "uint8"))
+    return R.reshape(values, ShapeExpr((*dims[:-1], static(dims[-1], "a size") * each)))
+
+
+@onnx_op("MatMulNBits", domain=DOMAIN)
+def matmul_nbits(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    scales: Expr,
+    zero_points: Expr | None = None,
+    g_idx: Expr | None = None,
+    bias: Expr | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> Expr:
+    """The weight stays packed until it is used; products are in the dtype of ``A``.
+
+    ``accuracy_level`` is the least that is asked for, and ``A`` is never quantised here.
+    """
+    choice(bits, (2, 4, 8), "bits")
+    choice(weight_prepacked, (0,), "weight_prepacked")
+    choice(accuracy_level, range(5), "accuracy_level")
+    if K < 1 or N < 1 or block_size < 1:
+        raise ValueError(f"K={K}, N={N} and block_size={block_size} must be positive")
+    blocks = math.ceil(K / block_size)
+    dtype = dtype_of(A)
+    packed = R.reshape(B, (N, blocks, block_size * bits // 8))
+    weight = ctx.cast(_unpacked(packed, bits), dtype)
+    scale = ctx.cast(R.reshape(scales, (N, blocks)), dtype)
+    if zero_points is None:
+        zero: Expr = like(scale, 2 ** (bits - 1))
+    elif dtype_of(zero_points) == "uint8":
+        row = math.ceil(blocks * bits / 8)
+        zero = _unpacked(R.reshape(zero_points, (N, row)), bits)
+        zero = ctx.cast(R.strided_slice(zero, [1], [0], [blocks]), dtype)
+    else:
+        zero = ctx.cast(R.reshape(zero_points, (N, blocks)), dtype)
+    if g_idx is None:
+        if zero_points is not None:
+            zero = R.expand_dims(zero, [2])
+        full = R.multiply(R.subtract(weight, zero), R.expand_dims(scale, [2]))
+        full = R.strided_slice(R.reshape(full, (N, blocks * block_size)), [1], [0], [K])
+    else:
+        # Each column of the weight names its block.
+        flat = R.strided_slice(R.reshape(weight, (N, blocks * block_size)), [1], [0], [K])
+        own = R.strided_slice(g_idx, [0], [0], [K])
+        if zero_points is not None:
+            zero = R.take(zero, own, 1)
+        full = R.multiply(R.subtract(flat, zero), R.take(scale, own, 1))
+    y = R.matmul(A, R.permute_dims(full))
+    return y if bias is None else R.add(y, ctx.cast(bias, dtype))

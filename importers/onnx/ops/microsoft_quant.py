@@ -1,0 +1,362 @@
+# ruff: noqa: D103  (a converter's documentation is ONNX Runtime's schema; it says what differs)
+"""com.microsoft: operators on quantised tensors.
+
+Element-wise ones compute in float32 between a dequantisation and a quantisation, products in int32.
+Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.importers.onnx.engine.context import Context
+from relax2xla.importers.onnx.engine.registry import onnx_op
+from relax2xla.importers.onnx.engine.values import (
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    product,
+    scalar,
+)
+from relax2xla.importers.onnx.ops.microsoft import DOMAIN, channels_first, channels_last
+from relax2xla.importers.onnx.ops.pool import average_pool
+from relax2xla.importers.onnx.ops.quant import (
+    centred,
+    dequantize_linear,
+    dynamic_quantize_linear,
+    fitted,
+    qlinear_conv,
+    quantised,
+    quantize_linear,
+)
+from relax2xla.ir import Expr
+
+
+def _real(ctx: Context, x: Expr, scale: Expr, zero: Expr | None) -> Expr:
+    """The float32 values of a tensor with one scale."""
+    y = R.astype(x, "int32")
+    if zero is not None:
+        y = R.subtract(y, R.astype(_one(zero), "int32"))
+    return R.multiply(R.astype(y, "float32"), ctx.cast(_one(scale), "float32"))
+
+
+def _one(p: Expr) -> Expr:
+    return R.reshape(p, ()) if ndim_of(p) else p
+
+
+def _back(ctx: Context, y: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
+    point = None if zero is None else _one(zero)
+    return quantised(ctx, R.divide(y, ctx.cast(_one(scale), "float32")), point, dtype)
+
+
+# -- element by element --------------------------------------------------------------------------
+def _register_binary(name: str, rule: Callable[[Expr, Expr], Expr]) -> None:
+    @onnx_op(name, domain=DOMAIN)
+    def _(
+        ctx: Context,
+        A: Expr,
+        A_scale: Expr,
+        A_zero_point: Expr | None,
+        B: Expr,
+        B_scale: Expr,
+        B_zero_point: Expr | None,
+        C_scale: Expr,
+        C_zero_point: Expr | None = None,
+    ) -> Expr:
+        made = rule(_real(ctx, A, A_scale, A_zero_point), _real(ctx, B, B_scale, B_zero_point))
+        return _back(ctx, made, C_scale, C_zero_point, dtype_of(A))
+
+
+_register_binary("QLinearAdd", lambda a, b: R.add(a, b))
+_register_binary("QLinearMul", lambda a, b: R.multiply(a, b))
+
+
+@onnx_op("QLinearSigmoid", domain=DOMAIN)
+def qlinear_sigmoid(
+    ctx: Context,
+    X: Expr,
+    X_scale: Expr,
+    X_zero_point: Expr | None,
+    Y_scale: Expr,
+    Y_zero_point: Expr | None = None,
+) -> Expr:
+    y = R.sigmoid(_real(ctx, X, X_scale, X_zero_point))
+    return _back(ctx, y, Y_scale, Y_zero_point, dtype_of(X))
+
+
+@onnx_op("QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_leaky_relu(
+    ctx: Context,
+    X: Expr,
+    X_scale: Expr,
+    X_zero_point: Expr | None,
+    Y_scale: Expr,
+    Y_zero_point: Expr | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Expr:
+    y = R.nn.leakyrelu(_real(ctx, X, X_scale, X_zero_point), alpha)
+    return _back(ctx, y, Y_scale, Y_zero_point, dtype_of(X))
+
+
+@onnx_op("QLinearSoftmax", domain=DOMAIN)
+def qlinear_softmax(
+    ctx: Context,
+    X: Expr,
+    X_scale: Expr,
+    x_zero_point: Expr | None,
+    y_scale: Expr,
+    y_zero_point: Expr,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Expr:
+    """Until opset 13 over all axes from ``axis`` on."""
+    x = _real(ctx, X, X_scale, x_zero_point)
+    at = axis_of(axis, ndim_of(X))
+    if opset >= 13:
+        y = R.nn.softmax(x, at)
+    else:
+        dims = dims_of(X)
+        flat = ctx.reshape(x, (product(dims[:at]), product(dims[at:])))
+        y = ctx.reshape(R.nn.softmax(flat, 1), dims)
+    return _back(ctx, y, y_scale, y_zero_point, dtype_of(X))
+
+
+@onnx_op("QLinearWhere", domain=DOMAIN)
+def qlinear_where(
+    ctx: Context,
+    condition: Expr,
+    X: Expr,
+    x_scale: Expr,
+    x_zero_point: Expr,
+    Y: Expr,
+    y_scale: Expr,
+    y_zero_point: Expr,
+    z_scale: Expr,
+    z_zero_point: Expr,
+) -> Expr:
+    x, y = _real(ctx, X, x_scale, x_zero_point), _real(ctx, Y, y_scale, y_zero_point)
+    return _back(ctx, R.where(condition, x, y), z_scale, z_zero_point, dtype_of(X))
+
+
+@onnx_op("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(
+    ctx: Context, Y_scale: Expr, Y_zero_point: Expr, *inputs: Expr, axis: int
+) -> Expr:
+    """``inputs``: values, scale and zero point of each tensor."""
+    if not inputs or len(inputs) % 3:
+        raise ValueError(f"{len(inputs)} inputs are no values, scales and zero points")
+    parts = [
+        _back(ctx, _real(ctx, x, s, z), Y_scale, Y_zero_point, dtype_of(Y_zero_point))
+        for x, s, z in zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else R.concat(parts, axis)
+
+
+@onnx_op("QuantizeLinear", domain=DOMAIN)
+def quantize(
+    ctx: Context, x: Expr, y_scale: Expr, y_zero_point: Expr | None = None, *, axis: int = 1
+) -> Expr:
+    return quantize_linear(ctx, x, y_scale, y_zero_point, axis=axis)
+
+
+@onnx_op("DequantizeLinear", domain=DOMAIN)
+def dequantize(
+    ctx: Context, x: Expr, x_scale: Expr, x_zero_point: Expr | None = None, *, axis: int = 1
+) -> Expr:
+    return dequantize_linear(ctx, x, x_scale, x_zero_point, axis=axis)
+
+
+# -- averages ------------------------------------------------------------------------------------
+@onnx_op("QLinearAveragePool", domain=DOMAIN)
+def qlinear_average_pool(
+    ctx: Context,
+    X: Expr,
+    x_scale: Expr,
+    x_zero_point: Expr | None,
+    y_scale: Expr,
+    y_zero_point: Expr | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    x = _real(ctx, X, x_scale, x_zero_point)
+    y = average_pool(
+        ctx,
+        channels_first(x) if channels_last else x,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return _back(ctx, _last(y, channels_last), y_scale, y_zero_point, dtype_of(X))
+
+
+def _last(y: Expr, wanted: int) -> Expr:
+    return channels_last(y) if wanted else y
+
+
+@onnx_op("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(
+    ctx: Context,
+    X: Expr,
+    x_scale: Expr,
+    x_zero_point: Expr,
+    y_scale: Expr,
+    y_zero_point: Expr,
+    *,
+    channels_last: int = 0,
+) -> Expr:
+    n = ndim_of(X)
+    over = list(range(1, n - 1)) if channels_last else list(range(2, n))
+    y = R.mean(_real(ctx, X, x_scale, x_zero_point), over, True)
+    return _back(ctx, y, y_scale, y_zero_point, dtype_of(X))
+
+
+@onnx_op("QLinearReduceMean", domain=DOMAIN)
+def qlinear_reduce_mean(
+    ctx: Context,
+    data: Expr,
+    data_scale: Expr,
+    data_zero_point: Expr | None,
+    reduced_scale: Expr,
+    reduced_zero_point: Expr | None = None,
+    *,
+    axes: list[int],
+    keepdims: int,
+) -> Expr:
+    over = [axis_of(a, ndim_of(data)) for a in axes]
+    y = R.mean(_real(ctx, data, data_scale, data_zero_point), over, bool(keepdims))
+    return _back(ctx, y, reduced_scale, reduced_zero_point, dtype_of(data))
+
+
+# -- products ------------------------------------------------------------------------------------
+@onnx_op("QLinearConv", domain=DOMAIN)
+def qlinear_conv_channels(
+    ctx: Context,
+    x: Expr,
+    x_scale: Expr,
+    x_zero_point: Expr,
+    w: Expr,
+    w_scale: Expr,
+    w_zero_point: Expr,
+    y_scale: Expr,
+    y_zero_point: Expr,
+    B: Expr | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    """Weights are (out, in, ...) whatever ``channels_last`` says of the data."""
+    data = channels_first(x) if channels_last else x
+    weight = (w, w_scale, w_zero_point, y_scale, y_zero_point, B)
+    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
+    window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+    y = qlinear_conv(ctx, data, x_scale, x_zero_point, *weight, **window)
+    return _last(y, channels_last)
+
+
+def _scaled(ctx: Context, y: Expr, *scales: Expr) -> Expr:
+    """An int32 product as float32; a scale is one number, or one a column."""
+    made = R.astype(y, "float32")
+    for s in scales:
+        made = R.multiply(made, ctx.cast(fitted(s, y, -1, 0), "float32"))
+    return made
+
+
+@onnx_op("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    a_scale: Expr,
+    b_scale: Expr,
+    a_zero_point: Expr | None = None,
+    b_zero_point: Expr | None = None,
+    bias: Expr | None = None,
+) -> Expr:
+    product_ = R.matmul(centred(A, a_zero_point, -1), centred(B, b_zero_point, -1))
+    if ndim_of(a_scale) and dims_of(a_scale) != (1,):
+        raise ValueError("a_scale must be one number")
+    y = ctx.cast(_scaled(ctx, product_, a_scale, b_scale), dtype_of(a_scale))
+    return y if bias is None else R.add(y, bias)
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    b_scale: Expr,
+    b_zero_point: Expr | None = None,
+    bias: Expr | None = None,
+) -> Expr:
+    """``A`` is quantised to uint8 with the scale of its own range."""
+    values, scale, zero = dynamic_quantize_linear(ctx, A)
+    return matmul_integer_to_float(
+        ctx, ctx.emit(values), B, scale, b_scale, zero, b_zero_point, bias
+    )
+
+
+@onnx_op("QGemm", domain=DOMAIN)
+def qgemm(
+    ctx: Context,
+    A: Expr,
+    a_scale: Expr,
+    a_zero_point: Expr,
+    B: Expr,
+    b_scale: Expr,
+    b_zero_point: Expr,
+    C: Expr | None = None,
+    y_scale: Expr | None = None,
+    y_zero_point: Expr | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Expr:
+    """``C`` has the scale of the product; without ``y_scale`` the result is float32."""
+    a = R.permute_dims(A) if transA else A
+    b = R.permute_dims(B) if transB else B
+    y = R.matmul(centred(a, _one(a_zero_point), -1), centred(b, b_zero_point, -1))
+    if C is not None:
+        y = R.add(y, C)
+    made = _scaled(ctx, y, a_scale, b_scale)
+    if alpha != 1:
+        made = R.multiply(made, scalar(alpha, "float32"))
+    if y_scale is None:
+        return made
+    dtype = dtype_of(A) if y_zero_point is None else dtype_of(y_zero_point)
+    return _back(ctx, made, y_scale, y_zero_point, dtype)
+
+
+def projected(
+    ctx: Context,
+    x: Expr,
+    x_scale: Expr,
+    x_zero: Expr | None,
+    weight: Expr,
+    weight_scale: Expr,
+    weight_zero: Expr | None,
+) -> Expr:
+    """The float32 product of quantised tensors, x (..., k) and weight (k, n)."""
+    y = R.matmul(
+        centred(x, None if x_zero is None else _one(x_zero), -1), centred(weight, weight_zero, -1)
+    )
+    return _scaled(ctx, y, x_scale, weight_scale)

@@ -1,0 +1,495 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
+"""ai.onnx: convolutions and pooling, with ONNX's ways to say padding.
+
+Everything that these operators share is :class:`Window`. Semantics: the operator specifications of
+ONNX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.dtypes import is_float, limits, numpy_dtype
+from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.registry import Ints, onnx_op
+from relax2xla.importers.onnx.engine.values import (
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+    statics,
+)
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.ir import Constant, Expr, ShapeExpr
+from relax2xla.tir import Dim
+
+# Elements of all windows whose positions are made at import.
+POSITIONS_LIMIT = 1 << 26
+AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over the spatial axes: one number an axis, ``pads`` befores and then afters."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        x: Expr,
+        kernel: Sequence[int],
+        strides: Sequence[int] | None,
+        dilations: Sequence[int] | None,
+        pads: Sequence[int] | None,
+        auto_pad: str,
+    ) -> Window:
+        """With defaults filled in and ``auto_pad`` made explicit."""
+        n = len(kernel)
+        step = tuple(strides or (1,) * n)
+        spread = tuple(dilations or (1,) * n)
+        if not len(step) == len(spread) == n == ndim_of(x) - 2:
+            raise ValueError(f"{n} kernel sizes for {ndim_of(x) - 2} spatial axes")
+        if min((*step, *spread, *kernel)) < 1:
+            raise ValueError("kernel sizes, strides and dilations must be positive")
+        auto = choice(auto_pad, AUTO, "auto_pad")
+        if auto == "NOTSET":
+            around = tuple(pads or (0,) * (2 * n))
+        elif auto == "VALID":
+            around = (0,) * (2 * n)
+        else:
+            sizes = _sizes(dims_of(x)[2:], step, auto)
+            total = [
+                max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
+                for size, k, s, d in zip(sizes, kernel, step, spread, strict=True)
+            ]
+            around = _halves(total, auto == "SAME_UPPER")
+        if len(around) != 2 * n:
+            raise ValueError(f"{len(around)} paddings for {n} spatial axes")
+        return Window(tuple(kernel), step, spread, around)
+
+
+def _sizes(dims: Sequence[Any], strides: Sequence[int], auto: str) -> list[int]:
+    """Spatial sizes; with a stride of 1 the padding depends on none."""
+    return [
+        s if not isinstance(d, int) and s == 1 else static(d, f"a spatial size with {auto}")
+        for d, s in zip(dims, strides, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LateSame:
+    """The padding of a SAME mode where it depends on symbolic sizes: done before the operator.
+
+    ``widths``: for each axis before and behind, ``sizes``: of the result.
+    """
+
+    widths: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+
+    @staticmethod
+    def of(
+        ctx: Context,
+        x: Expr,
+        kernel: Sequence[int],
+        strides: Sequence[int] | None,
+        dilations: Sequence[int] | None,
+        auto_pad: str,
+    ) -> LateSame | None:
+        """None where :class:`Window` knows the padding, or refuses it."""
+        n, space = len(kernel), dims_of(x)[2:]
+        step, spread = strides or (1,) * n, dilations or (1,) * n
+        known = all(isinstance(d, int) or s == 1 for d, s in zip(space, step, strict=False))
+        sound = len(space) == len(step) == len(spread) == n and min((*step, *spread, *kernel)) > 0
+        if known or not (auto_pad.startswith("SAME") and ctx.binds and sound):
+            return None
+        widths: list[Dim] = [0] * 4
+        sizes: list[Dim] = []
+        for size, k, s, d in zip(space, kernel, step, spread, strict=True):
+            out = fold_dim((size + (s - 1)) // s)
+            total: Any = tir.max((out - 1) * s + ((k - 1) * d + 1) - size, 0)
+            less, more = fold_dim(total // 2), fold_dim(total - total // 2)
+            widths += [less, more] if auto_pad == "SAME_UPPER" else [more, less]
+            sizes.append(out)
+        return LateSame(tuple(widths), tuple(sizes))
+
+    def padded(self, ctx: Context, x: Expr, fill: float = 0.0) -> Expr:
+        """``x`` with ``fill`` around it."""
+        around = zip(dims_of(x), self.widths[::2], self.widths[1::2], strict=True)
+        made = R.nn.pad(x, list(self.widths), "constant", fill)
+        return ctx.pinned(made, [fold_dim(size + a + b) for size, a, b in around])
+
+    def pinned(self, ctx: Context, y: Expr) -> Expr:
+        """The operator's result ``y`` with its sizes as they follow from the input's."""
+        return ctx.pinned(y, [*dims_of(y)[:2], *self.sizes])
+
+
+def _halves(total: Sequence[int], more_behind: bool) -> tuple[int, ...]:
+    less = [t // 2 for t in total]
+    more = [t - t // 2 for t in total]
+    return (*less, *more) if more_behind else (*more, *less)
+
+
+# -- convolution ---------------------------------------------------------------------------------
+_CONV: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d(*a, **k),
+}
+_CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
+}
+
+
+def _spatial(x: Expr, what: str) -> int:
+    n = ndim_of(x) - 2
+    if n not in (1, 2, 3):
+        raise Unsupported(f"{what} over {n} spatial axes")
+    return n
+
+
+def _kernel(W: Expr, kernel_shape: Sequence[int] | None) -> list[int]:
+    found = statics(dims_of(W)[2:], "the kernel's shape")
+    if kernel_shape is not None and list(kernel_shape) != found:
+        raise ValueError(f"kernel_shape {list(kernel_shape)} differs from the weight's {found}")
+    return found
+
+
+def _with_bias(y: Expr, bias: Expr | None) -> Expr:
+    if bias is None:
+        return y
+    return R.add(y, R.reshape(bias, (1, dims_of(bias)[0], *[1] * (ndim_of(y) - 2))))
+
+
+@onnx_op("Conv")
+def conv(
+    ctx: Context,
+    X: Expr,
+    W: Expr,
+    B: Expr | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    n, x = _spatial(X, "a convolution"), X
+    kernel = _kernel(W, kernel_shape)
+    late = LateSame.of(ctx, X, kernel, strides, dilations, auto_pad)
+    if late is not None:
+        x, auto_pad = late.padded(ctx, X), "VALID"
+    w = Window.of(x, kernel, strides, dilations, pads, auto_pad)
+    if min(w.pads) < 0:
+        raise Unsupported("a convolution with negative padding")
+    y = _CONV[n](x, W, strides=w.strides, padding=w.pads, dilation=w.dilations, groups=group)
+    y = y if late is None else late.pinned(ctx, ctx.emit(y))
+    return _with_bias(y, B)
+
+
+@onnx_op("ConvTranspose")
+def conv_transpose(
+    ctx: Context,
+    X: Expr,
+    W: Expr,
+    B: Expr | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    output_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    """``output_shape`` and the SAME modes say the padding; what it lacks is added behind."""
+    n = _spatial(X, "a transposed convolution")
+    kernel = _kernel(W, kernel_shape)
+    grown = list(output_padding or [0] * n)
+    auto = choice(auto_pad, AUTO, "auto_pad")
+    w = Window.of(X, kernel, strides, dilations, pads, "NOTSET" if auto == "NOTSET" else "VALID")
+    around = w.pads
+    if output_shape is not None or auto.startswith("SAME"):
+        sizes = statics(dims_of(X)[2:], "the spatial sizes")
+        wanted = (output_shape or [i * s for i, s in zip(sizes, w.strides, strict=True)])[-n:]
+        total = [
+            (i - 1) * s + o + (k - 1) * d + 1 - out
+            for i, s, o, k, d, out in zip(
+                sizes, w.strides, grown, kernel, w.dilations, wanted, strict=True
+            )
+        ]
+        grown = [o + max(-t, 0) for o, t in zip(grown, total, strict=True)]
+        around = _halves([max(t, 0) for t in total], auto == "SAME_UPPER")
+    # What the operator cannot add itself (it allows less than a stride) is padding behind.
+    most = [max(s, d) - 1 for s, d in zip(w.strides, w.dilations, strict=True)]
+    extra = [max(g - m, 0) for g, m in zip(grown, most, strict=True)]
+    y = _CONV_TRANSPOSE[n](
+        X,
+        W,
+        strides=w.strides,
+        padding=around,
+        output_padding=[min(g, m) for g, m in zip(grown, most, strict=True)],
+        dilation=w.dilations,
+        groups=group,
+    )
+    if any(extra):
+        y = R.nn.pad(y, [0, 0, 0, 0, *(p for e in extra for p in (0, e))])
+    return _with_bias(y, B)
+
+
+# -- pooling -------------------------------------------------------------------------------------
+_MAX: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.max_pool1d(*a, **k),
+    2: lambda *a, **k: R.nn.max_pool2d(*a, **k),
+    3: lambda *a, **k: R.nn.max_pool3d(*a, **k),
+}
+_AVERAGE: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.avg_pool1d(*a, **k),
+    2: lambda *a, **k: R.nn.avg_pool2d(*a, **k),
+    3: lambda *a, **k: R.nn.avg_pool3d(*a, **k),
+}
+
+
+def _pool(family: dict[int, Callable[..., Expr]], x: Expr, w: Window, **more: Any) -> Expr:
+    return family[_spatial(x, "pooling")](
+        x, w.kernel, strides=w.strides, padding=w.pads, dilation=w.dilations, **more
+    )
+
+
+@onnx_op("MaxPool")
+def max_pool(
+    ctx: Context,
+    X: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    storage_order: int = 0,
+    strides: list[int] | None = None,
+) -> Any:
+    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    if late is not None and is_float(dtype_of(X)) and not ctx.wants(1):
+        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
+        values = _pool(_MAX, late.padded(ctx, X, -math.inf), w)
+        return [late.pinned(ctx, ctx.emit(values))]
+    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
+    values = _pool(_MAX, X, w, ceil_mode=bool(ceil_mode))
+    if not ctx.wants(1):
+        return [values]
+    return [values, _positions(X, values, w, storage_order)]
+
+
+def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
+    """Where each maximum stands in the flattened tensor; the first of equal ones.
+
+    Each element of each window is looked up by a gather of positions known at import.
+    """
+    dims = statics(dims_of(x), "the shape")
+    out = statics(dims_of(pooled), "the shape")
+    n = len(w.kernel)
+    if math.prod(out[2:]) * math.prod(w.kernel) > POSITIONS_LIMIT:
+        raise Unsupported(f"the positions of maxima in windows of {w.kernel} over {dims[2:]}")
+    # positions[axis]: (out, kernel), -1 outside
+    axes: list[Any] = []
+    for i in range(n):
+        at = np.arange(out[2 + i])[:, None] * w.strides[i] - w.pads[i]
+        at = at + np.arange(w.kernel[i])[None, :] * w.dilations[i]
+        axes.append(np.where((at >= 0) & (at < dims[2 + i]), at, -1))
+    flat = np.zeros((1,) * 2 * n, np.int64)
+    linear = np.zeros((1,) * 2 * n, np.int64)
+    valid = np.ones((1,) * 2 * n, bool)
+    for i, at in enumerate(axes):
+        shape = [1] * (2 * n)
+        shape[i], shape[n + i] = at.shape
+        at = at.reshape(shape)
+        valid = valid & (at >= 0)
+        flat = flat * dims[2 + i] + at
+    order = range(n) if storage_order else range(n - 1, -1, -1)
+    step = 1
+    for i in order:
+        shape = [1] * (2 * n)
+        shape[i], shape[n + i] = axes[i].shape
+        linear = linear + axes[i].reshape(shape) * step
+        step *= dims[2 + i]
+    count = math.prod(w.kernel)
+    flat = np.where(valid, flat, 0).reshape(-1, count)
+    linear = np.broadcast_to(linear, valid.shape).reshape(-1, count)
+    seen = R.take(R.reshape(x, (dims[0], dims[1], math.prod(dims[2:]))), Constant(flat), 2)
+    dtype = dtype_of(x)
+    low = -math.inf if is_float(dtype) else limits(dtype)[0]
+    seen = R.where(Constant(valid.reshape(-1, count)), seen, scalar(low, dtype))
+    best = R.argmax(seen, axis=3, keepdims=True)
+    table = Constant(np.ascontiguousarray(linear).reshape(1, 1, -1, count))
+    spread = R.broadcast_to(table, (dims[0], dims[1], *linear.shape))
+    local = R.reshape(R.gather_elements(spread, best, 3), out)
+    planes = np.arange(dims[0] * dims[1]).reshape(dims[0], dims[1], *[1] * n)
+    return R.add(local, Constant(planes.astype(np.int64) * math.prod(dims[2:])))
+
+
+@onnx_op("AveragePool")
+def average_pool(
+    ctx: Context,
+    X: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: list[int] | None = None,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    if late is not None:
+        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
+        y = _pool(_AVERAGE, late.padded(ctx, X), w)
+        if not count_include_pad:
+            ones = R.ones(ShapeExpr((1, 1, *dims_of(X)[2:])), dtype_of(X))
+            y = R.divide(y, _pool(_AVERAGE, late.padded(ctx, ones), w))
+        return late.pinned(ctx, ctx.emit(y))
+    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
+    return _pool(
+        _AVERAGE,
+        X,
+        w,
+        ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+    )
+
+
+@onnx_op("LpPool")
+def lp_pool_float(
+    ctx: Context,
+    X: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    kernel_shape: list[int],
+    p: float = 2.0,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    w = Window.of(X, kernel_shape, strides, None, pads, auto_pad)
+    return _lp_pool(X, w, p, False)
+
+
+@onnx_op("LpPool", since=2)
+def lp_pool(
+    ctx: Context,
+    X: Expr,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    kernel_shape: list[int],
+    p: int = 2,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    """The p-th root of the sum of p-th powers: padding counts nothing, whatever its number."""
+    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
+    return _lp_pool(X, w, p, bool(ceil_mode))
+
+
+def _lp_pool(x: Expr, w: Window, p: float, ceil_mode: bool) -> Expr:
+    dtype = dtype_of(x)
+    powers = R.power(R.abs(x), scalar(p, dtype))
+    if ceil_mode:
+        # The last windows may reach beyond the padding: what they hold is counted for each.
+        mean = _pool(_AVERAGE, powers, w, ceil_mode=True, count_include_pad=False)
+        sizes = statics(dims_of(x)[2:], "the spatial sizes")
+        counts = _counts(sizes, statics(dims_of(mean)[2:], "the spatial sizes"), w)
+        total = R.multiply(mean, Constant(counts.astype(numpy_dtype(dtype))[None, None]))
+        total = R.where(Constant(counts[None, None] > 0), total, scalar(0, dtype))
+    else:
+        mean = _pool(_AVERAGE, powers, w, ceil_mode=False, count_include_pad=True)
+        total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
+    return R.power(total, scalar(1 / p, dtype))
+
+
+def _counts(sizes: Sequence[int], out: Sequence[int], w: Window) -> Any:
+    """How many elements of the input each window holds."""
+    total = np.ones((), np.int64)
+    for i, (size, count) in enumerate(zip(sizes, out, strict=True)):
+        at = np.arange(count)[:, None] * w.strides[i] - w.pads[i]
+        at = at + np.arange(w.kernel[i])[None, :] * w.dilations[i]
+        own = ((at >= 0) & (at < size)).sum(1)
+        total = total[..., None] * own
+    return total
+
+
+def _global(reduce: Callable[[Expr, Sequence[int]], Expr], x: Expr) -> Expr:
+    return reduce(x, range(2, ndim_of(x)))
+
+
+@onnx_op("GlobalAveragePool")
+def global_average_pool(ctx: Context, X: Expr) -> Expr:
+    return _global(lambda x, axes: R.mean(x, list(axes), True), X)
+
+
+@onnx_op("GlobalMaxPool")
+def global_max_pool(ctx: Context, X: Expr) -> Expr:
+    return _global(lambda x, axes: R.max(x, list(axes), True), X)
+
+
+@onnx_op("GlobalLpPool")
+def global_lp_pool_float(ctx: Context, X: Expr, *, p: float = 2.0) -> Expr:
+    return _global_lp_pool(X, p)
+
+
+@onnx_op("GlobalLpPool", since=2)
+def global_lp_pool(ctx: Context, X: Expr, *, p: int = 2) -> Expr:
+    return _global_lp_pool(X, p)
+
+
+def _global_lp_pool(X: Expr, p: float) -> Expr:
+    dtype = dtype_of(X)
+    powers = R.power(R.abs(X), scalar(p, dtype))
+    total = _global(lambda x, axes: R.sum(x, list(axes), True), powers)
+    return R.power(total, scalar(1 / p, dtype))
+
+
+@onnx_op("MaxUnpool", since=9)
+def max_unpool(
+    ctx: Context,
+    X: Expr,
+    I: Expr,  # noqa: E741  (the schema's name)
+    output_shape: Ints | None = None,
+    *,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Expr:
+    """Values go back to the positions that MaxPool gave, in the smallest tensor it had."""
+    w = Window.of(X, kernel_shape, strides, None, pads, "NOTSET")
+    dims = statics(dims_of(X), "the shape")
+    n = len(w.kernel)
+    sizes = [
+        (d - 1) * s + k - w.pads[i] - w.pads[i + n]
+        for i, (d, s, k) in enumerate(zip(dims[2:], w.strides, w.kernel, strict=True))
+    ]
+    small = [dims[0], dims[1], *sizes]
+    # With output_shape the indices still count in the smallest tensor, which is padded after.
+    flat = R.zeros((math.prod(small),), dtype_of(X))
+    put = R.scatter_elements(flat, R.flatten(I), R.flatten(X), 0)
+    made = R.reshape(put, small)
+    if output_shape is None:
+        return made
+    more = [fold_dim(want - have) for want, have in zip(output_shape, small, strict=True)]
+    widths = [p for m in more for p in (0, m)]
+    return ctx.pinned(R.nn.pad(made, widths), list(output_shape))

@@ -1,0 +1,1 @@
+"""ONNX files: messages, weights beside them, names of dimensions."""

@@ -1,0 +1,80 @@
+"""ONNX files with sizes by name, as the command line gives them; and with every value a result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from relax2xla.errors import TVMError
+from relax2xla.importers.onnx.engine.model import from_onnx
+from relax2xla.importers.onnx.read import reader
+from relax2xla.ir import IRModule
+
+# Sizes of symbolic dimensions by name, or the whole shape of an input by its name.
+Shapes = Mapping[str, int | Sequence[int]]
+
+
+def load(path: Path, shapes: Shapes, taps: Iterable[str] = ()) -> IRModule:
+    """The model in a file; ``taps``: values inside of its graph that are results as well.
+
+    Raises as :func:`from_onnx`, and TVMError for shapes of what the model does not have.
+    """
+    source = reader.read(path)
+    add_outputs(source.proto, taps)
+    return from_onnx(source, _shape_dict(source.proto.graph, shapes) if shapes else None)
+
+
+def input_names(graph: GraphProto) -> list[str]:
+    """The inputs that are no weights, in order: what a caller gives."""
+    weights = {t.name for t in graph.initializer}
+    weights |= {s.values.name for s in graph.sparse_initializer}
+    return [i.name for i in graph.input if i.name not in weights]
+
+
+def makers(graph: GraphProto) -> dict[str, NodeProto]:
+    """The node of ``graph`` that makes each value, in the order of the nodes."""
+    return {o: node for node in graph.node for o in node.output if o}
+
+
+def add_outputs(proto: ModelProto, names: Iterable[str]) -> None:
+    """Make values of the graph outputs of it, after those that it has."""
+    for name in names:
+        proto.graph.output.add(name=name)
+
+
+def _shape_dict(graph: GraphProto, shapes: Shapes) -> dict[str, list[int | str]]:
+    """Shapes by the model's own input names; sizes given by a dimension's name are filled in."""
+    names = set(input_names(graph))
+    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name in names}
+    # Parameters have names that are identifiers; either name is right here.
+    identifiers = {re.sub(r"\W", "_", name, flags=re.ASCII): name for name in inputs}
+    made: dict[str, list[int | str]] = {}
+    known: list[str] = []
+    for name, tensor in inputs.items():
+        dims: list[int | str] = []
+        for at, d in enumerate(tensor.shape.dim):
+            if d.HasField("dim_value"):
+                dims.append(d.dim_value)
+                continue
+            label = d.dim_param or f"{name}_{at}"
+            known.append(label)
+            size = shapes.get(label, label)
+            dims.append(size if isinstance(size, int) else label)
+        if any(k in shapes for k in known):
+            made[name] = dims
+    for key, value in shapes.items():
+        if isinstance(value, int):
+            if key not in known:
+                raise TVMError(
+                    f"there is no symbolic dimension {key!r}; there are "
+                    f"{', '.join(dict.fromkeys(known)) or 'none: every dimension is known'}"
+                )
+            continue
+        name = key if key in inputs else identifiers.get(key)
+        if name is None:
+            raise TVMError(f"there is no input {key!r}; there are {', '.join(inputs)}")
+        made[name] = list(value)
+    return made

@@ -1,0 +1,575 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Element-wise arithmetic, comparison, logic and activations.
+
+Type promotion is torch's: operands are cast to the dtype that torch computes in, numbers become
+constants of it. Most results have the dtype that torch's own meta information gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.torch.aten.complex import is_complex
+from relax2xla.importers.torch.engine.context import (
+    NARROW,
+    Context,
+    as_bool,
+    chlo,
+    dtype_of,
+    info_of,
+    ndim_of,
+    row,
+    scalar,
+    want_float,
+)
+from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.ir import Expr
+
+Unary = Callable[[Expr], Expr]
+Binary = Callable[[Expr, Expr], Expr]
+
+
+def half_to_even(x: Expr) -> Expr:
+    """Round to the nearest integer, ties to even."""
+    return row("round_nearest_even", x)
+
+
+# -- one operand ---------------------------------------------------------------------------------
+# Computed in floating point: integers become the default floating-point dtype first.
+FLOAT_UNARY: dict[str, Unary] = {
+    "acos": lambda x: R.acos(x),
+    "acosh": lambda x: R.acosh(x),
+    "asin": lambda x: R.asin(x),
+    "asinh": lambda x: R.asinh(x),
+    "atan": lambda x: R.atan(x),
+    "atanh": lambda x: R.atanh(x),
+    "cos": lambda x: R.cos(x),
+    "cosh": lambda x: R.cosh(x),
+    "digamma": lambda x: digamma(x),
+    "erf": lambda x: R.erf(x),
+    "erfc": lambda x: chlo("erfc", x),
+    "erfinv": lambda x: chlo("erf_inv", x),
+    "exp": lambda x: R.exp(x),
+    "exp2": lambda x: R.exp(R.multiply(x, scalar(math.log(2.0), dtype_of(x)))),
+    "expm1": lambda x: row("exponential_minus_one", x),
+    "log": lambda x: R.log(x),
+    "log10": lambda x: _log_to(10.0, x),
+    "log1p": lambda x: row("log_plus_one", x),
+    "log2": lambda x: _log_to(2.0, x),
+    "log_sigmoid": lambda x: R.negative(R.nn.softplus(R.negative(x))),
+    "mish": lambda x: R.multiply(x, R.tanh(R.nn.softplus(x))),
+    "reciprocal": lambda x: R.divide(scalar(1, dtype_of(x)), x),
+    "rsqrt": lambda x: R.rsqrt(x),
+    "sigmoid": lambda x: R.sigmoid(x),
+    "silu": lambda x: R.nn.silu(x),
+    "sin": lambda x: R.sin(x),
+    "sinc": lambda x: _sinc(x),
+    "sinh": lambda x: R.sinh(x),
+    "sqrt": lambda x: R.sqrt(x),
+    "tan": lambda x: R.tan(x),
+    "tanh": lambda x: R.tanh(x),
+}
+# The dtype stays; on integers and booleans these change nothing.
+ROUNDING: dict[str, Unary] = {
+    "ceil": lambda x: R.ceil(x),
+    "floor": lambda x: R.floor(x),
+    "round": half_to_even,
+    "trunc": lambda x: R.trunc(x),
+}
+SAME_UNARY: dict[str, Unary] = {
+    "bitwise_not": lambda x: R.bitwise_not(x),
+    "logical_not": lambda x: R.logical_not(as_bool(x)),
+    "neg": lambda x: R.negative(x),
+    "_neg_view": lambda x: R.negative(x),
+    "relu": lambda x: R.nn.relu(x),
+    "sgn": lambda x: _sign(x),
+    "sign": lambda x: _sign(x),
+    "isfinite": lambda x: R.isfinite(x),
+    "isinf": lambda x: R.isinf(x),
+    "isnan": lambda x: R.isnan(x),
+}
+
+
+@aten("square")
+def square(ctx: Context, self: Expr) -> Expr:
+    x = ctx.emit(ctx.cast(self, ctx.dtype()))
+    return R.multiply(x, x)
+
+
+def digamma(x: Expr) -> Expr:
+    """At negative integers NaN; at 0 infinite, with a sign that is the opposite of the zero's."""
+    dtype = dtype_of(x)
+    pole = R.divide(scalar(-1, dtype), x)
+    return R.where(R.equal(x, scalar(0, dtype)), pole, chlo("digamma", x))
+
+
+def _log_to(base: float, x: Expr) -> Expr:
+    """Of complex numbers each part is divided by itself: that of 0 is -inf + 0j, without NaN."""
+    natural = R.log(x)
+    if is_complex(x):
+        parts = (row(part, natural) for part in ("real", "imag"))
+        return row("complex", *(R.divide(p, scalar(math.log(base), dtype_of(p))) for p in parts))
+    return R.divide(natural, scalar(math.log(base), dtype_of(x)))
+
+
+def _sinc(x: Expr) -> Expr:
+    dtype = dtype_of(x)
+    angle = R.multiply(x, scalar(math.pi, dtype))
+    return R.where(R.equal(x, scalar(0, dtype)), scalar(1, dtype), R.divide(R.sin(angle), angle))
+
+
+def _sign(x: Expr) -> Expr:
+    """Of NaN it is 0."""
+    dtype = dtype_of(x)
+    if not is_float(dtype):
+        return R.sign(x)
+    return R.where(R.isnan(x), scalar(0, dtype), R.sign(x))
+
+
+def _float_unary(apply: Unary) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        return apply(ctx.emit(ctx.cast(self, ctx.dtype())))
+
+    return convert
+
+
+def _rounding(apply: Unary) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        return apply(self) if is_float(dtype_of(self)) else self
+
+    return convert
+
+
+def _same_unary(apply: Unary) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        return apply(self)
+
+    return convert
+
+
+for _name, _apply in FLOAT_UNARY.items():
+    aten(_name)(_float_unary(_apply))
+for _name, _apply in ROUNDING.items():
+    aten(_name)(_rounding(_apply))
+for _name, _apply in SAME_UNARY.items():
+    aten(_name)(_same_unary(_apply))
+
+
+@aten("round.decimals")
+def round_decimals(ctx: Context, self: Expr, decimals: int) -> Expr:
+    if not is_float(dtype_of(self)):
+        raise Unsupported(f"round of {dtype_of(self)} with decimals={decimals}")
+    factor = scalar(10.0 ** abs(decimals), dtype_of(self))
+    if decimals >= 0:
+        return R.divide(half_to_even(R.multiply(self, factor)), factor)
+    return R.multiply(half_to_even(R.divide(self, factor)), factor)
+
+
+@aten("abs")
+def absolute(ctx: Context, self: Expr) -> Expr:
+    return R.abs(self)
+
+
+# -- two operands --------------------------------------------------------------------------------
+def _loses(value: Any, dtype: str) -> bool:
+    """Whether a number, or a tensor of rank 0, may have digits that ``dtype`` does not hold."""
+    if isinstance(value, Expr):
+        return ndim_of(value) == 0 and dtype_of(value) != dtype
+    if not isinstance(value, int | float):
+        return False
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value).astype(numpy_dtype(dtype))) != value
+
+
+def _factors(ctx: Context, self: Any, other: Any) -> list[Expr]:
+    """Operands of a product or quotient, in the dtype to compute it in.
+
+    torch lets numbers meet 16-bit tensors with the digits of float32, also numbers that float16
+    cannot hold.
+    """
+    dtype = ctx.dtype()
+    wide = dtype in NARROW and _loses(other, dtype)
+    return ctx.promote(self, other, dtype="float32" if wide else dtype)
+
+
+def _arithmetic(apply: Binary) -> Function:
+    """Operands in the result's dtype."""
+
+    def convert(ctx: Context, self: Any, other: Any) -> Expr:
+        a, b = ctx.promote(self, other, dtype=ctx.dtype())
+        return apply(a, b)
+
+    return convert
+
+
+def _comparison(apply: Binary) -> Function:
+    def convert(ctx: Context, self: Any, other: Any) -> Expr:
+        a, b = ctx.promote(self, other)
+        return apply(a, b)
+
+    return convert
+
+
+def _logical(apply: Binary) -> Function:
+    def convert(ctx: Context, self: Any, other: Any) -> Expr:
+        return apply(as_bool(self), as_bool(other))
+
+    return convert
+
+
+ARITHMETIC: dict[str, Binary] = {
+    "maximum": lambda a, b: R.maximum(a, b),
+    "minimum": lambda a, b: R.minimum(a, b),
+    "floor_divide": lambda a, b: R.floor_divide(a, b),
+    "remainder": lambda a, b: R.floor_mod(a, b),
+    "fmod": lambda a, b: truncated_remainder(a, b),
+    "atan2": lambda a, b: R.atan2(a, b),
+    "bitwise_and": lambda a, b: R.bitwise_and(a, b),
+    "bitwise_or": lambda a, b: R.bitwise_or(a, b),
+    "bitwise_xor": lambda a, b: R.bitwise_xor(a, b),
+    "__and__": lambda a, b: R.bitwise_and(a, b),
+    "__or__": lambda a, b: R.bitwise_or(a, b),
+    "__xor__": lambda a, b: R.bitwise_xor(a, b),
+    "bitwise_left_shift": lambda a, b: R.left_shift(a, b),
+    "bitwise_right_shift": lambda a, b: R.right_shift(a, b),
+    "__lshift__": lambda a, b: R.left_shift(a, b),
+    "__rshift__": lambda a, b: R.right_shift(a, b),
+    "fmax": lambda a, b: _ignoring_nan(a, b, R.maximum),
+    "fmin": lambda a, b: _ignoring_nan(a, b, R.minimum),
+    "hypot": lambda a, b: _hypot(a, b),
+    "logaddexp": lambda a, b: R.log_add_exp(a, b),
+}
+COMPARISON: dict[str, Binary] = {
+    "eq": lambda a, b: R.equal(a, b),
+    "ne": lambda a, b: R.not_equal(a, b),
+    "lt": lambda a, b: R.less(a, b),
+    "le": lambda a, b: R.less_equal(a, b),
+    "gt": lambda a, b: R.greater(a, b),
+    "ge": lambda a, b: R.greater_equal(a, b),
+}
+LOGICAL: dict[str, Binary] = {
+    "logical_and": lambda a, b: R.logical_and(a, b),
+    "logical_or": lambda a, b: R.logical_or(a, b),
+    "logical_xor": lambda a, b: R.logical_xor(a, b),
+}
+
+OVERLOADS = {"default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar"}
+
+
+def _overloads(name: str) -> list[str]:
+    """Names of the overloads of an operator that take tensors and numbers."""
+    packet = getattr(torch.ops.aten, name)
+    return [name if o == "default" else f"{name}.{o}" for o in packet.overloads() if o in OVERLOADS]
+
+
+@aten(*_overloads("mul"))
+def mul(ctx: Context, self: Any, other: Any) -> Expr:
+    return ctx.cast(R.multiply(*_factors(ctx, self, other)), ctx.dtype())
+
+
+for _name, _both in ARITHMETIC.items():
+    aten(*_overloads(_name))(_arithmetic(_both))
+for _name, _both in COMPARISON.items():
+    aten(*_overloads(_name))(_comparison(_both))
+for _name, _both in LOGICAL.items():
+    aten(_name)(_logical(_both))
+
+
+def truncated_remainder(a: Expr, b: Expr) -> Expr:
+    """``a - trunc(a / b) * b`` exactly: the remainder has the sign of ``a``."""
+    shape = R.broadcast_to
+    dims = info_of(R.add(a, b)).dims
+    if dims is None:
+        raise Unsupported("fmod of operands whose common shape is not known")
+    return row("remainder", shape(a, dims), shape(b, dims))
+
+
+def trunc_divide(a: Expr, b: Expr) -> Expr:
+    """Division rounded towards zero."""
+    if is_float(dtype_of(a)):
+        return R.trunc(R.divide(a, b))
+    dims = info_of(R.add(a, b)).dims
+    if dims is None:
+        raise Unsupported("truncating division of operands whose common shape is not known")
+    return row("divide", R.broadcast_to(a, dims), R.broadcast_to(b, dims))
+
+
+def _ignoring_nan(a: Expr, b: Expr, pick: Binary) -> Expr:
+    if not is_float(dtype_of(a)):
+        return pick(a, b)
+    return R.where(R.isnan(a), b, R.where(R.isnan(b), a, pick(a, b)))
+
+
+def _hypot(a: Expr, b: Expr) -> Expr:
+    """Neither the square of a large number nor a NaN beside an infinity counts."""
+    a, b = R.abs(a), R.abs(b)
+    large, small = R.maximum(a, b), R.minimum(a, b)
+    zero, one = scalar(0, dtype_of(a)), scalar(1, dtype_of(a))
+    ratio = R.divide(small, R.where(R.equal(large, zero), one, large))
+    length = R.multiply(large, R.sqrt(R.add(one, R.multiply(ratio, ratio))))
+    infinity = scalar(math.inf, dtype_of(a))
+    return R.where(R.logical_or(R.isinf(a), R.isinf(b)), infinity, length)
+
+
+def _scaled(ctx: Context, other: Any, alpha: Any, dtype: str) -> Expr:
+    x = ctx.tensor(other, dtype)
+    if not isinstance(alpha, bool | int | float | complex):
+        return R.multiply(x, ctx.tensor(alpha, dtype))
+    return x if alpha == 1 else R.multiply(x, scalar(alpha, dtype))
+
+
+@aten("add.Tensor", "add.Scalar")
+def add(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
+    dtype = ctx.dtype()
+    if dtype == "bool":
+        if alpha != 1:
+            raise Unsupported(f"add of booleans with alpha={alpha}")
+        return R.logical_or(ctx.tensor(self, dtype), ctx.tensor(other, dtype))
+    return R.add(ctx.tensor(self, dtype), _scaled(ctx, other, alpha, dtype))
+
+
+@aten("sub.Tensor", "sub.Scalar")
+def sub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
+    dtype = ctx.dtype()
+    return R.subtract(ctx.tensor(self, dtype), _scaled(ctx, other, alpha, dtype))
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def rsub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
+    dtype = ctx.dtype()
+    return R.subtract(ctx.tensor(other, dtype), _scaled(ctx, self, alpha, dtype))
+
+
+@aten("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+def div(ctx: Context, self: Any, other: Any, rounding_mode: str | None = None) -> Expr:
+    if rounding_mode is None:
+        return ctx.cast(R.divide(*_factors(ctx, self, other)), ctx.dtype())
+    a, b = ctx.promote(self, other, dtype=ctx.dtype())
+    if rounding_mode == "floor":
+        return R.floor_divide(a, b)
+    return trunc_divide(a, b)
+
+
+@aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def power(ctx: Context, self: Any, exponent: Any) -> Expr:
+    dtype = ctx.dtype()
+    base = ctx.tensor(self, dtype)
+    if isinstance(exponent, int | float) and not isinstance(exponent, bool):
+        if exponent in (2, 3):
+            base = ctx.emit(base)
+            squared = R.multiply(base, base)
+            return squared if exponent == 2 else R.multiply(squared, base)
+        if exponent in (0.5, -0.5) and is_float(dtype):
+            return R.sqrt(base) if exponent > 0 else R.rsqrt(base)
+        if exponent == 1:
+            return base
+    return R.power(base, ctx.tensor(exponent, dtype))
+
+
+# -- three operands ------------------------------------------------------------------------------
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(ctx: Context, condition: Expr, self: Any, other: Any) -> Expr:
+    a, b = ctx.promote(self, other, dtype=ctx.dtype())
+    return R.where(as_bool(condition), a, b)
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(ctx: Context, self: Expr, mask: Expr, value: Any) -> Expr:
+    return R.where(mask, ctx.tensor(value, dtype_of(self)), self)
+
+
+@aten("clamp", "clamp.Tensor", "clip", "clip.Tensor", "hardtanh", "clamp_min", "clamp_max")
+def clamp(
+    ctx: Context,
+    self: Expr,
+    min: Any = None,
+    max: Any = None,
+    min_val: Any = None,
+    max_val: Any = None,
+) -> Expr:
+    """NaN stays NaN; where the bounds cross, the upper one wins."""
+    dtype = ctx.dtype()
+    low = min if min is not None else min_val
+    high = max if max is not None else max_val
+    x = ctx.tensor(self, dtype)
+    if low is not None:
+        x = R.maximum(x, ctx.tensor(low, dtype))
+    return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
+
+
+aten("clamp_min.Tensor", "clamp_max.Tensor")(clamp)
+
+
+@aten("addcmul")
+def addcmul(ctx: Context, self: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    a, b, c = ctx.promote(self, tensor1, tensor2, dtype=ctx.dtype())
+    return R.add(a, _scaled(ctx, R.multiply(b, c), value, dtype_of(a)))
+
+
+@aten("addcdiv")
+def addcdiv(ctx: Context, self: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
+    a, b, c = ctx.promote(self, tensor1, tensor2, dtype=ctx.dtype())
+    return R.add(a, _scaled(ctx, R.divide(b, c), value, dtype_of(a)))
+
+
+@aten("lerp.Scalar", "lerp.Tensor")
+def lerp(ctx: Context, self: Expr, end: Expr, weight: Any) -> Expr:
+    """Torch's two formulas, so that weights 0 and 1 give the ends exactly."""
+    dtype = ctx.dtype()
+    self, end = ctx.emit(self), ctx.emit(end)
+    w = ctx.emit(ctx.tensor(weight, dtype))
+    gap = ctx.emit(R.subtract(end, self))
+    low = R.add(self, R.multiply(w, gap))
+    high = R.subtract(end, R.multiply(gap, R.subtract(scalar(1, dtype), w)))
+    return R.where(R.less(R.abs(w), scalar(0.5, dtype)), low, high)
+
+
+@aten("nan_to_num")
+def nan_to_num(
+    ctx: Context, self: Expr, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Expr:
+    """Of complex numbers each part by itself."""
+    if is_complex(self):
+        x = ctx.emit(self)
+        parts = (ctx.emit(row(part, x)) for part in ("real", "imag"))
+        return row("complex", *(nan_to_num(ctx, p, nan, posinf, neginf) for p in parts))
+    dtype = dtype_of(self)
+    if not is_float(dtype):
+        return self
+    low, high = limits(dtype)
+    x = R.where(R.isnan(self), scalar(0.0 if nan is None else nan, dtype), self)
+    for infinity, bound in (
+        (math.inf, high if posinf is None else posinf),
+        (-math.inf, low if neginf is None else neginf),
+    ):
+        x = R.where(R.equal(self, scalar(infinity, dtype)), scalar(bound, dtype), x)
+    return x
+
+
+# -- activations ---------------------------------------------------------------------------------
+@aten("gelu")
+def gelu(ctx: Context, self: Expr, approximate: str = "none") -> Expr:
+    return R.nn.gelu(self) if approximate == "none" else R.nn.gelu_tanh(self)
+
+
+@aten("leaky_relu")
+def leaky_relu(ctx: Context, self: Expr, negative_slope: float = 0.01) -> Expr:
+    return R.nn.leakyrelu(self, float(negative_slope))
+
+
+@aten("elu")
+def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Expr:
+    dtype = dtype_of(self)
+    grown = self if input_scale == 1 else R.multiply(self, scalar(input_scale, dtype))
+    below = R.multiply(row("exponential_minus_one", grown), scalar(alpha * scale, dtype))
+    above = self if scale == 1 else R.multiply(self, scalar(scale, dtype))
+    return R.where(R.greater(self, scalar(0, dtype)), above, below)
+
+
+@aten("selu")
+def selu(ctx: Context, self: Expr) -> Expr:
+    return elu(ctx, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+@aten("celu")
+def celu(ctx: Context, self: Expr, alpha: Any = 1.0) -> Expr:
+    return elu(ctx, self, alpha, 1, 1.0 / alpha)
+
+
+@aten("relu6")
+def relu6(ctx: Context, self: Expr) -> Expr:
+    return clamp(ctx, self, 0, 6)
+
+
+@aten("hardswish")
+def hardswish(ctx: Context, self: Expr) -> Expr:
+    dtype = dtype_of(self)
+    gate = R.add(self, scalar(3, dtype))
+    gate = R.minimum(R.maximum(gate, scalar(0, dtype)), scalar(6, dtype))
+    return R.divide(R.multiply(self, gate), scalar(6, dtype))
+
+
+@aten("hardsigmoid")
+def hardsigmoid(ctx: Context, self: Expr) -> Expr:
+    dtype = dtype_of(self)
+    gate = R.add(self, scalar(3, dtype))
+    gate = R.minimum(R.maximum(gate, scalar(0, dtype)), scalar(6, dtype))
+    return R.divide(gate, scalar(6, dtype))
+
+
+@aten("softplus")
+def softplus(ctx: Context, self: Expr, beta: Any = 1, threshold: Any = 20) -> Expr:
+    want_float(self, "softplus")
+    dtype = dtype_of(self)
+    grown = R.multiply(self, scalar(beta, dtype))
+    soft = R.divide(row("log_plus_one", R.exp(grown)), scalar(beta, dtype))
+    return R.where(R.greater(grown, scalar(threshold, dtype)), self, soft)
+
+
+@aten("threshold")
+def threshold(ctx: Context, self: Expr, threshold: Any, value: Any) -> Expr:
+    dtype = dtype_of(self)
+    return R.where(R.less_equal(self, scalar(threshold, dtype)), scalar(value, dtype), self)
+
+
+@aten("softshrink")
+def softshrink(ctx: Context, self: Expr, lambd: Any = 0.5) -> Expr:
+    dtype = dtype_of(self)
+    edge, zero = scalar(lambd, dtype), scalar(0, dtype)
+    below = R.where(R.less(self, R.negative(edge)), R.add(self, edge), R.multiply(self, zero))
+    return R.where(R.greater(self, edge), R.subtract(self, edge), below)
+
+
+@aten("hardshrink")
+def hardshrink(ctx: Context, self: Expr, lambd: Any = 0.5) -> Expr:
+    dtype = dtype_of(self)
+    inside = R.less_equal(R.abs(self), scalar(lambd, dtype))
+    return R.where(inside, scalar(0, dtype), self)
+
+
+@aten("prelu", "_prelu_kernel")
+def prelu(ctx: Context, self: Expr, weight: Expr) -> Expr:
+    dtype, ndim = dtype_of(self), info_of(self).ndim
+    count = info_of(weight).dims
+    if info_of(weight).ndim == 1 and count != (1,) and ndim > 1:
+        weight = R.reshape(weight, (1, count[0] if count else 1) + (1,) * (ndim - 2))
+    return R.where(R.greater(self, scalar(0, dtype)), self, R.multiply(weight, self))
+
+
+@aten("glu")
+def glu(ctx: Context, self: Expr, dim: int = -1) -> Expr:
+    halves = ctx.emit(R.split(self, 2, dim))
+    return R.multiply(halves[0], R.sigmoid(halves[1]))
+
+
+@aten("isclose")
+def isclose(
+    ctx: Context,
+    self: Expr,
+    other: Expr,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Expr:
+    a, b = (ctx.emit(x) for x in ctx.promote(self, other))
+    same = R.equal(a, b)
+    if dtype_of(a) == "bool":
+        return same
+    if is_integer(dtype_of(a)):
+        a, b = R.astype(a, "float64"), R.astype(b, "float64")
+    share = R.abs(R.multiply(scalar(rtol, dtype_of(b)), b))
+    allowed = R.add(scalar(atol, dtype_of(share)), share)
+    gap = R.abs(R.subtract(a, b))
+    close = R.logical_and(R.isfinite(gap), R.less_equal(gap, allowed))
+    close = R.logical_or(same, close)
+    if equal_nan:
+        close = R.logical_or(close, R.logical_and(R.isnan(a), R.isnan(b)))
+    return close

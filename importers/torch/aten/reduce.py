@@ -1,0 +1,315 @@
+# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
+"""Reductions, scans, sorting and searching along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.torch.aten.complex import REAL, is_complex, square_of_abs
+from relax2xla.importers.torch.engine.context import (
+    Context,
+    as_bool,
+    axes_of,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+)
+from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.ir import Expr
+
+Axes = Any
+
+
+# -- sums and the like ----------------------------------------------------------------------------
+def _total(reduce: Callable[..., Expr]) -> Function:
+    """In the dtype of the result, which ``dtype`` chooses."""
+
+    def convert(
+        ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
+    ) -> Expr:
+        return reduce(ctx.cast(self, ctx.dtype()), axes_of(dim, ndim_of(self)), keepdim)
+
+    return convert
+
+
+aten("sum", "sum.dim_IntList")(_total(lambda x, axes, keep: R.sum(x, axes, keep)))
+aten("mean", "mean.dim")(_total(lambda x, axes, keep: R.mean(x, axes, keep)))
+aten("prod", "prod.dim_int")(_total(lambda x, axes, keep: R.prod(x, axes, keep)))
+
+
+def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
+    def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+        axes = axes_of(dim, ndim_of(self))
+        if dtype_of(self) == "bool":
+            # The ends of uint8 are what nothing at all has: no True for "any", no False for "all".
+            return R.astype(reduce(R.astype(self, "uint8"), axes, keepdim), "bool")
+        return reduce(self, axes, keepdim)
+
+    convert.__name__ = name
+    return convert
+
+
+amax = aten("amax", "max")(_extremum(lambda x, axes, keep: R.max(x, axes, keep), "amax"))
+amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep), "amin"))
+
+
+@aten("any", "any.dim", "any.dims", "_is_any_true")
+def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+    """No axes at all, where a list of them is asked for, reduce nothing."""
+    made = as_bool(self) if dim == [] else amax(ctx, as_bool(self), dim, keepdim)
+    return ctx.cast(made, ctx.dtype())
+
+
+@aten("all", "all.dim", "all.dims", "_is_all_true")
+def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+    made = as_bool(self) if dim == [] else amin(ctx, as_bool(self), dim, keepdim)
+    return ctx.cast(made, ctx.dtype())
+
+
+@aten("count_nonzero", "count_nonzero.dim_IntList")
+def count_nonzero(ctx: Context, self: Expr, dim: Axes = None) -> Expr:
+    return R.sum(R.astype(as_bool(self), "int64"), axes_of(dim, ndim_of(self)))
+
+
+@aten("aminmax")
+def aminmax(
+    ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False
+) -> tuple[Expr, Expr]:
+    return amin(ctx, self, dim, keepdim), amax(ctx, self, dim, keepdim)
+
+
+@aten("logsumexp")
+def logsumexp(ctx: Context, self: Expr, dim: Axes, keepdim: bool = False) -> Expr:
+    x = ctx.emit(ctx.cast(self, ctx.dtype()))
+    axes = axes_of(dim, ndim_of(x))
+    peak = ctx.emit(R.max(x, axes, True))
+    zero = scalar(0, dtype_of(x))
+    safe = ctx.emit(R.where(R.isinf(peak), zero, peak))
+    total = R.add(R.log(R.sum(R.exp(R.subtract(x, safe)), axes, True)), safe)
+    return total if keepdim else ctx.reshape(total, ctx.dims())
+
+
+# -- spread --------------------------------------------------------------------------------------
+def _variance(
+    ctx: Context, self: Expr, dim: Axes, correction: Any, keepdim: bool
+) -> tuple[Expr, Expr]:
+    """Variance and mean. ``correction`` is what is taken off the count (1: Bessel's)."""
+    dtype = dtype_of(self)
+    if not is_float(dtype) and not is_complex(self):
+        raise Unsupported(f"the variance of a {dtype} tensor")
+    dtype = REAL.get(dtype, dtype)
+    axes = axes_of(dim, ndim_of(self))
+    x = ctx.emit(self)
+    centre = ctx.emit(R.mean(x, axes, True))
+    off = ctx.emit(R.subtract(x, centre))
+    squares = R.sum(square_of_abs(ctx, off), axes, keepdim)
+    spread = R.divide(squares, ctx.count(x, axes, correction, dtype))
+    return spread, centre if keepdim else R.squeeze(centre, axes) if axes else centre
+
+
+def _running_mean(ctx: Context, self: Expr, dim: Axes, mean: Expr, keepdim: bool) -> Expr:
+    """``mean`` as torch gives it beside a variance, of a mean that it moves from value to value.
+
+    An infinite one cannot be moved: it is NaN unless nothing but the last value is infinite.
+    """
+    axes = axes_of(dim, ndim_of(self))
+    if is_complex(self) or not axes:
+        return mean
+    before: Expr | None = None
+    for a in axes:
+        size = dims_of(self)[a]
+        index = R.arange(0, size, 1, "int64")
+        part = R.less(index, ctx.tensor(size - 1, "int64"))
+        part = R.expand_dims(part, [i for i in range(ndim_of(self)) if i != a])
+        before = part if before is None else R.logical_or(before, part)
+    assert before is not None
+    stuck = R.logical_and(before, R.logical_not(R.isfinite(self)))
+    stuck = R.greater(R.max(R.astype(stuck, "uint8"), axes, keepdim), scalar(0, "uint8"))
+    return R.where(stuck, scalar(math.nan, dtype_of(mean)), mean)
+
+
+def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
+    """``fields`` of the variance and the mean."""
+
+    def convert(
+        ctx: Context,
+        self: Expr,
+        dim: Axes = None,
+        unbiased: bool = True,
+        correction: Any = None,
+        keepdim: bool = False,
+    ) -> Any:
+        taken = int(unbiased) if correction is None else correction
+        spread, mean = _variance(ctx, self, dim, taken, keepdim)
+        return fields(spread, lambda: _running_mean(ctx, self, dim, mean, keepdim))
+
+    return convert
+
+
+SPREADS: dict[str, Callable[[Expr, Callable[[], Expr]], Any]] = {
+    "var": lambda variance, mean: variance,
+    "std": lambda variance, mean: R.sqrt(variance),
+    "var_mean": lambda variance, mean: (variance, mean()),
+    "std_mean": lambda variance, mean: (R.sqrt(variance), mean()),
+}
+for _name, _fields in SPREADS.items():
+    aten(_name, f"{_name}.dim", f"{_name}.correction")(_spread(_fields))
+
+
+@aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
+def vector_norm(
+    ctx: Context,
+    self: Expr,
+    ord: Any = None,
+    p: Any = None,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Expr:
+    order = ord if ord is not None else 2 if p is None else p
+    wide = {"float32": "complex64", "float64": "complex128"}
+    x = ctx.cast(self, wide[ctx.dtype()] if is_complex(self) else ctx.dtype())
+    kind = ctx.dtype()
+    if not is_float(kind):
+        raise Unsupported(f"the norm of a {dtype_of(self)} tensor")
+    axes = axes_of(dim, ndim_of(self))
+    return norm(ctx, x, order, axes, keepdim)
+
+
+def norm(ctx: Context, x: Expr, order: Any, axes: list[int], keepdim: bool = False) -> Expr:
+    """The norm of an order along axes, in the real dtype."""
+    if order == 2:
+        return R.sqrt(R.sum(square_of_abs(ctx, x), axes, keepdim))
+    size = ctx.emit(R.abs(x))
+    kind = dtype_of(size)
+    if order == math.inf:
+        return R.max(size, axes, keepdim)
+    if order == -math.inf:
+        return R.min(size, axes, keepdim)
+    if order == 0:
+        return R.sum(R.astype(as_bool(size), kind), axes, keepdim)
+    if order == 1:
+        return R.sum(size, axes, keepdim)
+    total = R.sum(R.power(size, scalar(order, kind)), axes, keepdim)
+    return R.power(total, scalar(1.0 / order, kind))
+
+
+# -- positions -----------------------------------------------------------------------------------
+def arg_extremum(ctx: Context, self: Expr, dim: int | None, keepdim: bool, largest: bool) -> Expr:
+    """Position of the first extremum as int64; NaN counts as one, as in torch."""
+    x = ctx.emit(self)
+    ndim = ndim_of(x)
+    if dim is None:
+        x = ctx.emit(R.reshape(x, (-1,))) if ndim != 1 else x
+        found = _search(ctx, x, 0, largest)
+        kept = (1,) * ndim if keepdim else ()
+        return ctx.reshape(found, kept)
+    if ndim == 0:
+        return R.zeros((), "int64")
+    axis = axis_of(dim, ndim)
+    found = _search(ctx, x, axis, largest)
+    if not keepdim:
+        return found
+    shape = dims_of(x)
+    return R.reshape(found, (*shape[:axis], 1, *shape[axis + 1 :]))
+
+
+def _search(ctx: Context, x: Expr, axis: int, largest: bool) -> Expr:
+    dtype = dtype_of(x)
+    search = R.argmax if largest else R.argmin
+    if dtype == "bool":
+        x, dtype = R.astype(x, "int8"), "int8"
+    found = search(x, axis, False)
+    if is_float(dtype):
+        missing = ctx.emit(R.astype(R.isnan(x), "int8"))
+        first = R.argmax(missing, axis, False)
+        some = R.greater(R.max(missing, [axis], False), scalar(0, "int8"))
+        found = R.where(some, first, found)
+    return ctx.cast(found, "int64")
+
+
+@aten("argmax")
+def argmax(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
+    return arg_extremum(ctx, self, dim, keepdim, True)
+
+
+@aten("argmin")
+def argmin(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
+    return arg_extremum(ctx, self, dim, keepdim, False)
+
+
+@aten("max.dim")
+def max_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return amax(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, True)
+
+
+@aten("min.dim")
+def min_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+    return amin(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, False)
+
+
+@aten("topk")
+def topk(
+    ctx: Context, self: Expr, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Expr, Expr]:
+    """Sorted also where ``sorted`` is False, which leaves the order open."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis = axis_of(dim, ndim_of(self))
+    pair = ctx.emit(R.topk(self, k, axis, "both", largest, "int64"))
+    return pair[0], pair[1]
+
+
+@aten("sort", "sort.stable")
+def sort(
+    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
+) -> tuple[Expr, Expr]:
+    """Always stable."""
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis = axis_of(dim, ndim_of(self))
+    x = ctx.emit(self)
+    order = ctx.emit(R.argsort(x, axis, descending, "int64"))
+    return R.gather_elements(x, order, axis), order
+
+
+@aten("argsort", "argsort.stable")
+def argsort(
+    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
+) -> Expr:
+    return sort(ctx, self, dim, descending)[1]
+
+
+@aten("kthvalue")
+def kthvalue(
+    ctx: Context, self: Expr, k: Any, dim: int = -1, keepdim: bool = False
+) -> tuple[Expr, Expr]:
+    if ndim_of(self) == 0:
+        return self, R.zeros((), "int64")
+    axis = axis_of(dim, ndim_of(self))
+    values, order = (ctx.emit(v) for v in sort(ctx, self, axis))
+    picked = [
+        R.strided_slice(v, [axis], [k - 1], [k], assume_inbound=True) for v in (values, order)
+    ]
+    kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
+    return kept[0], kept[1]
+
+
+# -- scans ---------------------------------------------------------------------------------------
+@aten("cumsum")
+def cumsum(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return x if ndim_of(x) == 0 else R.cumsum(x, axis_of(dim, ndim_of(x)))
+
+
+@aten("cumprod")
+def cumprod(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+    x = ctx.cast(self, ctx.dtype())
+    return x if ndim_of(x) == 0 else R.cumprod(x, axis_of(dim, ndim_of(x)))

@@ -1,0 +1,283 @@
+"""Operators that slide a window: convolutions and pooling over one, two and three axes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import op as R
+from relax2xla import tir
+from relax2xla.importers.torch.aten.pool import MAX_POOL, summed, windows_of
+from relax2xla.importers.torch.engine.context import (
+    Context,
+    Dim,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
+from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.ir import Expr
+
+Ints = Sequence[int]
+
+
+# -- convolutions --------------------------------------------------------------------------------
+CONV: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d(*a, **k),
+}
+CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
+    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
+    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
+    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
+}
+
+
+def _per_axis(values: Any, ndim: int) -> list[int]:
+    given = [values] if isinstance(values, int) else list(values)
+    return given * ndim if len(given) == 1 else given
+
+
+def _biased(x: Expr, bias: Expr | None, ndim: int) -> Expr:
+    if bias is None:
+        return x
+    return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * ndim)))
+
+
+def _batched(x: Expr, ndim: int) -> tuple[Expr, bool]:
+    """``x`` with a batch axis, and whether it had none."""
+    if ndim_of(x) == ndim + 2:
+        return x, False
+    return R.reshape(x, (1, *dims_of(x))), True
+
+
+def _unbatched(x: Expr, alone: bool) -> Expr:
+    return R.squeeze(x, [0]) if alone else x
+
+
+def _padding(padding: Any, weight: Expr, dilation: list[int], ndim: int) -> list[int]:
+    """Befores then afters; "same" puts the odd one after."""
+    if padding == "valid":
+        return [0] * (2 * ndim)
+    if padding == "same":
+        window = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
+        total = [d * (w - 1) for d, w in zip(dilation, window, strict=True)]
+        return [t // 2 for t in total] + [t - t // 2 for t in total]
+    return _per_axis(padding, ndim)
+
+
+def _conv(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: Dim = 1,
+    ) -> Expr:
+        x, alone = _batched(input, ndim)
+        spread = _per_axis(dilation, ndim)
+        pads = _padding(padding, weight, spread, ndim)
+        form = _per_axis(stride, ndim), pads, spread, groups
+        if isinstance(groups, int):
+            y = CONV[ndim](x, weight, *form)
+        else:
+            sizes = ctx.dims()[1:] if alone else ctx.dims()[2:]
+            y = _conv_of_groups(ctx, x, weight, *form, sizes)
+        return _unbatched(_biased(y, bias, ndim), alone)
+
+    return convert
+
+
+def _conv_of_groups(
+    ctx: Context,
+    x: Expr,
+    weight: Expr,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: Dim,
+    sizes: Sequence[Dim],
+) -> Expr:
+    """A convolution with symbolic groups: a product for each place of the window.
+
+    So are the weights of StyleGAN, which differ from picture to picture.
+    """
+    ndim = len(sizes)
+    kernel = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
+    batch, (total, inner) = dims_of(x)[0], dims_of(weight)[:2]
+    outer = tir.as_dim(tir.simplify(total // groups))
+    befores, afters = padding[:ndim], padding[-ndim:]
+    flat = [w for pair in zip(befores, afters, strict=True) for w in pair]
+    x = ctx.emit(R.nn.pad(x, [0] * 4 + flat)) if any(flat) else x
+    x = ctx.emit(R.reshape(x, (batch, groups, inner, *dims_of(x)[2:])))
+    weight = ctx.emit(R.reshape(weight, (groups, outer, inner, *kernel)))
+    axes = list(range(3, 3 + ndim))
+    products: list[Expr] = []
+    for place in itertools.product(*map(range, kernel)):
+        starts = [p * d for p, d in zip(place, dilation, strict=True)]
+        ends = [a + (n - 1) * s + 1 for a, n, s in zip(starts, sizes, stride, strict=True)]
+        part = R.strided_slice(x, axes, starts, ends, stride, assume_inbound=True)
+        part = R.reshape(part, (batch, groups, inner, math.prod(sizes)))
+        factor = R.strided_slice(weight, axes, list(place), [p + 1 for p in place])
+        products.append(R.matmul(R.reshape(factor, (groups, outer, inner)), part))
+    made = ctx.emit(products[0])
+    for product in products[1:]:
+        made = ctx.emit(R.add(made, product))
+    return R.reshape(made, (batch, total, *sizes))
+
+
+def _conv_transpose(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        input: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Expr:
+        x, alone = _batched(input, ndim)
+        steps, spread = _per_axis(stride, ndim), _per_axis(dilation, ndim)
+        extra = _per_axis(output_padding, ndim)
+        # One that depends on sizes, as in the gradient of a strided convolution, is less than this.
+        known = [
+            e if isinstance(e, int) else max(s, d) - 1
+            for e, s, d in zip(extra, steps, spread, strict=True)
+        ]
+        y = CONV_TRANSPOSE[ndim](
+            x,
+            weight,
+            steps,
+            _per_axis(padding, ndim),
+            known,
+            spread,
+            static(groups, "the number of groups"),
+        )
+        if known != extra:
+            axes, sizes = list(range(2, 2 + ndim)), list(ctx.dims()[-ndim:])
+            starts, ones = [0] * ndim, [1] * ndim
+            y = R.strided_slice(ctx.emit(y), axes, starts, sizes, ones, assume_inbound=True)
+        return _unbatched(_biased(y, bias, ndim), alone)
+
+    return convert
+
+
+conv = {n: _conv(n) for n in CONV}
+conv_transpose = {n: _conv_transpose(n) for n in CONV}
+for _n in CONV:
+    aten(f"conv{_n}d", f"conv{_n}d.padding")(conv[_n])
+    aten(f"conv_transpose{_n}d" if _n == 1 else f"conv_transpose{_n}d.input")(conv_transpose[_n])
+
+
+@aten("convolution", "_convolution")
+def convolution(
+    ctx: Context,
+    input: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    benchmark: bool = False,
+    deterministic: bool = False,
+    cudnn_enabled: bool = True,
+    allow_tf32: bool = True,
+) -> Expr:
+    """The last four choose a kernel."""
+    n = ndim_of(weight) - 2
+    if transposed:
+        return conv_transpose[n](
+            ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
+
+
+# -- pooling -------------------------------------------------------------------------------------
+AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.avg_pool1d(*a),
+    2: lambda *a: R.nn.avg_pool2d(*a),
+    3: lambda *a: R.nn.avg_pool3d(*a),
+}
+ADAPTIVE_AVG_POOL: dict[int, Callable[..., Expr]] = {
+    1: lambda *a: R.nn.adaptive_avg_pool1d(*a),
+    2: lambda *a: R.nn.adaptive_avg_pool2d(*a),
+    3: lambda *a: R.nn.adaptive_avg_pool3d(*a),
+}
+
+
+def _max_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Expr:
+        x, alone = _batched(self, ndim)
+        form = windows_of(kernel_size, stride, padding, dilation, ndim)
+        return _unbatched(MAX_POOL[ndim](x, *form, ceil_mode), alone)
+
+    return convert
+
+
+def _avg_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expr:
+        x, alone = _batched(self, ndim)
+        window, step, pads, one = windows_of(kernel_size, stride, padding, 1, ndim)
+        if divisor_override is None:
+            y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        elif ceil_mode:
+            y = summed(ctx, ctx.emit(x), ctx.dims()[-ndim:], window, step, pads)
+            y = R.divide(y, scalar(divisor_override, dtype_of(y)))
+            return ctx.reshape(y, ctx.dims())
+        else:
+            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
+            y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
+        return _unbatched(y, alone)
+
+    return convert
+
+
+def _adaptive_avg_pool(ndim: int) -> Function:
+    def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
+        x, alone = _batched(self, ndim)
+        y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
+        return _unbatched(y, alone)
+
+    return convert
+
+
+max_pool = {n: _max_pool(n) for n in MAX_POOL}
+adaptive_avg_pool = {n: _adaptive_avg_pool(n) for n in MAX_POOL}
+
+
+for _n in (1, 2, 3):
+    aten(f"max_pool{_n}d")(max_pool[_n])
+    aten(f"avg_pool{_n}d")(_avg_pool(_n))
+    aten(f"adaptive_avg_pool{_n}d")(adaptive_avg_pool[_n])
+aten("_adaptive_avg_pool2d")(adaptive_avg_pool[2])
+aten("_adaptive_avg_pool3d")(adaptive_avg_pool[3])

@@ -1,0 +1,433 @@
+"""Torch tensors in and out of compiled programs, over the same memory where that can be."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import sympy
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
+
+from relax2xla import IRModule, VirtualMachine, build
+from relax2xla.importers.torch.compile.aliases import origin
+from relax2xla.importers.torch.compile.graphs import (
+    is_dense,
+    memory_order,
+    placeholders_of,
+    results_of,
+)
+from relax2xla.importers.torch.engine.weights import as_numpy
+from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import cpu as cpu_device
+from relax2xla.runtime.device import cuda as cuda_device
+from relax2xla.vm.call.staging import shared
+from relax2xla.vm.pjrt.xla import address, block, device_put, dlpack
+
+# Memory of torch, and the jax array that shares it.
+Stage = tuple[torch.Tensor, Any]
+
+log = logging.getLogger("relax2xla.torch")
+
+# A weight that is written to is constant no longer; so often it may be one anew.
+MAX_FREEZES = 3
+# Bytes of an argument up to which a copy costs less than an array over torch's memory, and how many
+# shapes of them a graph keeps memory for.
+STAGED, STAGES = 1 << 16, 64
+# Elements of a frozen weight that are compared at each call, beside torch's count of writes.
+SAMPLES = 8
+
+
+def device_of(graph: GraphModule) -> torch.device:
+    """The device of a graph: the GPU of most of its tensors, else the CPU."""
+    counts = Counter(
+        value.device
+        for node in graph.graph.nodes
+        if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cuda"
+    )
+    return counts.most_common(1)[0][0] if counts else torch.device("cpu")
+
+
+def elsewhere(node: Node, device: torch.device) -> torch.device | None:
+    """The device of a tensor that ``node`` makes or reads and that XLA does not take beside those
+    on ``device``; numbers of rank 0 may lie on the CPU.
+    """
+    for value in tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
+        if not isinstance(value, torch.Tensor) or value.device == device:
+            continue
+        if value.device.type != "cpu" or value.ndim:
+            return value.device
+    return None
+
+
+def device_for(device: torch.device) -> Device:
+    """The device of relax2xla on which torch's memory lies."""
+    return cpu_device() if device.type == "cpu" else cuda_device(device.index or 0)
+
+
+def to_jax(tensor: torch.Tensor, device: Device) -> Any:
+    """``tensor`` as a jax array over the same memory, where it is aligned and dense.
+
+    The array must have been used up before torch writes to the tensor.
+    """
+    if tensor.device.type == "cpu":
+        return device_put(as_numpy(tensor), device, copy=False)
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    with jax.enable_x64(True):  # else JAX narrows 64-bit types
+        return jax.dlpack.from_dlpack(dense)
+
+
+def to_torch(array: Any, order: Sequence[int] | None, on_cpu: bool) -> torch.Tensor:
+    """A result as a torch tensor over the same memory; ``order`` undoes a permutation."""
+    # Torch asks an array for its device, in many steps, to name a stream; the CPU has none.
+    tensor = torch.from_dlpack(dlpack(array) if on_cpu else array)
+    return tensor if order is None else tensor.permute(*order)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Where a result comes from: ``kind`` "array" (of the program, ``at`` its place), "argument"
+    (passed through), "constant", "size" (a sympy expression), or "view" (of the base ``at``;
+    ``value``: the views that lead to it).
+    """
+
+    kind: str
+    at: int = 0
+    value: Any = None
+    order: tuple[int, ...] | None = None
+    device: torch.device | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a graph is called: which arguments its program takes, and what its results are.
+
+    ``sizes``: places of symbolic sizes among the arguments, and their symbols; ``computed``: the
+    sizes (sympy expressions) that results need. ``bases``: tensors whose memory several results, or
+    a result and an argument, share. The graph is left with the results that it computes, each in
+    the order of axes that it has in torch's memory.
+    """
+
+    feeds: tuple[int, ...]
+    results: tuple[Result, ...]
+    sizes: tuple[tuple[int, Any], ...]
+    computed: tuple[Any, ...]
+    bases: tuple[Result, ...]
+
+
+class Part:
+    """One graph on XLA, called with torch tensors and sizes.
+
+    mod:     its function ``main`` takes the arguments at ``plan.feeds``, as ``p<place>``
+    static:  places of the arguments that are weights
+    freeze:  compile weights in, and watch that they stay what they are
+    """
+
+    def __init__(
+        self,
+        mod: IRModule,
+        plan: Plan,
+        pipeline: Any,
+        device: torch.device,
+        static: Sequence[int] = (),
+        freeze: bool = False,
+    ) -> None:
+        self.mod, self.plan = mod, plan
+        self._pipeline, self._device = pipeline, device_for(device)
+        self._static = frozenset(static)
+        self._freezes = MAX_FREEZES if freeze and device.type == "cpu" else 0
+        self._built: Built | None = None
+        self._building = threading.Lock()
+        self._held: dict[int, tuple[Any, Any]] = {}
+        self._stages = Stages(self._device)
+        self._on_cpu = device.type == "cpu"
+        self._known: dict[tuple[int, ...], Mapping[Any, int]] = {}
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Results as torch has them; tensors share XLA's memory."""
+        built = self._built
+        if built is None or built.changed(args):
+            built = self._make(args)
+        taken: list[Stage] = []
+        arrays = built.call(*[self._array(i, args[i], taken) for i in built.live])
+        # Until then XLA reads the arguments' memory.
+        block(arrays)
+        if taken:
+            self._stages.give_back(taken, arrays)
+        plan = self.plan
+        sizes = self._evaluated(args) if plan.computed else {}
+        bases = [self._result(r, args, arrays, sizes) for r in plan.bases] if plan.bases else ()
+        return tuple(self._result(r, args, arrays, sizes, bases) for r in plan.results)
+
+    def _make(self, args: Sequence[Any]) -> Built:
+        """Build, at the first call and after weights have changed; one thread does."""
+        with self._building:
+            before = self._built
+            if before is not None and not before.changed(args):
+                return before
+            if before is not None:
+                log.info("weights have changed since they were compiled in; compiling again")
+            frozen: list[Frozen] = []
+            if self._freezes:
+                self._freezes -= 1
+                watched = [Frozen.of(i, args[i]) for i in self.plan.feeds if i in self._static]
+                frozen = [f for f in watched if f is not None]
+            fixed = {f.at for f in frozen}
+            params = {f"p{i}": as_numpy(args[i]) for i in sorted(fixed)}
+            pipeline = {} if self._pipeline is None else {"relax_pipeline": self._pipeline}
+            executable = build(self.mod, self._device, params, **pipeline)
+            call = VirtualMachine(executable, self._device)["main"]
+            live = tuple(i for i in self.plan.feeds if i not in fixed)
+            made = self._built = Built(call, live, tuple(frozen))
+            return made
+
+    def _array(self, at: int, value: Any, taken: list[Stage]) -> Any:
+        """An argument as the program takes it; ``taken`` gets the stage that it was copied to."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if at not in self._static:
+            stage = self._stages.take(value) if self._on_cpu else None
+            if stage is None:
+                return to_jax(value, self._device)
+            taken.append(stage)
+            return stage[1]
+        # Weights mostly stay where they are: the array over their memory serves again.
+        key = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+        held = self._held.get(at)
+        if held is not None and held[0] == key:
+            return held[1]
+        array = to_jax(value, self._device)
+        if array.size and array.unsafe_buffer_pointer() == key[0]:
+            self._held[at] = (key, array)
+        return array
+
+    def _result(
+        self,
+        r: Result,
+        args: Sequence[Any],
+        arrays: Sequence[Any],
+        sizes: Mapping[Any, int],
+        bases: Sequence[Any] = (),
+    ) -> Any:
+        if r.kind == "array":
+            tensor = to_torch(arrays[r.at], r.order, self._on_cpu)
+            return tensor if tensor.device == r.device else tensor.to(r.device)
+        if r.kind == "argument":
+            return args[r.at]
+        if r.kind == "view":
+            view = bases[r.at]
+            for step in r.value:
+                view = step(view, sizes)
+            return view
+        return sizes[r.value] if r.kind == "size" else r.value
+
+    def _evaluated(self, args: Sequence[Any]) -> Mapping[Any, int]:
+        """The sizes that the results need, for the sizes among the arguments."""
+        given = tuple(int(args[i]) for i, _ in self.plan.sizes)
+        found = self._known.get(given)
+        if found is None:
+            values = {
+                expr: sympy.Integer(v) for (_, expr), v in zip(self.plan.sizes, given, strict=True)
+            }
+            found = {expr: int(expr.xreplace(values)) for expr in self.plan.computed}
+            self._known[given] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A part as it is compiled: the places of its arguments, and the weights compiled in.
+
+    It is replaced as a whole, since other threads are within calls.
+    """
+
+    call: Callable[..., Any]
+    live: tuple[int, ...]
+    frozen: tuple[Frozen, ...]
+
+    def changed(self, args: Sequence[Any]) -> bool:
+        """Whether torch has written to one of the weights since."""
+        return any(f.changed(args) for f in self.frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A weight that is compiled in, and how to see that it is no longer what it was."""
+
+    at: int
+    pointer: int
+    version: int
+    sample: npt.NDArray[Any]
+    before: bytes
+
+    @staticmethod
+    def of(at: int, value: Any) -> Frozen | None:
+        """None for what torch does not count the writes of, or that is not dense."""
+        if not isinstance(value, torch.Tensor) or value.is_inference():
+            return None
+        if not value.is_contiguous() or value.is_conj() or value.is_neg():
+            return None
+        flat = as_numpy(value).reshape(-1)
+        sample = flat[:: max(1, flat.size // SAMPLES)]
+        return Frozen(at, value.data_ptr(), value._version, sample, sample.tobytes())
+
+    def changed(self, args: Sequence[Any]) -> bool:
+        """Whether torch has written to the weight since."""
+        value = args[self.at]
+        if value.data_ptr() != self.pointer or value._version != self.version:
+            return True
+        return self.sample.tobytes() != self.before
+
+
+class Stages:
+    """Memory on the CPU that torch writes small arguments to and XLA reads, again and again.
+
+    The copy costs a tenth of what making an array over torch's own memory does.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[tuple[Any, ...], list[Stage]] = {}
+
+    def __len__(self) -> int:
+        """Of how many shapes and dtypes there is memory."""
+        return len(self._free)
+
+    def take(self, value: torch.Tensor) -> Stage | None:
+        """A copy of ``value``, until :meth:`give_back`; None for what is better not copied."""
+        if not 0 < value.nbytes <= STAGED:
+            return None
+        free = self._free.get((value.dtype, value.shape), ())
+        try:
+            stage = free.pop() if free else self._make(value)
+        except IndexError:  # another thread took the last one
+            stage = self._make(value)
+        if stage is not None:
+            stage[0].copy_(value.detach())
+        return stage
+
+    def give_back(self, taken: Sequence[Stage], results: Sequence[Any]) -> None:
+        """Let later calls have those that are no result of this one, which has ended."""
+        for stage in taken:
+            memory, array = stage
+            if not any(r is array for r in results):
+                self._free.setdefault((memory.dtype, memory.shape), []).append(stage)
+
+    def _make(self, value: torch.Tensor) -> Stage | None:
+        if len(self._free) >= STAGES:
+            self._free.clear()
+        host = as_numpy(value)
+        memory, array = shared(host.shape, host.dtype, self._device)
+        if address(array) != memory.ctypes.data:
+            return None
+        octets = torch.from_numpy(memory.reshape(-1).view(np.uint8))
+        return octets.view(value.dtype).reshape(value.shape), array
+
+
+def planned(graph: GraphModule) -> Plan:
+    """The plan for a graph, which is changed to compute what the plan asks for."""
+    return _Planner(graph).plan()
+
+
+class _Planner:
+    """The making of one plan."""
+
+    def __init__(self, graph: GraphModule) -> None:
+        self.graph = graph
+        self.placeholders = placeholders_of(graph)
+        (self.output,) = (n for n in graph.graph.nodes if n.op == "output")
+        self.places = {n: i for i, n in enumerate(self.placeholders)}
+        self.symbols = [
+            (i, n.meta["val"].node.expr)
+            for i, n in enumerate(self.placeholders)
+            if isinstance(n.meta["val"], torch.SymInt)
+        ]
+        # Expressions of sizes that results need.
+        self.sizes: dict[Any, None] = {}
+        # What the program computes, by the node; each in the order of axes of its memory.
+        self.computed: dict[Node, int] = {}
+        self.made: list[Node] = []
+
+    def plan(self) -> Plan:
+        """The plan; the graph computes what it asks for."""
+        items = results_of(self.graph)
+        tensors = [n for n in items if isinstance(n, Node) and _is_tensor(n)]
+        origins = {n: origin(n, self.known) for n in dict.fromkeys(tensors)}
+        counts = Counter(origins[n][0] for n in tensors)
+        bases: dict[Node, int] = {}
+        results: list[Result] = []
+        for item in items:
+            base, views = origins.get(item, (item, ()))
+            # The views of an argument, of what there are several of, and those with gaps.
+            if item not in self.places and (
+                base in self.places
+                or counts[base] > 1
+                or (views and not is_dense(item.meta["val"]))
+            ):
+                self.sizes.update((expr, None) for view in views for expr in view.sizes())
+                results.append(Result("view", bases.setdefault(base, len(bases)), views))
+            else:
+                results.append(self.result(item))
+        shared = tuple(self.result(n) for n in bases)
+        self.output.args = (tuple(self.made),)
+        self.graph.graph.eliminate_dead_code()
+        return Plan(self.feeds(), tuple(results), tuple(self.symbols), tuple(self.sizes), shared)
+
+    def known(self, expr: Any) -> bool:
+        """Whether a size can be computed at each call from those among the arguments."""
+        one = sympy.Integer(1)
+        return not expr.xreplace({symbol: one for _, symbol in self.symbols}).free_symbols
+
+    def result(self, item: Any) -> Result:
+        """A result that is no view of another one."""
+        if not isinstance(item, Node):
+            return Result("constant", value=item)
+        value = item.meta.get("val")
+        if item in self.places:
+            return Result("argument", self.places[item])
+        if isinstance(value, torch.SymInt):
+            self.sizes[value.node.expr] = None
+            return Result("size", value=value.node.expr)
+        if not isinstance(value, torch.Tensor):
+            return Result("constant", value=value)
+        order = memory_order(value)
+        if item not in self.computed:
+            self.computed[item] = len(self.made)
+            self.made.append(item if order is None else self.permuted(item, order))
+        back = None if order is None else tuple(order.index(a) for a in range(len(order)))
+        return Result("array", self.computed[item], None, back, value.device)
+
+    def permuted(self, node: Node, order: Sequence[int]) -> Node:
+        """A node with its axes in another order."""
+        with self.graph.graph.inserting_before(self.output):
+            made = self.graph.graph.call_function(
+                torch.ops.aten.permute.default, (node, list(order))
+            )
+        made.meta = {**node.meta, "val": node.meta["val"].permute(*order)}
+        return made
+
+    def feeds(self) -> tuple[int, ...]:
+        """Arguments that the program takes: not the sizes that its tensors tell."""
+        used = [i for i, n in enumerate(self.placeholders) if n.users]
+        tensors = [self.placeholders[i].meta["val"] for i in used]
+        bound = {
+            size.node.expr
+            for value in tensors
+            if isinstance(value, torch.Tensor)
+            for size in value.shape
+            if isinstance(size, torch.SymInt)
+        }
+        known = {i for i, expr in self.symbols if expr in bound}
+        return tuple(i for i in used if i not in known)
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)

@@ -1,0 +1,1 @@
+"""What a pass is, and what runs it."""

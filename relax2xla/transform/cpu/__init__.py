@@ -1,0 +1,1 @@
+"""Other forms of what XLA compiles badly for CPUs (design decision D22)."""

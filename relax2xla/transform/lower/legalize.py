@@ -1,0 +1,489 @@
+"""LegalizeOps: high-level operators become StableHLO rows (design decision D3).
+
+The pass is a short interpreter: it walks the bindings in order, asks each operator for its
+lowering, and binds what comes back in A-normal form. The last row of a lowering takes the variable
+of the operator that it replaces, so that names, struct info and spans survive. Blocks stay what
+they are, dataflow or not. A lowering whose result is not what the operator's struct-info rule
+promised is an error.
+
+A function of symbolic shapes is lowered by the same rules, over symbolic dimensions; then
+dynamic_rows.py puts StableHLO's dynamic operations where sizes are needed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from relax2xla.errors import CallError, LegalizeError, TVMError
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    MatchCast,
+    Op,
+    SeqExpr,
+    ShapeExpr,
+    Span,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.deep import nests
+from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
+from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
+from relax2xla.ir.struct_info import show
+from relax2xla.op._lower import symbolic_dims
+from relax2xla.stablehlo.table import TABLE
+from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.lower.dynamic_rows import dynamic_rows, is_symbolic, name_dimensions
+from relax2xla.transform.lower.memo import Key, Record, key_of
+from relax2xla.transform.lower.sizes import Sources, is_open, symbolic_dim
+
+Lowering = Callable[..., Expr]
+
+# What a lowering's own arithmetic raises on operands of which it is not told enough.
+_MISTAKES = (TypeError, ValueError, ArithmeticError, AssertionError, AttributeError, LookupError)
+
+
+def is_row(op: Expr) -> bool:
+    """Whether ``op`` is a row: of StableHLO, CHLO, Shardy or the interpreter's dialect."""
+    return isinstance(op, Op) and op.name in TABLE
+
+
+class _Legalizer:
+    """Legalises one function body; ``env`` maps variables to the leaves that took their place.
+
+    ``symbolic``: dimensions may be symbolic. ``kept``: is told of operators without a lowering,
+    which then stay; without it they are errors.
+    """
+
+    def __init__(
+        self,
+        custom: Mapping[str, Lowering],
+        symbolic: bool = False,
+        kept: Callable[[str], None] | None = None,
+    ) -> None:
+        self.custom = custom
+        self.symbolic = symbolic
+        self.kept = kept
+        self.dataflow = False
+        self.env: dict[Expr, Expr] = {}
+        self.local_functions: dict[Expr, Function] = {}
+        self.out: list[Binding] = []
+        self.span: Span | None = None
+        self.records: dict[Key, Record] = {}
+        self.kept_functions: set[Var] = set()
+
+    # -- functions and sequences
+
+    def top(self, func: Function) -> Function:
+        """``func``, outermost, with a legal body."""
+        self.kept_functions = _used_functions(func)
+        return self.function(func)
+
+    def function(self, func: Function) -> Function:
+        """``func`` with a legal body."""
+        return func.replace(body=self.seq(func.body))
+
+    @nests
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        """A sequence as blocks of rows, and its result."""
+        outer = self.out, self.dataflow
+        blocks: list[BindingBlock] = []
+        for block in seq.blocks:
+            self.out, self.dataflow = [], isinstance(block, DataflowBlock)
+            for binding in block.bindings:
+                self.binding(binding)
+            if self.out:
+                blocks.append(type(block)(self.out, block.span))
+        self.out, self.dataflow = [], False
+        body = self.value(seq.body, None)
+        if self.out:
+            blocks.append(BindingBlock(self.out))
+        self.out, self.dataflow = outer
+        return SeqExpr(blocks, body, seq.span)
+
+    def binding(self, b: Binding) -> None:
+        """One binding; its variable is bound to a row, or stands for a leaf from now on."""
+        self.span = b.span or b.var.span
+        var = b.var
+        if isinstance(var, DataflowVar) and not self.dataflow:
+            # Of a local function that is copied to where there is no dataflow.
+            var = self.env[b.var] = Var(var.vid, var.struct_info_, var.span)
+        if isinstance(b, MatchCast):
+            value = self.value(b.value, None)
+            self._check_cast(b, value)
+            if self._says_nothing_new(b.struct_info, value.struct_info):
+                self.env[b.var] = self._surface(value, var)
+            else:
+                self.out.append(MatchCast(var, value, b.struct_info, b.span))
+        elif isinstance(b, VarBinding) and isinstance(b.value, Function):
+            self.local_functions[b.var] = b.value
+            if b.var in self.kept_functions:
+                self.out.append(VarBinding(var, self.function(b.value), b.span))
+        elif isinstance(b, VarBinding):
+            leaf = self.value(b.value, var)
+            if leaf is not var:
+                self.env[b.var] = self._surface(leaf, var)
+        else:
+            raise LegalizeError(f"unknown binding {type(b).__name__}")
+
+    def _surface(self, leaf: Expr, var: Var) -> Expr:
+        """``leaf`` as those may use it who see ``var``: what leaves dataflow is no DataflowVar."""
+        if not self.dataflow or isinstance(var, DataflowVar):
+            return leaf
+        if isinstance(leaf, Tuple):
+            named = [Var(f"{var.name_hint}_{i}", f.struct_info_) for i, f in enumerate(leaf.fields)]
+            fields = [self._surface(f, v) for f, v in zip(leaf.fields, named, strict=True)]
+            return Tuple(fields, leaf.span)
+        if not isinstance(leaf, DataflowVar):
+            return leaf
+        if var.struct_info_ != leaf.struct_info_:
+            var = Var(var.vid, leaf.struct_info_, var.span)
+        self.out.append(VarBinding(var, leaf, self.span))
+        return var
+
+    def _says_nothing_new(self, info: StructInfo, known: StructInfo) -> bool:
+        """Whether a match_cast to ``info`` refines no symbolic dimension."""
+        if not self.symbolic or is_base_of(info, known):
+            return True
+        return not isinstance(info, TensorStructInfo | TupleStructInfo)
+
+    def _check_cast(self, b: MatchCast, value: Expr) -> None:
+        env: SymMap = {}
+        try:
+            unify(b.struct_info, value.struct_info, env)
+        except Mismatch as e:
+            raise CallError(f"R.match_cast of {b.var.name_hint}: the value has {e}") from None
+
+    # -- expressions
+
+    def bind(self, value: Expr, var: Var | None) -> Expr:
+        """Bind ``value`` to ``var``, or to a new variable."""
+        if var is None:
+            op = value.op if isinstance(value, Call) else None
+            name = op.name.rpartition(".")[2] if isinstance(op, Op) else "lv"
+            kind = DataflowVar if self.dataflow else Var
+            var = kind(name, value.struct_info, self.span)
+        self.out.append(VarBinding(var, value, self.span))
+        return var
+
+    def value(self, root: Expr, var: Var | None) -> Expr:
+        """Bind what ``root`` computes; gives the leaf that holds it (``var`` where it is bound)."""
+        done: dict[int, Expr] = {}
+        for node in post_order(root):
+            target = var if node is root else None
+            kids = children(node)
+            if not kids and not isinstance(node, Call | Tuple | SeqExpr | Function):
+                done[id(node)] = self.env.get(node, node)
+                continue
+            new = _with_leaves(node, [done[id(k)] for k in kids])
+            done[id(node)] = self._node(new, target)
+        leaf = done[id(root)]
+        if var is not None and leaf is not var and not isinstance(leaf, Tuple):
+            self._keep_promise(leaf, var)
+        return leaf
+
+    def _node(self, node: Expr, var: Var | None) -> Expr:
+        if isinstance(node, TupleGetItem):
+            value = node.tuple_value
+            return value.fields[node.index] if isinstance(value, Tuple) else self.bind(node, var)
+        if isinstance(node, If):
+            return self._if(node, var)
+        if isinstance(node, Function):
+            return self.function(node)
+        if isinstance(node, SeqExpr):
+            return self._inline(node)
+        if isinstance(node, Call):
+            return self._call(node, var)
+        return node
+
+    def _call(self, call: Call, var: Var | None) -> Expr:
+        if isinstance(call.op, Op):
+            rule = self.custom.get(call.op.name) or call.op.lowering
+            if rule is None or (self.symbolic and _is_size(call)):
+                if rule is not None or is_row(call.op):
+                    return self.bind(call, var)
+                if self.kept is not None:
+                    self.kept(call.op.name)
+                    return self.bind(call, var)
+                raise LegalizeError(
+                    f"{call.op.name} has no lowering to StableHLO"
+                    + (f" (at {self.span})" if self.span else "")
+                )
+            return self._lower(call, rule, var)
+        if isinstance(call.op, GlobalVar):
+            return self.bind(call, var)
+        func = self.local_functions.get(call.op)
+        if func is None and isinstance(call.op, Function):
+            func = call.op
+        if func is None:
+            raise LegalizeError(
+                f"a call of {call.op!r} cannot be part of an XLA program; only operators, "
+                "functions of the module and local functions can"
+            )
+        # A fresh copy of the body: variables are bound once, those of its own functions, too.
+        renamed = _rename(func)
+        self.kept_functions |= _used_functions(renamed)
+        self.env.update(zip(renamed.params, call.args, strict=True))
+        return self._inline(renamed.body)
+
+    def _lower(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
+        # Shapes with symbols compare slowly, and customised lowerings may do what they want.
+        key = None if self.symbolic or self.custom else key_of(call, var, self.dataflow)
+        if key is None:
+            return self._lower_anew(call, rule, var)
+        record = self.records.get(key)
+        if record is not None:
+            made, leaf = record.play(call, var, self.span)
+            self.out += made
+            return leaf
+        start = len(self.out)
+        leaf = self._lower_anew(call, rule, var)
+        bindings = self.out[start:]
+        if Record.fits(bindings):
+            self.records[key] = Record(call, var, bindings, leaf)
+        return leaf
+
+    def _lower_anew(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
+        assert isinstance(call.op, Op)
+        try:
+            args, kwargs = call.op.bind(call)
+            lowered = rule(*args, **kwargs)
+        except TVMError as e:
+            e.add_note(f"  while lowering {call.op.describe(call)}")
+            if self.span:
+                e.add_note(f"  at {self.span}")
+            raise
+        except _MISTAKES as e:
+            if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
+                if self.custom:
+                    raise
+                at = f" (at {self.span})" if self.span else ""
+                raise LegalizeError(
+                    f"{call.op.describe(call)} cannot be lowered{at}: are shape and dtype of each "
+                    f"operand known, and of a size that can be? ({type(e).__name__}: {e})"
+                ) from e
+            raise LegalizeError(
+                f"{call.op.describe(call)} cannot be lowered over symbolic dimensions, for its "
+                f"lowering needs numbers ({e}). Bind them (Function.bind_symbolic_vars), or run it "
+                "on the virtual machine"
+            ) from e
+        self._keep_promise(lowered, call)
+        if self.symbolic and var is not None and _says_more(lowered.struct_info, var.struct_info_):
+            return self.value(lowered, type(var)(var.vid, lowered.struct_info, var.span))
+        return self.value(lowered, var)
+
+    def _keep_promise(self, value: Expr, original: Call | Var) -> None:
+        promised = original.struct_info_
+        if promised is not None and not is_base_of(promised, value.struct_info):
+            what = repr(original)
+            if isinstance(original, Call) and isinstance(original.op, Op):
+                what = original.op.describe(original)
+            raise LegalizeError(
+                f"{what} was inferred as {show(promised)}, but its lowering gives "
+                f"{show(value.struct_info)}; please report this"
+            )
+
+    @nests
+    def _inline(self, seq: SeqExpr) -> Expr:
+        for block in seq.blocks:
+            for binding in block.bindings:
+                self.binding(binding)
+        return self.value(seq.body, None)
+
+    def _if(self, node: If, var: Var | None) -> Expr:
+        info = node.struct_info
+        flat = flatten_info(info)
+        branches = [
+            Function((), self._branch(b, info)) for b in (node.true_branch, node.false_branch)
+        ]
+        call = Call(
+            Op.get("relax.stablehlo.if_"),
+            [node.cond, *branches],
+            None,
+            flat,
+            node.span,
+        )
+        if not isinstance(info, TupleStructInfo):
+            return self.bind(call, var)
+        results = self.bind(call, None)
+        if len(flat) == 1:
+            return pack([results], info)
+        return pack([self.bind(results[i], None) for i in range(len(flat))], info)
+
+    def _branch(self, branch: SeqExpr, info: StructInfo) -> SeqExpr:
+        seq = self.seq(branch)
+        if not isinstance(info, TupleStructInfo):
+            return seq
+        outer, self.out, self.dataflow = (self.out, self.dataflow), [], False
+        leaves = [self.value(leaf, None) for leaf in unpack(seq.body, info)]
+        bindings = self.out
+        self.out, self.dataflow = outer
+        blocks = [*seq.blocks, BindingBlock(bindings)] if bindings else seq.blocks
+        return SeqExpr(blocks, leaves[0] if len(leaves) == 1 else Tuple(leaves))
+
+
+def _used_functions(func: Function) -> set[Var]:
+    """Variables in ``func`` whose functions must stay, for they are not only called.
+
+    Local functions that are only called become part of their callers.
+    """
+    values = list(post_order_deep(func))
+    if not any(isinstance(v, Function) and v is not func for v in values):
+        return set()
+    return {k for v in values for k in _operands(v) if isinstance(k, Var)}
+
+
+def _operands(node: Expr) -> Sequence[Expr]:
+    """What ``node`` uses otherwise than by calling it."""
+    if isinstance(node, Call):
+        return node.args
+    if isinstance(node, SeqExpr):
+        casts = [b.value for b in bindings_of(node) if not isinstance(b.value, Call)]
+        return [node.body, *casts]
+    return children(node)
+
+
+def _with_leaves(node: Expr, leaves: Sequence[Expr]) -> Expr:
+    """``node`` over the leaves that hold its operands; what is known of it stays."""
+    if not isinstance(node, Call):
+        return rebuild(node, leaves)
+    op, args = (node.op, leaves) if isinstance(node.op, Op) else (leaves[0], leaves[1:])
+    known = node.struct_info_
+    return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
+
+
+def flatten_info(info: StructInfo) -> list[StructInfo]:
+    """Struct infos of the leaves of a nested tuple, in order."""
+    if not isinstance(info, TupleStructInfo):
+        return [info]
+    return [leaf for f in info.fields for leaf in flatten_info(f)]
+
+
+def unpack(value: Expr, info: StructInfo) -> list[Expr]:
+    """The leaves of a nested tuple value, in order."""
+    if not isinstance(info, TupleStructInfo):
+        return [value]
+    return [leaf for i, f in enumerate(info.fields) for leaf in unpack(value[i], f)]
+
+
+def pack(leaves: Sequence[Expr], info: StructInfo) -> Expr:
+    """The nested tuple of ``info`` from its leaves; inverse of :func:`unpack`."""
+    rest = iter(leaves)
+
+    def build(part: StructInfo) -> Expr:
+        if not isinstance(part, TupleStructInfo):
+            return next(rest)
+        return Tuple([build(f) for f in part.fields])
+
+    return build(info)
+
+
+def _rename(func: Function) -> Function:
+    """A copy of ``func`` with new variables."""
+    from relax2xla.ir.copy import copy_function
+
+    return copy_function(func)
+
+
+def _is_size(call: Call) -> bool:
+    """Whether ``call`` is the value of symbolic dimensions, which dynamic_rows.py computes."""
+    return (
+        isinstance(call.op, Op)
+        and call.op.name == "relax.shape_to_tensor"
+        and isinstance(call.args[0], ShapeExpr)
+        and any(map(symbolic_dim, call.args[0].values))
+    )
+
+
+def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
+    """Whether ``info`` knows a shape that ``declared`` does not."""
+    return (
+        isinstance(info, TensorStructInfo)
+        and info.dims is not None
+        and isinstance(declared, TensorStructInfo)
+        and declared.dims is None
+    )
+
+
+def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = None) -> Function:
+    """``func``, whose shapes are static, made of StableHLO rows only; see :class:`LegalizeOps`."""
+    return _Legalizer(custom or {}).top(func)
+
+
+def legalize_module(
+    mod: IRModule,
+    custom: Mapping[str, Lowering] | None = None,
+    sources: Mapping[GlobalVar, Sources] | None = None,
+    kept: Callable[[str], None] | None = None,
+) -> IRModule:
+    """Every Relax function of ``mod`` made of rows; see :class:`LegalizeOps`.
+
+    ``sources``: of functions, the parameters whose values are symbolic variables.
+    """
+    new: dict[GlobalVar, Any] = {}
+    held = sources or {}
+    dynamic = any(is_symbolic(f) or held.get(g) for g, f in mod.relax_functions().items())
+    for gvar, func in mod.items():
+        if isinstance(func, Function):
+            try:
+                if dynamic and (is_symbolic(func) or held.get(gvar)):
+                    func = name_dimensions(func)
+                    with symbolic_dims():
+                        func = _Legalizer(custom or {}, True, kept).top(func)
+                else:
+                    func = _Legalizer(custom or {}, False, kept).top(func)
+            except TVMError as e:
+                e.add_note(f"  in the function {gvar.name_hint}")
+                raise
+        new[gvar] = func
+    if dynamic:
+        for gvar, func in new.items():
+            if isinstance(func, Function):
+                try:
+                    new[gvar] = dynamic_rows(func, new, held.get(gvar))
+                except TVMError as e:
+                    e.add_note(f"  in the function {gvar.name_hint}")
+                    raise
+    return mod.replace(new)
+
+
+class LegalizeOps(Pass):
+    """Lower every high-level operator to StableHLO rows.
+
+    ``customize_legalize_map``: lowerings by operator name that take precedence; each is called with
+    the operator's operands and attributes and gives an expression. ``enable_warning``: an operator
+    without a lowering stays, and a warning names it; otherwise it raises :class:`LegalizeError`.
+    Functions of symbolic shapes get StableHLO's dynamic operations; what has none raises
+    :class:`LegalizeError`, too.
+    """
+
+    def __init__(
+        self,
+        customize_legalize_map: Mapping[str, Lowering] | None = None,
+        enable_warning: bool = False,
+    ) -> None:
+        self.custom = dict(customize_legalize_map or {})
+        self.enable_warning = enable_warning
+        super().__init__(PassInfo("LegalizeOps"), self._run)
+
+    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+        return legalize_module(mod, self.custom, kept=_warn if self.enable_warning else None)
+
+
+def _warn(name: str) -> None:
+    warnings.warn(f"{name} has no lowering to StableHLO; it stays", stacklevel=2)

@@ -1,0 +1,1 @@
+"""Weights: bound, folded, lifted out of the program."""

@@ -1,0 +1,312 @@
+"""Weights become arguments, and what depends on weights alone runs once (design decision D6).
+
+Constants inlined into a program cost XLA up to minutes of constant folding; weights as plain
+arguments cost run time where their layout is changed at every call. So a function is split in two:
+``transform`` computes, from the raw weights, everything that depends on nothing else; ``main``
+takes the results as further parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Op,
+    PrimValue,
+    SeqExpr,
+    Span,
+    TensorStructInfo,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.op import is_symbolic
+from relax2xla.ir.rewrite import Rewriter, children, post_order
+from relax2xla.ir.struct_info import StructInfo, dims_of
+from relax2xla.transform.layout.twins import names
+
+# Constants without a name of at most so many bytes stay in the program, where XLA can fold them.
+SMALL_BYTES = 256
+# A lifted result has at most so many times the elements of what it is computed from (two: unpacking
+# of four-bit weights).
+MAX_GROWTH = 2
+# Products, and the elements up to which an operand that is one number everywhere is an argument.
+CONTRACTIONS = names(
+    """matmul einsum nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose
+    nn.conv3d_transpose nn.winograd_conv2d stablehlo.dot stablehlo.dot_general
+    stablehlo.convolution"""
+)
+MAX_DENSE = 1 << 26
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A function split by :func:`lift_weights`.
+
+    ``main``: parameters are ``num_input`` arguments, then one for each of ``weights``;
+    ``transform``: from the arrays ``raw`` to a tuple, or None; a weight is an array that is passed
+    as it is, or the index of a field of the transform's result. ``names`` and ``raw_names`` are the
+    source's names of weights and raw arrays, "" where there is none. ``ready``: fields that are
+    known already (of a saved executable, which need not hold the raw arrays: those are None).
+    ``aliases``: further names of weights, such as of tied ones, to the names that they have here.
+    """
+
+    main: Function
+    num_input: int
+    weights: tuple[Array | int, ...]
+    transform: Function | None
+    raw: tuple[Array | None, ...]
+    names: tuple[str, ...] = ()
+    raw_names: tuple[str, ...] = ()
+    ready: Mapping[int, Array] = field(default_factory=dict[int, Array])
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def arrays(self) -> list[Array]:
+        """The distinct arrays that the weights are made of."""
+        known = [a for a in (*self.raw, *self.ready.values()) if a is not None]
+        arrays = {id(a): a for a in known}
+        arrays.update({id(w): w for w in self.weights if not isinstance(w, int)})
+        return list(arrays.values())
+
+    def raw_size(self) -> tuple[int, int]:
+        """Number and bytes of :meth:`arrays`."""
+        arrays = self.arrays()
+        return len(arrays), sum(a.nbytes for a in arrays)
+
+
+def lift_weights(func: Function) -> Lifted:
+    """Split ``func``; see :class:`Lifted`."""
+    split = _Split(func)
+    heavy, light, is_weight = split.heavy, split.light, split.is_weight
+    constant_bindings: list[Binding] = []
+    main_blocks: list[BindingBlock] = []
+    for block in func.body.blocks:
+        constant_bindings += [b for b in block.bindings if b.var in heavy or b.var in light]
+        rest = [b for b in block.bindings if b.var not in heavy]
+        if rest:
+            main_blocks.append(type(block)(rest, block.span))
+    raw = _Numbering(is_weight)
+    outputs: dict[Var, Var] = {}
+    weights: list[Array | int] = []
+    weight_names: list[str] = []
+    weight_params: list[Var] = []
+    direct: dict[int, Var] = {}
+    aliases: dict[str, str] = {}
+
+    def as_argument(node: Expr) -> Expr | None:
+        """The parameter of ``main`` that takes the place of a weight or a lifted variable."""
+        if is_weight(node):
+            assert isinstance(node, Constant)
+            key = id(node.data)
+            if key not in direct:
+                direct[key] = Var(f"w{len(weights)}", node.struct_info)
+                weights.append(node.data)
+                weight_names.append(_name(node))
+                aliases.update(_aliases(node))
+                weight_params.append(direct[key])
+            return direct[key]
+        if isinstance(node, Var) and node in heavy:
+            if node not in outputs:
+                outputs[node] = Var(f"w{len(weights)}_{node.name_hint}", node.struct_info)
+                weights.append(len(outputs) - 1)
+                weight_names.append("")
+                weight_params.append(outputs[node])
+            return outputs[node]
+        return None
+
+    body = _Replace(as_argument).seq(SeqExpr(main_blocks, func.body.body))
+    params = [*func.params, *weight_params]
+    main = remove_all_unused(
+        Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+    )
+    if not outputs:
+        return Lifted(
+            main, len(func.params), tuple(weights), None, (), tuple(weight_names), aliases=aliases
+        )
+    result = Tuple(list(outputs))
+    replaced = _Replace(raw.parameter).seq(
+        SeqExpr([BindingBlock(_needed(constant_bindings, list(outputs)))], result)
+    )
+    transform = Function(raw.params, replaced)
+    return Lifted(
+        main,
+        len(func.params),
+        tuple(weights),
+        transform,
+        tuple(raw.arrays),
+        tuple(weight_names),
+        tuple(raw.names),
+        aliases={**aliases, **raw.aliases},
+    )
+
+
+def names_of(span: Span | None) -> tuple[str, ...]:
+    """The source's names of one weight: that of its span, then those of the spans inside."""
+    found: list[str] = []
+    while span is not None and span.name:
+        found.append(span.name)
+        span = span.children[0] if span.children else None
+    return tuple(found)
+
+
+def _aliases(node: Constant) -> dict[str, str]:
+    """The further names of a weight to its first."""
+    return dict.fromkeys(names_of(node.span)[1:], _name(node))
+
+
+def _name(node: Constant) -> str:
+    return node.span.name if node.span is not None else ""
+
+
+def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
+    """The bindings that ``roots`` depend on."""
+    live: set[Expr] = set(roots)
+    kept: list[Binding] = []
+    for b in reversed(bindings):
+        if b.var in live:
+            kept.append(b)
+            live.update(n for n in post_order(b.value) if isinstance(n, Var))
+    return kept[::-1]
+
+
+class _Numbering:
+    """Parameters for weights in order of first use."""
+
+    def __init__(self, is_weight: Callable[[Expr], bool]) -> None:
+        self.is_weight = is_weight
+        self.params: list[Var] = []
+        self.arrays: list[Array] = []
+        self.names: list[str] = []
+        self.aliases: dict[str, str] = {}
+        self.known: dict[int, Var] = {}
+
+    def parameter(self, node: Expr) -> Expr | None:
+        """The parameter for a weight; None for any other node."""
+        if not self.is_weight(node):
+            return None
+        assert isinstance(node, Constant)
+        if id(node.data) not in self.known:
+            var = Var(f"w{len(self.params)}", node.struct_info)
+            self.known[id(node.data)] = var
+            self.params.append(var)
+            self.arrays.append(node.data)
+            self.names.append(_name(node))
+            self.aliases.update(_aliases(node))
+        return self.known[id(node.data)]
+
+
+class _Replace(Rewriter):
+    """A Rewriter that asks ``find`` for each leaf."""
+
+    def __init__(self, find: Any) -> None:
+        super().__init__()
+        self.find = find
+
+    def leaf(self, node: Expr) -> Expr:
+        return self.find(node) or super().leaf(node)
+
+
+class _Split:
+    """What of a function depends on constants only.
+
+    ``heavy``: variables that depend on weights; they are lifted. ``light``: variables that depend
+    on small constants and splats alone; they stay where they are, and are repeated in ``transform``
+    if that needs them.
+    """
+
+    def __init__(self, func: Function) -> None:
+        self.heavy: set[Var] = set()
+        self.light: set[Var] = set()
+        # Splats that are arguments all the same, by the identity of their array.
+        self.dense: set[int] = set()
+        for block in func.body.blocks:
+            for b in block.bindings:
+                if isinstance(b, VarBinding):
+                    self._note_contraction(b.value)
+                    kind = self._kind(b.value)
+                    if kind is not None:
+                        kind.add(b.var)
+
+    def is_weight(self, node: Expr) -> bool:
+        """Whether a constant is an argument: a weight with a name, or a large array.
+
+        Other splats stay. Weights with names can be updated, however small they are.
+        """
+        if not isinstance(node, Constant):
+            return False
+        if any(node.data.strides):
+            return node.data.nbytes > SMALL_BYTES or bool(_name(node))
+        return id(node.data) in self.dense
+
+    def _note_contraction(self, value: Expr) -> None:
+        """Make arguments of operands that are the same number everywhere.
+
+        XLA:CPU (jaxlib 0.10.2) fuses a product with what sums up its result, and computes nonsense
+        where an operand of that product is a broadcast scalar (docs/known_issues.md).
+        """
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
+            return
+        if value.op.name not in CONTRACTIONS:
+            return
+        for node in (f for a in value.args for f in (a.fields if isinstance(a, Tuple) else (a,))):
+            if not 1 < _elements(node.struct_info) <= MAX_DENSE:
+                continue
+            if isinstance(node, Constant) and not any(node.data.strides):
+                self.dense.add(id(node.data))
+            elif isinstance(node, Var) and node in self.light:
+                self.light.discard(node)
+                self.heavy.add(node)
+
+    def _kind(self, value: Expr) -> set[Var] | None:
+        """Where the variable of ``value`` belongs: ``heavy``, ``light``, or neither."""
+        info = value.struct_info_
+        if not isinstance(value, Call) or not isinstance(value.op, Op) or not value.op.pure:
+            return None
+        if not isinstance(info, TensorStructInfo) or info.dims is None:
+            return None
+        if value.attrs and any(map(is_symbolic, value.attrs.values())):
+            return None
+        found = False
+        elements = 0
+        for node in post_order(value):
+            if isinstance(node, Var):
+                if node not in self.heavy and node not in self.light:
+                    return None
+                found = found or node in self.heavy
+                elements += _elements(node.struct_info)
+            elif isinstance(node, Constant):
+                found = found or self.is_weight(node)
+                elements += node.data.size
+            elif (
+                isinstance(node, Function)
+                or (not children(node) and free_symbolic_vars(node.struct_info_))
+                or (isinstance(node, PrimValue) and is_symbolic(node.value))
+            ):
+                return None
+        if not found:
+            return self.light
+        # A small array blown up (a broadcast, say) is cheaper made where it is used.
+        return self.heavy if _elements(info) <= MAX_GROWTH * elements else None
+
+
+def _elements(info: StructInfo) -> int:
+    """Elements of a tensor; 0 where its shape is unknown or symbolic."""
+    dims = dims_of(info)
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        return 0
+    return math.prod(d for d in dims if isinstance(d, int))

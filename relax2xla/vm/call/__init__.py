@@ -1,0 +1,1 @@
+"""One call of a machine: its arguments, programs, weights and state."""

@@ -1,0 +1,430 @@
+"""One call shape, one program: bind symbolic dimensions, lower, write StableHLO (decision D7)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from relax2xla import tir
+from relax2xla.analysis.sizes_fit import check_sizes
+from relax2xla.analysis.variables import called_by_symbol
+from relax2xla.errors import CallError, LegalizeError
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    MatchCast,
+    Op,
+    PrimStructInfo,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
+from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
+from relax2xla.ir.struct_info import show
+from relax2xla.stablehlo.prelude import derived
+from relax2xla.stablehlo.specialise import DYNAMIC, static_program, with_main
+from relax2xla.transform.export import is_high, lowered
+from relax2xla.transform.lower.legalize import flatten_info, legalize_function
+from relax2xla.transform.lower.safe_division import shield_divisions
+
+
+@dataclass(frozen=True, slots=True)
+class HostValue:
+    """A result that is known without running anything: a shape or a number."""
+
+    value: Any
+
+
+class Packed(Protocol):
+    """What a machine needs of a program beside its code: results from the list of arrays."""
+
+    @property
+    def pack(self) -> Callable[[Sequence[Any]], Any]:
+        """Makes the function's result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A static program: its module (one function ``main`` over flat tensors), and its results.
+
+    ``outputs``: struct infos of the arrays it returns; ``tree``: the function's result as nested
+    lists of :class:`HostValue` and places among the arrays; ``pack`` makes it of them.
+    """
+
+    module: IRModule
+    outputs: tuple[TensorStructInfo, ...]
+    tree: Any
+    pack: Callable[[Sequence[Any]], Any]
+
+
+def match(name: str, params: Sequence[Var], infos: Sequence[StructInfo]) -> SymMap:
+    """Symbolic dimensions by the arguments' struct infos; CallError names what does not fit."""
+    if len(params) != len(infos):
+        names = ", ".join(p.name_hint for p in params)
+        raise CallError(f"{name} takes {len(params)} arguments ({names}); got {len(infos)}")
+    env: SymMap = {}
+    # The second round sees every variable bound, and so checks dimensions such as n + 1 too.
+    for _ in range(2):
+        for p, info in zip(params, infos, strict=True):
+            try:
+                unify(p.struct_info, info, env)
+            except Mismatch as e:
+                raise CallError(
+                    f"{name}: the argument for parameter `{p.name_hint}` has {e}; "
+                    f"expected {show(p.struct_info)}, given {show(info)}"
+                ) from None
+    return env
+
+
+def specialise(
+    mod: IRModule,
+    name: str,
+    func: Function,
+    env: SymMap,
+    rewrites: Sequence[Callable[[Function], Function]] = (),
+    infos: Sequence[StructInfo] = (),
+) -> Program:
+    """The static StableHLO-row program of ``func`` under bound symbolic dimensions.
+
+    ``rewrites`` see the static function before it is lowered; ``infos`` are of the arguments for
+    the first parameters, whose shapes and numbers take the place of what is declared.
+    """
+    try:
+        return _specialise(mod, name, func, env, rewrites, infos)
+    except CallError as e:
+        raise CallError(f"{name}: {e}") from None
+
+
+def _specialise(
+    mod: IRModule,
+    name: str,
+    func: Function,
+    env: SymMap,
+    rewrites: Sequence[Callable[[Function], Function]],
+    infos: Sequence[StructInfo],
+) -> Program:
+    func = _flatten_params(func)
+    known = [leaf for info in infos for leaf in flatten_info(info)]
+    func = _bind_known(func, known, {} if _is_dynamic(func) else env)
+    if (env or _asserts_shapes(func)) and _is_dynamic(func):
+        inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
+        mod, func = _rows(mod, func)
+        mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
+        func, env = mod["main"], {}
+    if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
+        func = _Static(env).function(func)
+    for rewrite in rewrites:
+        func = rewrite(func)
+    check_sizes(func, name)
+    legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
+    params = [p for p in legal.params if _is_device(p)]
+    legal = Function(params, legal.body, attrs={"global_symbol": "main"})
+    functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
+    functions.update(_callees(mod, name, legal))
+    return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
+
+
+def _rows(mod: IRModule, func: Function) -> tuple[IRModule, Function]:
+    """``func`` and the functions of its module as rows of symbolic dimensions."""
+    whole = with_main(mod, func)
+    if not is_high(whole):
+        return mod, func
+    whole = lowered(whole)
+    return whole, whole["main"]
+
+
+def _is_dynamic(func: Function) -> bool:
+    """Whether sizes of dimensions are values of the program: StableHLO of dynamic shapes."""
+    for b in bindings_of(func.body):
+        value = b.value
+        if isinstance(value, Call):
+            if isinstance(value.op, Op) and (
+                value.op.name in DYNAMIC or _says_nothing(value.op, value.struct_info)
+            ):
+                return True
+            # A function of symbolic shapes serves all its callers, so its types stay as they are.
+            if isinstance(value.op, GlobalVar) and any(
+                isinstance(i, TensorStructInfo)
+                and not (i.dims is not None and all(isinstance(d, int) for d in i.dims))
+                for i in flatten_info(value.struct_info)
+            ):
+                return True
+    return False
+
+
+def _asserts_shapes(func: Function) -> bool:
+    """Whether ``func`` checks its shapes, as a program of ``jax.export`` does: XLA cannot."""
+    return any(
+        isinstance(b.value, Call) and b.value.attrs.get("call_target_name") == "shape_assertion"
+        for b in bindings_of(func.body)
+    )
+
+
+def _says_nothing(op: Op[...], info: StructInfo) -> bool:
+    """Whether a row was read whose result has ``?`` that nothing in Relax gives a value."""
+    return op.infer is None and isinstance(info, TensorStructInfo) and info.dims is None
+
+
+def _flatten_params(func: Function) -> Function:
+    """``func`` with each tuple parameter replaced by its leaves."""
+    values: dict[Var, Expr] = {}
+    params: list[Var] = []
+
+    def leaves(info: StructInfo, hint: str) -> Expr:
+        if isinstance(info, TupleStructInfo):
+            return Tuple([leaves(f, f"{hint}_{i}") for i, f in enumerate(info.fields)])
+        params.append(Var(hint, info))
+        return params[-1]
+
+    for p in func.params:
+        if isinstance(p.struct_info, TupleStructInfo):
+            values[p] = leaves(p.struct_info, p.name_hint)
+        else:
+            params.append(p)
+    return rewrite_function(func.replace(params=params), values=values) if values else func
+
+
+def _bind_known(func: Function, infos: Sequence[StructInfo], env: SymMap) -> Function:
+    """``func`` with the shapes and numbers among its arguments, and with the tensors' shapes.
+
+    ``env``: symbolic dimensions that are known, so that casts check them rather than bind them.
+    """
+    values: dict[Var, Expr] = {}
+    params: list[Var] = list(func.params[len(infos) :])
+    for p, info in reversed(list(zip(func.params, infos, strict=False))):
+        declared = p.struct_info
+        if isinstance(info, ShapeStructInfo) and info.values is not None:
+            values[p] = ShapeExpr(info.values)
+            continue
+        if isinstance(info, PrimStructInfo) and info.value is not None:
+            values[p] = PrimValue(info.value)
+            continue
+        if isinstance(declared, TensorStructInfo) and (declared.dims is None or not declared.dtype):
+            values[p] = p = Var(p.name_hint, info, p.span)
+        params.insert(0, p)
+    return _Static(env, values=values).function(func.replace(params=params)) if values else func
+
+
+def _is_if(b: Binding) -> bool:
+    return isinstance(b, VarBinding) and isinstance(b.value, If)
+
+
+class _Static(Rewriter):
+    """A Rewriter for programs of static shapes.
+
+    Every ``R.match_cast`` binds the symbolic dimensions that it names, and variables get what is
+    known of their values now, however little was declared.
+    """
+
+    def binding(self, b: Binding) -> Binding:
+        if isinstance(b, MatchCast):
+            found: SymMap = dict(self.symbolic)
+            declared, given = self.info(b.struct_info), self.expr(b.value).struct_info
+            try:
+                unify(declared, given, found)
+            except Mismatch as e:
+                # What is not known of the value yet is the legaliser's to check.
+                if _is_known(given):
+                    raise CallError(
+                        f"R.match_cast of {b.var.name_hint}: the value has {e}; "
+                        f"expected {show(declared)}, given {show(given)}"
+                    ) from None
+            if len(found) > len(self.symbolic):
+                self.symbolic = found
+                self._infos.clear()
+        new = super().binding(b)
+        declared, known = new.var.struct_info_, new.value.struct_info_
+        if isinstance(new, MatchCast) or declared == known or known is None:
+            return new
+        if declared is not None and not is_base_of(declared, known):
+            return new
+        var = type(new.var)(new.var.vid, known, new.var.span)
+        self.env[b.var] = var
+        return VarBinding(var, new.value, new.span)
+
+
+def _is_known(info: StructInfo) -> bool:
+    """Whether nothing of a value's shapes and dtypes is left open."""
+    return all(
+        isinstance(leaf, TensorStructInfo)
+        and bool(leaf.dtype)
+        and leaf.dims is not None
+        and all(isinstance(d, int) for d in leaf.dims)
+        for leaf in flatten_info(info)
+    )
+
+
+def _is_device(p: Var) -> bool:
+    info = p.struct_info
+    if isinstance(info, TensorStructInfo):
+        return True
+    if isinstance(info, ShapeStructInfo | PrimStructInfo):
+        return False
+    raise LegalizeError(
+        f"the parameter `{p.name_hint}` is {show(info)}; only tensors, shapes and "
+        "numbers (and tuples of them) can be passed to a compiled function"
+    )
+
+
+def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Function]:
+    """What ``func`` needs, directly or not, legal; LegalizeError where a function needs itself."""
+    done: dict[GlobalVar, Function] = {}
+    # The functions on the way from ``func``, each with what it calls and was not visited yet.
+    legal: dict[GlobalVar, Function] = {}
+    stack: list[tuple[GlobalVar | None, Iterator[GlobalVar]]] = [
+        (None, iter(_referenced(mod, func)))
+    ]
+    while stack:
+        caller, rest = stack[-1]
+        gvar = next(rest, None)
+        if gvar is None:
+            stack.pop()
+            if caller is not None:
+                done[caller] = legal.pop(caller)
+            continue
+        if gvar in done:
+            continue
+        if gvar in legal or gvar.name_hint == name:
+            trail = (name, *(g.name_hint for g in legal), gvar.name_hint)
+            raise LegalizeError(
+                f"{' -> '.join(trail)}: a recursive function cannot be part of an XLA program"
+            )
+        callee = mod[gvar]
+        if not isinstance(callee, Function):
+            last = name if caller is None else caller.name_hint
+            raise LegalizeError(f"{last} calls {gvar.name_hint}, no Relax function")
+        if any(isinstance(b, MatchCast) for b in bindings_of(callee.body)):
+            callee = _Static().function(callee)
+        callee = legalize_function(callee.without_attr("global_symbol"))
+        legal[gvar] = shield_divisions(callee)
+        stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
+    return done
+
+
+def _referenced(mod: IRModule, func: Function) -> list[GlobalVar]:
+    """Functions of the module that the body of ``func`` names, in order.
+
+    The bodies are legal: a binding holds one call whose operands are leaves or functions.
+    """
+    found: dict[GlobalVar, None] = {}
+    seqs = [func.body]
+    while seqs:
+        seq = seqs.pop()
+        for block in seq.blocks:
+            for b in block.bindings:
+                if not isinstance(b, VarBinding | MatchCast):
+                    continue
+                value = b.value
+                if isinstance(value, Function):
+                    seqs.append(value.body)
+                elif isinstance(value, Call):
+                    seqs += [a.body for a in value.args if isinstance(a, Function)]
+                    if isinstance(value.op, GlobalVar):
+                        found[mod.get_global_var(value.op.name_hint)] = None
+                    found.update(dict.fromkeys(called_by_symbol(mod, value)))
+    return list(found)
+
+
+def _with_one_main(functions: dict[GlobalVar, Any]) -> dict[GlobalVar, Any]:
+    """The functions, of which only the first is ``main``; another gets another name."""
+    entry, *rest = functions
+    clash = next((g for g in rest if g.name_hint == entry.name_hint), None)
+    if clash is None:
+        return functions
+    taken = {g.name_hint for g in functions}
+    fresh = next(n for i in itertools.count(1) if (n := f"main_{i}") not in taken)
+    renamed = GlobalVar(fresh, clash.struct_info_)
+
+    def rename(node: Expr) -> Expr | None:
+        if isinstance(node, Call) and node.op is clash:
+            return Call(renamed, node.args, node.attrs, node.sinfo_args, node.span)
+        return None
+
+    return {
+        renamed if g is clash else g: rewrite_function(f, rule=rename) for g, f in functions.items()
+    }
+
+
+def _located(b: Binding) -> Binding:
+    """``b`` with the span of its variable on the operation too, where XLA's reports find it."""
+    value, span = b.value, b.var.span
+    if span is None or not isinstance(value, Call) or value.span is not None:
+        return b
+    if not isinstance(b, VarBinding):
+        return b
+    known = value.struct_info_
+    call = Call(value.op, value.args, value.attrs, value.sinfo_args, span, struct_info=known)
+    return VarBinding(b.var, call, b.span)
+
+
+def _flatten_results(
+    func: Function,
+) -> tuple[Function, tuple[TensorStructInfo, ...], Any]:
+    """``func`` with its arrays as one flat result, their struct infos, and the result's tree."""
+    bindings = [_located(b) for block in func.body.blocks for b in block.bindings]
+    arrays: list[Expr] = []
+
+    def plan(value: Expr) -> Any:
+        info = value.struct_info
+        if isinstance(value, Tuple):
+            return [plan(f) for f in value.fields]
+        if isinstance(info, TupleStructInfo):
+            parts: list[Any] = []
+            for i, field in enumerate(info.fields):
+                var = Var(f"{getattr(value, 'name_hint', 'result')}_{i}", field)
+                bindings.append(VarBinding(var, TupleGetItem(value, i)))
+                parts.append(plan(var))
+            return parts
+        if isinstance(value, ShapeExpr):
+            return HostValue(tuple(tir.as_dim(d) for d in value.values))
+        if isinstance(value, PrimValue):
+            literal = tir.simplify(value.value)
+            known = isinstance(literal, tir.IntImm | tir.FloatImm)
+            number = literal.value if known else literal
+            return HostValue(bool(number) if value.value.dtype == "bool" else number)
+        if not isinstance(info, TensorStructInfo):
+            raise LegalizeError(
+                f"a result is {show(info)}; only tensors, shapes and numbers can be "
+                "returned from a compiled function"
+            )
+        arrays.append(value)
+        return len(arrays) - 1
+
+    tree = plan(func.body.body)
+    body = SeqExpr([BindingBlock(bindings)] if bindings else [], Tuple(arrays))
+    if len(arrays) == 1:
+        body = SeqExpr(body.blocks, arrays[0])
+    infos = tuple(i for i in flatten_info(Tuple(arrays).struct_info))
+    tensors = tuple(i for i in infos if isinstance(i, TensorStructInfo))
+    return Function(func.params, body, attrs=func.attrs), tensors, tree
+
+
+def packer(tree: Any) -> Callable[[Sequence[Any]], Any]:
+    """A function from the flat list of arrays to nested tuples as ``tree`` says."""
+    if isinstance(tree, int):
+        return lambda arrays: arrays[tree]
+    if isinstance(tree, HostValue):
+        return lambda arrays: tree.value
+    count = len(tree)
+    if all(isinstance(t, int) for t in tree) and tree == list(range(count)):
+        return lambda arrays: tuple(arrays[:count])
+    parts = [packer(t) for t in tree]
+    return lambda arrays: tuple(p(arrays) for p in parts)

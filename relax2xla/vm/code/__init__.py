@@ -1,0 +1,1 @@
+"""Bytecode: its form, its checks, and what runs it."""

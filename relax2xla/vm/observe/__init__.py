@@ -1,0 +1,1 @@
+"""What a machine did, and how long it took."""

@@ -1,0 +1,114 @@
+"""Where the time of one call goes: by region and host function, and by operation of the source."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from relax2xla.vm.call.bound import BoundFunction
+from relax2xla.vm.call.padding import Bucketed
+from relax2xla.vm.observe.timing import leaves
+from relax2xla.vm.pjrt import xla
+
+if TYPE_CHECKING:
+    from relax2xla.vm.call.calls import Calls
+    from relax2xla.vm.observe.trace import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Calls of one name, or steps of one operation: how many, and the seconds of all of them."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One call of ``function``.
+
+    ``calls``: XLA programs by function and region, packed functions and builtins, each waited for.
+    ``operations``: XLA's own steps by the source's name for them; they run inside of the programs,
+    on several threads perhaps. ``seconds``: the whole call, without compiling. ``steps``: each
+    step in order, see ``vm.trace``.
+    """
+
+    function: str
+    seconds: float
+    calls: tuple[Row, ...]
+    operations: tuple[Row, ...]
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+
+    def table(self) -> str:
+        """Both lists as text, the longest first."""
+        lines = [f"{self.function}: {self.seconds * 1e3:.3f} ms"]
+        for title, rows in (("call", self.calls), ("operation", self.operations)):
+            if not rows:
+                continue
+            width = max(len(title), *(len(r.name) for r in rows))
+            total = sum(r.seconds for r in rows) or 1.0
+            lines += ["", f"{title:{width}s}  count        us      %"]
+            lines += [
+                f"{r.name:{width}s}  {r.count:5d}  {r.seconds * 1e6:8.1f}  "
+                f"{100 * r.seconds / total:5.1f}"
+                for r in rows
+            ]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def json(self) -> str:
+        """The report as JSON."""
+        rows = {
+            name: [{"name": r.name, "count": r.count, "seconds": r.seconds} for r in found]
+            for name, found in (("calls", self.calls), ("operations", self.operations))
+        }
+        return json.dumps({"function": self.function, "seconds": self.seconds, **rows})
+
+
+def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Report:
+    """See ``VirtualMachine.profile``."""
+    from relax2xla.vm.observe import trace
+
+    placed = machine.function(name).placed(args, kwargs)
+    calls: list[tuple[str, float]] = []
+    # The programs that ran, each once, and their texts.
+    numbers: dict[xla.Loaded, int] = {}
+    texts: list[str] = []
+    compiling = 0.0
+
+    def hook(func: Any, symbol: str, /, *given: Any) -> Any:
+        nonlocal compiling
+        program, start = None, time.perf_counter()
+        if isinstance(func, BoundFunction | Bucketed):
+            with trace.mark(trace.LEFT_OUT):
+                program = func.named(given)
+            if program not in numbers:
+                numbers[program] = len(numbers)
+                texts.append(program.hlo_text())
+        compiled = time.perf_counter()
+        compiling += compiled - start
+        with nullcontext() if program is None else trace.mark(numbers[program]):
+            result = func(*given)
+            xla.block([v for v in leaves(result) if xla.is_array(v)])
+        calls.append((symbol, time.perf_counter() - compiled))
+        return result
+
+    run = machine.runner(name, hook)
+    took: list[float] = []
+
+    def timed() -> None:
+        start = time.perf_counter()
+        run(*placed)
+        took.append(time.perf_counter() - start - compiling)
+
+    steps = trace.record(timed, texts)
+    ran = [Row(n, count, t) for n, t, count in trace.by_name(calls)]
+    operations = [Row(n, count, ns / 1e9) for n, ns, count in trace.by_source(steps)]
+    return Report(name, took[0], tuple(ran), tuple(operations), tuple(steps))

@@ -1,0 +1,1 @@
+"""XLA through jaxlib: compile, keep, place, run."""

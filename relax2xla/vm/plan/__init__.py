@@ -1,0 +1,1 @@
+"""From a module to regions for XLA and bytecode for the rest."""

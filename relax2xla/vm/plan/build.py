@@ -1,0 +1,243 @@
+"""``relax2xla.build``: from a module to an executable."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from relax2xla.analysis.sizes_fit import check_sizes
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import LegalizeError, TVMError
+from relax2xla.ir import Function, IRModule, no_collection
+from relax2xla.ir.expr import global_symbol
+from relax2xla.runtime.device import Device, device
+from relax2xla.stablehlo.gate import check_module
+from relax2xla.stablehlo.targets import checked_targets
+from relax2xla.transform.core.passes import Pass
+from relax2xla.transform.lower.distributed import LowerDistIR
+from relax2xla.transform.lower.one_device import on_one_device
+from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
+from relax2xla.transform.params.lift_weights import lift_weights
+from relax2xla.transform.pipeline import Pipeline, get_pipeline
+from relax2xla.vm.call.canonical import NARROWED
+from relax2xla.vm.call.donation import Donate, donated_params, places
+from relax2xla.vm.code.bytecode import Code
+from relax2xla.vm.executable import Entry, State, VMExecutable
+from relax2xla.vm.pjrt.platforms import bind_platforms
+from relax2xla.vm.plan.hosts import Hosts, Reason
+from relax2xla.vm.plan.lower import Lowered, lower
+from relax2xla.vm.plan.vdevices import one_device, place_values
+
+log = logging.getLogger("relax2xla.vm")
+
+
+@no_collection()
+def build(
+    mod: IRModule | Function,
+    target: Any = None,
+    params: Mapping[str, Any] | None = None,
+    relax_pipeline: str | Pass | None = "default",
+    tir_pipeline: str | Pass | None = "default",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+    donate: Donate | None = None,
+    allow_custom_calls: Sequence[str] = (),
+) -> VMExecutable:
+    """Build an executable for the :class:`VirtualMachine`.
+
+    mod: the module; every public Relax function (one with ``global_symbol``) can be called.
+    target: None (JAX's default device), "llvm" or "cpu", "cuda", a Device or a Target.
+    params: weights to bind. By function name (as ``detach_params`` gives them) a list that fills
+        the last parameters; or by parameter name for the function ``main``. Their memory is shared:
+        do not write to them afterwards.
+    relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
+    tir_pipeline, system_lib: accepted for programs written for TVM and without effect; there is no
+        TIR stage, and nothing is linked into the process.
+    exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
+        demands one XLA program for each function, and names what prevents it.
+    donate: names or places of parameters whose memory a call may take for results, for ``main`` or
+        by function name; the function attribute ``donate`` says the same. True: those that an
+        imported program marks (``donate_argnums`` of ``jax.jit``), which a notice names otherwise.
+        A jax array that is passed for one is deleted by the call.
+    allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
+        to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
+        with what the program gives it.
+
+    Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
+    function with given shapes; ``VirtualMachine.warm`` does it ahead.
+    """
+    if exec_mode not in ("bytecode", "compiled"):
+        raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if not (tir_pipeline is None or isinstance(tir_pipeline, str) or callable(tir_pipeline)):
+        raise TypeError(
+            f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
+        )
+    if not isinstance(mod, IRModule | Function):
+        raise TypeError(
+            f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "
+            "relax2xla.script.from_source, files with relax2xla.load"
+        )
+    if isinstance(mod, Function):
+        mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    passed = check_module(mod, checked_targets(allow_custom_calls))
+    if passed.spread > 1:
+        log.warning(
+            "the module spreads values over %d devices; its annotations have no effect, as a "
+            "program runs on one here",
+            passed.spread,
+        )
+    for gvar, func in mod.relax_functions().items():
+        check_sizes(func, gvar.name_hint)
+    donated = donated_params(mod, donate)
+    given = mod
+    if params:
+        mod = _bind(mod, params)
+    mod, platforms = bind_platforms(mod, target_device(target))
+    bound = mod
+    mod = _with_loops(LowerDistIR()(on_one_device(mod)))
+    if relax_pipeline is not None:
+        if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
+            raise TypeError(
+                f"relax_pipeline is None, a name or a Pass; got {type(relax_pipeline).__name__}"
+            )
+        if isinstance(relax_pipeline, str):
+            relax_pipeline = get_pipeline(relax_pipeline)
+        mod = relax_pipeline(mod)
+    if not any(global_symbol(f) is not None for f in mod.relax_functions().values()):
+        raise TVMError(
+            "the module has no public function to build; give one the attribute global_symbol "
+            "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
+        )
+    mod, several = place_values(mod)
+    hosts = Hosts(mod, several)
+    public = {g: f for g, f in mod.relax_functions().items() if global_symbol(f) is not None}
+    whole = {g.name_hint: f for g, f in public.items() if hosts.reasons[g] is None}
+    made = Lowered(Code(), {})
+    if len(whole) < len(public):
+        if exec_mode == "compiled":
+            _refuse({g.name_hint: hosts.reasons[g] for g in public if hosts.reasons[g]})
+        normal = BlockBuilder().normalize
+        cut = {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
+        if any(cut[g] is not f for g, f in mod.items()):
+            mod = mod.replace(cut)
+            made = lower(mod, Hosts(mod, several))
+        else:
+            made = lower(mod, hosts)
+    split = next((n for n in donated if n not in whole), None)
+    if split is not None:
+        reason = hosts.reasons[mod.get_global_var(split)]
+        raise TVMError(
+            f"donate: {split} is no single XLA program, so its arguments cannot be donated: "
+            f"{reason}"
+        )
+    where = {n: hosts.device(f) for n, f in whole.items()} | made.devices
+    if several:
+        mod = one_device(mod)
+        functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
+        whole = {name: functions[name] for name in whole}
+    static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
+    executable = VMExecutable(
+        mod,
+        {name: Entry.of(name, lift_weights(f)) for name, f in whole.items()},
+        target_device(target),
+        static,
+        code=made.code,
+        regions={
+            name: Entry.of(name, lift_weights(f))
+            for name, f in made.regions.items()
+            if name not in whole
+        },
+        notes=made.notes,
+    )
+    executable.allowed = passed.allowed
+    executable.devices = {n: d for n, d in where.items() if d is not None}
+    executable.signatures = {
+        g.name_hint: functools.partial(tuple, f.params)
+        for g, f in public.items()
+        if g.name_hint not in whole
+    }
+    executable.donated = places(mod, given, donated, bound)
+    executable.platforms = platforms
+    executable.narrowed = {
+        name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])
+        for name, e in executable.entries.items()
+        if NARROWED in e.func.attrs
+    }
+    executable.states = {
+        g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
+        for g, f in public.items()
+        if "state" in f.attrs
+    }
+    return executable
+
+
+def _with_loops(mod: IRModule) -> IRModule:
+    """``mod`` with loops for tail recursion, where XLA can hold what they repeat."""
+    looped = TailRecursionToLoops()(mod)
+    changed = [g for g, f in looped.items() if f is not mod[g]]
+    if not changed:
+        return mod
+    try:
+        reasons = Hosts(looped).reasons
+    except LegalizeError:  # an operator that the pipeline may still rewrite
+        return looped
+    kept = {g: mod[g] for g in changed if reasons[g] is not None}
+    return looped.replace({**looped.functions, **kept}) if kept else looped
+
+
+def _refuse(reasons: Mapping[str, Reason | None]) -> NoReturn:
+    """What keeps functions from being one XLA program each."""
+    lines = [f"  {name}: {reason}" for name, reason in reasons.items()]
+    raise TVMError(
+        'exec_mode="compiled" needs one XLA program for each function; use "bytecode" for\n'
+        + "\n".join(lines)
+    )
+
+
+def compile(
+    mod: IRModule | Function,
+    target: Any = None,
+    relax_pipeline: str | Pass | None = "default",
+    tir_pipeline: str | Pass | None = "default",
+    *,
+    allow_custom_calls: Sequence[str] = (),
+) -> VMExecutable:
+    """``build`` under the name of ``tvm.compile``."""
+    return build(
+        mod,
+        target,
+        None,
+        relax_pipeline,
+        tir_pipeline,
+        allow_custom_calls=allow_custom_calls,
+    )
+
+
+def target_device(target: Any) -> Device | None:
+    """The device that a target names; None leaves the choice to JAX."""
+    if target is None or isinstance(target, Device):
+        return target
+    kind = getattr(target, "kind", target)
+    return device(str(getattr(kind, "name", kind)))
+
+
+def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
+    """``params`` bound to the functions of the module."""
+    by_function = all(isinstance(v, Sequence) and name in mod for name, v in params.items())
+    work = params if by_function else {"main": params}
+    new = dict(mod.functions)
+    for name, values in work.items():
+        gvar = mod.get_global_var(name)
+        func = mod[gvar]
+        if by_function:
+            names = func.params[len(func.params) - len(values) :]
+            if len(values) > len(func.params):
+                raise TVMError(
+                    f"{name} has {len(func.params)} parameters; got {len(values)} values to bind"
+                )
+            values = dict(zip(names, values, strict=True))
+        new[gvar] = func.bind_params(values).without_attr("params")
+    return mod.replace(new)
