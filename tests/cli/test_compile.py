@@ -139,7 +139,7 @@ def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Pa
     # The compiler takes no notice of signals, as this takes none.
     code = (
         "import hashlib, sys, relax2xla.cli\n"
-        "from relax2xla.vm import xla\n"
+        "from relax2xla.vm.pjrt import xla\n"
         "def compile(*args):\n"
         "    print('compiling', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'x', b'y', 40_000_000)\n"

@@ -104,7 +104,7 @@ def test_places_in_the_source_do_not_count() -> None:
 def test_a_second_process_does_not_compile(tmp_path: Path) -> None:
     code = (
         "import numpy as np; from tests.vm.test_cache import run\n"
-        "from relax2xla.vm import cache\n"
+        "from relax2xla.vm.pjrt import cache\n"
         "print(run()[0, 0], cache.current().hits, cache.current().writes)"
     )
     env = {**os.environ, "RELAX2XLA_CACHE": "1", "RELAX2XLA_CACHE_DIR": str(tmp_path)}
@@ -194,7 +194,7 @@ def test_disks_that_cannot_be_written(
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     code = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "from tests.vm.test_cache import run; from relax2xla.vm import cache\n"
+        "from tests.vm.test_cache import run; from relax2xla.vm.pjrt import cache\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "assert run().shape == (3, 4)\n"
         "assert (cache.current().writes, list(cache.current().folder.iterdir())) == (0, [])"
