@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from relax2xla.budget import physical_memory
 from relax2xla.cli._console import note, status
 from relax2xla.cli._inputs import MISSING, Leaf, given_values, leaves_of
-from relax2xla.cli._values import Array, Declared, generated, random_numbers
+from relax2xla.cli._values import Array, Declared, affordable, generated, random_numbers
 from relax2xla.dtypes import DTYPES, is_float, numpy_dtype
 from relax2xla.errors import CallError, TVMError
 from relax2xla.importers.files import format_of, load, symbols
@@ -285,6 +283,5 @@ def _generated(
             "or given for it"
         )
     dtype = numpy_dtype(info.dtype or "float32")
-    if math.prod(shape) * max(dtype.itemsize, 8) > (physical_memory() or 2**62):
-        raise TVMError(f"the input {name} of shape {shape} does not fit into memory")
+    affordable(name, shape)
     return random_numbers(dtype, shape, rng)

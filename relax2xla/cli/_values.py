@@ -14,8 +14,9 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla.budget import physical_memory
 from relax2xla.dtypes import numpy_dtype
-from relax2xla.errors import CallError
+from relax2xla.errors import BudgetError, CallError
 from relax2xla.runtime.convert import to_host
 
 Array = npt.NDArray[Any]
@@ -273,10 +274,14 @@ def generated(kind: Declared, name: str, rng: np.random.Generator, sizes: Mappin
             f"no value can be made for the input {name}, a {kind} of no known shape. Give one: "
             f"--inputs {name}=FILE.json"
         )
-    shape = tuple(d if isinstance(d, int) else sizes.get(d) for d in kind.dims)
-    if missing := [d for d, s in zip(kind.dims, shape, strict=True) if not isinstance(s, int)]:
+    found = [d if isinstance(d, int) else sizes.get(d) for d in kind.dims]
+    shape = tuple(s for s in found if isinstance(s, int))
+    if missing := [d for d, s in zip(kind.dims, found, strict=True) if not isinstance(s, int)]:
         asked = " ".join(f"--shape {d}=4" for d in dict.fromkeys(missing))
         raise CallError(f"the input {name} is a {kind}; give its sizes: {asked}")
+    if any(s < 0 for s in shape):
+        raise CallError(f"the input {name} is a {kind}: a size must not be negative")
+    affordable(name, shape)
     made = tuple(_random(kind.dtype, shape, rng) for _ in range(2 if kind.sequence else 1))
     return made if kind.sequence else made[0]
 
@@ -287,6 +292,15 @@ def _random(dtype: str, shape: Any, rng: np.random.Generator) -> Array:
         made[...] = np.array(["a", "b", "c"], object)[rng.integers(0, 3, shape)]
         return made
     return random_numbers(numpy_dtype(dtype), shape, rng)
+
+
+def affordable(name: str, shape: Sequence[int]) -> None:
+    """BudgetError where the random value of an input does not fit the machine's memory.
+
+    A string takes a pointer, and numbers are drawn as 64 bits.
+    """
+    if math.prod(shape) * 8 > (physical_memory() or 2**62):
+        raise BudgetError(f"the input {name} of shape {tuple(shape)} does not fit into memory")
 
 
 def random_numbers(dtype: np.dtype[Any], shape: Any, rng: np.random.Generator) -> Array:

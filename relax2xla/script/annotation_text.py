@@ -78,7 +78,7 @@ class AnnotationPrinter(ABC):
         if info.dims is None and info.shape is None and info.ndim != -1:
             args.append(f"ndim={info.ndim}")
         if info.vdevice is not None:
-            args.append(f"vdevice={quote(self.device(info.vdevice))}")
+            args.append(f"vdevice={self.device(info.vdevice)}")
         name = self.relax("Tensor")
         return f"{name}({', '.join(args)})" if args else name
 
@@ -123,15 +123,24 @@ class AnnotationPrinter(ABC):
         return f"({self.dims(dims)}{',' if len(dims) == 1 else ''})"
 
     def device(self, device: VDevice) -> str:
-        """``kind:index:scope``, the index among the module's devices of that kind if it has any."""
-        index = device.vdevice_id
-        if self.module is not None:
-            alike = [
-                d for d in self.module.global_infos.get("vdevice", ()) if isinstance(d, VDevice)
-            ]
-            alike = [d for d in alike if d.kind == device.kind]
-            index = alike.index(device) if device in alike else index
-        return f"{device.kind}:{index}:{device.memory_scope}"
+        """``"kind:index:scope"``, the index among the module's devices of that kind if it has any.
+
+        In full where that would say another device: of a target with options, for instance.
+        """
+        infos = {} if self.module is None else self.module.global_infos
+        alike = [d for d in infos.get("vdevice", ()) if isinstance(d, VDevice)]
+        alike = [d for d in alike if d.kind == device.kind]
+        found = device in alike
+        plain = device.target == device.kind and device.vdevice_id >= len(alike)
+        if ":" in device.kind + device.memory_scope or not (found or plain):
+            return self.whole_device(device)
+        index = alike.index(device) if found else device.vdevice_id
+        return quote(f"{device.kind}:{index}:{device.memory_scope}")
+
+    def whole_device(self, device: VDevice) -> str:
+        """``I.vdevice("cuda", 0, "global")``."""
+        place = f"{device.vdevice_id}, {quote(device.memory_scope)}"
+        return f"{self.prefix('ir')}.vdevice({quote(device.target)}, {place})"
 
     def callable(self, info: ir.FuncStructInfo) -> str:
         """``R.Callable((R.Tensor,), R.Object, True)``; of an opaque function what is known."""

@@ -34,11 +34,12 @@ UNARY: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
 }
-COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+# Of values, and of symbolic integers.
+COMPARE: Final[dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], type[tir.CmpExpr]]]] = {
+    ast.Lt: (operator.lt, tir.LT),
+    ast.LtE: (operator.le, tir.LE),
+    ast.Gt: (operator.gt, tir.GT),
+    ast.GtE: (operator.ge, tir.GE),
 }
 
 
@@ -138,14 +139,16 @@ def unary(op: ast.unaryop, a: Any) -> Any:
 
 def compare(op: ast.cmpop, a: Any, b: Any) -> Any:
     """``a op b``; equality of symbolic integers is an expression, of tensors a call."""
+    symbolic = isinstance(a, tir.PrimExpr) or isinstance(b, tir.PrimExpr)
     if type(op) in COMPARE:
-        return _applied(op, COMPARE[type(op)], a, b)
+        compute, node = COMPARE[type(op)]
+        # Python answers `1 < n` by `n > 1`, which is another expression.
+        return _applied(op, node.make if symbolic else compute, a, b)
     if not isinstance(op, ast.Eq | ast.NotEq):
         raise TypeError("only < <= > >= == != compare values in TVMScript")
     equal = isinstance(op, ast.Eq)
-    if isinstance(a, tir.PrimExpr) or isinstance(b, tir.PrimExpr):
-        left, right = (a, b) if isinstance(a, tir.PrimExpr) else (b, a)
-        return (tir.EQ if equal else tir.NE).make(left, right)
+    if symbolic:
+        return _applied(op, (tir.EQ if equal else tir.NE).make, a, b)
     if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
         return ir.Op.get("relax.equal" if equal else "relax.not_equal")(a, b)
     return (a == b) is equal

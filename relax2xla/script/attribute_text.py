@@ -65,8 +65,7 @@ class AttributePrinter(AnnotationPrinter):
                     return self.whole_mesh(value, "ir")
                 return self.mesh(value)
             case VDevice():
-                place = f"{value.vdevice_id}, {quote(value.memory_scope)}"
-                return f"{self.prefix('ir')}.vdevice({quote(value.target)}, {place})"
+                return self.whole_device(value)
             case DummyGlobalInfo():
                 return f"{self.prefix('ir')}.dummy_global_info()"
             case _:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import budget
-from relax2xla.errors import BudgetError
+from relax2xla.errors import BudgetError, StableHLOParseError
 from relax2xla.stablehlo.codecs import dtype_of
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import ir
@@ -55,6 +55,8 @@ def check(module: ir.Module) -> set[str]:
                         fine.add(argument.type)
                 for op in block.operations:
                     op = op.operation
+                    if op.name == "stablehlo.fft":
+                        _check_fft(op)
                     for value in op.results:
                         if value.type not in fine:
                             dtypes |= _check_type(value.type, op)
@@ -73,6 +75,18 @@ def _check_type(t: ir.Type, op: Any) -> set[str]:
     dtype = dtype_of(t.element_type)
     budget.check([d for d in t.shape if d >= 0], dtype, f"{_place(op)}: a value")
     return {dtype}
+
+
+def _check_fft(op: Any) -> None:
+    """StableHLOParseError for lengths that are not those of the data, which end the process."""
+    lengths = list(ir.DenseI64ArrayAttr(op.attributes["fft_length"]))
+    # The real side has the lengths; the other one has half of the last.
+    real = op.results[0] if "IRFFT" in str(op.attributes["fft_type"]) else op.operands[0]
+    shape = list(ir.RankedTensorType(real.type).shape)[-len(lengths) :]
+    if lengths and lengths != shape and not any(d < 0 for d in shape):
+        raise StableHLOParseError(
+            f"{_place(op)}: fft_length is {lengths}; the transformed dimensions are {shape}"
+        )
 
 
 def _place(op: Any) -> str:

@@ -17,7 +17,14 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES
-from relax2xla.errors import BudgetError, Gap, OpNotImplemented, TVMError, UnsupportedError
+from relax2xla.errors import (
+    BudgetError,
+    Gap,
+    OpNotImplemented,
+    StableHLOParseError,
+    TVMError,
+    UnsupportedError,
+)
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Span
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.expr import (
@@ -44,6 +51,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
 )
 from relax2xla.stablehlo.codecs import (
+    DYNAMIC,
     TEXT,
     read_any,
     read_attr,
@@ -400,7 +408,7 @@ class _Reader:
                 continue
             key = (codec, value)
             if key not in self.attrs:
-                self.attrs[key] = read_attr(codec.removeprefix("?"), value)
+                self.attrs[key] = self.row_attr(op, name, codec.removeprefix("?"), value)
             made[name] = self.attrs[key]
         if self.allowed and row.mlir_name == CUSTOM_CALL:
             target = made["call_target_name"]
@@ -408,6 +416,17 @@ class _Reader:
         if rest:
             made[DISCARDABLE] = rest
         return Attrs(made)
+
+    def row_attr(self, op: Any, name: str, codec: str, value: Any) -> Any:
+        """One attribute by its codec."""
+        made = read_attr(codec, value)
+        numbers = {"i64": (made,), "i64s": made}.get(codec, ())
+        if DYNAMIC in numbers:
+            raise StableHLOParseError(
+                f"{op.name}: {name} holds {DYNAMIC}, MLIR's mark of a size that is not known; no "
+                "operation can compute with it"
+            )
+        return made
 
     def constant(self, frame: _Frame, op: Any, row: Row) -> None:
         value = op.results[0]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, NoReturn, TypeAlias
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
+from relax2xla.errors import BudgetError
 
 set_field = object.__setattr__
 """How a constructor fills the fields of an immutable node."""
@@ -232,7 +233,8 @@ class SizeVar(Var):
 class IntImm(PrimExpr):
     """An integer (or bool) literal. It equals, and hashes as, the Python int of its value.
 
-    ``ValueError`` when the value does not fit the dtype.
+    ``BudgetError``, which is a ``ValueError``, when the value does not fit the dtype: literals are
+    also what arithmetic on the sizes of a file folds to.
     """
 
     __slots__ = ("value",)
@@ -243,7 +245,7 @@ class IntImm(PrimExpr):
         low, high = int_range(dtype)
         value = operator.index(value)
         if not low <= value <= high:
-            raise ValueError(
+            raise BudgetError(
                 f"literal {value} does not fit {dtype}: expected a value from {low} to {high}"
             )
         set_field(self, "dtype", dtype)

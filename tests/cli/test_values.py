@@ -258,3 +258,15 @@ def test_a_named_npz(models: Callable[[str], Path], cli: Cli, tmp_path: Path) ->
     np.savez(tmp_path / "in.npz", in_x=x)
     twice = ("-i", tmp_path / "in.npz", "-i", f"in_x={tmp_path / 'in.npz'}")
     assert "is given twice" in cli("run", file, *twice).err
+
+
+@pytest.mark.parametrize(
+    ("size", "says"), [(2**31 - 1, "does not fit into memory"), (-7, "must not be negative")]
+)
+def test_sizes_of_values_that_cannot_be_made(
+    size: int, says: str, cli: Cli, tmp_path: Path
+) -> None:
+    words = tensor("words", STRING, [size, 64])
+    nodes = [helper.make_node("Identity", ["words"], ["same"])]
+    done = cli("run", save(tmp_path / "w.onnx", nodes, [words], [tensor("same", STRING, None)]))
+    assert (done.code, says in done.err) == (2, True), done.err

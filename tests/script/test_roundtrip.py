@@ -30,6 +30,8 @@ NAMES = st.sampled_from(["x", "y", "lv", "lv", "gv", "n", "R", "T", "I", "cls", 
 NAMES |= st.sampled_from(ODD_NAMES)
 DTYPES = st.sampled_from([name for name, d in DTYPE_TABLE.items() if d.numpy is not None])
 DEVICES = [ir.VDevice("llvm"), ir.VDevice("cuda"), ir.VDevice("cuda", 1, "shared")]
+# Of a target with options, and one whose name holds what separates the parts of a device.
+ODD_DEVICES = [ir.VDevice("cuda -arch=sm_80", 2), ir.VDevice("a:1")]
 SYMBOLIC: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a * 2 + b,
     lambda a, b: a - b,
@@ -39,6 +41,7 @@ SYMBOLIC: list[Callable[[Any, Any], Any]] = [
     lambda a, b: tir.ceildiv(a, 7) - b,
     lambda a, b: tir.max(tir.min(a, b), 3),
     lambda a, b: tir.Select(tir.all(a > b, tir.NE.make(a, b)), a, b),
+    lambda a, b: tir.Select(tir.all(tir.LT.make(1, a), tir.EQ.make(3, b)), a, b),
     lambda a, b: tir.if_then_else(tir.any(a <= b, tir.Not(tir.EQ.make(a, b))), a, b + 1),
     lambda a, b: (a << 2) + (b >> 1),
     lambda a, b: (a & b) + (a | 3) + (a ^ b) + ~b,
@@ -69,6 +72,7 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda x: R.clip(x, -1, 2.5),
     lambda x: R.permute_dims(x),
     lambda x: R.to_vdevice(x, DEVICES[2]),
+    *(lambda x, d=device: R.to_vdevice(x, d) for device in ODD_DEVICES),
     lambda x: R.dist.annotate_sharding(x, MESHES[0], "R, R"),
 ]
 BINARY = [R.add, R.multiply, R.stablehlo.maximum]

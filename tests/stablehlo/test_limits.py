@@ -10,7 +10,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import budget
-from relax2xla.errors import BudgetError, UnsupportedError, XlaError
+from relax2xla.errors import BudgetError, StableHLOParseError, UnsupportedError, XlaError
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.stablehlo import limits
 from relax2xla.vm.pjrt import cache
@@ -153,3 +153,38 @@ def test_arithmetic_of_six_bits_is_refused() -> None:
         UnsupportedError, match=r"stablehlo\.add of 6-bit floats has no code in XLA"
     ):
         call(text, np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "made"),
+    [("FFT", "8x8xcomplex<f32>", "8x8xcomplex<f32>"), ("IFFT", *["8x8xcomplex<f32>"] * 2)],
+)
+def test_lengths_of_fft_are_those_of_the_data(kind: str, given: str, made: str) -> None:
+    text = f"""func.func public @main(%a: tensor<{given}>) -> tensor<{made}> {{
+      %0 = stablehlo.fft %a, type = {kind}, length = [%d, 8] : (tensor<{given}>) -> tensor<{made}>
+      return %0 : tensor<{made}>
+    }}"""
+    x = np.ones((8, 8), np.complex64)
+    assert call(text.replace("%d", "8"), x).shape == (8, 8)
+    with pytest.raises(StableHLOParseError, match=r"fft_length is \[9, 8\]; .* are \[8, 8\]"):
+        call(text.replace("%d", "9"), x)
+
+
+def test_results_of_dtypes_that_no_array_has() -> None:
+    kind = "tensor<2x!quant.uniform<i8:f32, 0.5:3>>"
+    text = f"""func.func public @main(%a: tensor<2xf32>) -> {kind} {{
+      %0 = stablehlo.uniform_quantize %a : (tensor<2xf32>) -> {kind}
+      return %0 : {kind}
+    }}"""
+    with pytest.raises(UnsupportedError, match="no array has this dtype"):
+        call(text, np.ones(2, np.float32))
+
+
+def test_mlirs_mark_of_an_unknown_size_is_no_number() -> None:
+    text = """func.func public @main(%a: tensor<4x8xf32>) -> tensor<4x3xf32> {
+      %0, %1 = chlo.top_k(%a, k = -9223372036854775808)
+        : tensor<4x8xf32> -> (tensor<4x3xf32>, tensor<4x3xi32>)
+      return %0 : tensor<4x3xf32>
+    }"""
+    with pytest.raises(StableHLOParseError, match="k holds -9223372036854775808"):
+        from_stablehlo(text)

@@ -734,3 +734,18 @@ def test_numbers_that_are_no_attribute_of_an_operator(kind: str, number: str) ->
   return %4 : {t} }}"""
     made = RaiseStableHLO()(read(parse(text)))
     assert rx.analysis.well_formed(made)
+
+
+def test_a_sort_that_says_no_dimension_sorts_the_last() -> None:
+    text = """func.func public @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+      %0 = "stablehlo.sort"(%a) ({
+      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+        %1 = stablehlo.compare LT, %x, %y, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %1 : tensor<i1>
+      }) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+      return %0 : tensor<4x8xf32>
+    }"""
+    raised = RaiseStableHLO()(from_stablehlo(text))
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    machine = rx.VirtualMachine(rx.build(raised))
+    np.testing.assert_array_equal(np.asarray(machine["main"](x)), np.sort(x))

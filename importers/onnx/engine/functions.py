@@ -100,7 +100,8 @@ def schema_body(
 def type_proto(x: Expr) -> TypeProto:
     """The ONNX type of a tensor."""
     info = x.struct_info
-    assert isinstance(info, TensorStructInfo)
+    if not isinstance(info, TensorStructInfo):
+        raise Unsupported("the schema's definition is of tensors; an operand is none")
     dims = None if info.dims is None else [d if isinstance(d, int) else str(d) for d in info.dims]
     return onnx.helper.make_tensor_type_proto(DTYPES[info.dtype].onnx or 0, dims)
 

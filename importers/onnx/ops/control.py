@@ -46,7 +46,7 @@ def if_(
     chosen = known(cond)
     if chosen is not None:
         return ctx.subgraph(then_branch if bool(chosen.reshape(())) else else_branch, [])
-    flag = ctx.emit(R.reshape(cond, ()))
+    flag = ctx.emit(_truth(cond))
     count = len(ctx.wanted)
     branches = [_branch(ctx, g) for g in (then_branch, else_branch)]
     first, second = (b.body.fields if isinstance(b.body, Tuple) else [b.body] for b in branches)
@@ -62,6 +62,13 @@ def if_(
     made = ctx.emit(If(flag, branches[0], branches[1]))
     results = [made] if count == 1 else [ctx.emit(made[i]) for i in range(count)]
     return [_joined(ctx, x, a, b) for x, a, b in zip(results, first, second, strict=True)]
+
+
+def _truth(cond: Expr) -> Expr:
+    """A condition as the bool of rank 0 that Relax branches on."""
+    if (dtype := dtype_of(cond)) != "bool":
+        raise ValueError(f"its condition must be a bool tensor; got one of {dtype or 'no dtype'}")
+    return R.reshape(cond, ())
 
 
 def _is_either(ctx: Context, a: Expr, b: Expr) -> bool:
@@ -205,7 +212,7 @@ def _open_ended(
 ) -> list[Expr]:
     """Without rows: the trip count and the condition may be computed."""
     limit = None if M is None else ctx.emit(R.reshape(M, ()))
-    flag = scalar(True, "bool") if cond is None else R.reshape(cond, ())
+    flag = scalar(True, "bool") if cond is None else _truth(cond)
     keys = loop_key(ctx, body)
 
     def go_on(values: Sequence[Expr]) -> Expr:
@@ -215,7 +222,7 @@ def _open_ended(
     def step(values: Sequence[Expr]) -> list[Expr]:
         at, going, *rest = values
         new, *made = ctx.subgraph(body, [at, going, *rest], key=keys(at))
-        return [R.add(at, scalar(1, "int64")), R.reshape(new, ()), *made]
+        return [R.add(at, scalar(1, "int64")), _truth(new), *made]
 
     inits = [scalar(0, "int64"), flag, *starts]
     return _loops.while_loop(ctx.builder, go_on, step, inits)[2:]
@@ -231,7 +238,7 @@ def _hosted(
 ) -> list[Expr]:
     """By the machine, iteration by iteration: anything may change but dtypes and ranks."""
     limit = None if M is None else ctx.emit(R.reshape(M, ()))
-    flag = scalar(True, "bool") if cond is None else R.reshape(cond, ())
+    flag = scalar(True, "bool") if cond is None else _truth(cond)
     infos = [i.type for i in body.input[2:]]
     if len(infos) != len(starts):
         raise ValueError(f"its body has {len(body.input)} inputs for {len(starts)} values")
@@ -241,7 +248,7 @@ def _hosted(
         at: Expr, going: Expr, values: Sequence[Expr]
     ) -> tuple[Expr, Sequence[Expr], Sequence[Expr]]:
         new, *made = ctx.subgraph(body, [at, going, *values], host=True)
-        return new, made[: len(starts)], made[len(starts) :]
+        return _truth(new), made[: len(starts)], made[len(starts) :]
 
     done = host_loop(ctx, limit, ctx.emit(flag), starts, declared, rows, step)
     return [*done.last, *map(functools.partial(stacked, ctx), done.rows, done.infos)]

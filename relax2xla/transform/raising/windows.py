@@ -390,10 +390,16 @@ def _before(descending: bool, dtype: str, positions: str = "") -> Function:
     return region(params, body)
 
 
+def _sorted_axis(call: Call) -> int:
+    """The axis of a row ``sort``; one that says none sorts the last."""
+    dim = call.attrs.get("dimension", -1)
+    return dim if dim >= 0 else dim + len(shape_of(call.args[0]) or ())
+
+
 def _sort(graph: Graph, call: Call) -> Guesses:
     shape = shape_of(call)
     if len(call.args) == 2 and shape:
-        dim = call.attrs["dimension"]
+        dim = _sorted_axis(call)
 
         def make(descending: bool) -> Guess:
             x, forms = like(call), ()
@@ -418,7 +424,7 @@ def _argsort(graph: Graph, call: Expr) -> Guesses:
     shape, dtype = shape_of(x), dtype_of(call)
     if not shape or dtype not in ("int32", "int64"):
         return
-    dim, field = found[0].attrs["dimension"], isinstance(call, TupleGetItem)
+    dim, field = _sorted_axis(found[0]), isinstance(call, TupleGetItem)
 
     def make(descending: bool) -> Guess:
         values, forms = like(x), ()
@@ -460,7 +466,7 @@ def _topk(graph: Graph, call: Expr) -> Guesses:
     whole = shape_of(source)
     if whole is None:
         return
-    axis = len(shape) - 1 if partial is not None else found.attrs["dimension"]
+    axis = len(shape) - 1 if partial is not None else _sorted_axis(found)
     if partial is not None and row_name(order) == "transpose" and isinstance(order, Call):
         axis = order.attrs["permutation"][-1]
         whole = shape_of(order) or whole

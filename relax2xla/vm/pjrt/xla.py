@@ -148,7 +148,15 @@ def sharding(device: Device | None) -> Any:
 
 
 def aval(info: TensorStructInfo) -> Any:
-    """The abstract value of a tensor of static shape, 64-bit types included."""
+    """The abstract value of a tensor of static shape, 64-bit types included.
+
+    UnsupportedError for dtypes that no array has, such as quantised ones.
+    """
+    if info.dtype not in DTYPES:
+        raise UnsupportedError(
+            f"a result of dtype {info.dtype} cannot be given: no array has this dtype. Convert it "
+            "in the program (stablehlo.uniform_dequantize for a quantised one)"
+        )
     return jax.core.ShapedArray(info.dims, numpy_dtype(info.dtype))
 
 

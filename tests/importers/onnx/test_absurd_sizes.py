@@ -118,6 +118,22 @@ def test_a_window_much_larger_than_its_operand(op: str, rng: np.random.Generator
     np.testing.assert_allclose(run(proto, x), np.full((1, 1, 4, 4), expected), rtol=1e-5)
 
 
+def test_conditions_are_truth_values() -> None:
+    """A branch on an integer would be text that no parser takes."""
+    branch = helper.make_graph(
+        [helper.make_node("Constant", [], ["c"], value_float=1.0)],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("c", F, [])],
+    )
+    node = helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)
+    value = helper.make_tensor_value_info("x", TensorProto.INT64, [])
+    graph = helper.make_graph([node], "g", [value], [helper.make_tensor_value_info("y", F, [])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    with pytest.raises(TVMError, match="condition must be a bool tensor; got one of int64"):
+        from_onnx(proto)
+
+
 def test_reasons_speak_of_the_content() -> None:
     def caught(call: Any) -> str:
         try:
