@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable
 from typing import Any, Final
 
-from relax2xla.errors import DeviceError
+from relax2xla.errors import DeviceError, StableHLOParseError
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.table import CONSTANT
 from relax2xla.stablehlo.targets import ANNOTATIONS
@@ -99,20 +99,22 @@ def _strip(op: Any) -> None:
     """Take the annotations off ``op`` and, if it is a function, off its arguments and results."""
     held = op.attributes
     for name in [n for n in held if n in ("arg_attrs", "res_attrs")]:
-        kept = [ir.DictAttr.get(_kept(ir.DictAttr(d))) for d in ir.ArrayAttr(held[name])]
+        kept = [ir.DictAttr.get(_kept(d)) for d in ir.ArrayAttr(held[name])]
         held[name] = ir.ArrayAttr.get(kept)
     for name in [n for n in held if _is_annotation(n)]:
         if not op.name.startswith("sdy."):
             del held[name]
     if _FRONTEND in held:
-        _set(held, _FRONTEND, _kept(ir.DictAttr(held[_FRONTEND])))
+        _set(held, _FRONTEND, _kept(held[_FRONTEND]))
 
 
-def _kept(given: Any) -> dict[str, Any]:
+def _kept(given: ir.Attribute) -> dict[str, Any]:
     """The attributes of a dictionary that are no annotations."""
+    if not isinstance(given, ir.DictAttr):
+        raise StableHLOParseError(f"expected a dictionary of attributes; got {given}")
     made = {a.name: a.attr for a in given if not _is_annotation(a.name)}
     if _FRONTEND in made:
-        _set(made, _FRONTEND, _kept(ir.DictAttr(made[_FRONTEND])))
+        _set(made, _FRONTEND, _kept(made[_FRONTEND]))
     return made
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla.errors import DeviceError
+from relax2xla.errors import DeviceError, StableHLOParseError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.shardings import without_shardings
@@ -114,3 +114,13 @@ def test_parts_of_an_array_need_several_devices() -> None:
     )
     with pytest.raises(DeviceError, match="parts of an array on several devices"):
         without_shardings(parse(text))
+
+
+def test_attributes_of_another_kind_than_they_have() -> None:
+    text = """func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.add %a, %a {mhlo.frontend_attributes = "sdy"} : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    machine = rx.VirtualMachine(rx.build(from_stablehlo(text)))
+    with pytest.raises(StableHLOParseError, match="expected a dictionary of attributes"):
+        machine["main"](np.ones(4, np.float32))
