@@ -36,7 +36,8 @@ test: $(STAMP) ## Run the tests
 fuzz: $(STAMP) ## Give every reader random inputs for SECONDS (600), and say what was found
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)
 
-lint: $(STAMP) ## Check style (ruff) and types (pyright)
+lint: $(STAMP) ## Check style (ruff), types (pyright) and the messages of new commits
+	.ci/commits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
