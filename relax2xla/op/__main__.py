@@ -7,7 +7,7 @@ import re
 import sys
 
 from relax2xla.ir.op import Op
-from relax2xla.op._rules import BOOL, FLOAT, INEXACT, INTEGER, NUMBER, REAL
+from relax2xla.op.shared.checks import BOOL, FLOAT, INEXACT, INTEGER, NUMBER, REAL
 
 HEAD = """# Operators
 

@@ -23,19 +23,7 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     show,
 )
-from relax2xla.op._lower import (
-    broadcast_together,
-    compare,
-    convert,
-    dtype_of,
-    full_like,
-    hlo,
-    relax,
-    scalar,
-    select,
-)
-from relax2xla.op._prims import number, scalar_dtype
-from relax2xla.op._rules import (
+from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,
     INEXACT,
@@ -47,6 +35,18 @@ from relax2xla.op._rules import (
     want_tensor,
     with_dtype,
 )
+from relax2xla.op.shared.lowering import (
+    broadcast_together,
+    compare,
+    convert,
+    dtype_of,
+    full_like,
+    hlo,
+    relax,
+    scalar,
+    select,
+)
+from relax2xla.op.shared.scalars import number, scalar_dtype
 from relax2xla.op.unary import as_bool
 
 Lowering = Callable[[Expr, Expr], Expr]

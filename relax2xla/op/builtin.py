@@ -8,8 +8,8 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
 from relax2xla.ir.op import Kind, PrimLike, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import full, static
-from relax2xla.op._rules import literal_dims, want_shape
+from relax2xla.op.shared.checks import literal_dims, want_shape
+from relax2xla.op.shared.lowering import full, static
 
 
 def as_dtype_operand(value: Any) -> Expr:

@@ -13,7 +13,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._rules import fold, norm_axis, tensor, want_tensor
+from relax2xla.op.shared.checks import fold, norm_axis, tensor, want_tensor
 
 REDUCTIONS: Final = ("sum", "prod", "min", "max", "avg")
 

@@ -19,7 +19,16 @@ from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
 from relax2xla.ir.op import DTypeLike, PrimLike, ShapeLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    fold,
+    known_shape,
+    literal_dims,
+    tensor,
+    want_shape,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.shared.lowering import (
     broadcast_to,
     compare,
     convert,
@@ -33,20 +42,11 @@ from relax2xla.op._lower import (
     static,
     symbolic,
 )
-from relax2xla.op._lower import full as constant
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import full as constant
+from relax2xla.op.shared.lowering import (
     full_like as constant_like,
 )
-from relax2xla.op._prims import dim_of, integer, number, prim_of
-from relax2xla.op._rules import (
-    fold,
-    known_shape,
-    literal_dims,
-    tensor,
-    want_shape,
-    want_tensor,
-    with_dtype,
-)
+from relax2xla.op.shared.scalars import dim_of, integer, number, prim_of
 from relax2xla.op.unary import cast
 from relax2xla.tir import Dim
 

@@ -14,10 +14,10 @@ from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.op import Kind, ShapeLike, op
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import hlo, info_of
-from relax2xla.op._rules import norm_axis, want_tensor
 from relax2xla.op.ccl import part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
+from relax2xla.op.shared.checks import norm_axis, want_tensor
+from relax2xla.op.shared.lowering import hlo, info_of
 
 
 def _as_mesh(value: Any) -> DeviceMesh:

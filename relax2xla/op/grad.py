@@ -14,7 +14,11 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.binary import as_operand
+from relax2xla.op.index import wide_index
+from relax2xla.op.nn.pool import Pool
+from relax2xla.op.shared.checks import FLOAT, norm_axis, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     convert,
@@ -36,12 +40,8 @@ from relax2xla.op._lower import (
     tensor_info,
     transpose,
 )
-from relax2xla.op._rules import FLOAT, norm_axis, want_tensor
-from relax2xla.op._traced import tensor_of
-from relax2xla.op.binary import as_operand
-from relax2xla.op.index import wide_index
-from relax2xla.op.nn._spatial import Ints2, Padding2, arrange
-from relax2xla.op.nn.pool import Pool
+from relax2xla.op.shared.spatial import Ints2, Padding2, arrange
+from relax2xla.op.shared.traced import tensor_of
 
 
 def _mark(name: str, text: str) -> Op[[Expr]]:

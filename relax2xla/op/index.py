@@ -21,7 +21,18 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     show,
 )
-from relax2xla.op._lower import (
+from relax2xla.op.binary import as_operand, broadcasted
+from relax2xla.op.shared.checks import (
+    INTEGER,
+    fields_of,
+    fold,
+    norm_axes,
+    norm_axis,
+    tensor,
+    want_fields,
+    want_tensor,
+)
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_together,
     compare,
@@ -43,18 +54,14 @@ from relax2xla.op._lower import (
     take_slice,
     tensor_info,
 )
-from relax2xla.op._prims import PrimsLike, dims_operand, integer, number, prim_of, scalar_dtype
-from relax2xla.op._rules import (
-    INTEGER,
-    fields_of,
-    fold,
-    norm_axes,
-    norm_axis,
-    tensor,
-    want_fields,
-    want_tensor,
+from relax2xla.op.shared.scalars import (
+    PrimsLike,
+    dims_operand,
+    integer,
+    number,
+    prim_of,
+    scalar_dtype,
 )
-from relax2xla.op.binary import as_operand, broadcasted
 from relax2xla.tir import Dim
 
 # Ends that mean "to the end", whatever the size.

@@ -12,8 +12,8 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import Op, PrimLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
-from relax2xla.op._prims import dim_of
-from relax2xla.op._rules import norm_axis, product, want_tensor
+from relax2xla.op.shared.checks import norm_axis, product, want_tensor
+from relax2xla.op.shared.scalars import dim_of
 from relax2xla.tir import Dim
 
 # DLPack's type codes.

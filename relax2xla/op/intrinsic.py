@@ -32,8 +32,8 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._rules import want_tensor
 from relax2xla.op.builtin import StringOperand, as_string_operand
+from relax2xla.op.shared.checks import want_tensor
 
 
 def as_callee(value: Any) -> Expr:

@@ -22,16 +22,9 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op import _lower
-from relax2xla.op._lower import (
-    broadcast_in_dim,
-    concatenate,
-    elements,
-    shape_of,
-    slice_axis,
-    static,
-)
-from relax2xla.op._rules import (
+from relax2xla.op.index import canonical
+from relax2xla.op.shared import lowering
+from relax2xla.op.shared.checks import (
     common_dtype,
     differ,
     fields_of,
@@ -42,7 +35,14 @@ from relax2xla.op._rules import (
     want_fields,
     want_tensor,
 )
-from relax2xla.op.index import canonical
+from relax2xla.op.shared.lowering import (
+    broadcast_in_dim,
+    concatenate,
+    elements,
+    shape_of,
+    slice_axis,
+    static,
+)
 from relax2xla.tir import Dim
 
 
@@ -133,7 +133,7 @@ def _(tensors: TupleLike, axis: int = 0) -> Expr:
     parts = fields_of(tensors)
     shape = shape_of(parts[0])
     at = norm_axis(axis, len(shape) + 1)
-    return concatenate([_lower.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts], at)
+    return concatenate([lowering.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts], at)
 
 
 # Each is a value of the program; beyond these the number is a mistake, or an attack.
@@ -270,7 +270,7 @@ def meshgrid(tensors: TupleLike, indexing: str = "ij") -> StructInfo:
 @meshgrid.legalize
 def _(tensors: TupleLike, indexing: str = "ij") -> Expr:
     parts = fields_of(tensors)
-    parts = [_lower.reshape(p, (elements(shape_of(p)),)) for p in parts]
+    parts = [lowering.reshape(p, (elements(shape_of(p)),)) for p in parts]
     axes = list(range(len(parts)))
     if indexing == "xy":
         axes[:2] = reversed(axes[:2])

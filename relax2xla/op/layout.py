@@ -17,7 +17,9 @@ from relax2xla.errors import LegalizeError, OpError, TVMError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.index import gather_axis
+from relax2xla.op.shared.checks import INTEGER, norm_axis, same_dim, tensor, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     concatenate,
@@ -37,9 +39,7 @@ from relax2xla.op._lower import (
     take_slice,
     transpose,
 )
-from relax2xla.op._prims import number
-from relax2xla.op._rules import INTEGER, norm_axis, same_dim, tensor, want_tensor
-from relax2xla.op.index import gather_axis
+from relax2xla.op.shared.scalars import number
 
 
 # ---- layout_transform

@@ -8,8 +8,18 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import DTypeLike, Op, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._einsum import contract_all, parse, result_dims
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    NUMBER,
+    broadcast_dims,
+    common_dtype,
+    fields_of,
+    same_dim,
+    tensor,
+    want_fields,
+    want_tensor,
+)
+from relax2xla.op.shared.einsum import contract_all, parse, result_dims
+from relax2xla.op.shared.lowering import (
     broadcast_shapes,
     broadcast_to,
     contraction_dtype,
@@ -19,16 +29,6 @@ from relax2xla.op._lower import (
     info_of,
     reshape,
     shape_of,
-)
-from relax2xla.op._rules import (
-    NUMBER,
-    broadcast_dims,
-    common_dtype,
-    fields_of,
-    same_dim,
-    tensor,
-    want_fields,
-    want_tensor,
 )
 
 

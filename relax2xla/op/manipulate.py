@@ -20,18 +20,8 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     show,
 )
-from relax2xla.op import _lower
-from relax2xla.op._lower import (
-    broadcast_in_dim,
-    convert,
-    dtype_of,
-    elements,
-    hlo,
-    reduce,
-    shape_of,
-    static,
-)
-from relax2xla.op._rules import (
+from relax2xla.op.shared import lowering
+from relax2xla.op.shared.checks import (
     differ,
     fold,
     known_shape,
@@ -43,6 +33,16 @@ from relax2xla.op._rules import (
     tensor,
     want_shape,
     want_tensor,
+)
+from relax2xla.op.shared.lowering import (
+    broadcast_in_dim,
+    convert,
+    dtype_of,
+    elements,
+    hlo,
+    reduce,
+    shape_of,
+    static,
 )
 from relax2xla.tir import Dim
 
@@ -73,7 +73,7 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> StructInfo:
 
 @broadcast_to.legalize
 def _(x: Expr, shape: ShapeLike) -> Expr:
-    return _lower.broadcast_to(x, static(literal_dims(shape, "shape"), "`shape`"))
+    return lowering.broadcast_to(x, static(literal_dims(shape, "shape"), "`shape`"))
 
 
 def new_shape(x: TensorStructInfo, dims: Sequence[Any]) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ def _(x: Expr, shape: ShapeLike) -> Mapping[str, Any]:
 
 @reshape.legalize
 def _(x: Expr, shape: ShapeLike) -> Expr:
-    return _lower.reshape(x, static(literal_dims(shape, "shape"), "`shape`"))
+    return lowering.reshape(x, static(literal_dims(shape, "shape"), "`shape`"))
 
 
 @op("relax.flatten")
@@ -177,7 +177,7 @@ def flatten(x: Expr) -> StructInfo:
 
 @flatten.legalize
 def _(x: Expr) -> Expr:
-    return _lower.reshape(x, (elements(shape_of(x)),))
+    return lowering.reshape(x, (elements(shape_of(x)),))
 
 
 @op("relax.expand_dims")
@@ -202,7 +202,9 @@ def expand_dims(x: Expr, axis: IntsLike) -> StructInfo:
 def _(x: Expr, axis: IntsLike) -> Expr:
     shape = shape_of(x)
     new, rest = norm_axes(axis, len(shape) + len(axis)), iter(shape)
-    return _lower.reshape(x, [1 if i in new else next(rest) for i in range(len(shape) + len(axis))])
+    return lowering.reshape(
+        x, [1 if i in new else next(rest) for i in range(len(shape) + len(axis))]
+    )
 
 
 def _squeezed(dims: Dims, axis: tuple[int, ...] | None) -> Dims | None:
@@ -244,7 +246,7 @@ def squeeze(x: Expr, axis: AxesLike = None) -> StructInfo:
 
 @squeeze.legalize
 def _(x: Expr, axis: AxesLike = None) -> Expr:
-    return _lower.reshape(x, static(_squeezed(shape_of(x), axis)))
+    return lowering.reshape(x, static(_squeezed(shape_of(x), axis)))
 
 
 @op("relax.permute_dims")
@@ -274,7 +276,7 @@ def _order(axes: tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
 
 @permute_dims.legalize
 def _(x: Expr, axes: AxesLike = None) -> Expr:
-    return _lower.transpose(x, _order(axes, len(shape_of(x))))
+    return lowering.transpose(x, _order(axes, len(shape_of(x))))
 
 
 def _one_or_many(value: Any) -> Any:
@@ -330,12 +332,12 @@ def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
 @repeat.legalize
 def _(data: Expr, repeats: int, axis: int | None = None) -> Expr:
     if axis is None:
-        data, axis = _lower.reshape(data, (elements(shape_of(data)),)), 0
+        data, axis = lowering.reshape(data, (elements(shape_of(data)),)), 0
     shape = shape_of(data)
     at = norm_axis(axis, len(shape))
     wide = (*shape[: at + 1], repeats, *shape[at + 1 :])
     dims = [i if i <= at else i + 1 for i in range(len(shape))]
-    return _lower.reshape(
+    return lowering.reshape(
         broadcast_in_dim(data, wide, dims), (*shape[:at], shape[at] * repeats, *shape[at + 1 :])
     )
 
@@ -369,8 +371,8 @@ def _(data: Expr, repeats: IntsLike) -> Expr:
     dims = (*(1,) * (ndim - len(shape)), *shape)
     times = (*(1,) * (ndim - len(repeats)), *repeats)
     wide = [n for pair in zip(times, dims, strict=True) for n in pair]
-    spread = broadcast_in_dim(_lower.reshape(data, dims), wide, range(1, 2 * ndim, 2))
-    return _lower.reshape(spread, [d * r for d, r in zip(dims, times, strict=True)])
+    spread = broadcast_in_dim(lowering.reshape(data, dims), wide, range(1, 2 * ndim, 2))
+    return lowering.reshape(spread, [d * r for d, r in zip(dims, times, strict=True)])
 
 
 # ---- the inverse of broadcasting
@@ -390,10 +392,10 @@ def sum_to(x: Expr, target: Sequence[int]) -> Expr:
     lead = len(shape) - len(target)
     axes = [i for i, d in enumerate(shape) if i < lead or (target[i - lead] == 1 and d != 1)]
     if not axes:
-        return _lower.reshape(x, target)
+        return lowering.reshape(x, target)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
     row = "or" if dtype == "bool" else "add"
-    return _lower.reshape(convert(reduce(convert(x, work), row, axes), dtype), target)
+    return lowering.reshape(convert(reduce(convert(x, work), row, axes), dtype), target)
 
 
 @op("relax.collapse_sum_to")

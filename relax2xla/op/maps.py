@@ -9,8 +9,8 @@ from __future__ import annotations
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
-from relax2xla.op._rules import want_tensor
 from relax2xla.op.sequence import ElementType
+from relax2xla.op.shared.checks import want_tensor
 
 
 def _rank_two(dtype: str) -> StructInfo:

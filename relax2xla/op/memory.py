@@ -20,7 +20,9 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._lower import (
+from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
+from relax2xla.op.shared.checks import fold, product, want_shape, want_tensor
+from relax2xla.op.shared.lowering import (
     dtype_of,
     elements,
     hlo,
@@ -30,9 +32,7 @@ from relax2xla.op._lower import (
     slice_axis,
     tensor_info,
 )
-from relax2xla.op._prims import dim_of, integer
-from relax2xla.op._rules import fold, product, want_shape, want_tensor
-from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
+from relax2xla.op.shared.scalars import dim_of, integer
 from relax2xla.tir import Dim
 
 

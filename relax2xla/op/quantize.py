@@ -14,7 +14,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import INTEGER, norm_axis, want_tensor, with_dtype
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_to,
     convert,
@@ -23,7 +24,6 @@ from relax2xla.op._lower import (
     scalar,
     shape_of,
 )
-from relax2xla.op._rules import INTEGER, norm_axis, want_tensor, with_dtype
 from relax2xla.op.unary import cast
 
 WIDE: Final = ("float16", "bfloat16", "float32", "float64")

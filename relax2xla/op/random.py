@@ -6,7 +6,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, INTEGER, same_dim, want_tensor, with_dtype
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     convert,
@@ -18,7 +19,6 @@ from relax2xla.op._lower import (
     reshape,
     shape_of,
 )
-from relax2xla.op._rules import FLOAT, INTEGER, same_dim, want_tensor, with_dtype
 
 
 @op("relax.multinomial_from_uniform")

@@ -13,7 +13,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import IntsLike, Kind, as_dtype, op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
-from relax2xla.op._rules import INTEGER, want_tensor
+from relax2xla.op.shared.checks import INTEGER, want_tensor
 
 # The dtype of tensors; "" for strings.
 ElementType = Annotated[Any, Kind(False, lambda value: as_dtype(value) or "")]

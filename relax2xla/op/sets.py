@@ -12,8 +12,8 @@ from typing import Any
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import PrimLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.op._prims import integer, number
-from relax2xla.op._rules import norm_axis, tensor, want_tensor
+from relax2xla.op.shared.checks import norm_axis, tensor, want_tensor
+from relax2xla.op.shared.scalars import integer, number
 
 
 @op("relax.unique")

@@ -21,10 +21,7 @@ from relax2xla.ir.struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from relax2xla.op._lower import hlo, index_constant, scalar, static
-from relax2xla.op._lower import shape_of as static_shape
-from relax2xla.op._prims import prim_of
-from relax2xla.op._rules import (
+from relax2xla.op.shared.checks import (
     FLOAT,
     INTEGER,
     literal_dims,
@@ -33,6 +30,9 @@ from relax2xla.op._rules import (
     want_shape,
     want_tensor,
 )
+from relax2xla.op.shared.lowering import hlo, index_constant, scalar, static
+from relax2xla.op.shared.lowering import shape_of as static_shape
+from relax2xla.op.shared.scalars import prim_of
 
 INT64_MAX = (1 << 63) - 1
 

@@ -18,8 +18,8 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
-from relax2xla.op._lower import convert, dtype_of, hlo, known, relax, scalar, shape_of
-from relax2xla.op._rules import FLOAT, fold, norm_axis, tensor, want_tensor
+from relax2xla.op.shared.checks import FLOAT, fold, norm_axis, tensor, want_tensor
+from relax2xla.op.shared.lowering import convert, dtype_of, hlo, known, relax, scalar, shape_of
 from relax2xla.tir import Dim
 
 # Entries of a filter bank.

@@ -16,7 +16,17 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Function, Tuple
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    BOOL,
+    FLOAT,
+    INTEGER,
+    norm_axis,
+    tensor,
+    want_elements,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     chlo,
     compare,
@@ -39,16 +49,6 @@ from relax2xla.op._lower import (
     spread,
     tensor_info,
     transpose,
-)
-from relax2xla.op._rules import (
-    BOOL,
-    FLOAT,
-    INTEGER,
-    norm_axis,
-    tensor,
-    want_elements,
-    want_tensor,
-    with_dtype,
 )
 
 ORDERED: Final = (*INTEGER, *FLOAT, *BOOL)

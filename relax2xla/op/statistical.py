@@ -14,8 +14,21 @@ from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import AxesLike, DTypeLike, Op, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.op._loops import while_loop
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    BOOL,
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    norm_axes,
+    norm_axis,
+    product,
+    tensor,
+    want_elements,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.shared.loops import while_loop
+from relax2xla.op.shared.lowering import (
     compare,
     convert,
     dtype_of,
@@ -35,19 +48,6 @@ from relax2xla.op._lower import (
     spread,
     tensor_info,
     transpose,
-)
-from relax2xla.op._rules import (
-    BOOL,
-    FLOAT,
-    INTEGER,
-    NUMBER,
-    norm_axes,
-    norm_axis,
-    product,
-    tensor,
-    want_elements,
-    want_tensor,
-    with_dtype,
 )
 from relax2xla.op.sorting import argsort_values, axis_of
 from relax2xla.op.unary import cast

@@ -15,7 +15,16 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Op, PrimLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    BOOL,
+    FLOAT,
+    INEXACT,
+    INTEGER,
+    NUMBER,
+    want_tensor,
+    with_dtype,
+)
+from relax2xla.op.shared.lowering import (
     chlo,
     compare,
     convert,
@@ -27,17 +36,8 @@ from relax2xla.op._lower import (
     shape_of,
     tensor_info,
 )
-from relax2xla.op._lower import full as full_constant
-from relax2xla.op._prims import clamp_to, number
-from relax2xla.op._rules import (
-    BOOL,
-    FLOAT,
-    INEXACT,
-    INTEGER,
-    NUMBER,
-    want_tensor,
-    with_dtype,
-)
+from relax2xla.op.shared.lowering import full as full_constant
+from relax2xla.op.shared.scalars import clamp_to, number
 
 Lowering = Callable[[Expr], Expr]
 ANY = (*NUMBER, *BOOL)

@@ -14,9 +14,9 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from relax2xla.op._rules import want_shape
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.intrinsic import Arguments, Callee
+from relax2xla.op.shared.checks import want_shape
 
 
 @op("relax.vm.alloc_storage", pure=False)

@@ -27,7 +27,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import post_order_deep, rewrite_function
 from relax2xla.ir.struct_info import show
-from relax2xla.op._lower import convert, relax, reshape, scalar
+from relax2xla.op.shared.lowering import convert, relax, reshape, scalar
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
 from relax2xla.transform.lower.distributed import LowerDistIR

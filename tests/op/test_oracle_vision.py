@@ -24,7 +24,7 @@ from tests.op.draws import (
     one_of_each,
 )
 from tests.op.harness import Case, check
-from tests.op.test_image import resize_reference
+from tests.op.image.test_resize import resize_reference
 from tests.op.vision.test_nms import all_class, nms, valid_counts
 from tests.op.vision.test_roi import run_onnx
 

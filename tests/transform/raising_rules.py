@@ -10,7 +10,7 @@ from jax import lax
 
 from relax2xla import op as R
 from relax2xla.ir import Expr
-from relax2xla.op._lower import hlo
+from relax2xla.op.shared.lowering import hlo
 
 from .raise_programs import Program, X
 

@@ -13,7 +13,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, REAL, common_dtype, norm_axis, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     chlo,
     compare,
@@ -27,7 +28,6 @@ from relax2xla.op._lower import (
     shape_of,
     spread,
 )
-from relax2xla.op._rules import FLOAT, REAL, common_dtype, norm_axis, want_tensor
 
 SELU_ALPHA: Final = 1.6732632423543772848170429916717
 SELU_SCALE: Final = 1.0507009873554804934193349852946

@@ -10,7 +10,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Kind, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, broadcast_dims, common_dtype, tensor, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_to,
     compare,
@@ -29,7 +30,6 @@ from relax2xla.op._lower import (
     sum_dtype,
     transpose,
 )
-from relax2xla.op._rules import FLOAT, broadcast_dims, common_dtype, tensor, want_tensor
 
 _DOC = """Multi-head attention: ``softmax(query @ key^T * scale {plus}) @ value``, head by head.
 

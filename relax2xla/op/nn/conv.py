@@ -13,7 +13,16 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    NUMBER,
+    common_dtype,
+    differ,
+    fold,
+    tensor,
+    want_tensor,
+    window_dim,
+)
+from relax2xla.op.shared.lowering import (
     contraction_dtype,
     convert,
     dtype_of,
@@ -24,8 +33,7 @@ from relax2xla.op._lower import (
     tensor_info,
     transpose,
 )
-from relax2xla.op._rules import NUMBER, common_dtype, differ, fold, tensor, want_tensor, window_dim
-from relax2xla.op.nn._spatial import (
+from relax2xla.op.shared.spatial import (
     SPATIAL,
     Ints1,
     Ints2,

@@ -8,7 +8,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     convert,
@@ -21,7 +22,6 @@ from relax2xla.op._lower import (
     shape_of,
     sum_dtype,
 )
-from relax2xla.op._rules import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
 
 REDUCTIONS: Final = ("none", "sum", "mean")
 

@@ -13,7 +13,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, norm_axes, norm_axis, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
     dtype_of,
@@ -27,7 +28,6 @@ from relax2xla.op._lower import (
     spread,
     sum_dtype,
 )
-from relax2xla.op._rules import FLOAT, norm_axes, norm_axis, want_tensor
 
 
 # ---- checks

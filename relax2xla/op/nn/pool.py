@@ -18,7 +18,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import StructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import REAL, tensor, want_tensor, window_dim
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
     dot_general,
@@ -36,17 +37,7 @@ from relax2xla.op._lower import (
     tensor_info,
     transpose,
 )
-from relax2xla.op._rules import REAL, tensor, want_tensor, window_dim
-from relax2xla.op._traced import (
-    Numbers,
-    Traced,
-    clip,
-    count_up,
-    size_of,
-    spread_to,
-    tensor_of,
-)
-from relax2xla.op.nn._spatial import (
+from relax2xla.op.shared.spatial import (
     SPATIAL,
     Ints1,
     Ints2,
@@ -61,6 +52,15 @@ from relax2xla.op.nn._spatial import (
     data_axes,
     replaced,
     want_positive,
+)
+from relax2xla.op.shared.traced import (
+    Numbers,
+    Traced,
+    clip,
+    count_up,
+    size_of,
+    spread_to,
+    tensor_of,
 )
 
 _DOC = """{what} over windows of {axes}.

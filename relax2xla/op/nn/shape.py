@@ -9,8 +9,9 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import Kind, as_ints, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
-from relax2xla.op import _lower as low
-from relax2xla.op._lower import (
+from relax2xla.op.shared import lowering as low
+from relax2xla.op.shared.checks import FLOAT, fold, product, tensor, want_tensor
+from relax2xla.op.shared.lowering import (
     concatenate,
     dtype_of,
     elements,
@@ -22,7 +23,6 @@ from relax2xla.op._lower import (
     slice_axis,
     transpose,
 )
-from relax2xla.op._rules import FLOAT, fold, product, tensor, want_tensor
 
 MODES: Final = ("constant", "reflect", "replicate", "circular")
 

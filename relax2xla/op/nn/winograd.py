@@ -16,7 +16,8 @@ from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.struct_info import StructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import common_dtype, fold, same_dim, tensor, want_tensor
+from relax2xla.op.shared.lowering import (
     concatenate,
     dot_general,
     dtype_of,
@@ -27,8 +28,7 @@ from relax2xla.op._lower import (
     shape_of,
     take_slice,
 )
-from relax2xla.op._rules import common_dtype, fold, same_dim, tensor, want_tensor
-from relax2xla.op.nn._spatial import Padding2
+from relax2xla.op.shared.spatial import Padding2
 
 _KERNEL = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 

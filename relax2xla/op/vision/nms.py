@@ -23,8 +23,9 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._loops import count_true, int32, keep_or, rows, stable_order, while_loop
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, INTEGER, fold, same_dim, tensor, want_tensor
+from relax2xla.op.shared.loops import count_true, int32, keep_or, rows, stable_order, while_loop
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_to,
     compare,
@@ -41,8 +42,7 @@ from relax2xla.op._lower import (
     shape_of,
     slice_axis,
 )
-from relax2xla.op._prims import number
-from relax2xla.op._rules import FLOAT, INTEGER, fold, same_dim, tensor, want_tensor
+from relax2xla.op.shared.scalars import number
 from relax2xla.tir import Dim
 
 

@@ -14,8 +14,9 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
-from relax2xla.op._loops import int32, while_loop
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import FLOAT, common_dtype, same_dim, tensor, want_tensor
+from relax2xla.op.shared.loops import int32, while_loop
+from relax2xla.op.shared.lowering import (
     binary,
     broadcast_in_dim,
     broadcast_to,
@@ -38,8 +39,7 @@ from relax2xla.op._lower import (
     sum_dtype,
     transpose,
 )
-from relax2xla.op._rules import FLOAT, common_dtype, same_dim, tensor, want_tensor
-from relax2xla.op.nn._spatial import want_positive
+from relax2xla.op.shared.spatial import want_positive
 
 
 def _pooled(value: Sequence[int]) -> tuple[int, int]:

@@ -46,8 +46,8 @@ from relax2xla.ir.lattice import (
 )
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
 from relax2xla.ir.struct_info import show
-from relax2xla.op._lower import hlo
-from relax2xla.op._rules import same_dim
+from relax2xla.op.shared.checks import same_dim
+from relax2xla.op.shared.lowering import hlo
 from relax2xla.tir import Dim
 from relax2xla.transform.lower.sizes import (
     INDEX,

@@ -29,7 +29,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import (
     free_symbolic_vars,
 )
-from relax2xla.op._lower import hlo
+from relax2xla.op.shared.lowering import hlo
 from relax2xla.tir import Dim
 
 # Symbolic variables by the parameter that holds them: a tensor of rank 0, or a place in a vector.

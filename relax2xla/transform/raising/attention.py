@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla.ir import Call, Expr
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     dot_general,
@@ -30,7 +30,7 @@ from relax2xla.op._lower import (
     spread,
     transpose,
 )
-from relax2xla.op._lower import shape_of as static_shape
+from relax2xla.op.shared.lowering import shape_of as static_shape
 from relax2xla.transform.raising.common import hole, shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess

@@ -8,7 +8,7 @@ from typing import Any
 
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.ir import Call, Expr, TensorStructInfo
-from relax2xla.op._lower import full_like, hlo
+from relax2xla.op.shared.lowering import full_like, hlo
 from relax2xla.transform.raising.graph import Graph, bits, dtype_of, row_name
 from relax2xla.transform.raising.match import Guess, Hole
 

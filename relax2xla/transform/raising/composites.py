@@ -21,7 +21,7 @@ from typing import Any, Final
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TVMError
 from relax2xla.ir import Call, Expr, TensorStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import (
     chlo,
     compare,
     full_like,
@@ -33,7 +33,7 @@ from relax2xla.op._lower import (
     select,
     spread,
 )
-from relax2xla.op.nn._spatial import SPATIAL
+from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.raising.attention import jax_attention
 from relax2xla.transform.raising.common import (
     Guesses,

@@ -8,7 +8,16 @@ from typing import Any
 
 from relax2xla.dtypes import is_float
 from relax2xla.ir import Call, Expr, ShapeExpr, TupleGetItem
-from relax2xla.op._lower import chlo, convert, full_like, hlo, in_float32, reduce, relax, spread
+from relax2xla.op.shared.lowering import (
+    chlo,
+    convert,
+    full_like,
+    hlo,
+    in_float32,
+    reduce,
+    relax,
+    spread,
+)
 from relax2xla.transform.raising.common import Guesses, core, hole, plus, shortest, times
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess

@@ -17,8 +17,8 @@ import numpy as np
 from relax2xla.dtypes import dtype_info, is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError, TVMError
 from relax2xla.ir import Call, Constant, Expr, Function, ShapeExpr, Tuple
-from relax2xla.op._lower import relax, scalar_region
-from relax2xla.op.nn._spatial import SPATIAL
+from relax2xla.op.shared.lowering import relax, scalar_region
+from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.raising.common import shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from relax2xla.dtypes import is_float, is_kind
 from relax2xla.ir import Call, Expr, Function, TupleGetItem
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import (
     compare,
     full_like,
     hlo,
@@ -24,7 +24,7 @@ from relax2xla.op._lower import (
     spread,
     tensor_info,
 )
-from relax2xla.op.nn._spatial import SPATIAL
+from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.raising.common import Guesses, Pattern, core, hole, last, like, rule
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess, lowered

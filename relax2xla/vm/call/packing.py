@@ -29,7 +29,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.op._lower import hlo
+from relax2xla.op.shared.lowering import hlo
 
 # Functions of up to so many weights stay as they are.
 FEW: Final = 8

@@ -21,8 +21,8 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.op import AxesLike, FloatsLike, IntsLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
-from relax2xla.op._lower import dtype_of, relax, scalar, shape_of
-from relax2xla.op._rules import REAL, norm_axes, tensor, want_tensor
+from relax2xla.op.shared.checks import REAL, norm_axes, tensor, want_tensor
+from relax2xla.op.shared.lowering import dtype_of, relax, scalar, shape_of
 
 Floats = npt.NDArray[np.float64]
 # Positions and weights (the taps) of an axis: as many as 43 seconds of sound at 48 kHz take by

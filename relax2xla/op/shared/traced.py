@@ -13,7 +13,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import (
     binary,
     broadcast_to,
     compare,

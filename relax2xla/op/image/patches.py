@@ -12,8 +12,8 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import AxesLike, IntsLike, op
 from relax2xla.ir.struct_info import StructInfo
-from relax2xla.op._lower import dtype_of, hlo, pad, reshape, scalar, shape_of, take_slice
-from relax2xla.op._rules import REAL, fold, product, tensor, want_tensor
+from relax2xla.op.shared.checks import REAL, fold, product, tensor, want_tensor
+from relax2xla.op.shared.lowering import dtype_of, hlo, pad, reshape, scalar, shape_of, take_slice
 
 # Elements of a patch: each is an addition of the program.
 PATCH_LIMIT = 4096

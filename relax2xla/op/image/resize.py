@@ -1,4 +1,4 @@
-"""``relax.image``: resize2d, resize3d, decode; more in image_grid.py, patches.py, resample.py.
+"""``relax.image``: resize2d, resize3d, decode.
 
 Resizing works one axis after the other: output i of an axis is a weighted sum of a few inputs, the
 taps, whose positions and weights are known before the program runs. Semantics: TVM's TOPI, which
@@ -19,7 +19,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import DTypeLike, Kind, ShapeLike, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
     dtype_of,
@@ -35,13 +36,8 @@ from relax2xla.op._lower import (
     static,
     sum_dtype,
 )
-from relax2xla.op._rules import REAL, literal_dims, tensor, want_shape, want_tensor
-from relax2xla.op._traced import Numbers, Traced, clip, count_up, size_of, tensor_of, where
-from relax2xla.op.image_grid import affine_grid as affine_grid
-from relax2xla.op.image_grid import grid_sample as grid_sample
-from relax2xla.op.nn._spatial import arrange, data_axes
-from relax2xla.op.patches import col2im as col2im
-from relax2xla.op.resample import resample as resample
+from relax2xla.op.shared.spatial import arrange, data_axes
+from relax2xla.op.shared.traced import Numbers, Traced, clip, count_up, size_of, tensor_of, where
 
 METHODS: Final = ("nearest_neighbor", "linear", "cubic")
 MODES: Final = (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from relax2xla.errors import OpError
 from relax2xla.ir.op import Kind, as_ints
-from relax2xla.op._rules import pairs, per_axis
+from relax2xla.op.shared.checks import pairs, per_axis
 
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
 

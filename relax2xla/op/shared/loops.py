@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relax2xla.ir.expr import Expr
-from relax2xla.op._lower import (
+from relax2xla.op.shared.lowering import (
     broadcast_to,
     compare,
     hlo,

@@ -14,7 +14,8 @@ import numpy as np
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.struct_info import Dims
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import same_dim
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     convert,
@@ -29,7 +30,6 @@ from relax2xla.op._lower import (
     shape_of,
     transpose,
 )
-from relax2xla.op._rules import same_dim
 from relax2xla.tir import Dim
 
 Labels = tuple[str, ...]

@@ -17,7 +17,16 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, ShapeExpr
 from relax2xla.ir.op import ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
-from relax2xla.op._lower import (
+from relax2xla.op.shared.checks import (
+    FLOAT,
+    REAL,
+    literal_dims,
+    same_dim,
+    tensor,
+    want_shape,
+    want_tensor,
+)
+from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
     concatenate,
@@ -36,9 +45,8 @@ from relax2xla.op._lower import (
     sum_dtype,
     transpose,
 )
-from relax2xla.op._rules import FLOAT, REAL, literal_dims, same_dim, tensor, want_shape, want_tensor
-from relax2xla.op._traced import Traced, clip, count_up, size_of, spread_to
-from relax2xla.op.nn._spatial import arrange, data_axes
+from relax2xla.op.shared.spatial import arrange, data_axes
+from relax2xla.op.shared.traced import Traced, clip, count_up, size_of, spread_to
 
 METHODS: Final = ("nearest", "bilinear", "bicubic")
 PADDINGS: Final = ("zeros", "border", "reflection")

@@ -19,7 +19,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op._lower import symbols_allowed
+from relax2xla.op.shared.lowering import symbols_allowed
 from relax2xla.tir import Dim
 
 Number = int | float

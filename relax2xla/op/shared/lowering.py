@@ -24,7 +24,7 @@ from relax2xla.errors import LegalizeError
 from relax2xla.ir.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple, Var
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
-from relax2xla.op._rules import fold, same_dim
+from relax2xla.op.shared.checks import fold, same_dim
 
 # Integers; within symbolic_dims also expressions that stand for them.
 Shape = tuple[int, ...]

@@ -1,0 +1,1 @@
+"""What the operators' units share: checks of struct-info rules, and lowerings to StableHLO rows."""
