@@ -15,6 +15,15 @@ it states the lowering::
     @softmax.legalize
     def _(data: Expr, axis: int = -1) -> Expr: ...
 
+A body that is annotated ``-> Rule`` returns both, the struct info and a function without parameters
+that lowers: the signature stands once, and what the checks found out need not be found again::
+
+    @op("relax.nn.dropout")
+    def dropout(data: Expr, rate: float = 0.5) -> Rule:
+        '''In inference ...'''
+        x = want_tensor(data, "data", dtypes=FLOAT)
+        return TupleStructInfo((x, x)), lambda: Tuple([data, full_like(data, 1)])
+
 Annotations say what a parameter is. Operands: ``Expr`` (a number becomes a constant of the other
 operand's dtype), ``Expr | None``, ``TupleLike``, ``ShapeLike``, ``PrimLike``, and ``*args: Expr``.
 Everything else is an attribute; ``DTypeLike``, ``IntsLike``, ``AxesLike`` convert what users write.
@@ -193,6 +202,10 @@ DTypeLike = Annotated[Any, Kind(False, as_dtype)]
 FloatsLike = Annotated[Any, Kind(False, as_floats)]
 IntsLike = Annotated[Any, Kind(False, as_ints)]
 AxesLike = Annotated[Any, Kind(False, as_axes)]
+
+
+Rule = tuple[StructInfo, Callable[[], Expr]]
+"""What a body returns that also lowers (see the module's docstring)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +575,21 @@ def register(made: Op[P]) -> Op[P]:
     return made
 
 
+def _halves(
+    rule: Callable[P, StructInfo | Rule],
+) -> tuple[Callable[P, StructInfo], Callable[P, Expr]]:
+    """A body that returns both, as a struct-info rule and a lowering."""
+    whole = typing.cast(Callable[P, Rule], rule)
+
+    def infer(*args: P.args, **kwargs: P.kwargs) -> StructInfo:
+        return whole(*args, **kwargs)[0]
+
+    def lower(*args: P.args, **kwargs: P.kwargs) -> Expr:
+        return whole(*args, **kwargs)[1]()
+
+    return infer, lower
+
+
 def op(
     name: str,
     *,
@@ -569,7 +597,7 @@ def op(
     doc: str | None = None,
     follows: Mapping[str, str] | None = None,
     distributed: bool = False,
-) -> Callable[[Callable[P, StructInfo]], Op[P]]:
+) -> Callable[[Callable[P, StructInfo | Rule]], Op[P]]:
     """Make an operator of a struct-info rule (see the module's docstring).
 
     ``pure=False``: calls have side effects. ``doc`` replaces the rule's docstring (families).
@@ -577,12 +605,18 @@ def op(
     ``distributed``: the rule is for distributed tensors, too.
     """
 
-    def wrap(rule: Callable[P, StructInfo]) -> Op[P]:
+    def wrap(rule: Callable[P, StructInfo | Rule]) -> Op[P]:
         signature = inspect.signature(rule)
         hints = typing.get_type_hints(rule, include_extras=True)
         params = [_param(n, p, hints[n]) for n, p in signature.parameters.items()]
         text = inspect.cleandoc(doc or rule.__doc__ or "")
-        return register(Op(name, rule, params, signature, text, pure, follows, distributed))
+        infer, lower = typing.cast(Callable[P, StructInfo], rule), None
+        if hints.get("return") == Rule:
+            infer, lower = _halves(rule)
+            signature = signature.replace(return_annotation=StructInfo.__name__)
+        made = Op(name, infer, params, signature, text, pure, follows, distributed)
+        made.lowering = lower
+        return register(made)
 
     return wrap
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import Op, op
+from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.binary import as_operand
 from relax2xla.op.index import wide_index
@@ -40,8 +40,8 @@ from relax2xla.op.shared.lowering import (
     tensor_info,
     transpose,
 )
-from relax2xla.op.shared.spatial import Ints2, Padding2, arrange
-from relax2xla.op.shared.traced import tensor_of
+from relax2xla.op.shared.spatial import Ints, Padding, arrange, ranked
+from relax2xla.op.shared.traced import Numbers, tensor_of
 
 
 def _mark(name: str, text: str) -> Op[[Expr]]:
@@ -64,6 +64,17 @@ end_checkpoint = _mark("end_checkpoint", "Ends the region that start_checkpoint 
 
 
 # ---- losses
+def _like_output(output_grad: Expr, output: StructInfo) -> None:
+    """OpError unless the gradient of an output can have its shape and dtype."""
+    grad = want_tensor(output_grad, "output_grad", FLOAT)
+    assert isinstance(output, TensorStructInfo)
+    differ = grad.ndim != -1 and output.ndim != -1 and grad.ndim != output.ndim
+    for a, b in zip(grad.dims or (), output.dims or (), strict=False):
+        differ = differ or (isinstance(a, int) and isinstance(b, int) and a != b)
+    if differ or (grad.dtype and output.dtype and grad.dtype != output.dtype):
+        raise OpError(f"`output_grad` must be {show(output)}, as the output; got {show(grad)}")
+
+
 @op("relax.grad.nll_loss_backward")
 def nll_loss_backward(
     output_grad: Expr,
@@ -72,7 +83,7 @@ def nll_loss_backward(
     weights: Expr | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
-) -> StructInfo:
+) -> Rule:
     """The gradient of ``relax.nn.nll_loss`` with respect to its predictions.
 
     output_grad: gradient of the loss; predictions, targets, weights: as of ``relax.nn.nll_loss``
@@ -88,46 +99,27 @@ def nll_loss_backward(
         ignore_index=ignore_index,
     )
     _like_output(output_grad, loss.struct_info)
-    return info
 
+    def lower() -> Expr:
+        dtype, shape = dtype_of(predictions), shape_of(predictions)
+        wide = sum_dtype(dtype)
+        classes = 1 if len(shape) > 1 else 0
+        others = [a for a in range(len(shape)) if a != classes]
+        spread = broadcast_in_dim(targets, shape, others)
+        hit = compare(iota(shape, classes, dtype_of(targets)), spread, "EQ")
+        hit = hlo("and", hit, hlo("not", compare(spread, full_like(spread, ignore_index), "EQ")))
+        weight: Expr = full(shape, 1, wide)
+        if weights is not None:
+            weight = broadcast_in_dim(convert(weights, wide), shape, [classes])
+        zero = full(shape, 0, wide)
+        grad = convert(output_grad, wide)
+        if reduction == "mean":
+            every = range(len(shape))
+            grad = hlo("divide", grad, reduce(select(hit, weight, zero), "add", every))
+        grad = broadcast_in_dim(grad, shape, others if reduction == "none" else [])
+        return convert(select(hit, hlo("negate", hlo("multiply", grad, weight)), zero), dtype)
 
-def _like_output(output_grad: Expr, output: StructInfo) -> None:
-    """OpError unless the gradient of an output can have its shape and dtype."""
-    grad = want_tensor(output_grad, "output_grad", FLOAT)
-    assert isinstance(output, TensorStructInfo)
-    differ = grad.ndim != -1 and output.ndim != -1 and grad.ndim != output.ndim
-    for a, b in zip(grad.dims or (), output.dims or (), strict=False):
-        differ = differ or (isinstance(a, int) and isinstance(b, int) and a != b)
-    if differ or (grad.dtype and output.dtype and grad.dtype != output.dtype):
-        raise OpError(f"`output_grad` must be {show(output)}, as the output; got {show(grad)}")
-
-
-@nll_loss_backward.legalize
-def _(
-    output_grad: Expr,
-    predictions: Expr,
-    targets: Expr,
-    weights: Expr | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-) -> Expr:
-    dtype, shape = dtype_of(predictions), shape_of(predictions)
-    wide = sum_dtype(dtype)
-    classes = 1 if len(shape) > 1 else 0
-    others = [a for a in range(len(shape)) if a != classes]
-    spread = broadcast_in_dim(targets, shape, others)
-    hit = compare(iota(shape, classes, dtype_of(targets)), spread, "EQ")
-    hit = hlo("and", hit, hlo("not", compare(spread, full_like(spread, ignore_index), "EQ")))
-    weight: Expr = full(shape, 1, wide)
-    if weights is not None:
-        weight = broadcast_in_dim(convert(weights, wide), shape, [classes])
-    zero = full(shape, 0, wide)
-    grad = convert(output_grad, wide)
-    if reduction == "mean":
-        every = range(len(shape))
-        grad = hlo("divide", grad, reduce(select(hit, weight, zero), "add", every))
-    grad = broadcast_in_dim(grad, shape, others if reduction == "none" else [])
-    return convert(select(hit, hlo("negate", hlo("multiply", grad, weight)), zero), dtype)
+    return info, lower
 
 
 # ---- pooling
@@ -139,53 +131,40 @@ result: shape and dtype of ``data``
 """
 
 
-def _pool_info(output_grad: Expr, data: Expr, pool: Pool) -> StructInfo:
+def _pool_backward(
+    maximum: bool,
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "",
+    out_layout: str | None = None,
+) -> Rule:
     info = want_tensor(data, "data", FLOAT, 4)
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
     _like_output(output_grad, pool.infer(data))
-    return info
+
+    def lower() -> Expr:
+        dtype = dtype_of(data)
+        wide = sum_dtype(dtype)
+        windows = _Windows(pool, shape_of(data))
+        grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
+        if maximum:
+            total = _to_maximum(grad, data, windows)
+        else:
+            total = _to_all(grad, pool.held(shape_of(data), count_include_pad), windows, pool)
+        return convert(windows.cropped(total), dtype)
+
+    return info, lower
 
 
-@op(
-    "relax.grad.max_pool2d_backward",
-    doc=_POOL.format(name="max_pool2d", more="; of equal maxima the first gets it"),
-    follows={"out_layout": "layout"},
-)
-def max_pool2d_backward(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """The gradient of 2-d maximum pooling."""
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return _pool_info(output_grad, data, pool)
-
-
-@max_pool2d_backward.legalize
-def _(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    shape, dtype = shape_of(data), dtype_of(data)
-    wide = sum_dtype(dtype)
-    windows = _Windows(pool, shape)
-    padded = windows.padded(data, scalar(-np.inf, dtype))
-    grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
+def _to_maximum(grad: Expr, data: Expr, windows: _Windows) -> Expr:
+    """Each window's gradient at its maximum."""
+    padded = windows.padded(data, scalar(-np.inf, dtype_of(data)))
     values = [windows.take(padded, tap) for tap in windows.taps]
     best, at = values[0], full(shape_of(grad), 0, "int32")
     for i, value in enumerate(values[1:], 1):
@@ -193,60 +172,23 @@ def _(
         wins = hlo("or", compare(value, best, "GT"), compare(value, value, "NE"))
         wins = hlo("and", wins, compare(best, best, "EQ"))
         best, at = select(wins, value, best), select(wins, full_like(at, i), at)
-    total: Expr = full(windows.size, 0, wide)
+    total: Expr = full(windows.size, 0, dtype_of(grad))
     for i, tap in enumerate(windows.taps):
         part = select(compare(at, full_like(at, i), "EQ"), grad, full_like(grad, 0))
         total = hlo("add", total, windows.put(part, tap))
-    return convert(windows.cropped(total), dtype)
+    return total
 
 
-@op(
-    "relax.grad.avg_pool2d_backward",
-    doc=_POOL.format(name="avg_pool2d", more=""),
-    follows={"out_layout": "layout"},
-)
-def avg_pool2d_backward(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """The gradient of 2-d average pooling."""
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return _pool_info(output_grad, data, pool)
-
-
-@avg_pool2d_backward.legalize
-def _(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    shape, dtype = shape_of(data), dtype_of(data)
-    wide = sum_dtype(dtype)
-    windows = _Windows(pool, shape)
-    grad = convert(transpose(output_grad, arrange(pool.out_axes, pool.axes)), wide)
-    for axis, count in zip(pool.axes[2:], pool.held(shape, count_include_pad), strict=True):
+def _to_all(grad: Expr, held: Sequence[Numbers], windows: _Windows, pool: Pool) -> Expr:
+    """Each window's gradient in equal parts at the values that it averages."""
+    wide = dtype_of(grad)
+    for axis, count in zip(pool.axes[2:], held, strict=True):
         divisor = broadcast_in_dim(tensor_of(count, wide), shape_of(grad), [axis])
         grad = hlo("divide", grad, divisor)
     total: Expr = full(windows.size, 0, wide)
     for tap in windows.taps:
         total = hlo("add", total, windows.put(grad, tap))
-    return convert(windows.cropped(total), dtype)
+    return total
 
 
 class _Windows:
@@ -292,9 +234,30 @@ class _Windows:
         return take_slice(padded, self.low, end)
 
 
+_PLANES = {
+    **dict.fromkeys(("pool_size", "strides", "dilation"), (1, 1)),
+    "padding": (0, 0),
+    "layout": "NCHW",
+}
+max_pool2d_backward = ranked(
+    "relax.grad.max_pool2d_backward",
+    *(_pool_backward, True, 2),
+    doc=_POOL.format(name="max_pool2d", more="; of equal maxima the first gets it"),
+    follows={"out_layout": "layout"},
+    defaults=_PLANES,
+)
+avg_pool2d_backward = ranked(
+    "relax.grad.avg_pool2d_backward",
+    *(_pool_backward, False, 2),
+    doc=_POOL.format(name="avg_pool2d", more=""),
+    follows={"out_layout": "layout"},
+    defaults=_PLANES,
+)
+
+
 # ---- take
 @op("relax.grad.take_backward")
-def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> StructInfo:
+def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Rule:
     """The gradient of ``relax.take`` with respect to ``x``: gradients of one element are added.
 
     output_grad: gradient of the output; x: (*s), a float dtype; indices, axis: as of ``relax.take``
@@ -302,31 +265,30 @@ def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = 
     """
     info = want_tensor(x, "x", FLOAT)
     _like_output(output_grad, relax("take", x, indices, axis=axis).struct_info)
-    return info
 
+    def lower() -> Expr:
+        shape, dtype = shape_of(x), dtype_of(x)
+        wide = sum_dtype(dtype)
+        at = 0 if axis is None else norm_axis(axis, len(shape))
+        where = wide_index(as_operand(indices))
+        lowest, highest = (scalar(v, dtype_of(where)) for v in (0, larger(shape[at] - 1, 0)))
+        where = hlo("clamp", lowest, where, highest)
+        rank = len(shape_of(where))
+        windows = [i for i in range(len(shape) - 1 + rank) if not at <= i < at + rank]
+        total = hlo(
+            "scatter",
+            full(shape, 0, wide),
+            where,
+            convert(output_grad, wide),
+            scalar_region("add", wide),
+            scatter_dimension_numbers={
+                "update_window_dims": tuple(windows),
+                "inserted_window_dims": (at,),
+                "scattered_dims_to_operand_dims": (at,),
+                "index_vector_dim": rank,
+            },
+            out=tensor_info(shape, wide),
+        )
+        return convert(total, dtype)
 
-@take_backward.legalize
-def _(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Expr:
-    shape, dtype = shape_of(x), dtype_of(x)
-    wide = sum_dtype(dtype)
-    at = 0 if axis is None else norm_axis(axis, len(shape))
-    where = wide_index(as_operand(indices))
-    lowest, highest = (scalar(v, dtype_of(where)) for v in (0, larger(shape[at] - 1, 0)))
-    where = hlo("clamp", lowest, where, highest)
-    rank = len(shape_of(where))
-    windows = [i for i in range(len(shape) - 1 + rank) if not at <= i < at + rank]
-    total = hlo(
-        "scatter",
-        full(shape, 0, wide),
-        where,
-        convert(output_grad, wide),
-        scalar_region("add", wide),
-        scatter_dimension_numbers={
-            "update_window_dims": tuple(windows),
-            "inserted_window_dims": (at,),
-            "scattered_dims_to_operand_dims": (at,),
-            "index_vector_dim": rank,
-        },
-        out=tensor_info(shape, wide),
-    )
-    return convert(total, dtype)
+    return info, lower

@@ -17,7 +17,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import DTypeLike, Kind, ShapeLike, op
+from relax2xla.ir.op import DTypeLike, Kind, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -36,7 +36,7 @@ from relax2xla.op.shared.lowering import (
     static,
     sum_dtype,
 )
-from relax2xla.op.shared.spatial import arrange, data_axes
+from relax2xla.op.shared.spatial import arrange, data_axes, ranked
 from relax2xla.op.shared.traced import Numbers, Traced, clip, count_up, size_of, tensor_of, where
 
 METHODS: Final = ("nearest_neighbor", "linear", "cubic")
@@ -272,89 +272,38 @@ def decode(encoded: Expr, pixel_format: str = "RGB") -> StructInfo:
     return TensorStructInfo(None, "uint8", ndim=3)
 
 
-@op("relax.image.resize2d", doc=_DOC.format(axes="HW"))
-def resize2d(
+def _resize(
+    ndim: int,
     data: Expr,
     size: ShapeLike,
     roi: Roi = None,
-    layout: str = "NCHW",
+    layout: str = "",
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "round",
+    rounding_method: str = "",
     cubic_alpha: float = -0.75,
     cubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
     out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """Resize height and width."""
-    return _Resize(
-        *(2, roi, layout, method, coordinate_transformation_mode, rounding_method),
+) -> Rule:
+    resize = _Resize(
+        *(ndim, roi, layout, method, coordinate_transformation_mode, rounding_method),
         *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
-    ).infer(data, size)
+    )
+    return resize.infer(data, size), lambda: resize.lower(data, size)
 
 
+resize2d = ranked(
+    "relax.image.resize2d",
+    *(_resize, 2, 2),
+    doc=_DOC.format(axes="HW"),
+    defaults={"layout": "NCHW", "rounding_method": "round"},
+)
+resize3d = ranked(
+    "relax.image.resize3d",
+    *(_resize, 3, 3),
+    doc=_DOC.format(axes="DHW"),
+    defaults={"layout": "NCDHW", "rounding_method": ""},
+)
 resize2d.shorthand(_spelled_out(2))
-
-
-@resize2d.legalize
-def _resize2d(
-    data: Expr,
-    size: ShapeLike,
-    roi: Roi = None,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "round",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Resize(
-        *(2, roi, layout, method, coordinate_transformation_mode, rounding_method),
-        *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
-    ).lower(data, size)
-
-
-@op("relax.image.resize3d", doc=_DOC.format(axes="DHW"))
-def resize3d(
-    data: Expr,
-    size: ShapeLike,
-    roi: Roi = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """Resize depth, height and width."""
-    return _Resize(
-        *(3, roi, layout, method, coordinate_transformation_mode, rounding_method),
-        *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
-    ).infer(data, size)
-
-
 resize3d.shorthand(_spelled_out(3))
-
-
-@resize3d.legalize
-def _resize3d(
-    data: Expr,
-    size: ShapeLike,
-    roi: Roi = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Resize(
-        *(3, roi, layout, method, coordinate_transformation_mode, rounding_method),
-        *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
-    ).lower(data, size)

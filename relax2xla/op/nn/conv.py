@@ -6,12 +6,13 @@ Semantics: Relax, and torch's ``conv*d`` and ``conv_transpose*d`` where Relax sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Concatenate
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, op
+from relax2xla.ir.op import DTypeLike, Op, Rule
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import (
     NUMBER,
@@ -35,15 +36,13 @@ from relax2xla.op.shared.lowering import (
 )
 from relax2xla.op.shared.spatial import (
     SPATIAL,
-    Ints1,
-    Ints2,
-    Ints3,
-    Padding1,
-    Padding2,
-    Padding3,
+    Ints,
+    P,
+    Padding,
     arrange,
     axes_of,
     data_axes,
+    ranked,
     want_positive,
 )
 from relax2xla.tir import Dim
@@ -88,6 +87,7 @@ def _doc(ndim: int, transposed: bool = False) -> str:
 class _Conv:
     """A convolution's attributes; ``output_padding`` is None where it is not transposed."""
 
+    ndim: int
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -97,10 +97,6 @@ class _Conv:
     out_layout: str | None
     out_dtype: str | None
     output_padding: tuple[int, ...] | None = None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.strides)
 
     @property
     def x_axes(self) -> list[int]:
@@ -245,235 +241,70 @@ def _swap_groups(weight: Expr, out: int, inner: int, groups: int) -> Expr:
     return reshape(transpose(reshape(weight, split), order), shape)
 
 
-@op("relax.nn.conv1d", doc=_doc(1), follows={"out_layout": "data_layout"})
-def conv1d(
+def _conv(
+    ndim: int,
     data: Expr,
     weight: Expr,
-    strides: Ints1 = 1,
-    padding: Padding1 = 0,
-    dilation: Ints1 = 1,
+    strides: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
     groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
+    data_layout: str = "",
+    kernel_layout: str = "",
     out_layout: str | None = None,
     out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """1-d convolution."""
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).infer(data, weight)
+) -> Rule:
+    conv = _Conv(
+        *(ndim, strides, padding, dilation, groups),
+        *(data_layout, kernel_layout, out_layout, out_dtype),
+    )
+    return conv.infer(data, weight), lambda: conv.lower(data, weight)
 
 
-@conv1d.legalize
-def _conv1d(
+def _conv_transpose(
+    ndim: int,
     data: Expr,
     weight: Expr,
-    strides: Ints1 = 1,
-    padding: Padding1 = 0,
-    dilation: Ints1 = 1,
+    strides: Ints = 1,
+    padding: Padding = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
+    data_layout: str = "",
+    kernel_layout: str = "",
     out_layout: str | None = None,
     out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).lower(data, weight)
+) -> Rule:
+    conv = _Conv(
+        *(ndim, strides, padding, dilation, groups),
+        *(data_layout, kernel_layout, out_layout, out_dtype, output_padding),
+    )
+    return conv.infer(data, weight), lambda: conv.lower(data, weight)
 
 
-@op("relax.nn.conv2d", doc=_doc(2), follows={"out_layout": "data_layout"})
-def conv2d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """2-d convolution."""
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).infer(data, weight)
+def _member(rule: Callable[Concatenate[int, P], Rule], ndim: int) -> Op[P]:
+    """The convolution of ``ndim`` spatial axes."""
+    transposed = rule is _conv_transpose
+    one, zero = (1, 0) if ndim == 1 else ((1,) * ndim, (0,) * ndim)
+    defaults = {"strides": one, "padding": zero, "dilation": one}
+    if transposed:
+        defaults["output_padding"] = zero
+    layouts = {
+        "data_layout": "NC" + SPATIAL[ndim],
+        "kernel_layout": ("IO" if transposed else "OI") + SPATIAL[ndim],
+    }
+    return ranked(
+        f"relax.nn.conv{ndim}d" + "_transpose" * transposed,
+        *(rule, ndim, ndim),
+        doc=_doc(ndim, transposed),
+        follows={"out_layout": "data_layout"},
+        defaults={**defaults, **layouts},
+    )
 
 
-@conv2d.legalize
-def _conv2d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).lower(data, weight)
-
-
-@op("relax.nn.conv3d", doc=_doc(3), follows={"out_layout": "data_layout"})
-def conv3d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """3-d convolution."""
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).infer(data, weight)
-
-
-@conv3d.legalize
-def _conv3d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    ).lower(data, weight)
-
-
-@op("relax.nn.conv1d_transpose", doc=_doc(1, True), follows={"out_layout": "data_layout"})
-def conv1d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints1 = 1,
-    padding: Padding1 = 0,
-    output_padding: Ints1 = 0,
-    dilation: Ints1 = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """1-d transposed convolution."""
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).infer(data, weight)
-
-
-@conv1d_transpose.legalize
-def _conv1d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints1 = 1,
-    padding: Padding1 = 0,
-    output_padding: Ints1 = 0,
-    dilation: Ints1 = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).lower(data, weight)
-
-
-@op("relax.nn.conv2d_transpose", doc=_doc(2, True), follows={"out_layout": "data_layout"})
-def conv2d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    output_padding: Ints2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """2-d transposed convolution."""
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).infer(data, weight)
-
-
-@conv2d_transpose.legalize
-def _conv2d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    output_padding: Ints2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).lower(data, weight)
-
-
-@op("relax.nn.conv3d_transpose", doc=_doc(3, True), follows={"out_layout": "data_layout"})
-def conv3d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    output_padding: Ints3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> StructInfo:
-    """3-d transposed convolution."""
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).infer(data, weight)
-
-
-@conv3d_transpose.legalize
-def _conv3d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    output_padding: Ints3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str | None = None,
-    out_dtype: DTypeLike = None,
-) -> Expr:
-    return _Conv(
-        *(strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype),
-        output_padding=output_padding,
-    ).lower(data, weight)
+conv1d = _member(_conv, 1)
+conv2d = _member(_conv, 2)
+conv3d = _member(_conv, 3)
+conv1d_transpose = _member(_conv_transpose, 1)
+conv2d_transpose = _member(_conv_transpose, 2)
+conv3d_transpose = _member(_conv_transpose, 3)

@@ -6,17 +6,17 @@ Semantics: Relax; ``ceil_mode`` and ``count_include_pad`` as in torch's ``max_po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce as reduce_pairs
-from typing import cast
+from typing import Any, Concatenate, cast
 
 import numpy as np
 
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import op
+from relax2xla.ir.op import Op, Rule
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op.shared.checks import REAL, tensor, want_tensor, window_dim
 from relax2xla.op.shared.lowering import (
@@ -39,17 +39,14 @@ from relax2xla.op.shared.lowering import (
 )
 from relax2xla.op.shared.spatial import (
     SPATIAL,
-    Ints1,
-    Ints2,
-    Ints3,
-    Padding1,
-    Padding2,
-    Padding3,
-    Size1,
-    Size2,
-    Size3,
+    Ints,
+    P,
+    Padding,
+    Size,
+    Which,
     arrange,
     data_axes,
+    ranked,
     replaced,
     want_positive,
 )
@@ -284,51 +281,52 @@ class Pool:
         return held
 
 
-def _adaptive_rule(
-    data: Expr, output_size: tuple[int, ...] | None, layout: str, out_layout: str | None, ndim: int
-) -> StructInfo:
+def _adaptive(
+    ndim: int,
+    data: Expr,
+    output_size: Size = None,
+    layout: str = "",
+    out_layout: str | None = None,
+) -> Rule:
     x = want_tensor(data, "data", [d for d in REAL if is_float(d)], ndim + 2)
     axes = data_axes(layout, ndim, "layout")
     out_axes = data_axes(out_layout or layout, ndim, "out_layout")
     if output_size is not None:
         want_positive([s for s in output_size if isinstance(s, int)], "output_size")
+
+    def lower() -> Expr:
+        """Equal windows: an ordinary average. Unequal ones: an averaging matrix per axis.
+
+        XLA computes the product as a matrix multiplication, faster than many slices and sums.
+        """
+        sizes = [shape_of(data)[a] for a in axes[2:]]
+        out = tuple(sizes) if output_size is None else output_size
+        # Of symbolic sizes it is not known whether windows are equal.
+        equal = tuple(
+            s // o if known(s, o) and s % o == 0 else 1 for s, o in zip(sizes, out, strict=True)
+        )
+        pool = Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
+        dtype = dtype_of(data)
+        x = convert(data, wide_dtype(dtype))
+        if any(w != 1 for w in equal):
+            total = pool.slide(x, "add")
+            x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
+        order = list(range(ndim + 2))  # order[i]: which axis of `data` is axis i of `x`
+        for axis, size, parts in zip(axes[2:], sizes, out, strict=True):
+            if parts == size or (known(size, parts) and size % parts == 0):
+                continue
+            at = order.index(axis)
+            matrix = spread_to(_averaging(size, parts), dtype_of(x), (parts, size))
+            x = dot_general(x, matrix, ([at], [1]))
+            order.append(order.pop(at))
+        x = transpose(x, [order.index(a) for a in range(ndim + 2)])
+        return pool.arranged(convert(x, dtype))
+
     if x.dims is None:
-        return tensor(None, x.dtype, ndim + 2, x)
+        return tensor(None, x.dtype, ndim + 2, x), lower
     sizes = [x.dims[a] for a in axes]
     space = sizes[2:] if output_size is None else list(output_size)
-    return tensor(arrange(sizes[:2] + space, out_axes), x.dtype, like=x)
-
-
-def _adaptive(
-    data: Expr, output_size: tuple[int, ...] | None, layout: str, out_layout: str | None, ndim: int
-) -> Expr:
-    """Equal windows: an ordinary average. Unequal ones: an averaging matrix per axis.
-
-    XLA computes the product as a matrix multiplication, faster than many slices and sums.
-    """
-    axes = data_axes(layout, ndim, "layout")
-    sizes = [shape_of(data)[a] for a in axes[2:]]
-    out = tuple(sizes) if output_size is None else output_size
-    # Of symbolic sizes it is not known whether windows are equal.
-    equal = tuple(
-        s // o if known(s, o) and s % o == 0 else 1 for s, o in zip(sizes, out, strict=True)
-    )
-    pool = Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
-    dtype = dtype_of(data)
-    x = convert(data, wide_dtype(dtype))
-    if any(w != 1 for w in equal):
-        total = pool.slide(x, "add")
-        x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
-    order = list(range(ndim + 2))  # order[i]: which axis of `data` is axis i of `x`
-    for axis, size, parts in zip(axes[2:], sizes, out, strict=True):
-        if parts == size or (known(size, parts) and size % parts == 0):
-            continue
-        at = order.index(axis)
-        matrix = spread_to(_averaging(size, parts), dtype_of(x), (parts, size))
-        x = dot_general(x, matrix, ([at], [1]))
-        order.append(order.pop(at))
-    x = transpose(x, [order.index(a) for a in range(ndim + 2)])
-    return pool.arranged(convert(x, dtype))
+    return tensor(arrange(sizes[:2] + space, out_axes), x.dtype, like=x), lower
 
 
 def _averaging(size: int, parts: int) -> Numbers:
@@ -340,268 +338,47 @@ def _averaging(size: int, parts: int) -> Numbers:
     return inside.astype("float64") / (behind - first).astype("float64")
 
 
-@op("relax.nn.max_pool1d", doc=_doc(1, True), follows={"out_layout": "layout"})
-def max_pool1d(
+def _pool(
+    maximum: bool,
     data: Expr,
-    pool_size: Ints1 = (1,),
-    strides: Ints1 = (1,),
-    padding: Padding1 = (0, 0),
-    dilation: Ints1 = (1,),
+    pool_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
-    layout: str = "NCW",
+    layout: str = "",
     out_layout: str | None = None,
-) -> StructInfo:
-    """1-d maximum pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
-
-
-@max_pool1d.legalize
-def _max_pool1d(
-    data: Expr,
-    pool_size: Ints1 = (1,),
-    strides: Ints1 = (1,),
-    padding: Padding1 = (0, 0),
-    dilation: Ints1 = (1,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> Expr:
+) -> Rule:
     pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.maximum(data)
+    if maximum:
+        return pool.infer(data), lambda: pool.maximum(data)
+    return pool.infer(data), lambda: pool.average(data, count_include_pad)
 
 
-@op("relax.nn.max_pool2d", doc=_doc(2, True), follows={"out_layout": "layout"})
-def max_pool2d(
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """2-d maximum pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
+def _member(
+    name: str, rule: Callable[Concatenate[Which, P], Rule], which: Which, ndim: int, doc: str
+) -> Op[P]:
+    """The pooling of ``ndim`` spatial axes."""
+    defaults: dict[str, Any] = {"layout": "NC" + SPATIAL[ndim]}
+    if rule is _pool:
+        defaults |= dict.fromkeys(("pool_size", "strides", "dilation"), (1,) * ndim)
+        defaults["padding"] = (0,) * max(ndim, 2)
+    return ranked(
+        f"relax.nn.{name}{ndim}d",
+        *(rule, which, ndim),
+        doc=doc,
+        follows={"out_layout": "layout"},
+        defaults=defaults,
+    )
 
 
-@max_pool2d.legalize
-def _max_pool2d(
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.maximum(data)
-
-
-@op("relax.nn.max_pool3d", doc=_doc(3, True), follows={"out_layout": "layout"})
-def max_pool3d(
-    data: Expr,
-    pool_size: Ints3 = (1, 1, 1),
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """3-d maximum pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
-
-
-@max_pool3d.legalize
-def _max_pool3d(
-    data: Expr,
-    pool_size: Ints3 = (1, 1, 1),
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.maximum(data)
-
-
-@op("relax.nn.avg_pool1d", doc=_doc(1, False), follows={"out_layout": "layout"})
-def avg_pool1d(
-    data: Expr,
-    pool_size: Ints1 = (1,),
-    strides: Ints1 = (1,),
-    padding: Padding1 = (0, 0),
-    dilation: Ints1 = (1,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """1-d average pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
-
-
-@avg_pool1d.legalize
-def _avg_pool1d(
-    data: Expr,
-    pool_size: Ints1 = (1,),
-    strides: Ints1 = (1,),
-    padding: Padding1 = (0, 0),
-    dilation: Ints1 = (1,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.average(data, count_include_pad)
-
-
-@op("relax.nn.avg_pool2d", doc=_doc(2, False), follows={"out_layout": "layout"})
-def avg_pool2d(
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """2-d average pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
-
-
-@avg_pool2d.legalize
-def _avg_pool2d(
-    data: Expr,
-    pool_size: Ints2 = (1, 1),
-    strides: Ints2 = (1, 1),
-    padding: Padding2 = (0, 0),
-    dilation: Ints2 = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.average(data, count_include_pad)
-
-
-@op("relax.nn.avg_pool3d", doc=_doc(3, False), follows={"out_layout": "layout"})
-def avg_pool3d(
-    data: Expr,
-    pool_size: Ints3 = (1, 1, 1),
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """3-d average pooling."""
-    return Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout).infer(data)
-
-
-@avg_pool3d.legalize
-def _avg_pool3d(
-    data: Expr,
-    pool_size: Ints3 = (1, 1, 1),
-    strides: Ints3 = (1, 1, 1),
-    padding: Padding3 = (0, 0, 0),
-    dilation: Ints3 = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> Expr:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    return pool.average(data, count_include_pad)
-
-
-@op(
-    "relax.nn.adaptive_avg_pool1d",
-    doc=_ADAPTIVE.format(axes="W"),
-    follows={"out_layout": "layout"},
-)
-def adaptive_avg_pool1d(
-    data: Expr,
-    output_size: Size1 = None,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """1-d adaptive average pooling."""
-    return _adaptive_rule(data, output_size, layout, out_layout, 1)
-
-
-@adaptive_avg_pool1d.legalize
-def _adaptive_avg_pool1d(
-    data: Expr,
-    output_size: Size1 = None,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> Expr:
-    return _adaptive(data, output_size, layout, out_layout, 1)
-
-
-@op(
-    "relax.nn.adaptive_avg_pool2d",
-    doc=_ADAPTIVE.format(axes="HW"),
-    follows={"out_layout": "layout"},
-)
-def adaptive_avg_pool2d(
-    data: Expr,
-    output_size: Size2 = None,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """2-d adaptive average pooling."""
-    return _adaptive_rule(data, output_size, layout, out_layout, 2)
-
-
-@adaptive_avg_pool2d.legalize
-def _adaptive_avg_pool2d(
-    data: Expr,
-    output_size: Size2 = None,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    return _adaptive(data, output_size, layout, out_layout, 2)
-
-
-@op(
-    "relax.nn.adaptive_avg_pool3d",
-    doc=_ADAPTIVE.format(axes="DHW"),
-    follows={"out_layout": "layout"},
-)
-def adaptive_avg_pool3d(
-    data: Expr,
-    output_size: Size3 = None,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> StructInfo:
-    """3-d adaptive average pooling."""
-    return _adaptive_rule(data, output_size, layout, out_layout, 3)
-
-
-@adaptive_avg_pool3d.legalize
-def _adaptive_avg_pool3d(
-    data: Expr,
-    output_size: Size3 = None,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> Expr:
-    return _adaptive(data, output_size, layout, out_layout, 3)
+max_pool1d = _member("max_pool", _pool, True, 1, _doc(1, True))
+max_pool2d = _member("max_pool", _pool, True, 2, _doc(2, True))
+max_pool3d = _member("max_pool", _pool, True, 3, _doc(3, True))
+avg_pool1d = _member("avg_pool", _pool, False, 1, _doc(1, False))
+avg_pool2d = _member("avg_pool", _pool, False, 2, _doc(2, False))
+avg_pool3d = _member("avg_pool", _pool, False, 3, _doc(3, False))
+adaptive_avg_pool1d = _member("adaptive_avg_pool", _adaptive, 1, 1, _ADAPTIVE.format(axes="W"))
+adaptive_avg_pool2d = _member("adaptive_avg_pool", _adaptive, 2, 2, _ADAPTIVE.format(axes="HW"))
+adaptive_avg_pool3d = _member("adaptive_avg_pool", _adaptive, 3, 3, _ADAPTIVE.format(axes="DHW"))

@@ -8,13 +8,14 @@ channels are 16 matrix products. The kernel's part, ``G g G^T``, depends on weig
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
-from relax2xla.ir.op import Op, op
+from relax2xla.ir.op import Kind, Op, op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op.shared.checks import common_dtype, fold, same_dim, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -28,8 +29,9 @@ from relax2xla.op.shared.lowering import (
     shape_of,
     take_slice,
 )
-from relax2xla.op.shared.spatial import Padding2
+from relax2xla.op.shared.spatial import as_padding
 
+Padding2 = Annotated[Any, Kind(False, lambda value: as_padding(value, 2))]
 _KERNEL = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
 

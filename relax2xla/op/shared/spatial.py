@@ -1,4 +1,4 @@
-"""What convolutions and pooling share: layouts, attributes per spatial axis, padding.
+"""What convolutions, pooling and resizing share: one unit for all ranks, layouts, padding.
 
 A layout is a string with one letter an axis, in any order: ``N`` batch, ``C`` channels, ``O`` and
 ``I`` output and input channels of a kernel, ``D``, ``H``, ``W`` the spatial axes.
@@ -6,44 +6,83 @@ A layout is a string with one letter an axis, in any order: ``N`` batch, ``C`` c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from relax2xla.errors import OpError
-from relax2xla.ir.op import Kind, as_ints
+from relax2xla.ir.op import Kind, Op, Rule, as_ints, op
 from relax2xla.op.shared.checks import pairs, per_axis
 
+P = ParamSpec("P")
+Which = TypeVar("Which")
 SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
 
 
-def _ints(ndim: int) -> Callable[[Any], tuple[int, ...]]:
-    return lambda value: per_axis(as_ints(value), ndim, "value")
+@dataclass(frozen=True, slots=True)
+class OfRank:
+    """How an attribute is converted, which depends on the number of spatial axes."""
+
+    convert: Callable[[Any, int], Any]
 
 
-def _padding(ndim: int) -> Callable[[Any], tuple[int, ...]]:
-    def convert(value: Any) -> tuple[int, ...]:
-        both = pairs(as_ints(value), ndim)
-        return (*(low for low, _ in both), *(high for _, high in both))
-
-    return convert
+def _ints(value: Any, ndim: int) -> tuple[int, ...]:
+    return per_axis(as_ints(value), ndim, "value")
 
 
-def _optional(convert: Callable[[Any], tuple[int, ...]]) -> Callable[[Any], tuple[int, ...] | None]:
-    return lambda value: None if value is None else convert(value)
+def _size(value: Any, ndim: int) -> tuple[int, ...] | None:
+    return None if value is None else _ints(value, ndim)
+
+
+def as_padding(value: Any, ndim: int) -> tuple[int, ...]:
+    """One number, one per axis, or all befores then all afters, in the last form."""
+    both = pairs(as_ints(value), ndim)
+    return (*(low for low, _ in both), *(high for _, high in both))
 
 
 # One number per spatial axis, or one for all; stored per axis.
-Ints1 = Annotated[Any, Kind(False, _ints(1))]
-Ints2 = Annotated[Any, Kind(False, _ints(2))]
-Ints3 = Annotated[Any, Kind(False, _ints(3))]
+Ints = Annotated[Any, OfRank(_ints)]
 # The same, or None.
-Size1 = Annotated[Any, Kind(False, _optional(_ints(1)))]
-Size2 = Annotated[Any, Kind(False, _optional(_ints(2)))]
-Size3 = Annotated[Any, Kind(False, _optional(_ints(3)))]
-# One number, one per axis, or all befores then all afters; stored in the last form.
-Padding1 = Annotated[Any, Kind(False, _padding(1))]
-Padding2 = Annotated[Any, Kind(False, _padding(2))]
-Padding3 = Annotated[Any, Kind(False, _padding(3))]
+Size = Annotated[Any, OfRank(_size)]
+Padding = Annotated[Any, OfRank(as_padding)]
+
+
+def ranked(
+    name: str,
+    rule: Callable[Concatenate[Which, P], Rule],
+    which: Which,
+    ndim: int,
+    *,
+    doc: str,
+    follows: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any],
+) -> Op[P]:
+    """One member of a family: the operator of ``ndim`` spatial axes.
+
+    ``rule`` is the unit that the family shares. Its first argument says ``which`` member it is; the
+    others are the operator's, with ``defaults`` in the place of those that it states.
+    """
+    own, *parameters = inspect.signature(rule).parameters.values()
+    hints = typing.get_type_hints(rule, include_extras=True)
+
+    def made(*args: P.args, **kwargs: P.kwargs) -> Rule:
+        return rule(which, *args, **kwargs)
+
+    def at_rank(hint: Any) -> Any:
+        kind = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, OfRank)), None)
+        if kind is None:
+            return hint
+        return Annotated[Any, Kind(False, lambda value: kind.convert(value, ndim))]
+
+    unknown = defaults.keys() - {p.name for p in parameters}
+    if unknown:
+        raise RuntimeError(f"{name} has no parameter {', '.join(sorted(unknown))}")
+    signature = [p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
+    made.__annotations__ = {n: at_rank(h) for n, h in hints.items() if n != own.name}
+    setattr(made, "__signature__", inspect.Signature(signature))  # noqa: B010
+    return op(name, doc=doc, follows=follows)(made)
 
 
 def axes_of(layout: str, letters: str, name: str) -> list[int]:
