@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import Op, op
+from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import (
     PrimStructInfo,
     StructInfo,
@@ -261,7 +261,7 @@ greater_equal = binary(
 
 # ---- three operands
 @op("relax.where")
-def where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
+def where(condition: Expr, x1: Expr, x2: Expr) -> Rule:
     """``x1`` where the condition holds, else ``x2``; NaN in the branch not taken does no harm.
 
     condition: bool; x1, x2: of one dtype; all three broadcast together
@@ -273,12 +273,11 @@ def where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
         _as_tensor(x2, "x2", ANY),
     ]
     dtype = common_dtype(infos[1:], ("x1", "x2"))
-    return broadcasted(infos, dtype, "`condition`, `x1` and `x2`")
 
+    def lower() -> Expr:
+        return select(as_operand(condition), as_operand(x1), as_operand(x2))
 
-@where.legalize
-def _(condition: Expr, x1: Expr, x2: Expr) -> Expr:
-    return select(as_operand(condition), as_operand(x1), as_operand(x2))
+    return broadcasted(infos, dtype, "`condition`, `x1` and `x2`"), lower
 
 
 @op("relax.ewise_fma")

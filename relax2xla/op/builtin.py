@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
-from relax2xla.ir.op import Kind, PrimLike, ShapeLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.op import Kind, PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.struct_info import TensorStructInfo, show
 from relax2xla.op.shared.checks import literal_dims, want_shape
 from relax2xla.op.shared.lowering import full, static
 
@@ -47,36 +47,25 @@ def alloc_tensor(
     dtype: DTypeOperand,
     runtime_device_index: PrimLike,
     storage_scope: StringOperand = "global",
-) -> StructInfo:
+) -> Rule:
     """A new tensor; its elements are zero.
 
     shape: a shape; runtime_device_index: which device; storage_scope: ignored by XLA
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")
-    return TensorStructInfo(shape, dtype_literal(dtype))
 
+    def lower() -> Expr:
+        return full(static(literal_dims(shape, "shape")), 0, dtype_literal(dtype))
 
-@alloc_tensor.legalize
-def _(
-    shape: ShapeLike,
-    dtype: DTypeOperand,
-    runtime_device_index: PrimLike,
-    storage_scope: StringOperand = "global",
-) -> Expr:
-    return full(static(literal_dims(shape, "shape")), 0, dtype_literal(dtype))
+    return TensorStructInfo(shape, dtype_literal(dtype)), lower
 
 
 @op("relax.builtin.stop_lift_params")
-def stop_lift_params(x: Expr) -> StructInfo:
+def stop_lift_params(x: Expr) -> Rule:
     """``x``; what follows is not lifted out of the function with the weights.
 
     x: any value
     result: ``x``
     """
-    return x.struct_info
-
-
-@stop_lift_params.legalize
-def _(x: Expr) -> Expr:
-    return x
+    return x.struct_info, lambda: x

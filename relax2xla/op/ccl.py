@@ -11,7 +11,7 @@ from typing import Final
 
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import op
+from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import fold, norm_axis, tensor, want_tensor
 
@@ -63,18 +63,17 @@ def broadcast_from_worker0(x: Expr) -> StructInfo:
 
 
 @op("relax.ccl.scatter_from_worker0")
-def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> StructInfo:
+def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> Rule:
     """The value of worker 0 cut along an axis, one part for each worker.
 
     x: (*s), any dtype; the size of the axis is a multiple of ``num_workers``
     result: (*s) with the axis divided by ``num_workers``, dtype of ``x``
     """
-    return part_of_worker(want_tensor(x, "x"), num_workers, axis)
 
+    def lower() -> Expr:
+        return _alone(x, num_workers, "scatter_from_worker0")
 
-@scatter_from_worker0.legalize
-def _(x: Expr, num_workers: int, axis: int = 0) -> Expr:
-    return _alone(x, num_workers, "scatter_from_worker0")
+    return part_of_worker(want_tensor(x, "x"), num_workers, axis), lower
 
 
 def part_of_worker(info: TensorStructInfo, num_workers: int, axis: int) -> TensorStructInfo:

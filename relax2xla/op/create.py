@@ -17,7 +17,7 @@ from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
-from relax2xla.ir.op import DTypeLike, PrimLike, ShapeLike, op
+from relax2xla.ir.op import DTypeLike, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     fold,
@@ -85,13 +85,17 @@ def _exact(value: Any, dtype: Any) -> dict[str, Any]:
 
 
 @op("relax.full")
-def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> StructInfo:
+def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
     """A tensor that holds one value everywhere.
 
     shape: a shape; fill_value: a tensor of rank 0 or a number
     result: ``shape``, ``dtype`` or else the dtype of ``fill_value``
     """
-    return _of_shape(shape, dtype or _want_scalar(fill_value, "fill_value"))
+
+    def lower() -> Expr:
+        return _fill(_target(shape), fill_value, dtype or _want_scalar(fill_value, "fill_value"))
+
+    return _of_shape(shape, dtype or _want_scalar(fill_value, "fill_value")), lower
 
 
 @full.shorthand
@@ -99,13 +103,8 @@ def _(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[st
     return _exact(fill_value, dtype)
 
 
-@full.legalize
-def _(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Expr:
-    return _fill(_target(shape), fill_value, dtype or _want_scalar(fill_value, "fill_value"))
-
-
 @op("relax.full_like")
-def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> StructInfo:
+def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
     """A tensor of the shape of ``x`` that holds one value everywhere.
 
     x: (*s), any dtype; fill_value: a tensor of rank 0 or a number
@@ -113,7 +112,11 @@ def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> StructInfo:
     """
     info = want_tensor(x, "x")
     _want_scalar(fill_value, "fill_value")
-    return with_dtype(info, dtype or info.dtype)
+
+    def lower() -> Expr:
+        return _fill(shape_of(x), fill_value, dtype or dtype_of(x))
+
+    return with_dtype(info, dtype or info.dtype), lower
 
 
 @full_like.shorthand
@@ -123,37 +126,22 @@ def _(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[str, Any]:
     return _exact(fill_value, dtype or known)
 
 
-@full_like.legalize
-def _(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Expr:
-    return _fill(shape_of(x), fill_value, dtype or dtype_of(x))
-
-
 @op("relax.ones")
-def ones(shape: ShapeLike, dtype: DTypeLike) -> StructInfo:
+def ones(shape: ShapeLike, dtype: DTypeLike) -> Rule:
     """A tensor of ones.
 
     result: ``shape``, ``dtype``
     """
-    return _of_shape(shape, _given(dtype))
-
-
-@ones.legalize
-def _(shape: ShapeLike, dtype: DTypeLike) -> Expr:
-    return constant(_target(shape), 1, dtype)
+    return _of_shape(shape, _given(dtype)), lambda: constant(_target(shape), 1, dtype)
 
 
 @op("relax.zeros")
-def zeros(shape: ShapeLike, dtype: DTypeLike) -> StructInfo:
+def zeros(shape: ShapeLike, dtype: DTypeLike) -> Rule:
     """A tensor of zeros.
 
     result: ``shape``, ``dtype``
     """
-    return _of_shape(shape, _given(dtype))
-
-
-@zeros.legalize
-def _(shape: ShapeLike, dtype: DTypeLike) -> Expr:
-    return constant(_target(shape), 0, dtype)
+    return _of_shape(shape, _given(dtype)), lambda: constant(_target(shape), 0, dtype)
 
 
 def _given(dtype: str | None) -> str:
@@ -163,35 +151,33 @@ def _given(dtype: str | None) -> str:
 
 
 @op("relax.ones_like")
-def ones_like(x: Expr, dtype: DTypeLike = None) -> StructInfo:
+def ones_like(x: Expr, dtype: DTypeLike = None) -> Rule:
     """Ones in the shape of ``x``.
 
     x: (*s), any dtype
     result: (*s), ``dtype`` or else the dtype of ``x``
     """
     info = want_tensor(x, "x")
-    return with_dtype(info, dtype or info.dtype)
 
+    def lower() -> Expr:
+        return constant(shape_of(x), 1, dtype or dtype_of(x))
 
-@ones_like.legalize
-def _(x: Expr, dtype: DTypeLike = None) -> Expr:
-    return constant(shape_of(x), 1, dtype or dtype_of(x))
+    return with_dtype(info, dtype or info.dtype), lower
 
 
 @op("relax.zeros_like")
-def zeros_like(x: Expr, dtype: DTypeLike = None) -> StructInfo:
+def zeros_like(x: Expr, dtype: DTypeLike = None) -> Rule:
     """Zeros in the shape of ``x``.
 
     x: (*s), any dtype
     result: (*s), ``dtype`` or else the dtype of ``x``
     """
     info = want_tensor(x, "x")
-    return with_dtype(info, dtype or info.dtype)
 
+    def lower() -> Expr:
+        return constant(shape_of(x), 0, dtype or dtype_of(x))
 
-@zeros_like.legalize
-def _(x: Expr, dtype: DTypeLike = None) -> Expr:
-    return constant(shape_of(x), 0, dtype or dtype_of(x))
+    return with_dtype(info, dtype or info.dtype), lower
 
 
 # ---- ranges
@@ -341,33 +327,23 @@ def _masked(x: Expr, k: Expr, direction: str) -> Expr:
 
 
 @op("relax.tril")
-def tril(x: Expr, k: PrimLike = 0) -> StructInfo:
+def tril(x: Expr, k: PrimLike = 0) -> Rule:
     """The lower triangles of matrices: zero above diagonal ``k``.
 
     x: (..., n, m), any dtype; k: an integer
     result: (..., n, m), dtype of ``x``
     """
-    return _matrices(x, k)
-
-
-@tril.legalize
-def _(x: Expr, k: PrimLike = 0) -> Expr:
-    return _masked(x, k, "LE")
+    return _matrices(x, k), lambda: _masked(x, k, "LE")
 
 
 @op("relax.triu")
-def triu(x: Expr, k: PrimLike = 0) -> StructInfo:
+def triu(x: Expr, k: PrimLike = 0) -> Rule:
     """The upper triangles of matrices: zero below diagonal ``k``.
 
     x: (..., n, m), any dtype; k: an integer
     result: (..., n, m), dtype of ``x``
     """
-    return _matrices(x, k)
-
-
-@triu.legalize
-def _(x: Expr, k: PrimLike = 0) -> Expr:
-    return _masked(x, k, "GE")
+    return _matrices(x, k), lambda: _masked(x, k, "GE")
 
 
 def hamming_window_values(
@@ -381,7 +357,7 @@ def hamming_window_values(
 @op("relax.hamming_window")
 def hamming_window(
     window_size: PrimLike, periodic: PrimLike, alpha: PrimLike, beta: PrimLike, dtype: DTypeLike
-) -> StructInfo:
+) -> Rule:
     """``alpha - beta * cos(2 pi i / n)`` with ``n = window_size`` if ``periodic``, one less if not.
 
     window_size: a positive integer; periodic: 0 or 1; alpha, beta: numbers
@@ -392,17 +368,14 @@ def hamming_window(
     size = dim_of(window_size, "window_size")
     if isinstance(size, int) and size < 1:
         raise OpError(f"`window_size` must be positive; got {size}")
-    return tensor(None if size is None else (size,), dtype, 1)
 
+    def lower() -> Expr:
+        values = hamming_window_values(
+            integer(window_size, "window_size"),
+            bool(number(periodic, "periodic")),
+            float(number(alpha, "alpha")),
+            float(number(beta, "beta")),
+        )
+        return Constant(values.astype(numpy_dtype(dtype or "float32")))
 
-@hamming_window.legalize
-def _(
-    window_size: PrimLike, periodic: PrimLike, alpha: PrimLike, beta: PrimLike, dtype: DTypeLike
-) -> Expr:
-    values = hamming_window_values(
-        integer(window_size, "window_size"),
-        bool(number(periodic, "periodic")),
-        float(number(alpha, "alpha")),
-        float(number(beta, "beta")),
-    )
-    return Constant(values.astype(numpy_dtype(dtype or "float32")))
+    return tensor(None if size is None else (size,), dtype, 1), lower

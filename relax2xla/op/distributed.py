@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
-from relax2xla.ir.op import Kind, ShapeLike, op
+from relax2xla.ir.op import Kind, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.ccl import part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
@@ -112,7 +112,7 @@ def _permuted(mesh: DeviceMesh, order: list[int]) -> list[int]:
 
 
 @op("relax.distributed.annotate_sharding", distributed=True)
-def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
+def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     """States how ``input`` is to be spread; its value is not changed.
 
     input: (*s), any dtype; device_mesh: a DeviceMesh; placement: a Placement, or its text, with one
@@ -121,12 +121,7 @@ def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Stru
     """
     if not isinstance(input.struct_info_, DTensorStructInfo):
         _checked(input, device_mesh, placement)
-    return input.struct_info
-
-
-@annotate_sharding.legalize
-def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
-    return _placed(input, device_mesh, placement)
+    return input.struct_info, lambda: _placed(input, device_mesh, placement)
 
 
 @op("relax.distributed.redistribute", distributed=True)

@@ -14,7 +14,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import CallError, LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import PrimLike, TupleLike, constant_value, op
+from relax2xla.ir.op import PrimLike, Rule, TupleLike, constant_value, op
 from relax2xla.ir.struct_info import (
     PrimStructInfo,
     StructInfo,
@@ -321,7 +321,7 @@ def strided_slice(
     end: PrimsLike,
     strides: PrimsLike = None,
     assume_inbound: bool = False,
-) -> StructInfo:
+) -> Rule:
     """``x[begin:end:stride]`` on each of ``axes``, as Python slices.
 
     Negative positions count from the end, those beyond the ends are cut. ``assume_inbound``
@@ -332,45 +332,35 @@ def strided_slice(
     """
     info = want_tensor(x, "x")
     slices = _slices(info.ndim, axes, begin, end, strides)
-    if info.ndim == -1:
-        return tensor(None, info.dtype, like=info)
+
+    def lower() -> Expr:
+        shape = shape_of(x)
+        if slices is None:
+            raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
+        if symbolic(*shape, *(d for s in slices for d in s[1:3])):
+            return _symbolic_slice(x, slices, assume_inbound)
+        parts = [(0, d, 1) for d in shape]
+        for axis, start, stop, stride in slices:
+            first, last, step = (integer(v, "a bound") for v in (start, stop, stride))
+            parts[axis] = slice(first, last, step).indices(shape[axis])
+            promised = slice_length(first, last, step, shape[axis], assume_inbound)
+            if promised != len(range(*parts[axis])):
+                raise CallError(
+                    f"strided_slice: {start}:{stop} lies outside of axis {axis}, which has "
+                    f"{shape[axis]} elements. Check bounds that are read from data before the "
+                    "call, or clamp them"
+                )
+        return sliced(x, parts)
+
+    open_ = tensor(None, info.dtype, info.ndim, info), lower
     if slices is None or info.dims is None:
-        return tensor(None, info.dtype, info.ndim, info)
+        return open_
     dims = list(info.dims)
     for axis, start, stop, stride in slices:
         if start is None or stop is None or not isinstance(stride, int):
-            return tensor(None, info.dtype, info.ndim, info)
+            return open_
         dims[axis] = slice_length(start, stop, stride, dims[axis], assume_inbound)
-    return tensor(tuple(dims), info.dtype, like=info)
-
-
-@strided_slice.legalize
-def _(
-    x: Expr,
-    axes: PrimsLike,
-    begin: PrimsLike,
-    end: PrimsLike,
-    strides: PrimsLike = None,
-    assume_inbound: bool = False,
-) -> Expr:
-    shape = shape_of(x)
-    slices = _slices(len(shape), axes, begin, end, strides)
-    if slices is None:
-        raise LegalizeError("strided_slice: begin, end and strides must be known to lower it")
-    if symbolic(*shape, *(d for s in slices for d in s[1:3])):
-        return _symbolic_slice(x, slices, assume_inbound)
-    parts = [(0, d, 1) for d in shape]
-    for axis, start, stop, stride in slices:
-        first, last, step = (integer(v, "a bound") for v in (start, stop, stride))
-        parts[axis] = slice(first, last, step).indices(shape[axis])
-        promised = slice_length(first, last, step, shape[axis], assume_inbound)
-        if promised != len(range(*parts[axis])):
-            raise CallError(
-                f"strided_slice: {start}:{stop} lies outside of axis {axis}, which has "
-                f"{shape[axis]} elements. Check bounds that are read from data before the call, or "
-                "clamp them"
-            )
-    return sliced(x, parts)
+    return tensor(tuple(dims), info.dtype, like=info), lower
 
 
 def _symbolic_slice(x: Expr, slices: Sequence[tuple[int, Any, Any, Any]], inbound: bool) -> Expr:

@@ -10,7 +10,7 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import Op, PrimLike, op
+from relax2xla.ir.op import Op, PrimLike, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import norm_axis, product, want_tensor
 from relax2xla.op.shared.scalars import dim_of
@@ -84,7 +84,7 @@ def _axis(info: TensorStructInfo, axis: Expr) -> int | None:
 
 
 @op("relax.inspect.tensor_shape_i")
-def tensor_shape_i(x: Expr, axis: PrimLike) -> StructInfo:
+def tensor_shape_i(x: Expr, axis: PrimLike) -> Rule:
     """The size of one axis.
 
     x: any tensor; axis: counted from the front
@@ -92,12 +92,11 @@ def tensor_shape_i(x: Expr, axis: PrimLike) -> StructInfo:
     """
     info = want_tensor(x, "x")
     at = _axis(info, axis)
-    return _known("int64", None if at is None or info.dims is None else info.dims[at])
 
+    def lower() -> Expr:
+        return _constant(tensor_shape_i(x, axis).struct_info)
 
-@tensor_shape_i.legalize
-def _(x: Expr, axis: PrimLike) -> Expr:
-    return _constant(tensor_shape_i(x, axis).struct_info)
+    return _known("int64", None if at is None or info.dims is None else info.dims[at]), lower
 
 
 @op("relax.inspect.tensor_stride_i")

@@ -15,7 +15,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import LegalizeError, OpError, TVMError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import op
+from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, show
 from relax2xla.op.index import gather_axis
 from relax2xla.op.shared.checks import INTEGER, norm_axis, same_dim, tensor, want_tensor
@@ -56,7 +56,7 @@ def layout_transform(
     pad_value: Any = None,
     axis_separators: Any = (),
     input_axis_separators: Any = (),
-) -> StructInfo:
+) -> Rule:
     """``x`` in another layout: ``result[index_map(i, j, ...)] = x[i, j, ...]``.
 
     x: (*s), any dtype; index_map: a function of the indices, such as
@@ -78,10 +78,28 @@ def layout_transform(
             raise OpError(f"`pad_value` must be a number; got {pad_value!r}")
         if info.dtype and kind.dtype != info.dtype:
             raise OpError(f"`pad_value` is {kind.dtype}, but `x` is {info.dtype}")
+
+    def lower() -> Expr:
+        shape, dtype = shape_of(x), dtype_of(x)
+        blank = scalar(0 if pad_value is None else number(pad_value, "pad_value"), dtype)
+        factors = _factors(moved)
+        if factors is not None:
+            return _split_and_permute(x, moved, factors, blank)
+        # Any other map: each place reads the element that goes there, or the blank after the last.
+        places = moved.places(shape).reshape(-1)
+        new = static(moved.map_shape(shape))
+        if len(np.unique(places)) != len(places):
+            raise LegalizeError(f"layout_transform: {moved} sends two elements to one place")
+        source = np.full(int(np.prod(new)), len(places), np.int64)
+        source[places] = np.arange(len(places))
+        flat = concatenate([reshape(x, (len(places),)), reshape(blank, (1,))], 0)
+        kind = "int32" if len(places) < 2**31 - 1 else "int64"
+        return reshape(gather_axis(flat, index_constant(source, kind), 0), new)
+
     if info.dims is None:
-        return tensor(None, info.dtype, len(moved.final_indices), info)
+        return tensor(None, info.dtype, len(moved.final_indices), info), lower
     try:
-        return tensor(tuple(moved.map_shape(info.dims)), info.dtype, like=info)
+        return tensor(tuple(moved.map_shape(info.dims)), info.dtype, like=info), lower
     except OpError:
         raise
     except TVMError as e:
@@ -115,32 +133,6 @@ def _(
     elif isinstance(pad_value, tir.PrimExpr):
         given["pad_value"] = PrimValue(pad_value)
     return given
-
-
-@layout_transform.legalize
-def _(
-    x: Expr,
-    index_map: Any,
-    pad_value: Any = None,
-    axis_separators: Any = (),
-    input_axis_separators: Any = (),
-) -> Expr:
-    moved = _index_map(index_map)
-    shape, dtype = shape_of(x), dtype_of(x)
-    blank = scalar(0 if pad_value is None else number(pad_value, "pad_value"), dtype)
-    factors = _factors(moved)
-    if factors is not None:
-        return _split_and_permute(x, moved, factors, blank)
-    # Any other map: each place reads the element that goes there, or the blank after the last.
-    places = moved.places(shape).reshape(-1)
-    new = static(moved.map_shape(shape))
-    if len(np.unique(places)) != len(places):
-        raise LegalizeError(f"layout_transform: {moved} sends two elements to one place")
-    source = np.full(int(np.prod(new)), len(places), np.int64)
-    source[places] = np.arange(len(places))
-    flat = concatenate([reshape(x, (len(places),)), reshape(blank, (1,))], 0)
-    kind = "int32" if len(places) < 2**31 - 1 else "int64"
-    return reshape(gather_axis(flat, index_constant(source, kind), 0), new)
 
 
 # What a final index takes of an initial one: (index // divisor) % modulus; None: no modulus.

@@ -13,7 +13,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
-from relax2xla.ir.op import AxesLike, IntsLike, Kind, ShapeLike, as_ints, op
+from relax2xla.ir.op import AxesLike, IntsLike, Kind, Rule, ShapeLike, as_ints, op
 from relax2xla.ir.struct_info import (
     Dims,
     StructInfo,
@@ -54,7 +54,7 @@ def _like_shape(x: TensorStructInfo, shape: Expr) -> TensorStructInfo:
 
 # ---- one shape to another
 @op("relax.broadcast_to")
-def broadcast_to(x: Expr, shape: ShapeLike) -> StructInfo:
+def broadcast_to(x: Expr, shape: ShapeLike) -> Rule:
     """``x`` repeated along new axes in front and along its axes of size 1.
 
     x: (*s), any dtype; shape: a shape with at least as many axes
@@ -68,12 +68,11 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> StructInfo:
             own, new = info.dims[-i], target.values[-i]
             if own != 1 and differ(own, new):
                 raise OpError(f"`x` {show(info)} cannot be broadcast to {show(target)}: axis -{i}")
-    return _like_shape(info, shape)
 
+    def lower() -> Expr:
+        return lowering.broadcast_to(x, static(literal_dims(shape, "shape"), "`shape`"))
 
-@broadcast_to.legalize
-def _(x: Expr, shape: ShapeLike) -> Expr:
-    return lowering.broadcast_to(x, static(literal_dims(shape, "shape"), "`shape`"))
+    return _like_shape(info, shape), lower
 
 
 def new_shape(x: TensorStructInfo, dims: Sequence[Any]) -> tuple[Any, ...]:
@@ -123,7 +122,7 @@ def _quotient(old: Dims, new: Sequence[Any], skip: int) -> Dim:
 
 
 @op("relax.reshape")
-def reshape(x: Expr, shape: ShapeLike) -> StructInfo:
+def reshape(x: Expr, shape: ShapeLike) -> Rule:
     """``x`` in another shape of as many elements, in row-major order.
 
     Where the shape is written as numbers, one -1 stands for what is left, and 0 copies the
@@ -143,7 +142,11 @@ def reshape(x: Expr, shape: ShapeLike) -> StructInfo:
                 f"`x` {show(info)} has {product(info.dims)} elements, "
                 f"but `shape` {show(target)} has {product(target.values)}"
             )
-    return _like_shape(info, shape)
+
+    def lower() -> Expr:
+        return lowering.reshape(x, static(literal_dims(shape, "shape"), "`shape`"))
+
+    return _like_shape(info, shape), lower
 
 
 @reshape.shorthand
@@ -155,11 +158,6 @@ def _(x: Expr, shape: ShapeLike) -> Mapping[str, Any]:
         numbers: list[Any] = [d.value if isinstance(d, PrimValue) else d for d in items]
         return {"shape": new_shape(want_tensor(x, "x"), [tir.as_dim(d) for d in numbers])}
     return {}
-
-
-@reshape.legalize
-def _(x: Expr, shape: ShapeLike) -> Expr:
-    return lowering.reshape(x, static(literal_dims(shape, "shape"), "`shape`"))
 
 
 @op("relax.flatten")
@@ -289,7 +287,7 @@ OneOrMany = Annotated[Any, Kind(False, _one_or_many)]
 
 
 @op("relax.flip")
-def flip(data: Expr, axis: OneOrMany) -> StructInfo:
+def flip(data: Expr, axis: OneOrMany) -> Rule:
     """``data`` with the order along an axis reversed.
 
     data: (*s), any dtype; axis: one axis or several
@@ -298,12 +296,11 @@ def flip(data: Expr, axis: OneOrMany) -> StructInfo:
     info = want_tensor(data, "data")
     if info.ndim != -1:
         norm_axes(as_ints(axis), info.ndim)
-    return info
 
+    def lower() -> Expr:
+        return hlo("reverse", data, dimensions=norm_axes(as_ints(axis), len(shape_of(data))))
 
-@flip.legalize
-def _(data: Expr, axis: OneOrMany) -> Expr:
-    return hlo("reverse", data, dimensions=norm_axes(as_ints(axis), len(shape_of(data))))
+    return info, lower
 
 
 # ---- repetition
@@ -399,7 +396,7 @@ def sum_to(x: Expr, target: Sequence[int]) -> Expr:
 
 
 @op("relax.collapse_sum_to")
-def collapse_sum_to(data: Expr, shape: ShapeLike) -> StructInfo:
+def collapse_sum_to(data: Expr, shape: ShapeLike) -> Rule:
     """``data`` summed over the axes along which ``shape`` would broadcast to its shape.
 
     data: (*s), any number; shape: a shape that broadcasts to (*s)
@@ -408,12 +405,11 @@ def collapse_sum_to(data: Expr, shape: ShapeLike) -> StructInfo:
     info, target = want_tensor(data, "data"), want_shape(shape, "shape")
     if target.values is not None:
         _check_collapse(info, target.values)
-    return _like_shape(info, shape)
 
+    def lower() -> Expr:
+        return sum_to(data, static(literal_dims(shape, "shape"), "`shape`"))
 
-@collapse_sum_to.legalize
-def _(data: Expr, shape: ShapeLike) -> Expr:
-    return sum_to(data, static(literal_dims(shape, "shape"), "`shape`"))
+    return _like_shape(info, shape), lower
 
 
 @op("relax.collapse_sum_like")

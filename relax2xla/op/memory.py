@@ -12,7 +12,7 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import PrimLike, ShapeLike, op
+from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -113,18 +113,13 @@ def _(tensor: Expr) -> Expr:
 
 
 @op("relax.memory.ensure_zero_offset")
-def ensure_zero_offset(data: Expr) -> StructInfo:
+def ensure_zero_offset(data: Expr) -> Rule:
     """``data`` in a buffer of its own; XLA's arrays always are.
 
     data: any tensor
     result: ``data``
     """
-    return want_tensor(data, "data")
-
-
-@ensure_zero_offset.legalize
-def _(data: Expr) -> Expr:
-    return data
+    return want_tensor(data, "data"), lambda: data
 
 
 def _absent(x: Any) -> bool:

@@ -12,8 +12,8 @@ from typing import Final
 from relax2xla.dtypes import dtype_info, is_float, limits
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.op import DTypeLike, Rule, op
+from relax2xla.ir.struct_info import TensorStructInfo, show
 from relax2xla.op.shared.checks import INTEGER, norm_axis, want_tensor, with_dtype
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -64,7 +64,7 @@ def _along(x: Expr, data: Expr, axis: int, dtype: str) -> Expr:
 @op("relax.quantize")
 def quantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "int8"
-) -> StructInfo:
+) -> Rule:
     """``clip(round(data / scale) + zero_point)``; float8 kinds are not rounded to integers.
 
     data: (*s), floating point; scale, zero_point: scalars, or vectors along ``axis``
@@ -75,29 +75,26 @@ def quantize(
     if dtype not in NARROW:
         raise OpError(f"`out_dtype` must be one of {', '.join(NARROW)}; got {dtype}")
     _check(info, scale, zero_point, axis, (*NARROW, "float16", "float32"))
-    return with_dtype(info, dtype)
 
+    def lower() -> Expr:
+        dtype = out_dtype or "int8"
+        # Integers beyond 24 bits have no exact float32.
+        exact = dtype_of(data) == "float64" or dtype in ("int32", "uint32")
+        work = "float64" if exact else "float32"
+        x = hlo("divide", convert(data, work), _along(scale, data, axis, work))
+        if not is_float(dtype):
+            x = hlo("round_nearest_even", x)
+        x = hlo("add", x, _along(zero_point, data, axis, work))
+        low, high = limits(dtype)
+        return cast(hlo("clamp", scalar(low, work), x, scalar(high, work)), dtype)
 
-@quantize.legalize
-def _(
-    data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "int8"
-) -> Expr:
-    dtype = out_dtype or "int8"
-    # Integers beyond 24 bits have no exact float32.
-    exact = dtype_of(data) == "float64" or dtype in ("int32", "uint32")
-    work = "float64" if exact else "float32"
-    x = hlo("divide", convert(data, work), _along(scale, data, axis, work))
-    if not is_float(dtype):
-        x = hlo("round_nearest_even", x)
-    x = hlo("add", x, _along(zero_point, data, axis, work))
-    low, high = limits(dtype)
-    return cast(hlo("clamp", scalar(low, work), x, scalar(high, work)), dtype)
+    return with_dtype(info, dtype), lower
 
 
 @op("relax.dequantize")
 def dequantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "float32"
-) -> StructInfo:
+) -> Rule:
     """``(data - zero_point) * scale``.
 
     data: (*s), an integer kind of at most 32 bits or a float8 kind; scale, zero_point: scalars, or
@@ -109,20 +106,17 @@ def dequantize(
     if dtype not in WIDE:
         raise OpError(f"`out_dtype` must be one of {', '.join(WIDE)}; got {dtype}")
     _check(info, scale, zero_point, axis, (*NARROW, "float16"))
-    return with_dtype(info, dtype)
 
+    def lower() -> Expr:
+        dtype = out_dtype or "float32"
+        work = "float64" if dtype == "float64" else "float32"
+        if is_float(dtype_of(data)):
+            x = hlo("subtract", convert(data, work), _along(zero_point, data, axis, work))
+        else:
+            # The difference of two integers may need one bit more than they have.
+            wide = "int64" if dtype_info(dtype_of(data)).bits == 32 else "int32"
+            x = hlo("subtract", convert(data, wide), _along(zero_point, data, axis, wide))
+            x = convert(x, work)
+        return convert(hlo("multiply", x, _along(scale, data, axis, work)), dtype)
 
-@dequantize.legalize
-def _(
-    data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "float32"
-) -> Expr:
-    dtype = out_dtype or "float32"
-    work = "float64" if dtype == "float64" else "float32"
-    if is_float(dtype_of(data)):
-        x = hlo("subtract", convert(data, work), _along(zero_point, data, axis, work))
-    else:
-        # The difference of two integers may need one bit more than they have.
-        wide = "int64" if dtype_info(dtype_of(data)).bits == 32 else "int32"
-        x = hlo("subtract", convert(data, wide), _along(zero_point, data, axis, wide))
-        x = convert(x, work)
-    return convert(hlo("multiply", x, _along(scale, data, axis, work)), dtype)
+    return with_dtype(info, dtype), lower

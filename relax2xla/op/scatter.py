@@ -13,7 +13,7 @@ from typing import Final
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import PrimLike, TupleLike, op
+from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.binary import broadcasted
 from relax2xla.op.index import (
@@ -223,7 +223,7 @@ def slice_scatter(
     end: PrimLike,
     step: PrimLike,
     axis: int = 0,
-) -> StructInfo:
+) -> Rule:
     """``input_tensor`` with ``[start:end:step]`` of an axis replaced by ``src``.
 
     input_tensor: (*s), any dtype; src: the shape of that slice, same dtype;
@@ -237,50 +237,42 @@ def slice_scatter(
     first, last, by = dim_of(start, "start"), dim_of(end, "end"), dim_of(step, "step")
     if isinstance(by, int) and by < 1:
         raise OpError(f"`step` must be positive; got {by}")
+
+    def lower() -> Expr:
+        shape = shape_of(input_tensor)
+        at = norm_axis(axis, len(shape))
+        first, last, by = integer(start, "start"), integer(end, "end"), integer(step, "step")
+        if not known(shape[at], first, last, by):
+            return _written(input_tensor, src, first, last, by, at)
+        bounds = slice(first, last, by)
+        where = range(*bounds.indices(shape[at]))
+        if len(where) == 0:
+            return input_tensor
+        stop = where[-1] + 1
+        if where.step == 1:
+            parts = [
+                slice_axis(input_tensor, at, 0, where.start),
+                src,
+                slice_axis(input_tensor, at, stop, shape[at]),
+            ]
+            return concatenate([p for p in parts if shape_of(p)[at]], at)
+        low, high, inner = ([0] * len(shape) for _ in range(3))
+        low[at], high[at], inner[at] = where.start, shape[at] - stop, where.step - 1
+        spread = pad(src, low, high, scalar(0, dtype_of(src)), inner)
+        return select(_mask(shape, at, where), spread, input_tensor)
+
     if info.ndim == -1:
-        return info
+        return info, lower
     at = norm_axis(axis, info.ndim)
     if info.dims is None or new.dims is None or first is None or last is None:
-        return info
+        return info, lower
     expected = list(info.dims)
     if isinstance(by, int):
         expected[at] = slice_length(first, last, by, info.dims[at], False)
     for i, (a, b) in enumerate(zip(expected, new.dims, strict=True)):
         if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
             raise OpError(f"`src` must have size {a} on axis {i}; got {show(new)}")
-    return info
-
-
-@slice_scatter.legalize
-def _(
-    input_tensor: Expr,
-    src: Expr,
-    start: PrimLike,
-    end: PrimLike,
-    step: PrimLike,
-    axis: int = 0,
-) -> Expr:
-    shape = shape_of(input_tensor)
-    at = norm_axis(axis, len(shape))
-    first, last, by = integer(start, "start"), integer(end, "end"), integer(step, "step")
-    if not known(shape[at], first, last, by):
-        return _written(input_tensor, src, first, last, by, at)
-    bounds = slice(first, last, by)
-    where = range(*bounds.indices(shape[at]))
-    if len(where) == 0:
-        return input_tensor
-    stop = where[-1] + 1
-    if where.step == 1:
-        parts = [
-            slice_axis(input_tensor, at, 0, where.start),
-            src,
-            slice_axis(input_tensor, at, stop, shape[at]),
-        ]
-        return concatenate([p for p in parts if shape_of(p)[at]], at)
-    low, high, inner = ([0] * len(shape) for _ in range(3))
-    low[at], high[at], inner[at] = where.start, shape[at] - stop, where.step - 1
-    spread = pad(src, low, high, scalar(0, dtype_of(src)), inner)
-    return select(_mask(shape, at, where), spread, input_tensor)
+    return info, lower
 
 
 def _written(x: Expr, src: Expr, first: int, last: int, step: int, axis: int) -> Expr:

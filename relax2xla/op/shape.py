@@ -14,7 +14,7 @@ from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr
-from relax2xla.ir.op import DTypeLike, PrimLike, op
+from relax2xla.ir.op import DTypeLike, PrimLike, Rule, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     ShapeStructInfo,
@@ -107,19 +107,18 @@ def bits_of(values: npt.NDArray[Any]) -> tuple[int, ...]:
 
 
 @op("relax.shape_to_tensor")
-def shape_to_tensor(expr: Expr) -> StructInfo:
+def shape_to_tensor(expr: Expr) -> Rule:
     """A shape as a vector of its dimensions.
 
     expr: a shape of rank n
     result: (n,), int64
     """
     info = want_shape(expr, "expr")
-    return tensor(None if info.ndim == -1 else (info.ndim,), "int64", 1)
 
+    def lower() -> Expr:
+        return index_constant(static(literal_dims(expr, "expr")), "int64")
 
-@shape_to_tensor.legalize
-def _(expr: Expr) -> Expr:
-    return index_constant(static(literal_dims(expr, "expr")), "int64")
+    return tensor(None if info.ndim == -1 else (info.ndim,), "int64", 1), lower
 
 
 @op("relax.number_to_tensor")
@@ -167,19 +166,14 @@ def _(
 
 
 @op("relax.size")
-def size(expr: Expr) -> StructInfo:
+def size(expr: Expr) -> Rule:
     """The number of elements of a tensor.
 
     expr: any tensor
     result: (), int64
     """
     want_tensor(expr, "expr")
-    return tensor((), "int64")
-
-
-@size.legalize
-def _(expr: Expr) -> Expr:
-    return scalar(product(static_shape(expr)), "int64")
+    return tensor((), "int64"), lambda: scalar(product(static_shape(expr)), "int64")
 
 
 def as_vdevice(device: Any) -> VDevice | None:
@@ -190,22 +184,17 @@ def as_vdevice(device: Any) -> VDevice | None:
 
 
 @op("relax.hint_on_device")
-def hint_on_device(data: Expr, dst_vdevice: Any) -> StructInfo:
+def hint_on_device(data: Expr, dst_vdevice: Any) -> Rule:
     """States on which device ``data`` is wanted; the value is not changed.
 
     data: (*s), any dtype; dst_vdevice: a VDevice, its target's name or a runtime device
     result: ``data`` on that device
     """
-    return _moved(data, dst_vdevice)
-
-
-@hint_on_device.legalize
-def _(data: Expr, dst_vdevice: Any) -> Expr:
-    return _placed(data, dst_vdevice)
+    return _moved(data, dst_vdevice), lambda: _placed(data, dst_vdevice)
 
 
 @op("relax.to_vdevice")
-def to_vdevice(data: Expr, dst_vdevice: Any) -> StructInfo:
+def to_vdevice(data: Expr, dst_vdevice: Any) -> Rule:
     """``data`` copied to a device.
 
     data: (*s), any dtype; dst_vdevice: a VDevice or its target's name
@@ -213,12 +202,7 @@ def to_vdevice(data: Expr, dst_vdevice: Any) -> StructInfo:
     """
     if as_vdevice(dst_vdevice) is None:
         raise OpError(f"`dst_vdevice` must be a VDevice or a target's name; got {dst_vdevice!r}")
-    return _moved(data, dst_vdevice)
-
-
-@to_vdevice.legalize
-def _(data: Expr, dst_vdevice: Any) -> Expr:
-    return _placed(data, dst_vdevice)
+    return _moved(data, dst_vdevice), lambda: _placed(data, dst_vdevice)
 
 
 def _placed(data: Expr, device: Any) -> Expr:

@@ -16,8 +16,8 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.ir.op import DTypeLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.ir.op import DTypeLike, Rule, op
+from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.op.shared.checks import FLOAT, fold, norm_axis, tensor, want_tensor
 from relax2xla.op.shared.lowering import convert, dtype_of, hlo, known, relax, scalar, shape_of
 from relax2xla.tir import Dim
@@ -56,7 +56,7 @@ def dft(
     length: int | None = None,
     inverse: bool = False,
     onesided: bool = False,
-) -> StructInfo:
+) -> Rule:
     """The discrete Fourier transform along an axis, which is cut or padded with zeros to a length.
 
     data:   (*s, 1 or 2), floats: real numbers, or pairs of real and imaginary part
@@ -69,33 +69,26 @@ def dft(
     """
     x = want_tensor(data, "data", FLOAT)
     _parts(x, "data")
+
+    def lower() -> Expr:
+        shape = shape_of(data)
+        if not _is_number(axis, 0 if length is None else length, shape[-1]):
+            raise LegalizeError("the axis, length and parts of a transform must be known")
+        return _transformed(data, norm_axis(axis, len(shape)), length, inverse, onesided)
+
     if x.ndim == -1:
-        return tensor(None, x.dtype, like=x)
+        return tensor(None, x.dtype, like=x), lower
     if not isinstance(axis, int):
-        return tensor(None, x.dtype, x.ndim, x)
+        return tensor(None, x.dtype, x.ndim, x), lower
     at = norm_axis(axis, x.ndim)
     if at == x.ndim - 1:
         raise OpError("`axis` is the last one, which holds the parts of complex numbers")
     if x.dims is None:
-        return tensor(None, x.dtype, x.ndim, x)
+        return tensor(None, x.dtype, x.ndim, x), lower
     dims = list(x.dims)
     dims[at] = fold(_lengths(dims[at], length, inverse, onesided)[1])
     dims[-1] = 1 if inverse and onesided else 2
-    return tensor(tuple(dims), x.dtype, like=x)
-
-
-@dft.legalize
-def _(
-    data: Expr,
-    axis: int = 1,
-    length: int | None = None,
-    inverse: bool = False,
-    onesided: bool = False,
-) -> Expr:
-    shape = shape_of(data)
-    if not _is_number(axis, 0 if length is None else length, shape[-1]):
-        raise LegalizeError("the axis, length and parts of a transform must be known")
-    return _transformed(data, norm_axis(axis, len(shape)), length, inverse, onesided)
+    return tensor(tuple(dims), x.dtype, like=x), lower
 
 
 def _transformed(x: Expr, at: int, length: int | None, inverse: bool, onesided: bool) -> Expr:
@@ -183,7 +176,7 @@ def stft(
     frame_step: int = 1,
     frame_length: int | None = None,
     onesided: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Transforms of frames of a signal, one after each ``frame_step`` values.
 
     signal: (n, size, 1 or 2), floats; window: (w,), what frames are multiplied with
@@ -195,13 +188,33 @@ def stft(
     x = want_tensor(signal, "signal", FLOAT, ndim=3)
     _parts(x, "signal")
     w = None if window is None else want_tensor(window, "window", FLOAT, ndim=1)
+
+    def lower() -> Expr:
+        size = shape_of(signal)[1]
+        width = None if window is None else shape_of(window)[0]
+        length = _frames(size, width, frame_step, frame_length)
+        wide = length if width is None else width
+        if not (_is_number(wide, length, frame_step) and known(wide, length)):
+            raise LegalizeError("the step and the length of frames must be known")
+        count = fold((size - length) // frame_step + 1)
+        last = (count - 1) * frame_step + wide
+        if wide > length and not (_is_number(size, last) and last <= size):
+            raise OpError(f"a window of {wide} that is longer than the frames of {length}")
+        starts = relax("multiply", relax("arange", 0, count, 1, dtype="int64"), _int(frame_step))
+        positions = relax("add", relax("expand_dims", starts, axis=[1]), Constant(np.arange(wide)))
+        frames: Expr = relax("take", signal, positions, axis=1)
+        if window is not None:
+            shaped = relax("reshape", convert(window, dtype_of(signal)), (1, 1, wide, 1))
+            frames = relax("multiply", frames, shaped)
+        return _transformed(frames, 2, length, False, onesided)
+
     if x.dims is None or (w is not None and w.dims is None):
-        return tensor(None, x.dtype, 4, x)
+        return tensor(None, x.dtype, 4, x), lower
     wide = None if w is None or w.dims is None else w.dims[0]
     length = _frames(x.dims[1], wide, frame_step, frame_length)
     count = fold((x.dims[1] - length) // frame_step + 1)
     values = fold(_lengths(length, length, False, onesided)[1])
-    return tensor((x.dims[0], count, values, 2), x.dtype, like=x)
+    return tensor((x.dims[0], count, values, 2), x.dtype, like=x), lower
 
 
 def _frames(size: Any, wide: Any, step: Any, length: Any) -> Any:
@@ -212,33 +225,6 @@ def _frames(size: Any, wide: Any, step: Any, length: Any) -> Any:
     if too_small or (_is_number(size, length) and length > size):
         raise OpError(f"frames of {length} with the step {step} in a signal of {size}")
     return length
-
-
-@stft.legalize
-def _(
-    signal: Expr,
-    window: Expr | None = None,
-    frame_step: int = 1,
-    frame_length: int | None = None,
-    onesided: bool = True,
-) -> Expr:
-    size = shape_of(signal)[1]
-    width = None if window is None else shape_of(window)[0]
-    length = _frames(size, width, frame_step, frame_length)
-    wide = length if width is None else width
-    if not (_is_number(wide, length, frame_step) and known(wide, length)):
-        raise LegalizeError("the step and the length of frames must be known")
-    count = fold((size - length) // frame_step + 1)
-    last = (count - 1) * frame_step + wide
-    if wide > length and not (_is_number(size, last) and last <= size):
-        raise OpError(f"a window of {wide} that is longer than the frames of {length}")
-    starts = relax("multiply", relax("arange", 0, count, 1, dtype="int64"), _int(frame_step))
-    positions = relax("add", relax("expand_dims", starts, axis=[1]), Constant(np.arange(wide)))
-    frames: Expr = relax("take", signal, positions, axis=1)
-    if window is not None:
-        shaped = relax("reshape", convert(window, dtype_of(signal)), (1, 1, wide, 1))
-        frames = relax("multiply", frames, shaped)
-    return _transformed(frames, 2, length, False, onesided)
 
 
 def _int(value: int) -> Expr:
@@ -254,7 +240,7 @@ def mel_weight_matrix(
     lower_edge_hertz: float,
     upper_edge_hertz: float,
     dtype: DTypeLike = "float32",
-) -> StructInfo:
+) -> Rule:
     """Triangles between points that are equally far apart on the Mel scale, one a column.
 
     num_mel_bins: columns; dft_length: of the transforms that the matrix is applied to
@@ -267,22 +253,14 @@ def mel_weight_matrix(
         if isinstance(value, int) and value < 1:
             raise OpError(f"`{name}` must be positive; got {value}")
     rows: Dim = fold(tir.as_dim(dft_length) // 2 + 1)
-    return TensorStructInfo((rows, tir.as_dim(num_mel_bins)), dtype or "float32")
 
+    def lower() -> Expr:
+        given = (num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
+        if not _is_number(*given):
+            raise LegalizeError("the numbers of a filter bank must be known")
+        return Constant(mel_bank(*given).astype(dtype_info(dtype or "float32").numpy))
 
-@mel_weight_matrix.legalize
-def _(
-    num_mel_bins: int,
-    dft_length: int,
-    sample_rate: int,
-    lower_edge_hertz: float,
-    upper_edge_hertz: float,
-    dtype: DTypeLike = "float32",
-) -> Expr:
-    given = (num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
-    if not _is_number(*given):
-        raise LegalizeError("the numbers of a filter bank must be known")
-    return Constant(mel_bank(*given).astype(dtype_info(dtype or "float32").numpy))
+    return TensorStructInfo((rows, tir.as_dim(num_mel_bins)), dtype or "float32"), lower
 
 
 def mel_bank(

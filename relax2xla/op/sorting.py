@@ -14,7 +14,7 @@ import numpy as np
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Function, Tuple
-from relax2xla.ir.op import DTypeLike, op
+from relax2xla.ir.op import DTypeLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.op.shared.checks import (
     BOOL,
@@ -149,7 +149,7 @@ def topk(
     ret_type: str = "both",
     largest: bool = True,
     dtype: DTypeLike = "int32",
-) -> StructInfo:
+) -> Rule:
     """The ``k`` largest (or smallest) elements along an axis, in order, and where they are.
 
     data: (*s), any real dtype; k: all elements if not positive or more than there are; ret_type:
@@ -159,6 +159,22 @@ def topk(
     info = _along(data, axis)
     if ret_type not in ("both", "values", "indices"):
         raise OpError(f'`ret_type` must be "both", "values" or "indices"; got {ret_type!r}')
+
+    def lower() -> Expr:
+        shape = shape_of(data)
+        at = norm_axis(axis, len(shape))
+        count = shape[at] if k < 1 else min(k, shape[at]) if known(shape[at]) else k
+        if dtype_of(data) == "float32" and known(count) and 0 < count != shape[at]:
+            values, where = _partial_sort(data, count, at, largest, dtype or "int32")
+        elif ret_type == "values":
+            return slice_axis(sort_values(data, at, largest), at, 0, count)
+        else:
+            values, where = argsort_values(data, at, largest, dtype or "int32")
+            values, where = (slice_axis(y, at, 0, count) for y in (values, where))
+        if ret_type == "both":
+            return Tuple([values, where])
+        return where if ret_type == "indices" else values
+
     if info.dims is not None:
         at = norm_axis(axis, info.ndim)
         size = info.dims[at]
@@ -166,7 +182,7 @@ def topk(
             return _picked(tensor(None, info.dtype, info.ndim, info), ret_type, dtype)
         count = size if k < 1 or (isinstance(size, int) and size < k) else k
         info = tensor((*info.dims[:at], count, *info.dims[at + 1 :]), info.dtype, like=info)
-    return _picked(info, ret_type, dtype)
+    return _picked(info, ret_type, dtype), lower
 
 
 def _picked(values: TensorStructInfo, ret_type: str, dtype: DTypeLike) -> StructInfo:
@@ -174,30 +190,6 @@ def _picked(values: TensorStructInfo, ret_type: str, dtype: DTypeLike) -> Struct
     if ret_type == "both":
         return TupleStructInfo([values, where])
     return values if ret_type == "values" else where
-
-
-@topk.legalize
-def _(
-    data: Expr,
-    k: int = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    largest: bool = True,
-    dtype: DTypeLike = "int32",
-) -> Expr:
-    shape = shape_of(data)
-    at = norm_axis(axis, len(shape))
-    count = shape[at] if k < 1 else min(k, shape[at]) if known(shape[at]) else k
-    if dtype_of(data) == "float32" and known(count) and 0 < count != shape[at]:
-        values, where = _partial_sort(data, count, at, largest, dtype or "int32")
-    elif ret_type == "values":
-        return slice_axis(sort_values(data, at, largest), at, 0, count)
-    else:
-        values, where = argsort_values(data, at, largest, dtype or "int32")
-        values, where = (slice_axis(y, at, 0, count) for y in (values, where))
-    if ret_type == "both":
-        return Tuple([values, where])
-    return where if ret_type == "indices" else values
 
 
 def _partial_sort(x: Expr, count: int, axis: int, largest: bool, dtype: str) -> tuple[Expr, Expr]:
@@ -295,35 +287,25 @@ def _extreme_in_two(x: Expr, at: int, largest: bool) -> Expr:
 
 
 @op("relax.argmax")
-def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> Rule:
     """Position of the largest element, the first of several; of the first NaN if there is one.
 
     x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
     result: (*s) without the axis (of size 1 with ``keepdims``), int64
     Raises ``OpError`` for axes without elements.
     """
-    return _extreme_info(x, axis, keepdims)
-
-
-@argmax.legalize
-def _(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
-    return _extreme(x, axis, keepdims, True)
+    return _extreme_info(x, axis, keepdims), lambda: _extreme(x, axis, keepdims, True)
 
 
 @op("relax.argmin")
-def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> Rule:
     """Position of the smallest element, the first of several; of the first NaN if there is one.
 
     x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
     result: (*s) without the axis (of size 1 with ``keepdims``), int64
     Raises ``OpError`` for axes without elements.
     """
-    return _extreme_info(x, axis, keepdims)
-
-
-@argmin.legalize
-def _(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
-    return _extreme(x, axis, keepdims, False)
+    return _extreme_info(x, axis, keepdims), lambda: _extreme(x, axis, keepdims, False)
 
 
 @op("relax.bucketize")

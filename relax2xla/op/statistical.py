@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import AxesLike, DTypeLike, Op, op
+from relax2xla.ir.op import AxesLike, DTypeLike, Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.op.shared.checks import (
     BOOL,
@@ -322,38 +322,32 @@ def _scan(x: Expr, rows: tuple[str, str], axis: int | None, dtype: str, exclusiv
 @op("relax.cumsum")
 def cumsum(
     data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> StructInfo:
+) -> Rule:
     """Running sum along an axis; ``axis=None`` flattens before.
 
     data: (*s), any dtype; dtype: converted to before summing; exclusive: element i is left out of
     sum i, so that the first is 0
     result: (*s), ``dtype`` or else the dtype of ``data``
     """
-    return _scanned(data, axis, dtype)
 
+    def lower() -> Expr:
+        return _scan(data, ("add", "or"), axis, dtype or dtype_of(data), exclusive)
 
-@cumsum.legalize
-def _(
-    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> Expr:
-    return _scan(data, ("add", "or"), axis, dtype or dtype_of(data), exclusive)
+    return _scanned(data, axis, dtype), lower
 
 
 @op("relax.cumprod")
 def cumprod(
     data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> StructInfo:
+) -> Rule:
     """Running product along an axis; ``axis=None`` flattens before.
 
     data: (*s), any dtype; dtype: converted to before multiplying; exclusive: element i is left out
     of product i, so that the first is 1
     result: (*s), ``dtype`` or else the dtype of ``data``
     """
-    return _scanned(data, axis, dtype)
 
+    def lower() -> Expr:
+        return _scan(data, ("multiply", "and"), axis, dtype or dtype_of(data), exclusive)
 
-@cumprod.legalize
-def _(
-    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> Expr:
-    return _scan(data, ("multiply", "and"), axis, dtype or dtype_of(data), exclusive)
+    return _scanned(data, axis, dtype), lower

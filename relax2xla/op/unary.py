@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from relax2xla.dtypes import is_float, is_integer, is_kind, limits
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, Op, PrimLike, op
+from relax2xla.ir.op import DTypeLike, Op, PrimLike, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     BOOL,
@@ -180,23 +180,22 @@ isnan = unary("relax.isnan", _isnan, ANY, "x is NaN.", result="bool")
 
 
 @op("relax.abs")
-def abs(x: Expr) -> StructInfo:
+def abs(x: Expr) -> Rule:
     """Absolute value; the smallest signed integer stays itself.
 
     x: (*s), any dtype
     result: (*s), dtype of ``x``; of complex numbers that of their parts
     """
     info = want_tensor(x, "x", ANY)
-    return with_dtype(info, REAL_PART[info.dtype]) if info.dtype in REAL_PART else info
 
+    def lower() -> Expr:
+        return _abs(x)
 
-@abs.legalize
-def _(x: Expr) -> Expr:
-    return _abs(x)
+    return with_dtype(info, REAL_PART[info.dtype]) if info.dtype in REAL_PART else info, lower
 
 
 @op("relax.clip")
-def clip(x: Expr, min: PrimLike, max: PrimLike) -> StructInfo:
+def clip(x: Expr, min: PrimLike, max: PrimLike) -> Rule:
     """``minimum(maximum(x, min), max)``: NaN stays NaN, and ``max`` wins where ``min > max``.
 
     x: (*s), any real dtype; min, max: numbers (of an integer ``x`` rounded inwards, and cut at the
@@ -209,7 +208,7 @@ def clip(x: Expr, min: PrimLike, max: PrimLike) -> StructInfo:
         rank = known.ndim if isinstance(known, TensorStructInfo) else 0
         if not isinstance(known, PrimStructInfo | TensorStructInfo) or rank not in (-1, 0):
             raise OpError(f"`{name}` must be a number or a tensor of rank 0; got {show(known)}")
-    return info
+    return info, lambda: hlo("clamp", _bound(x, min, "min"), x, _bound(x, max, "max"))
 
 
 def _bound(x: Expr, bound: Expr, name: str) -> Expr:
@@ -221,11 +220,6 @@ def _bound(x: Expr, bound: Expr, name: str) -> Expr:
             value = math.ceil(value) if name == "min" else math.floor(value)
         value = clamp_to(value, *limits(dtype))
     return scalar(value, dtype)
-
-
-@clip.legalize
-def _(x: Expr, min: PrimLike, max: PrimLike) -> Expr:
-    return hlo("clamp", _bound(x, min, "min"), x, _bound(x, max, "max"))
 
 
 # ---- dtypes
@@ -244,7 +238,7 @@ def cast(x: Expr, dtype: str) -> Expr:
 
 
 @op("relax.astype")
-def astype(x: Expr, dtype: DTypeLike) -> StructInfo:
+def astype(x: Expr, dtype: DTypeLike) -> Rule:
     """``x`` in another dtype.
 
     Floats to integers truncate towards zero and stop at the limits (NaN becomes 0); integers to
@@ -256,24 +250,18 @@ def astype(x: Expr, dtype: DTypeLike) -> StructInfo:
     info = want_tensor(x, "x")
     if not dtype:
         raise OpError("`dtype` must be given, for example R.astype(x, 'float32')")
-    return with_dtype(info, dtype)
-
-
-@astype.legalize
-def _(x: Expr, dtype: DTypeLike) -> Expr:
-    return cast(x, dtype)
+    return with_dtype(info, dtype), lambda: cast(x, dtype)
 
 
 @op("relax.wrap_param")
-def wrap_param(data: Expr, dtype: DTypeLike = "float32") -> StructInfo:
+def wrap_param(data: Expr, dtype: DTypeLike = "float32") -> Rule:
     """A parameter of the model that is converted where it is used (:func:`astype`).
 
     data: (*s), any dtype
     result: (*s), ``dtype``
     """
-    return with_dtype(want_tensor(data, "data"), dtype or "float32")
 
+    def lower() -> Expr:
+        return cast(data, dtype or "float32")
 
-@wrap_param.legalize
-def _(data: Expr, dtype: DTypeLike = "float32") -> Expr:
-    return cast(data, dtype or "float32")
+    return with_dtype(want_tensor(data, "data"), dtype or "float32"), lower

@@ -7,7 +7,7 @@ v0.20.
 from __future__ import annotations
 
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import PrimLike, ShapeLike, op
+from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -52,25 +52,18 @@ def alloc_tensor(
     shape: ShapeLike,
     dtype: DTypeOperand,
     runtime_device_ind: PrimLike = 0,
-) -> StructInfo:
+) -> Rule:
     """A tensor in a block of memory. It cannot run: XLA plans memory by itself.
 
     storage: of alloc_storage; offset: in bytes; shape: a shape; runtime_device_ind: an integer
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")
-    return TensorStructInfo(shape, dtype_literal(dtype))
 
+    def lower() -> Expr:
+        raise pointless("vm.alloc_tensor")
 
-@alloc_tensor.legalize
-def _(
-    storage: Expr,
-    offset: PrimLike,
-    shape: ShapeLike,
-    dtype: DTypeOperand,
-    runtime_device_ind: PrimLike = 0,
-) -> Expr:
-    raise pointless("vm.alloc_tensor")
+    return TensorStructInfo(shape, dtype_literal(dtype)), lower
 
 
 @op("relax.vm.kill_object", pure=False)

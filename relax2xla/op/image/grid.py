@@ -15,7 +15,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, ShapeExpr
-from relax2xla.ir.op import ShapeLike, op
+from relax2xla.ir.op import Rule, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     FLOAT,
@@ -123,7 +123,7 @@ def grid_sample(
     layout: str = "NCHW",
     padding_mode: str = "zeros",
     align_corners: bool = False,
-) -> StructInfo:
+) -> Rule:
     """Values of an image between its pixels, at points of a grid over [-1, 1].
 
     data: axes named by ``layout``: N batch, C channels, HW or DHW space; any integer or float dtype
@@ -159,40 +159,29 @@ def grid_sample(
             a, b = x.dims[axes[0]], g.dims[0]
             if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
                 raise OpError(f"`data` and `grid` must have one batch; got {show(x)} and {show(g)}")
+
+    def lower() -> Expr:
+        at = grid if _points_last(g, n) else transpose(grid, (0, *range(2, n + 2), 1))
+        points = convert(at, sum_dtype(dtype_of(grid)))
+        image = transpose(data, [axes[0], *axes[2:], axes[1]])
+        dtype = dtype_of(data)
+        if 0 in (
+            shape_of(image)[0],
+            shape_of(points)[0],
+        ):  # there is no pixel that a gather could take
+            result = full((*shape_of(points)[:-1], shape_of(image)[-1]), 0, dtype)
+        else:
+            result = _Sampler(image, points, padding_mode, align_corners).sample(method)
+        if dtype_of(result) != dtype:
+            result = hlo("convert", result, out=tensor(shape_of(result), dtype))
+        order = arrange(range(n + 2), axes)  # What is where: batch, channels, space.
+        place = {0: 0, 1: n + 1, **{2 + i: 1 + i for i in range(n)}}
+        return transpose(result, [place[i] for i in order])
+
     if x.dims is None or g.dims is None:
-        return tensor(None, x.dtype, n + 2, x)
+        return tensor(None, x.dtype, n + 2, x), lower
     space = g.dims[1:-1] if _points_last(g, n) else g.dims[2:]
-    return tensor(arrange([x.dims[axes[0]], x.dims[axes[1]], *space], axes), x.dtype, like=x)
-
-
-@grid_sample.legalize
-def _(
-    data: Expr,
-    grid: Expr,
-    method: str = "bilinear",
-    layout: str = "NCHW",
-    padding_mode: str = "zeros",
-    align_corners: bool = False,
-) -> Expr:
-    n = len(layout) - 2
-    axes = data_axes(layout, n, "layout")
-    info = grid.struct_info
-    assert isinstance(info, TensorStructInfo)
-    if not _points_last(info, n):
-        grid = transpose(grid, (0, *range(2, n + 2), 1))
-    wide = sum_dtype(dtype_of(grid))
-    points = convert(grid, wide)
-    x = transpose(data, [axes[0], *axes[2:], axes[1]])
-    dtype = dtype_of(data)
-    if 0 in (shape_of(x)[0], shape_of(points)[0]):  # there is no pixel that a gather could take
-        result = full((*shape_of(points)[:-1], shape_of(x)[-1]), 0, dtype)
-    else:
-        result = _Sampler(x, points, padding_mode, align_corners).sample(method)
-    if dtype_of(result) != dtype:
-        result = hlo("convert", result, out=tensor(shape_of(result), dtype))
-    order = arrange(range(n + 2), axes)  # What is where: batch, channels, space.
-    place = {0: 0, 1: n + 1, **{2 + i: 1 + i for i in range(n)}}
-    return transpose(result, [place[i] for i in order])
+    return tensor(arrange([x.dims[axes[0]], x.dims[axes[1]], *space], axes), x.dtype, like=x), lower
 
 
 class _Sampler:

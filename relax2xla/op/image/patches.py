@@ -10,8 +10,7 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import AxesLike, IntsLike, op
-from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.op import AxesLike, IntsLike, Rule, op
 from relax2xla.op.shared.checks import REAL, fold, product, tensor, want_tensor
 from relax2xla.op.shared.lowering import dtype_of, hlo, pad, reshape, scalar, shape_of, take_slice
 
@@ -31,7 +30,7 @@ def col2im(
     dilations: AxesLike = None,
     pads: AxesLike = None,
     strides: AxesLike = None,
-) -> StructInfo:
+) -> Rule:
     """Sums of the patches that cover an element: each element of a patch is spread and added.
 
     data:   (n, channels * elements of a patch, number of patches), any number
@@ -54,8 +53,46 @@ def col2im(
     for name, values in (("image_shape", image_shape), ("block_shape", block_shape)):
         if any(isinstance(v, int) and v < 1 for v in values):
             raise OpError(f"`{name}` must be positive; got {tuple(values)}")
+
+    def lower() -> Expr:
+        n, wide, _ = shape_of(data)
+        if not _are_numbers((*image_shape, *block_shape, n, wide)):
+            raise LegalizeError("the sizes of an image and its patches must be known")
+        taps = math.prod(block_shape)
+        if taps > PATCH_LIMIT:
+            raise OpError(f"patches of {taps} elements; at most {PATCH_LIMIT} are supported")
+        full, counts = _fits(image_shape, block_shape, dilations, pads, strides)
+        step, spread = strides or (1,) * rank, dilations or (1,) * rank
+        channels = wide // taps
+        x = reshape(data, (n, channels, taps, *counts))
+        zero = scalar(0, dtype_of(data))
+        total: Expr | None = None
+        for k, offsets in enumerate(itertools.product(*map(range, block_shape))):
+            part = take_slice(
+                x, (0, 0, k, *[0] * rank), (n, channels, k + 1, *counts), (1,) * (3 + rank)
+            )
+            low = [o * s for o, s in zip(offsets, spread, strict=True)]
+            high = [
+                f - b - ((c - 1) * t + 1)
+                for f, b, c, t in zip(full, low, counts, step, strict=True)
+            ]
+            part = pad(
+                reshape(part, (n, channels, *counts)),
+                (0, 0, *low),
+                (0, 0, *high),
+                zero,
+                (0, 0, *(t - 1 for t in step)),
+            )
+            total = part if total is None else hlo("add", total, part)
+        assert total is not None
+        around = pads or (0,) * (2 * rank)
+        if not any(around):
+            return total
+        ends = [a + i for a, i in zip(around, image_shape, strict=False)]
+        return take_slice(total, (0, 0, *around[:rank]), (n, channels, *ends), (1,) * (2 + rank))
+
     if x.dims is None:
-        return tensor(None, x.dtype, 2 + rank, x)
+        return tensor(None, x.dtype, 2 + rank, x), lower
     n, wide, count = x.dims
     block = tuple(map(tir.as_dim, block_shape))
     if _are_numbers((*image_shape, *block_shape)):
@@ -67,7 +104,7 @@ def col2im(
                 f"`data` has {count}, of {wide} values"
             )
     channels = fold(wide // product(block))
-    return tensor((n, channels, *map(tir.as_dim, image_shape)), x.dtype, like=x)
+    return tensor((n, channels, *map(tir.as_dim, image_shape)), x.dtype, like=x), lower
 
 
 def _fits(
@@ -89,49 +126,3 @@ def _fits(
     if any(c < 0 for c in counts):
         raise OpError(f"patches of {tuple(block)} are larger than the image of {tuple(image)}")
     return full, counts
-
-
-@col2im.legalize
-def _(
-    data: Expr,
-    image_shape: IntsLike,
-    block_shape: IntsLike,
-    dilations: AxesLike = None,
-    pads: AxesLike = None,
-    strides: AxesLike = None,
-) -> Expr:
-    n, wide, _ = shape_of(data)
-    rank = len(image_shape)
-    if not _are_numbers((*image_shape, *block_shape, n, wide)):
-        raise LegalizeError("the sizes of an image and its patches must be known")
-    taps = math.prod(block_shape)
-    if taps > PATCH_LIMIT:
-        raise OpError(f"patches of {taps} elements; at most {PATCH_LIMIT} are supported")
-    full, counts = _fits(image_shape, block_shape, dilations, pads, strides)
-    step, spread = strides or (1,) * rank, dilations or (1,) * rank
-    channels = wide // taps
-    x = reshape(data, (n, channels, taps, *counts))
-    zero = scalar(0, dtype_of(data))
-    total: Expr | None = None
-    for k, offsets in enumerate(itertools.product(*map(range, block_shape))):
-        part = take_slice(
-            x, (0, 0, k, *[0] * rank), (n, channels, k + 1, *counts), (1,) * (3 + rank)
-        )
-        low = [o * s for o, s in zip(offsets, spread, strict=True)]
-        high = [
-            f - b - ((c - 1) * t + 1) for f, b, c, t in zip(full, low, counts, step, strict=True)
-        ]
-        part = pad(
-            reshape(part, (n, channels, *counts)),
-            (0, 0, *low),
-            (0, 0, *high),
-            zero,
-            (0, 0, *(t - 1 for t in step)),
-        )
-        total = part if total is None else hlo("add", total, part)
-    assert total is not None
-    around = pads or (0,) * (2 * rank)
-    if not any(around):
-        return total
-    ends = [a + i for a, i in zip(around, image_shape, strict=False)]
-    return take_slice(total, (0, 0, *around[:rank]), (n, channels, *ends), (1,) * (2 + rank))

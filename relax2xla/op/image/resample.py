@@ -19,8 +19,8 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.ir.op import AxesLike, FloatsLike, IntsLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.ir.op import AxesLike, FloatsLike, IntsLike, Rule, op
+from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.op.shared.checks import REAL, norm_axes, tensor, want_tensor
 from relax2xla.op.shared.lowering import dtype_of, relax, scalar, shape_of
 
@@ -289,7 +289,7 @@ def resample(
     antialias: bool = False,
     extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch",
-) -> StructInfo:
+) -> Rule:
     """Axes resized to ``sizes``, or by ``scales`` (rounded down), which may be symbolic numbers.
 
     data:   (*s), any integer or float dtype; integers are mixed in float32
@@ -304,12 +304,27 @@ def resample(
     Source: Resize of ONNX.
     """
     x = want_tensor(data, "data", REAL)
-    style = Style(method, coordinate_transformation_mode, rounding_method)
+    style = Style(
+        *(method, coordinate_transformation_mode, rounding_method, cubic_alpha),
+        *(cubic_exclude, antialias, extrapolation_value),
+    )
     style.check()
     if (sizes is None) == (not scales):
         raise OpError("`sizes` or `scales` must be given, and not both")
+
+    def lower() -> Expr:
+        shape = shape_of(data)
+        at = norm_axes(axes, len(shape), "axes")
+        own = [shape[a] for a in at]
+        if not all(isinstance(v, int | float) for v in (*own, *(sizes or ()), *scales, *roi)):
+            raise LegalizeError(
+                "positions and weights need sizes, scales and regions that are known"
+            )
+        made = _plan(own, at, sizes, scales, keep_aspect_ratio_policy)
+        return resampled(data, with_region(made, roi) if style.crops else made, style)
+
     if x.ndim == -1:
-        return tensor(None, x.dtype, like=x)
+        return tensor(None, x.dtype, like=x), lower
     at = norm_axes(axes, x.ndim, "axes")
     given: Sequence[Any] = scales if sizes is None else sizes
     if len(given) != len(at):
@@ -318,7 +333,7 @@ def resample(
     if style.crops and len(roi) != 2 * len(at):
         raise OpError(f'"tf_crop_and_resize" needs a `roi` of {2 * len(at)} numbers; got {roi}')
     if x.dims is None:
-        return tensor(None, x.dtype, x.ndim, x)
+        return tensor(None, x.dtype, x.ndim, x), lower
     dims = list(x.dims)
     own = [d for d in (dims[a] for a in at) if isinstance(d, int)]
     if len(own) == len(at) and all(isinstance(v, int | float) for v in given):
@@ -329,8 +344,8 @@ def resample(
         for a, size in zip(at, sizes, strict=True):
             dims[a] = tir.as_dim(size)
     else:
-        return tensor(None, x.dtype, x.ndim, x)
-    return tensor(tuple(dims), x.dtype, like=x)
+        return tensor(None, x.dtype, x.ndim, x), lower
+    return tensor(tuple(dims), x.dtype, like=x), lower
 
 
 def _plan(
@@ -342,37 +357,3 @@ def _plan(
 ) -> dict[int, Axis]:
     have = dict(zip(at, own, strict=True))
     return by_scales(have, scales) if sizes is None else by_sizes(have, sizes, policy)
-
-
-@resample.legalize
-def _(
-    data: Expr,
-    axes: IntsLike,
-    sizes: AxesLike = None,
-    scales: FloatsLike = (),
-    roi: FloatsLike = (),
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "round_prefer_floor",
-    cubic_alpha: float = -0.75,
-    cubic_exclude: bool = False,
-    antialias: bool = False,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-) -> Expr:
-    shape = shape_of(data)
-    at = norm_axes(axes, len(shape), "axes")
-    own = [shape[a] for a in at]
-    if not all(isinstance(v, int | float) for v in (*own, *(sizes or ()), *scales, *roi)):
-        raise LegalizeError("positions and weights need sizes, scales and regions that are known")
-    made = _plan(own, at, sizes, scales, keep_aspect_ratio_policy)
-    style = Style(
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        cubic_alpha,
-        cubic_exclude,
-        antialias,
-        extrapolation_value,
-    )
-    return resampled(data, with_region(made, roi) if style.crops else made, style)

@@ -11,7 +11,7 @@ from typing import Final
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import Op, op
+from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op.shared.checks import FLOAT, REAL, common_dtype, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -95,19 +95,14 @@ selu = _unary("selu", "``scale * (max(0, x) + min(0, alpha * (exp(x) - 1)))``.",
 
 
 @op("relax.nn.relu")
-def relu(data: Expr) -> StructInfo:
+def relu(data: Expr) -> Rule:
     """``max(x, 0)``; NaN stays NaN.
 
     data:   any shape, a float or integer dtype
     result: as ``data``
     Raises ``OpError`` for other dtypes.
     """
-    return want_tensor(data, "data", REAL)
-
-
-@relu.legalize
-def _relu(data: Expr) -> Expr:
-    return hlo("maximum", data, full_like(data, 0))
+    return want_tensor(data, "data", REAL), lambda: hlo("maximum", data, full_like(data, 0))
 
 
 @op("relax.nn.relu6")
@@ -128,19 +123,18 @@ def _relu6(data: Expr) -> Expr:
 
 
 @op("relax.nn.leakyrelu")
-def leakyrelu(data: Expr, alpha: float = 0.01) -> StructInfo:
+def leakyrelu(data: Expr, alpha: float = 0.01) -> Rule:
     """``x`` where it is positive, else ``alpha * x``.
 
     data:   any shape, a float dtype
     result: as ``data``
     Raises ``OpError`` unless ``data`` is a floating-point tensor.
     """
-    return want_tensor(data, "data", FLOAT)
 
+    def lower() -> Expr:
+        return select(compare(data, full_like(data, 0), "GT"), data, _times(data, alpha))
 
-@leakyrelu.legalize
-def _leakyrelu(data: Expr, alpha: float = 0.01) -> Expr:
-    return select(compare(data, full_like(data, 0), "GT"), data, _times(data, alpha))
+    return want_tensor(data, "data", FLOAT), lower
 
 
 @op("relax.nn.prelu")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import Kind, op
+from relax2xla.ir.op import Kind, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import FLOAT, broadcast_dims, common_dtype, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -189,21 +189,13 @@ def attention_op(
     scale: Scale = None,
     causal_mask: str | None = None,
     window_size: int | None = None,
-) -> StructInfo:
+) -> Rule:
     """Attention without a bias."""
-    return _infer(query, key, value, None, causal_mask, window_size)
 
+    def lower() -> Expr:
+        return _lower(query, key, value, None, scale, causal_mask, window_size)
 
-@attention_op.legalize
-def _attention_op(
-    query: Expr,
-    key: Expr,
-    value: Expr,
-    scale: Scale = None,
-    causal_mask: str | None = None,
-    window_size: int | None = None,
-) -> Expr:
-    return _lower(query, key, value, None, scale, causal_mask, window_size)
+    return _infer(query, key, value, None, causal_mask, window_size), lower
 
 
 @op("relax.nn.attention_bias", doc=_DOC.format(plus="+ bias", bias=_BIAS))
@@ -215,22 +207,13 @@ def attention_bias(
     scale: Scale = None,
     causal_mask: str | None = None,
     window_size: int | None = None,
-) -> StructInfo:
+) -> Rule:
     """Attention with a bias."""
-    return _infer(query, key, value, bias, causal_mask, window_size)
 
+    def lower() -> Expr:
+        return _lower(query, key, value, bias, scale, causal_mask, window_size)
 
-@attention_bias.legalize
-def _attention_bias(
-    query: Expr,
-    key: Expr,
-    value: Expr,
-    bias: Expr,
-    scale: Scale = None,
-    causal_mask: str | None = None,
-    window_size: int | None = None,
-) -> Expr:
-    return _lower(query, key, value, bias, scale, causal_mask, window_size)
+    return _infer(query, key, value, bias, causal_mask, window_size), lower
 
 
 def attention(
@@ -263,7 +246,7 @@ def attention_var_len_op(
     scale: Scale = None,
     causal_mask: str | None = None,
     window_size: int | None = None,
-) -> StructInfo:
+) -> Rule:
     """Attention within each of several sequences that lie one after the other.
 
     queries:    (1, total, heads, depth), a float dtype
@@ -287,43 +270,31 @@ def attention_var_len_op(
         raise OpError(f"`seqstart_q` and `seqstart_k` must have one size; got {counts}")
     for name, operand in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
         want_tensor(operand, name, ("int32",))
-    return _infer(queries, keys, values, None, causal_mask, window_size)
 
+    def lower() -> Expr:
+        shape = (shape_of(queries)[1], shape_of(keys)[1])
 
-@attention_var_len_op.legalize
-def _attention_var_len_op(
-    queries: Expr,
-    keys: Expr,
-    values: Expr,
-    seqstart_q: Expr,
-    seqstart_k: Expr,
-    max_seqlen_q: Expr,
-    max_seqlen_k: Expr,
-    scale: Scale = None,
-    causal_mask: str | None = None,
-    window_size: int | None = None,
-) -> Expr:
-    shape = (shape_of(queries)[1], shape_of(keys)[1])
+        def rows(x: Expr) -> Expr:
+            return broadcast_in_dim(x, shape, (0,))
 
-    def rows(x: Expr) -> Expr:
-        return broadcast_in_dim(x, shape, (0,))
+        def columns(x: Expr) -> Expr:
+            return broadcast_in_dim(x, shape, (1,))
 
-    def columns(x: Expr) -> Expr:
-        return broadcast_in_dim(x, shape, (1,))
+        order_q, at_q, length_q = _places(seqstart_q, shape[0])
+        order_k, at_k, length_k = _places(seqstart_k, shape[1])
+        seen = compare(rows(order_q), columns(order_k), "EQ")
+        last = rows(at_q)
+        if causal_mask == "BottomRight":
+            gap = hlo("abs", hlo("subtract", rows(length_q), columns(length_k)))
+            last = hlo("add", last, gap)
+        if causal_mask is not None:
+            seen = hlo("and", seen, compare(columns(at_k), last, "LE"))
+        if window_size is not None:
+            first = hlo("subtract", last, full_like(last, window_size))
+            seen = hlo("and", seen, compare(columns(at_k), first, "GT"))
+        return _attend(queries, keys, values, None, scale, seen, True)
 
-    order_q, at_q, length_q = _places(seqstart_q, shape[0])
-    order_k, at_k, length_k = _places(seqstart_k, shape[1])
-    seen = compare(rows(order_q), columns(order_k), "EQ")
-    last = rows(at_q)
-    if causal_mask == "BottomRight":
-        gap = hlo("abs", hlo("subtract", rows(length_q), columns(length_k)))
-        last = hlo("add", last, gap)
-    if causal_mask is not None:
-        seen = hlo("and", seen, compare(columns(at_k), last, "LE"))
-    if window_size is not None:
-        first = hlo("subtract", last, full_like(last, window_size))
-        seen = hlo("and", seen, compare(columns(at_k), first, "GT"))
-    return _attend(queries, keys, values, None, scale, seen, True)
+    return _infer(queries, keys, values, None, causal_mask, window_size), lower
 
 
 def _places(starts: Expr, total: int) -> tuple[Expr, Expr, Expr]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import op
+from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -72,7 +72,7 @@ def nll_loss(
     weights: Expr | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
-) -> StructInfo:
+) -> Rule:
     """Negative log likelihood: ``-predictions[n, t, ...] * weights[t]`` with t ``targets[n, ...]``.
 
     predictions:  (n, c, *s) or (c,), a float dtype: logarithms of probabilities
@@ -104,37 +104,30 @@ def nll_loss(
             _want_same(tensor((p.dims[at],), w.dtype), w, "predictions (its class axis)", "weights")
     elif weights is not None:
         want_tensor(weights, "weights", FLOAT, 1)
-    if reduction == "none":
-        return tensor(t.dims, p.dtype, t.ndim, p)
-    return tensor((), p.dtype, like=p)
 
+    def lower() -> Expr:
+        dtype, shape = dtype_of(predictions), shape_of(predictions)
+        p = convert(predictions, sum_dtype(dtype))
+        classes = 1 if len(shape) > 1 else 0
+        others = [a for a in range(len(shape)) if a != classes]
+        spread = broadcast_in_dim(targets, shape, others)
+        index = dtype_of(targets)
+        hit = compare(iota(shape, classes, index), spread, "EQ")
+        ignored = compare(spread, full_like(spread, ignore_index), "EQ")
+        hit = hlo("and", hit, hlo("not", ignored))
+        weight = full_like(p, 1.0)
+        if weights is not None:
+            weight = broadcast_in_dim(convert(weights, dtype_of(p)), shape, [classes])
+        zero = full_like(p, 0.0)
+        loss = select(hit, hlo("negate", hlo("multiply", p, weight)), zero)
+        if reduction == "none":
+            return convert(reduce(loss, "add", [classes]), dtype)
+        every = range(len(shape))
+        total = reduce(loss, "add", every)
+        if reduction == "mean":
+            total = hlo("divide", total, reduce(select(hit, weight, zero), "add", every))
+        return convert(total, dtype)
 
-@nll_loss.legalize
-def _nll_loss(
-    predictions: Expr,
-    targets: Expr,
-    weights: Expr | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-) -> Expr:
-    dtype, shape = dtype_of(predictions), shape_of(predictions)
-    p = convert(predictions, sum_dtype(dtype))
-    classes = 1 if len(shape) > 1 else 0
-    others = [a for a in range(len(shape)) if a != classes]
-    spread = broadcast_in_dim(targets, shape, others)
-    index = dtype_of(targets)
-    hit = compare(iota(shape, classes, index), spread, "EQ")
-    ignored = compare(spread, full_like(spread, ignore_index), "EQ")
-    hit = hlo("and", hit, hlo("not", ignored))
-    weight = full_like(p, 1.0)
-    if weights is not None:
-        weight = broadcast_in_dim(convert(weights, dtype_of(p)), shape, [classes])
-    zero = full_like(p, 0.0)
-    loss = select(hit, hlo("negate", hlo("multiply", p, weight)), zero)
     if reduction == "none":
-        return convert(reduce(loss, "add", [classes]), dtype)
-    every = range(len(shape))
-    total = reduce(loss, "add", every)
-    if reduction == "mean":
-        total = hlo("divide", total, reduce(select(hit, weight, zero), "add", every))
-    return convert(total, dtype)
+        return tensor(t.dims, p.dtype, t.ndim, p), lower
+    return tensor((), p.dtype, like=p), lower

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import IntsLike, op
+from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.op.shared.checks import FLOAT, norm_axes, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -97,7 +97,7 @@ def batch_norm(
     scale: bool = True,
     momentum: float = 0.1,
     training: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Batch normalisation: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` for each channel.
 
     data:        any shape, a float dtype
@@ -109,53 +109,39 @@ def batch_norm(
     result:      tuple of the normalised ``data`` and the new ``moving_mean`` and ``moving_var``
     Raises ``OpError`` for other dtypes, shapes of parameters, or an axis out of range.
     """
-    x = want_tensor(data, "data", FLOAT)
-    if x.ndim >= 0:
-        axis = norm_axis(axis, x.ndim)
+    info = want_tensor(data, "data", FLOAT)
+    if info.ndim >= 0:
+        axis = norm_axis(axis, info.ndim)
     operands = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
-    infos = _want_channels(x, operands, [axis])
-    return TupleStructInfo((x, *infos[2:]))
+    infos = _want_channels(info, operands, [axis])
 
+    def lower() -> Expr:
+        dtype = dtype_of(data)
+        wide = sum_dtype(dtype)
+        x = convert(data, wide)
+        shape = shape_of(x)
+        bias = beta if center else None
+        if training:
+            others = [a for a in range(len(shape)) if a != axis]
+            mean = _mean(x, others)
+            centred = hlo("subtract", x, spread(mean, shape, others))
+            variance = _mean(hlo("multiply", centred, centred), others)
+            out = hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, others))
+            out = _affine(out, gamma if scale else None, bias, [axis])
+            stats = _moved(moving_mean, mean, momentum), _moved(moving_var, variance, momentum)
+            return Tuple([convert(out, dtype), *stats])
+        # What depends on parameters alone is done on vectors: one multiplication and one addition
+        # remain for each value, and the vectors are lifted to load time where they are weights.
+        factor = _rsqrt(convert(moving_var, wide), epsilon)
+        if scale:
+            factor = hlo("multiply", convert(gamma, wide), factor)
+        shift = hlo("negate", hlo("multiply", convert(moving_mean, wide), factor))
+        if bias is not None:
+            shift = hlo("add", convert(bias, wide), shift)
+        out = _affine(x, factor, shift, [axis])
+        return Tuple([convert(out, dtype), moving_mean, moving_var])
 
-@batch_norm.legalize
-def _batch_norm(
-    data: Expr,
-    gamma: Expr,
-    beta: Expr,
-    moving_mean: Expr,
-    moving_var: Expr,
-    axis: int,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-    momentum: float = 0.1,
-    training: bool = True,
-) -> Expr:
-    dtype = dtype_of(data)
-    wide = sum_dtype(dtype)
-    x = convert(data, wide)
-    shape = shape_of(x)
-    axis %= len(shape)
-    bias = beta if center else None
-    if training:
-        others = [a for a in range(len(shape)) if a != axis]
-        mean = _mean(x, others)
-        centred = hlo("subtract", x, spread(mean, shape, others))
-        variance = _mean(hlo("multiply", centred, centred), others)
-        out = hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, others))
-        out = _affine(out, gamma if scale else None, bias, [axis])
-        stats = _moved(moving_mean, mean, momentum), _moved(moving_var, variance, momentum)
-        return Tuple([convert(out, dtype), *stats])
-    # What depends on parameters alone is done on vectors: one multiplication and one addition
-    # remain for each value, and the vectors are lifted to load time where they are weights.
-    factor = _rsqrt(convert(moving_var, wide), epsilon)
-    if scale:
-        factor = hlo("multiply", convert(gamma, wide), factor)
-    shift = hlo("negate", hlo("multiply", convert(moving_mean, wide), factor))
-    if bias is not None:
-        shift = hlo("add", convert(bias, wide), shift)
-    out = _affine(x, factor, shift, [axis])
-    return Tuple([convert(out, dtype), moving_mean, moving_var])
+    return TupleStructInfo((info, *infos[2:])), lower
 
 
 def _moved(old: Expr, new: Expr, momentum: float) -> Expr:
@@ -175,7 +161,7 @@ def layer_norm(
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Layer normalisation: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` over ``axes``.
 
     data:          any shape, a float dtype
@@ -188,24 +174,14 @@ def layer_norm(
     x = want_tensor(data, "data", FLOAT)
     where = norm_axes(axes, x.ndim, "axes") if x.ndim >= 0 else tuple(axes)
     _want_channels(x, {"gamma": gamma, "beta": beta}, where)
-    return x
 
+    def lower() -> Expr:
+        dtype = dtype_of(data)
+        x = convert(data, sum_dtype(dtype))
+        x = _normalised(x, where, epsilon)
+        return convert(_affine(x, gamma if scale else None, beta if center else None, where), dtype)
 
-@layer_norm.legalize
-def _layer_norm(
-    data: Expr,
-    gamma: Expr,
-    beta: Expr,
-    axes: IntsLike,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expr:
-    dtype = dtype_of(data)
-    x = convert(data, sum_dtype(dtype))
-    where = norm_axes(axes, len(shape_of(x)))
-    x = _normalised(x, where, epsilon)
-    return convert(_affine(x, gamma if scale else None, beta if center else None, where), dtype)
+    return x, lower
 
 
 @op("relax.nn.instance_norm")
@@ -218,7 +194,7 @@ def instance_norm(
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Instance normalisation: statistics over ``axes``, a factor and an offset for each channel.
 
     data:          any shape, a float dtype
@@ -228,35 +204,24 @@ def instance_norm(
     result:        as ``data``
     Raises ``OpError`` for other dtypes, shapes of parameters, or an axis out of range.
     """
-    x = want_tensor(data, "data", FLOAT)
-    if x.ndim >= 0:
-        channel_axis = norm_axis(channel_axis, x.ndim, "channel_axis")
-        if channel_axis in norm_axes(axes, x.ndim, "axes"):
+    info = want_tensor(data, "data", FLOAT)
+    if info.ndim >= 0:
+        channel_axis = norm_axis(channel_axis, info.ndim, "channel_axis")
+        if channel_axis in norm_axes(axes, info.ndim, "axes"):
             raise OpError(
                 f"`axes` {tuple(axes)} must not name the channel axis {channel_axis}: "
                 "each channel is normalised by itself"
             )
-    _want_channels(x, {"gamma": gamma, "beta": beta}, [channel_axis])
-    return x
+    _want_channels(info, {"gamma": gamma, "beta": beta}, [channel_axis])
 
+    def lower() -> Expr:
+        dtype = dtype_of(data)
+        x = convert(data, sum_dtype(dtype))
+        x = _normalised(x, norm_axes(axes, info.ndim), epsilon)
+        x = _affine(x, gamma if scale else None, beta if center else None, [channel_axis])
+        return convert(x, dtype)
 
-@instance_norm.legalize
-def _instance_norm(
-    data: Expr,
-    gamma: Expr,
-    beta: Expr,
-    channel_axis: int,
-    axes: IntsLike,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expr:
-    dtype = dtype_of(data)
-    x = convert(data, sum_dtype(dtype))
-    ndim = len(shape_of(x))
-    x = _normalised(x, norm_axes(axes, ndim), epsilon)
-    x = _affine(x, gamma if scale else None, beta if center else None, [channel_axis % ndim])
-    return convert(x, dtype)
+    return info, lower
 
 
 @op("relax.nn.group_norm")
@@ -270,7 +235,7 @@ def group_norm(
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Group normalisation: statistics over ``axes`` and the channels of one group.
 
     data:          any shape, a float dtype
@@ -282,48 +247,36 @@ def group_norm(
     Raises ``OpError`` for other dtypes, shapes of parameters, axes out of range or equal to
     ``channel_axis``, and a number of groups that does not divide the channels.
     """
-    x = want_tensor(data, "data", FLOAT)
+    info = want_tensor(data, "data", FLOAT)
     if num_groups < 1:
         raise OpError(f"`num_groups` must be at least 1; got {num_groups}")
-    if x.ndim >= 0:
-        channel_axis = norm_axis(channel_axis, x.ndim, "channel_axis")
-        if channel_axis in norm_axes(axes, x.ndim, "axes"):
+    if info.ndim >= 0:
+        channel_axis = norm_axis(channel_axis, info.ndim, "channel_axis")
+        if channel_axis in norm_axes(axes, info.ndim, "axes"):
             raise OpError(
                 f"`axes` {tuple(axes)} must not name the channel axis {channel_axis}: "
                 "the channels of a group are averaged over anyway"
             )
-    _want_channels(x, {"gamma": gamma, "beta": beta}, [channel_axis])
-    if x.dims is not None:
-        channels = x.dims[channel_axis]
+    _want_channels(info, {"gamma": gamma, "beta": beta}, [channel_axis])
+    if info.dims is not None:
+        channels = info.dims[channel_axis]
         if isinstance(channels, int) and channels % num_groups:
             raise OpError(f"`num_groups` is {num_groups}; it must divide the {channels} channels")
-    return x
 
+    def lower() -> Expr:
+        dtype, shape = dtype_of(data), shape_of(data)
+        each = shape[channel_axis] // num_groups
+        # The channel axis becomes (group, channel of the group): no value moves.
+        split = [*shape[:channel_axis], num_groups, each, *shape[channel_axis + 1 :]]
+        x = reshape(convert(data, sum_dtype(dtype)), split)
+        where = [a + (a > channel_axis) for a in norm_axes(axes, len(shape))]
+        x = _normalised(x, sorted([channel_axis + 1, *where]), epsilon)
+        factor, offset = (reshape(p, [num_groups, each]) for p in (gamma, beta))
+        pair = [channel_axis, channel_axis + 1]
+        x = _affine(x, factor if scale else None, offset if center else None, pair)
+        return convert(reshape(x, shape), dtype)
 
-@group_norm.legalize
-def _group_norm(
-    data: Expr,
-    gamma: Expr,
-    beta: Expr,
-    num_groups: int,
-    channel_axis: int,
-    axes: IntsLike,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-) -> Expr:
-    dtype, shape = dtype_of(data), shape_of(data)
-    channel = channel_axis % len(shape)
-    each = shape[channel] // num_groups
-    # The channel axis becomes (group, channel of the group): no value moves.
-    split = [*shape[:channel], num_groups, each, *shape[channel + 1 :]]
-    x = reshape(convert(data, sum_dtype(dtype)), split)
-    where = [a + (a > channel) for a in norm_axes(axes, len(shape))]
-    x = _normalised(x, sorted([channel + 1, *where]), epsilon)
-    gamma, beta = (reshape(p, [num_groups, each]) for p in (gamma, beta))
-    pair = [channel, channel + 1]
-    x = _affine(x, gamma if scale else None, beta if center else None, pair)
-    return convert(reshape(x, shape), dtype)
+    return info, lower
 
 
 @op("relax.nn.rms_norm")

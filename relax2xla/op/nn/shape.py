@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import Kind, as_ints, constant_value, op
+from relax2xla.ir.op import Kind, Rule, as_ints, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
 from relax2xla.op.shared import lowering as low
 from relax2xla.op.shared.checks import FLOAT, fold, product, tensor, want_tensor
@@ -195,7 +195,7 @@ def _batch_flatten(data: Expr) -> Expr:
 
 
 @op("relax.nn.dropout")
-def dropout(data: Expr, rate: float = 0.5) -> StructInfo:
+def dropout(data: Expr, rate: float = 0.5) -> Rule:
     """Dropout as it is at inference: ``data`` unchanged, and a mask of ones.
 
     data:   any shape, a float dtype
@@ -206,9 +206,4 @@ def dropout(data: Expr, rate: float = 0.5) -> StructInfo:
     x = want_tensor(data, "data", FLOAT)
     if not 0 <= rate <= 1:
         raise OpError(f"`rate` must be between 0 and 1; got {rate}")
-    return TupleStructInfo((x, x))
-
-
-@dropout.legalize
-def _dropout(data: Expr, rate: float = 0.5) -> Expr:
-    return Tuple([data, full_like(data, 1)])
+    return TupleStructInfo((x, x)), lambda: Tuple([data, full_like(data, 1)])

@@ -15,7 +15,7 @@ import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import PrimLike, op
+from relax2xla.ir.op import PrimLike, Rule, op
 from relax2xla.ir.struct_info import (
     PrimStructInfo,
     StructInfo,
@@ -221,7 +221,7 @@ def non_max_suppression(
     invalid_to_bottom: bool = False,
     soft_nms_sigma: float = 0.0,
     score_threshold: float = 0.0,
-) -> StructInfo:
+) -> Rule:
     """Non-maximum suppression of the results of :func:`get_valid_counts`.
 
     Boxes are taken in order of their scores; each that is taken removes those after it of its class
@@ -252,69 +252,53 @@ def non_max_suppression(
         if where.dims is not None:
             _agree(x.dims[0], where.dims[0], "the batches of `data` and `indices`")
             _agree(x.dims[1], where.dims[1], "the numbers of boxes of `data` and `indices`")
+
+    def lower() -> Expr:
+        batch, count, _width = shape_of(data)
+        dtype = dtype_of(data)
+
+        def column(x: Expr, i: int) -> Expr:
+            return reshape(slice_axis(x, 2, i, i + 1), (batch, count))
+
+        position = iota((batch, count), 1, "int32")
+        limit = broadcast_in_dim(convert(valid_count, "int32"), (batch, count), [0])
+        score = column(data, score_index)
+        low = full_like(score, -np.inf)
+        key = select(compare(score, score, "NE"), low, score)
+        order = stable_order([(compare(position, limit, "GE"), False), (key, True)])
+        found = rows(data, order)
+        if top_k > 0:
+            limit = hlo("minimum", limit, full_like(limit, top_k))
+        inside = compare(position, limit, "LT")
+        found = keep_or(inside, found, -1)
+        groups = None if force_suppress or id_index < 0 else column(found, id_index)
+        boxes = _columns(found, coord_start)
+        most = int32(max_output_size if max_output_size > 0 else count)
+        least = scalar(iou_threshold, dtype)
+        source = rows(convert(indices, "int32"), order)
+        if soft_nms_sigma > 0:
+            soft = _Soft(soft_nms_sigma, score_threshold, score_index)
+            return soft.run(found, boxes, groups, inside, most, least, source, return_indices)
+        score = column(found, score_index)
+        candidate = hlo("and", inside, compare(score, full_like(score, 0), "GT"))
+        chosen = _hard(boxes, groups, candidate, most, least, "GE")
+        if return_indices:
+            taken, total = _packed(chosen, source)
+            return Tuple([taken, reshape(total, (batch, 1))])
+        if not invalid_to_bottom:
+            return keep_or(chosen, found, -1)
+        where, _total = _packed(chosen, position)
+        return keep_or(compare(where, full_like(where, 0), "GE"), rows(found, where), -1)
+
     same = x if x.dims is not None else tensor(None, x.dtype, 3, x)
     if not return_indices:
-        return same
+        return same, lower
     dims = _dims(x)
     fields = [
         tensor(None if dims is None else dims[:2], "int32", 2, x),
         tensor(None if dims is None else (dims[0], 1), "int32", 2, x),
     ]
-    return TupleStructInfo([same, *fields] if soft_nms_sigma > 0 else fields)
-
-
-@non_max_suppression.legalize
-def _(
-    data: Expr,
-    valid_count: Expr,
-    indices: Expr,
-    max_output_size: int = -1,
-    iou_threshold: float = 0.5,
-    force_suppress: bool = False,
-    top_k: int = -1,
-    coord_start: int = 2,
-    score_index: int = 1,
-    id_index: int = 0,
-    return_indices: bool = True,
-    invalid_to_bottom: bool = False,
-    soft_nms_sigma: float = 0.0,
-    score_threshold: float = 0.0,
-) -> Expr:
-    batch, count, _width = shape_of(data)
-    dtype = dtype_of(data)
-
-    def column(x: Expr, i: int) -> Expr:
-        return reshape(slice_axis(x, 2, i, i + 1), (batch, count))
-
-    position = iota((batch, count), 1, "int32")
-    limit = broadcast_in_dim(convert(valid_count, "int32"), (batch, count), [0])
-    score = column(data, score_index)
-    low = full_like(score, -np.inf)
-    key = select(compare(score, score, "NE"), low, score)
-    order = stable_order([(compare(position, limit, "GE"), False), (key, True)])
-    data = rows(data, order)
-    if top_k > 0:
-        limit = hlo("minimum", limit, full_like(limit, top_k))
-    inside = compare(position, limit, "LT")
-    data = keep_or(inside, data, -1)
-    groups = None if force_suppress or id_index < 0 else column(data, id_index)
-    boxes = _columns(data, coord_start)
-    most = int32(max_output_size if max_output_size > 0 else count)
-    least = scalar(iou_threshold, dtype)
-    source = rows(convert(indices, "int32"), order)
-    if soft_nms_sigma > 0:
-        soft = _Soft(soft_nms_sigma, score_threshold, score_index)
-        return soft.run(data, boxes, groups, inside, most, least, source, return_indices)
-    score = column(data, score_index)
-    candidate = hlo("and", inside, compare(score, full_like(score, 0), "GT"))
-    chosen = _hard(boxes, groups, candidate, most, least, "GE")
-    if return_indices:
-        found, total = _packed(chosen, source)
-        return Tuple([found, reshape(total, (batch, 1))])
-    if not invalid_to_bottom:
-        return keep_or(chosen, data, -1)
-    where, _total = _packed(chosen, position)
-    return keep_or(compare(where, full_like(where, 0), "GE"), rows(data, where), -1)
+    return TupleStructInfo([same, *fields] if soft_nms_sigma > 0 else fields), lower
 
 
 class _Soft:
@@ -434,7 +418,7 @@ def all_class_non_max_suppression(
     iou_threshold: PrimLike,
     score_threshold: PrimLike,
     output_format: str = "onnx",
-) -> StructInfo:
+) -> Rule:
     """Non-maximum suppression of each class by itself, as ONNX's NonMaxSuppression.
 
     A box takes part if its score is above ``score_threshold``, and goes if it overlaps a better one
@@ -463,62 +447,53 @@ def all_class_non_max_suppression(
         if s.dims is not None:
             _agree(a.dims[0], s.dims[0], "the batches of `boxes` and `scores`")
             _agree(a.dims[1], s.dims[2], "the numbers of boxes of `boxes` and `scores`")
+
+    def lower() -> Expr:
+        batch, classes, count = shape_of(scores)
+        dtype = dtype_of(scores)
+        most = _scalar(max_output_boxes_per_class, "max_output_boxes_per_class", "int64")
+        bound = scalar(count, "int64")
+        most = convert(hlo("minimum", most, bound), "int32")
+        least = _scalar(iou_threshold, "iou_threshold", dtype_of(boxes))
+        bar = _scalar(score_threshold, "score_threshold", dtype)
+        flat = (batch * classes, count)
+        score = reshape(scores, flat)
+        key = select(compare(score, score, "NE"), full_like(score, -np.inf), score)
+        order = stable_order([(key, True)])
+        score = rows(score, order)
+        candidate = compare(score, broadcast_to(bar, flat), "GT")
+        each = broadcast_in_dim(boxes, (batch, classes, count, 4), [0, 2, 3])
+        own = rows(reshape(each, (*flat, 4)), order)
+        chosen = _hard(_columns(own, 0), None, candidate, most, least, "GT")
+        group = reshape(iota((batch, classes, count), 1, "int64"), flat)
+        index = convert(order, "int64")
+        if output_format == "onnx":
+            owner = reshape(iota((batch, classes, count), 0, "int64"), flat)
+            line = (1, batch * classes * count)
+            chosen = reshape(chosen, line)
+            columns = [_packed(chosen, reshape(c, line))[0] for c in (owner, group, index)]
+            rows_ = [reshape(c, (line[1], 1)) for c in columns]
+            total = convert(reshape(count_true(chosen), (1,)), "int64")
+            return Tuple([hlo("concatenate", *rows_, dimension=1), total])
+        line = (batch, classes * count)
+        chosen = reshape(chosen, line)
+        by_class = stable_order([(hlo("not", chosen), False)])
+        kept = rows(chosen, by_class)
+        columns = [
+            reshape(keep_or(kept, rows(reshape(c, line), by_class), 0), (*line, 1))
+            for c in (group, index)
+        ]
+        best = keep_or(kept, rows(reshape(score, line), by_class), 0)
+        total = convert(count_true(chosen), "int64")
+        return Tuple([hlo("concatenate", *columns, dimension=2), best, total])
+
     if output_format == "onnx":
         total = None if s.dims is None else (fold(s.dims[0] * s.dims[1] * s.dims[2]), 3)
-        return TupleStructInfo([tensor(total, "int64", 2, a), tensor((1,), "int64", like=a)])
+        return TupleStructInfo([tensor(total, "int64", 2, a), tensor((1,), "int64", like=a)]), lower
     wide = None if s.dims is None else (s.dims[0], fold(s.dims[1] * s.dims[2]))
-    return TupleStructInfo(
-        [
-            tensor(None if wide is None else (*wide, 2), "int64", 3, a),
-            tensor(wide, s.dtype, 2, a),
-            tensor(None if wide is None else wide[:1], "int64", 1, a),
-        ]
-    )
-
-
-@all_class_non_max_suppression.legalize
-def _(
-    boxes: Expr,
-    scores: Expr,
-    max_output_boxes_per_class: PrimLike,
-    iou_threshold: PrimLike,
-    score_threshold: PrimLike,
-    output_format: str = "onnx",
-) -> Expr:
-    batch, classes, count = shape_of(scores)
-    dtype = dtype_of(scores)
-    most = _scalar(max_output_boxes_per_class, "max_output_boxes_per_class", "int64")
-    bound = scalar(count, "int64")
-    most = convert(hlo("minimum", most, bound), "int32")
-    least = _scalar(iou_threshold, "iou_threshold", dtype_of(boxes))
-    bar = _scalar(score_threshold, "score_threshold", dtype)
-    flat = (batch * classes, count)
-    score = reshape(scores, flat)
-    key = select(compare(score, score, "NE"), full_like(score, -np.inf), score)
-    order = stable_order([(key, True)])
-    score = rows(score, order)
-    candidate = compare(score, broadcast_to(bar, flat), "GT")
-    each = broadcast_in_dim(boxes, (batch, classes, count, 4), [0, 2, 3])
-    own = rows(reshape(each, (*flat, 4)), order)
-    chosen = _hard(_columns(own, 0), None, candidate, most, least, "GT")
-    group = reshape(iota((batch, classes, count), 1, "int64"), flat)
-    index = convert(order, "int64")
-    if output_format == "onnx":
-        owner = reshape(iota((batch, classes, count), 0, "int64"), flat)
-        line = (1, batch * classes * count)
-        chosen = reshape(chosen, line)
-        columns = [_packed(chosen, reshape(c, line))[0] for c in (owner, group, index)]
-        rows_ = [reshape(c, (line[1], 1)) for c in columns]
-        total = convert(reshape(count_true(chosen), (1,)), "int64")
-        return Tuple([hlo("concatenate", *rows_, dimension=1), total])
-    line = (batch, classes * count)
-    chosen = reshape(chosen, line)
-    by_class = stable_order([(hlo("not", chosen), False)])
-    kept = rows(chosen, by_class)
-    columns = [
-        reshape(keep_or(kept, rows(reshape(c, line), by_class), 0), (*line, 1))
-        for c in (group, index)
+    fields = [
+        tensor(None if wide is None else (*wide, 2), "int64", 3, a),
+        tensor(wide, s.dtype, 2, a),
+        tensor(None if wide is None else wide[:1], "int64", 1, a),
     ]
-    best = keep_or(kept, rows(reshape(score, line), by_class), 0)
-    total = convert(count_true(chosen), "int64")
-    return Tuple([hlo("concatenate", *columns, dimension=2), best, total])
+    return TupleStructInfo(fields), lower

@@ -12,8 +12,8 @@ import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import IntsLike, op
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, show
+from relax2xla.ir.op import IntsLike, Rule, op
+from relax2xla.ir.struct_info import TensorStructInfo, TupleStructInfo, show
 from relax2xla.op.shared.checks import FLOAT, common_dtype, same_dim, tensor, want_tensor
 from relax2xla.op.shared.loops import int32, while_loop
 from relax2xla.op.shared.lowering import (
@@ -85,7 +85,7 @@ def roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
     mode: str = "avg",
-) -> StructInfo:
+) -> Rule:
     """Regions of an image resampled to one size: each cell combines points between the pixels.
 
     data: (n, c, h, w), or (n, h, w, c) with layout "NHWC", a float dtype; rois: (r, 5), same dtype:
@@ -99,80 +99,72 @@ def roi_align(
     """
     if mode not in ("avg", "max"):
         raise OpError(f'`mode` must be "avg" or "max"; got {mode!r}')
-    return _regions(data, rois, pooled_size, layout, ("NCHW", "NHWC"))
 
+    def lower() -> Expr:
+        dtype = dtype_of(data)
+        wide = sum_dtype(dtype)
+        x = convert(data, wide)
+        x = transpose(x, (0, 2, 3, 1)) if layout == "NCHW" else x
+        regions = convert(rois, wide)
+        count = shape_of(rois)[0]
+        size = _pooled(pooled_size)
+        scale = full((count,), spatial_scale, wide)
+        image = convert(_column(regions, 0), "int32")
+        starts, cells, points = [], [], []
+        # Rows first: y is the second number of a corner.
+        for at, parts in ((2, size[0]), (1, size[1])):
+            low, high = (hlo("multiply", _column(regions, i), scale) for i in (at, at + 2))
+            extent = hlo("subtract", high, low)
+            if not aligned:
+                extent = hlo("maximum", extent, full_like(extent, 1))
+            cell = hlo("divide", extent, full_like(extent, parts))
+            number = full((count,), sample_ratio, "int32")
+            if sample_ratio <= 0:
+                number = convert(hlo("ceil", cell), "int32")
+            starts.append(low)
+            cells.append(cell)
+            points.append(number)
+        shape = (count, *size, shape_of(x)[3])
+        init = full(shape, 0 if mode == "avg" else -np.inf, wide)
+        most = [reduce(p, "maximum", [0]) for p in points]
+        carried = [int32(0), *most, init, x, image, *starts, *cells, *points]
 
-@roi_align.legalize
-def _(
-    data: Expr,
-    rois: Expr,
-    pooled_size: IntsLike,
-    spatial_scale: float,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-    layout: str = "NCHW",
-    mode: str = "avg",
-) -> Expr:
-    dtype = dtype_of(data)
-    wide = sum_dtype(dtype)
-    x = convert(data, wide)
-    x = transpose(x, (0, 2, 3, 1)) if layout == "NCHW" else x
-    regions = convert(rois, wide)
-    count = shape_of(rois)[0]
-    size = _pooled(pooled_size)
-    scale = full((count,), spatial_scale, wide)
-    image = convert(_column(regions, 0), "int32")
-    starts, cells, points = [], [], []
-    # Rows first: y is the second number of a corner.
-    for at, parts in ((2, size[0]), (1, size[1])):
-        low, high = (hlo("multiply", _column(regions, i), scale) for i in (at, at + 2))
-        extent = hlo("subtract", high, low)
-        if not aligned:
-            extent = hlo("maximum", extent, full_like(extent, 1))
-        cell = hlo("divide", extent, full_like(extent, parts))
-        number = full((count,), sample_ratio, "int32")
-        if sample_ratio <= 0:
-            number = convert(hlo("ceil", cell), "int32")
-        starts.append(low)
-        cells.append(cell)
-        points.append(number)
-    shape = (count, *size, shape_of(x)[3])
-    init = full(shape, 0 if mode == "avg" else -np.inf, wide)
-    most = [reduce(p, "maximum", [0]) for p in points]
-    carried = [int32(0), *most, init, x, image, *starts, *cells, *points]
+        def test(i: Expr, rows: Expr, columns: Expr, *_: Expr) -> Expr:
+            return compare(i, hlo("multiply", rows, columns), "LT")
 
-    def test(i: Expr, rows: Expr, columns: Expr, *_: Expr) -> Expr:
-        return compare(i, hlo("multiply", rows, columns), "LT")
-
-    def body(i: Expr, rows: Expr, columns: Expr, total: Expr, *rest: Expr) -> list[Expr]:
-        source, images = rest[:2]
-        steps = (hlo("divide", i, columns), hlo("remainder", i, columns))
-        where, inside = [], full((count,), True, "bool")
-        for k in range(2):
-            low, cell, number = rest[2 + k], rest[4 + k], rest[6 + k]
-            step = broadcast_to(steps[k], (count,))
-            inside = hlo("and", inside, compare(step, number, "LT"))
-            half = hlo("add", convert(step, wide), full((count,), 0.5, wide))
-            off = hlo("divide", hlo("multiply", half, cell), convert(number, wide))
-            spots = (count, size[k])
-            cell_start = hlo("multiply", iota(spots, 1, wide), broadcast_in_dim(cell, spots, [0]))
-            where.append(
-                hlo(
-                    "add",
-                    hlo("add", broadcast_in_dim(low, spots, [0]), cell_start),
-                    broadcast_in_dim(off, spots, [0]),
+        def body(i: Expr, rows: Expr, columns: Expr, total: Expr, *rest: Expr) -> list[Expr]:
+            source, images = rest[:2]
+            steps = (hlo("divide", i, columns), hlo("remainder", i, columns))
+            where, inside = [], full((count,), True, "bool")
+            for k in range(2):
+                low, cell, number = rest[2 + k], rest[4 + k], rest[6 + k]
+                step = broadcast_to(steps[k], (count,))
+                inside = hlo("and", inside, compare(step, number, "LT"))
+                half = hlo("add", convert(step, wide), full((count,), 0.5, wide))
+                off = hlo("divide", hlo("multiply", half, cell), convert(number, wide))
+                spots = (count, size[k])
+                cell_start = hlo(
+                    "multiply", iota(spots, 1, wide), broadcast_in_dim(cell, spots, [0])
                 )
-            )
-        value = _bilinear(source, images, *where)
-        if mode == "avg":
-            number = convert(hlo("multiply", rest[6], rest[7]), wide)
-            value = hlo("divide", value, broadcast_in_dim(number, shape, [0]))
-        new = hlo("add" if mode == "avg" else "maximum", total, value)
-        new = select(broadcast_in_dim(inside, shape, [0]), new, total)
-        return [hlo("add", i, int32(1)), rows, columns, new, *rest]
+                where.append(
+                    hlo(
+                        "add",
+                        hlo("add", broadcast_in_dim(low, spots, [0]), cell_start),
+                        broadcast_in_dim(off, spots, [0]),
+                    )
+                )
+            value = _bilinear(source, images, *where)
+            if mode == "avg":
+                number = convert(hlo("multiply", rest[6], rest[7]), wide)
+                value = hlo("divide", value, broadcast_in_dim(number, shape, [0]))
+            new = hlo("add" if mode == "avg" else "maximum", total, value)
+            new = select(broadcast_in_dim(inside, shape, [0]), new, total)
+            return [hlo("add", i, int32(1)), rows, columns, new, *rest]
 
-    result = convert(while_loop(carried, test, body)[3], dtype)
-    return transpose(result, (0, 3, 1, 2)) if layout == "NCHW" else result
+        result = convert(while_loop(carried, test, body)[3], dtype)
+        return transpose(result, (0, 3, 1, 2)) if layout == "NCHW" else result
+
+    return _regions(data, rois, pooled_size, layout, ("NCHW", "NHWC")), lower
 
 
 def _bilinear(x: Expr, image: Expr, rows: Expr, columns: Expr) -> Expr:
@@ -231,7 +223,7 @@ def _bilinear(x: Expr, image: Expr, rows: Expr, columns: Expr) -> Expr:
 @op("relax.vision.roi_pool")
 def roi_pool(
     data: Expr, rois: Expr, pooled_size: IntsLike, spatial_scale: float, layout: str = "NCHW"
-) -> StructInfo:
+) -> Rule:
     """Maximum over each cell of regions of an image, whose edges are rounded to pixels.
 
     data: (n, c, h, w), a float dtype; rois: (r, 5), same dtype: image, x1, y1, x2, y2
@@ -239,59 +231,56 @@ def roi_pool(
     multiplied
     result: (r, c, *pooled_size); 0 for a cell without a pixel
     """
-    return _regions(data, rois, pooled_size, layout, ("NCHW",))
 
+    def lower() -> Expr:
+        _, channels, *space = shape_of(data)
+        dtype = dtype_of(data)
+        count = shape_of(rois)[0]
+        size = _pooled(pooled_size)
+        regions = convert(rois, sum_dtype(dtype))
+        wide = dtype_of(regions)
+        image = convert(_column(regions, 0), "int32")
+        masks: list[Expr] = []
+        for at, parts, extent in ((2, size[0], space[0]), (1, size[1], space[1])):
+            masks.append(_cells(regions, at, parts, extent, spatial_scale, wide))
+        low = full((), -np.inf, dtype)
+        result = full((count, channels, *size), 0, dtype)
 
-@roi_pool.legalize
-def _(
-    data: Expr, rois: Expr, pooled_size: IntsLike, spatial_scale: float, layout: str = "NCHW"
-) -> Expr:
-    _, channels, *space = shape_of(data)
-    dtype = dtype_of(data)
-    count = shape_of(rois)[0]
-    size = _pooled(pooled_size)
-    regions = convert(rois, sum_dtype(dtype))
-    wide = dtype_of(regions)
-    image = convert(_column(regions, 0), "int32")
-    masks: list[Expr] = []
-    for at, parts, extent in ((2, size[0], space[0]), (1, size[1], space[1])):
-        masks.append(_cells(regions, at, parts, extent, spatial_scale, wide))
-    low = full((), -np.inf, dtype)
-    result = full((count, channels, *size), 0, dtype)
+        def body(i: Expr, out: Expr, source: Expr, images: Expr, *own: Expr) -> list[Expr]:
+            zero = int32(0)
 
-    def body(i: Expr, out: Expr, source: Expr, images: Expr, *own: Expr) -> list[Expr]:
-        zero = int32(0)
+            def pick(x: Expr, at: Expr) -> Expr:
+                rest = shape_of(x)[1:]
+                part = hlo("dynamic_slice", x, at, *(zero for _ in rest), slice_sizes=(1, *rest))
+                return reshape(part, rest)
 
-        def pick(x: Expr, at: Expr) -> Expr:
-            rest = shape_of(x)[1:]
-            part = hlo("dynamic_slice", x, at, *(zero for _ in rest), slice_sizes=(1, *rest))
-            return reshape(part, rest)
+            x = pick(source, pick(images, i))
+            rows, columns = pick(own[0], i), pick(own[1], i)
+            for axis, inside in ((2, columns), (1, rows)):
+                # One axis after the other: (c, h, w) to (c, h, q), then to (c, q, p).
+                shape = shape_of(x)
+                cells, extent = shape_of(inside)
+                rest = [shape[k] for k in range(3) if k != axis]
+                grown = (*rest, cells, extent)
+                order = [k for k in range(3) if k != axis] + [axis]
+                spread = broadcast_in_dim(transpose(x, order), grown, [0, 1, 3])
+                held = broadcast_in_dim(inside, grown, [2, 3])
+                x = reduce(select(held, spread, broadcast_to(low, grown)), "maximum", [3])
+            x = transpose(x, (0, 2, 1))
+            full_cells = hlo(
+                "and",
+                broadcast_in_dim(reduce(rows, "or", [1]), size, [0]),
+                broadcast_in_dim(reduce(columns, "or", [1]), size, [1]),
+            )
+            x = select(broadcast_in_dim(full_cells, (channels, *size), [1, 2]), x, full_like(x, 0))
+            x = reshape(x, (1, channels, *size))
+            out = hlo("dynamic_update_slice", out, x, i, zero, zero, zero)
+            return [hlo("add", i, int32(1)), out, source, images, *own]
 
-        x = pick(source, pick(images, i))
-        rows, columns = pick(own[0], i), pick(own[1], i)
-        for axis, inside in ((2, columns), (1, rows)):
-            # One axis after the other: (c, h, w) to (c, h, q), then to (c, q, p).
-            shape = shape_of(x)
-            cells, extent = shape_of(inside)
-            rest = [shape[k] for k in range(3) if k != axis]
-            grown = (*rest, cells, extent)
-            order = [k for k in range(3) if k != axis] + [axis]
-            spread = broadcast_in_dim(transpose(x, order), grown, [0, 1, 3])
-            held = broadcast_in_dim(inside, grown, [2, 3])
-            x = reduce(select(held, spread, broadcast_to(low, grown)), "maximum", [3])
-        x = transpose(x, (0, 2, 1))
-        full_cells = hlo(
-            "and",
-            broadcast_in_dim(reduce(rows, "or", [1]), size, [0]),
-            broadcast_in_dim(reduce(columns, "or", [1]), size, [1]),
-        )
-        x = select(broadcast_in_dim(full_cells, (channels, *size), [1, 2]), x, full_like(x, 0))
-        x = reshape(x, (1, channels, *size))
-        out = hlo("dynamic_update_slice", out, x, i, zero, zero, zero)
-        return [hlo("add", i, int32(1)), out, source, images, *own]
+        start = [int32(0), result, data, image, *masks]
+        return while_loop(start, lambda i, *_: compare(i, int32(count), "LT"), body)[1]
 
-    start = [int32(0), result, data, image, *masks]
-    return while_loop(start, lambda i, *_: compare(i, int32(count), "LT"), body)[1]
+    return _regions(data, rois, pooled_size, layout, ("NCHW",)), lower
 
 
 def _cells(regions: Expr, at: int, parts: int, extent: int, scale: float, dtype: str) -> Expr:
@@ -338,7 +327,7 @@ def multibox_transform_loc(
     variances: Any = (1.0, 1.0, 1.0, 1.0),
     keep_background: bool = True,
     apply_softmax: bool = True,
-) -> StructInfo:
+) -> Rule:
     """Boxes and scores from what an SSD detector predicts relative to its anchors.
 
     cls_pred: (b, c, n), a float dtype; loc_pred: (b, 4 * n), same dtype: x, y, w, h for each
@@ -355,8 +344,38 @@ def multibox_transform_loc(
         raise OpError(f"`variances` must be 4 numbers; got {variances}")
     if loc.dims is not None and isinstance(loc.dims[1], int) and loc.dims[1] % 4:
         raise OpError(f"`loc_pred` must have 4 numbers for each anchor; got {show(loc)}")
+
+    def lower() -> Expr:
+        batch, _, count = shape_of(cls_pred)
+        dtype = dtype_of(cls_pred)
+        loc = reshape(loc_pred, (batch, count, 4))
+        parts = [slice_axis(loc, 2, i, i + 1) for i in range(4)]
+        factors = [full_like(parts[0], v) for v in _as_variances(variances)]
+        left, top, right, bottom = (slice_axis(anchor, 2, i, i + 1) for i in range(4))
+        half = full_like(left, 0.5)
+        ends: list[Expr] = []
+        for low, high, i in ((top, bottom, 1), (left, right, 0)):
+            extent = hlo("subtract", high, low)
+            middle = hlo("multiply", hlo("add", low, high), half)
+            shift = hlo("multiply", parts[i], factors[i])
+            center = binary("add", binary("multiply", shift, extent), middle)
+            grown = hlo("exponential", hlo("multiply", parts[i + 2], factors[i + 2]))
+            reach = binary("multiply", hlo("multiply", grown, full_like(grown, 0.5)), extent)
+            ends.append(hlo("subtract", center, reach))
+            ends.append(hlo("add", center, reach))
+        ymin, ymax, xmin, xmax = ends
+        boxes = concatenate([ymin, xmin, ymax, xmax], 2)
+        if clip:
+            boxes = hlo("clamp", scalar(0, dtype), boxes, scalar(1, dtype))
+        scores = relax("nn.softmax", cls_pred, axis=1) if apply_softmax else cls_pred
+        keep = compare(scores, full_like(scores, threshold), "GE")
+        if not keep_background:
+            first = iota(shape_of(scores), 1, "int32")
+            keep = hlo("and", keep, compare(first, full_like(first, 0), "GT"))
+        return Tuple([boxes, select(keep, scores, full_like(scores, 0))])
+
     if c.dims is None:
-        return TupleStructInfo([tensor(None, c.dtype, 3, c), tensor(None, c.dtype, 3, c)])
+        return TupleStructInfo([tensor(None, c.dtype, 3, c), tensor(None, c.dtype, 3, c)]), lower
     batch, _, count = c.dims
     wanted = (
         ("loc_pred", loc, (batch, count * 4)),
@@ -367,44 +386,4 @@ def multibox_transform_loc(
             if isinstance(have, int) and isinstance(want, int) and not same_dim(have, want):
                 text = ", ".join(map(str, dims))
                 raise OpError(f"`{name}` must be ({text}) for {show(c)}; got {show(info)}")
-    return TupleStructInfo([tensor((batch, count, 4), c.dtype, like=c), c])
-
-
-@multibox_transform_loc.legalize
-def _(
-    cls_pred: Expr,
-    loc_pred: Expr,
-    anchor: Expr,
-    clip: bool = False,
-    threshold: float = 0.0,
-    variances: Any = (1.0, 1.0, 1.0, 1.0),
-    keep_background: bool = True,
-    apply_softmax: bool = True,
-) -> Expr:
-    batch, _, count = shape_of(cls_pred)
-    dtype = dtype_of(cls_pred)
-    loc = reshape(loc_pred, (batch, count, 4))
-    parts = [slice_axis(loc, 2, i, i + 1) for i in range(4)]
-    factors = [full_like(parts[0], v) for v in _as_variances(variances)]
-    left, top, right, bottom = (slice_axis(anchor, 2, i, i + 1) for i in range(4))
-    half = full_like(left, 0.5)
-    ends: list[Expr] = []
-    for low, high, i in ((top, bottom, 1), (left, right, 0)):
-        extent = hlo("subtract", high, low)
-        middle = hlo("multiply", hlo("add", low, high), half)
-        shift = hlo("multiply", parts[i], factors[i])
-        center = binary("add", binary("multiply", shift, extent), middle)
-        grown = hlo("exponential", hlo("multiply", parts[i + 2], factors[i + 2]))
-        reach = binary("multiply", hlo("multiply", grown, full_like(grown, 0.5)), extent)
-        ends.append(hlo("subtract", center, reach))
-        ends.append(hlo("add", center, reach))
-    ymin, ymax, xmin, xmax = ends
-    boxes = concatenate([ymin, xmin, ymax, xmax], 2)
-    if clip:
-        boxes = hlo("clamp", scalar(0, dtype), boxes, scalar(1, dtype))
-    scores = relax("nn.softmax", cls_pred, axis=1) if apply_softmax else cls_pred
-    keep = compare(scores, full_like(scores, threshold), "GE")
-    if not keep_background:
-        first = iota(shape_of(scores), 1, "int32")
-        keep = hlo("and", keep, compare(first, full_like(first, 0), "GT"))
-    return Tuple([boxes, select(keep, scores, full_like(scores, 0))])
+    return TupleStructInfo([tensor((batch, count, 4), c.dtype, like=c), c]), lower
