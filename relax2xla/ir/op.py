@@ -255,7 +255,7 @@ class Op(Expr, Generic[P]):
     ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
     ``lowering``: the legalisation, same signature, or None; ``sugar``: rewrites what users write
     (see :meth:`shorthand`); ``pure``: no side effects; ``distributed``: the struct-info rule is for
-    distributed tensors, too (else ``relax2xla.op.sharding`` has one, or they are refused).
+    distributed tensors, too (else ``relax2xla.op.shared.sharding`` has one, or they are refused).
     """
 
     registry: typing.ClassVar[dict[str, Op[...]]] = {}
@@ -454,7 +454,7 @@ class Op(Expr, Generic[P]):
             return TupleStructInfo(())
         try:
             if not self.distributed and any(map(_is_distributed, call.args)):
-                return importlib.import_module("relax2xla.op.sharding").infer(self, call)
+                return importlib.import_module("relax2xla.op.shared.sharding").infer(self, call)
             rule: Callable[..., StructInfo] = self.infer
             args, kwargs = self.bind(call)
             if call.attrs and any(map(is_symbolic, call.attrs.values())):

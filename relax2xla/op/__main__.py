@@ -1,13 +1,20 @@
-"""``python -m relax2xla.op``: the reference of all operators, docs/ops.md, from their units."""
+"""What is written from the operators' units: docs/ops.md, and what type checkers read.
+
+``python -m relax2xla.op`` prints the reference of all operators; ``python -m relax2xla.op --stubs``
+writes ``__init__.pyi`` into the packages.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
+from pathlib import Path
+from typing import Final
 
 from relax2xla.ir.op import Op
 from relax2xla.op.shared.checks import BOOL, FLOAT, INEXACT, INTEGER, NUMBER, REAL
+from relax2xla.op.shared.exports import ROOT, exports
 
 HEAD = """# Operators
 
@@ -20,21 +27,13 @@ between compiled parts, or no computation at all.
 The operations of StableHLO, CHLO and Shardy (`R.stablehlo.*`, `R.chlo.*`, `R.sdy.*`) are described
 in their own specifications; docs/stablehlo.md says how they are written here.
 """
-ROOMS = (
-    "builtin",
-    "ccl",
-    "distributed",
-    "grad",
-    "image",
-    "inspect",
-    "maps",
-    "memory",
-    "nn",
-    "sequence",
-    "text",
-    "vision",
-    "vm",
-)
+STUB = """# Written by python -m relax2xla.op --stubs.
+\"\"\"{summary}\"\"\"
+
+{imports}
+"""
+# Each with an __init__ that says what is there by walking it.
+PACKAGES: Final = (ROOT, f"{ROOT}.image", f"{ROOT}.nn", f"{ROOT}.vision")
 CANNOT_RUN = ("relax.vm.", "relax.memory.alloc", "relax.memory.kill")
 
 # Lists of dtypes in the descriptions of families, in words.
@@ -94,8 +93,7 @@ def reference() -> str:
     """The whole page."""
     groups: dict[str, list[Op[...]]] = {}
     for made in operators():
-        room = made.name.split(".")[1]
-        groups.setdefault(room if room in ROOMS else "", []).append(made)
+        groups.setdefault(".".join(made.name.split(".")[1:-1]), []).append(made)
     parts = [HEAD]
     for room, members in sorted(groups.items()):
         parts.append(f"## {'`R.' + room + '`' if room else '`R`'} ({len(members)})\n")
@@ -105,5 +103,27 @@ def reference() -> str:
     return "\n".join(parts)
 
 
+def stub(package: str) -> str:
+    """The ``__init__.pyi`` of a package: where each name that it shows comes from."""
+    rooms = {o.name.split(".")[1] for o in operators() if o.name.count(".") > 1}
+    found = {(e.module, e.name) for e in exports(package)}
+    if package == ROOT:
+        found |= {(package, room) for room in rooms} | {(exports.__module__, "COMPOSED")}
+    lines = [f"from {module} import {name} as {name}" for module, name in sorted(found)]
+    head = inspect.getdoc(sys.modules[package]) or ""
+    return STUB.format(summary=head.partition("\n")[0], imports="\n".join(lines))
+
+
+def stubs() -> dict[Path, str]:
+    """The stubs of all packages of operators, by their files."""
+    folder = Path(__file__).parents[1]
+    names = {p: p.split(".")[1:] for p in PACKAGES}
+    return {folder.joinpath(*parts, "__init__.pyi"): stub(p) for p, parts in names.items()}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    if sys.argv[1:] == ["--stubs"]:
+        for file, content in stubs().items():
+            file.write_text(content)
+    else:
+        sys.stdout.write(reference())

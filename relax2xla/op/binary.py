@@ -35,6 +35,7 @@ from relax2xla.op.shared.checks import (
     want_tensor,
     with_dtype,
 )
+from relax2xla.op.shared.exports import composed
 from relax2xla.op.shared.lowering import (
     broadcast_together,
     compare,
@@ -310,6 +311,7 @@ def _(x1: Expr, x2: Expr, x3: Expr) -> Expr:
     return hlo("add", hlo("multiply", x1, x2), x3)
 
 
+@composed
 def masked_fill(x: Expr, mask: Expr, value: Expr | float) -> Expr:
     """``x`` with ``value`` (a number or a tensor of rank 0) where ``mask`` holds.
 

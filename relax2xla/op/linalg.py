@@ -19,6 +19,7 @@ from relax2xla.op.shared.checks import (
     want_tensor,
 )
 from relax2xla.op.shared.einsum import contract_all, parse, result_dims
+from relax2xla.op.shared.exports import composed
 from relax2xla.op.shared.lowering import (
     broadcast_shapes,
     broadcast_to,
@@ -88,6 +89,7 @@ def _matmul(x1: Expr, x2: Expr, out_dtype: DTypeLike = None) -> Expr:
     return convert(out, dtype)
 
 
+@composed
 def linear(data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: DTypeLike = None) -> Call:
     """``data @ weight.T + bias``; no operator: it builds permute_dims, matmul and add, as in TVM.
 

@@ -50,7 +50,7 @@ NOT_DRAWN = {
     "distributed": "tests/op/test_distributed.py: needs several devices",
     "hint_on_device": "tests/op/test_intrinsic.py: the value is the operand's",
     "image.col2im": "tests/op/image/test_patches.py: torch's fold",
-    "image.resample": "tests/op/image/test_resample.py: torch and ONNX's reference",
+    "image.resample": "tests/op/image/test_resampling.py: torch and ONNX's reference",
     "inspect": "tests/op/test_intrinsic.py: a scalar that follows from the type",
     "invoke_closure": "tests/vm/test_calls.py: calls a function of the module",
     "invoke_pure_closure": "tests/vm/test_host_work.py: calls a function of the module",

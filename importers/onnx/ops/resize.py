@@ -1,5 +1,5 @@
 # ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
-"""ai.onnx: Resize and Upsample of any axes; see relax2xla/op/image/resample.py.
+"""ai.onnx: Resize and Upsample of any axes; see relax2xla/op/image/resampling.py.
 
 What is known at import is resized at once. Sizes that are computed from shapes become operators
 that can be exported with symbolic sizes; other sizes, scales and regions are attributes that the
@@ -31,7 +31,7 @@ from relax2xla.importers.onnx.engine.values import (
 from relax2xla.importers.onnx.ops.sample import TAPS, clamped
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Expr, ShapeExpr
-from relax2xla.op.image.resample import (
+from relax2xla.op.image.resampling import (
     COORDINATES,
     NEAREST,
     POLICIES,

@@ -18,6 +18,7 @@ from relax2xla.ir.make import const
 from relax2xla.ir.op import Kind, Op, op
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op.shared.checks import common_dtype, fold, same_dim, tensor, want_tensor
+from relax2xla.op.shared.exports import composed
 from relax2xla.op.shared.lowering import (
     concatenate,
     dot_general,
@@ -35,6 +36,7 @@ Padding2 = Annotated[Any, Kind(False, lambda value: as_padding(value, 2))]
 _KERNEL = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
 
+@composed
 def winograd_weight(weight: Expr) -> Expr:
     """``G g G^T`` of a kernel (3, 3, I, O), as (4, 4, O, I): what winograd_conv2d takes."""
     g: Constant = const(_KERNEL, weight.struct_info.dtype)  # pyright: ignore[reportAttributeAccessIssue]

@@ -6,6 +6,7 @@ A layout is a string with one letter an axis, in any order: ``N`` batch, ``C`` c
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,14 @@ Size = Annotated[Any, OfRank(_size)]
 Padding = Annotated[Any, OfRank(as_padding)]
 
 
+@functools.cache
+def _described(rule: Callable[..., Rule]) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """The parameters of a family's unit but the first, and what all annotations mean."""
+    own, *parameters = inspect.signature(rule).parameters.values()
+    hints = typing.get_type_hints(rule, include_extras=True)
+    return parameters, {name: hint for name, hint in hints.items() if name != own.name}
+
+
 def ranked(
     name: str,
     rule: Callable[Concatenate[Which, P], Rule],
@@ -64,8 +73,7 @@ def ranked(
     ``rule`` is the unit that the family shares. Its first argument says ``which`` member it is; the
     others are the operator's, with ``defaults`` in the place of those that it states.
     """
-    own, *parameters = inspect.signature(rule).parameters.values()
-    hints = typing.get_type_hints(rule, include_extras=True)
+    parameters, hints = _described(rule)
 
     def made(*args: P.args, **kwargs: P.kwargs) -> Rule:
         return rule(which, *args, **kwargs)
@@ -80,7 +88,7 @@ def ranked(
     if unknown:
         raise RuntimeError(f"{name} has no parameter {', '.join(sorted(unknown))}")
     signature = [p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
-    made.__annotations__ = {n: at_rank(h) for n, h in hints.items() if n != own.name}
+    made.__annotations__ = {n: at_rank(h) for n, h in hints.items()}
     setattr(made, "__signature__", inspect.Signature(signature))  # noqa: B010
     return op(name, doc=doc, follows=follows)(made)
 

@@ -1,0 +1,47 @@
+# Written by python -m relax2xla.op --stubs.
+"""Operators of neural networks: ``relax.nn.*``."""
+
+from relax2xla.op.nn.activation import gelu as gelu
+from relax2xla.op.nn.activation import gelu_tanh as gelu_tanh
+from relax2xla.op.nn.activation import leakyrelu as leakyrelu
+from relax2xla.op.nn.activation import log_softmax as log_softmax
+from relax2xla.op.nn.activation import prelu as prelu
+from relax2xla.op.nn.activation import relu as relu
+from relax2xla.op.nn.activation import relu6 as relu6
+from relax2xla.op.nn.activation import selu as selu
+from relax2xla.op.nn.activation import silu as silu
+from relax2xla.op.nn.activation import softmax as softmax
+from relax2xla.op.nn.activation import softplus as softplus
+from relax2xla.op.nn.attention import attention as attention
+from relax2xla.op.nn.attention import attention_bias as attention_bias
+from relax2xla.op.nn.attention import attention_op as attention_op
+from relax2xla.op.nn.attention import attention_var_len as attention_var_len
+from relax2xla.op.nn.attention import attention_var_len_op as attention_var_len_op
+from relax2xla.op.nn.conv import conv1d as conv1d
+from relax2xla.op.nn.conv import conv1d_transpose as conv1d_transpose
+from relax2xla.op.nn.conv import conv2d as conv2d
+from relax2xla.op.nn.conv import conv2d_transpose as conv2d_transpose
+from relax2xla.op.nn.conv import conv3d as conv3d
+from relax2xla.op.nn.conv import conv3d_transpose as conv3d_transpose
+from relax2xla.op.nn.loss import cross_entropy_with_logits as cross_entropy_with_logits
+from relax2xla.op.nn.loss import nll_loss as nll_loss
+from relax2xla.op.nn.norm import batch_norm as batch_norm
+from relax2xla.op.nn.norm import group_norm as group_norm
+from relax2xla.op.nn.norm import instance_norm as instance_norm
+from relax2xla.op.nn.norm import layer_norm as layer_norm
+from relax2xla.op.nn.norm import rms_norm as rms_norm
+from relax2xla.op.nn.pool import adaptive_avg_pool1d as adaptive_avg_pool1d
+from relax2xla.op.nn.pool import adaptive_avg_pool2d as adaptive_avg_pool2d
+from relax2xla.op.nn.pool import adaptive_avg_pool3d as adaptive_avg_pool3d
+from relax2xla.op.nn.pool import avg_pool1d as avg_pool1d
+from relax2xla.op.nn.pool import avg_pool2d as avg_pool2d
+from relax2xla.op.nn.pool import avg_pool3d as avg_pool3d
+from relax2xla.op.nn.pool import max_pool1d as max_pool1d
+from relax2xla.op.nn.pool import max_pool2d as max_pool2d
+from relax2xla.op.nn.pool import max_pool3d as max_pool3d
+from relax2xla.op.nn.shape import batch_flatten as batch_flatten
+from relax2xla.op.nn.shape import dropout as dropout
+from relax2xla.op.nn.shape import pad as pad
+from relax2xla.op.nn.shape import pixel_shuffle as pixel_shuffle
+from relax2xla.op.nn.winograd import winograd_conv2d as winograd_conv2d
+from relax2xla.op.nn.winograd import winograd_weight as winograd_weight
