@@ -206,6 +206,9 @@ AxesLike = Annotated[Any, Kind(False, as_axes)]
 
 Rule = tuple[StructInfo, Callable[[], Expr]]
 """What a body returns that also lowers (see the module's docstring)."""
+Given = Mapping[str, Any]
+"""Arguments of a call as the user wrote them, by name; see :meth:`Op.shorthand`."""
+Shorthand = Callable[[Given], Given]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +283,7 @@ class Op(Expr, Generic[P]):
         self.defaults = {p.name: p.default for p in attrs if not p.required}
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
-        self.sugar: Callable[P, Mapping[str, Any]] | None = None
+        self.sugar: Shorthand | None = None
         self.pure = pure
         self.distributed = distributed
         self.follows = dict(follows or {})
@@ -324,12 +327,11 @@ class Op(Expr, Generic[P]):
         except TypeError as e:
             raise TypeError(f"{self.name}{self.signature}: {e}") from None
         bound.apply_defaults()
-        shorter: Callable[..., Mapping[str, Any]] | None = self.sugar
-        if shorter is not None:
+        if self.sugar is not None:
             self._want_values(bound.arguments)
             try:
-                whole = [_whole(a) for a in bound.args]
-                bound.arguments.update(shorter(*whole, **bound.kwargs))
+                whole = {name: _whole(value) for name, value in bound.arguments.items()}
+                bound.arguments.update(self.sugar(whole))
             except TVMError as e:
                 e.add_note(f"  in {self.name}{self.signature}")
                 raise
@@ -501,9 +503,10 @@ class Op(Expr, Generic[P]):
         self.lowering = rule
         return rule
 
-    def shorthand(self, rule: Callable[P, Mapping[str, Any]]) -> Callable[P, Mapping[str, Any]]:
-        """Register what users may write shorter: a function of the same signature that returns
-        the arguments to replace before the call is built (``arange(5)``, ``reshape(x, -1)``).
+    def shorthand(self, rule: Shorthand) -> Shorthand:
+        """Register what users may write shorter: a function that takes what is given, by the names
+        of the parameters, and returns what of it to replace before the call is built
+        (``arange(5)``, ``reshape(x, -1)``).
         """
         self.sugar = rule
         return rule

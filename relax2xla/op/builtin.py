@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from relax2xla.errors import LegalizeError, OpError
@@ -33,12 +34,16 @@ def dtype_literal(x: Expr) -> str:
     return x.value
 
 
-def pointless(name: str, instead: str = "") -> LegalizeError:
-    """The error of an operator that states what XLA decides by itself."""
-    return LegalizeError(
-        f"relax.{name} cannot be lowered: XLA plans and frees memory by itself, so programs need "
-        f"no such calls; remove them{instead}"
-    )
+def pointless(name: str, instead: str = "") -> Callable[[], Expr]:
+    """The lowering of an operator that states what XLA decides by itself: an error."""
+
+    def lower() -> Expr:
+        raise LegalizeError(
+            f"relax.{name} cannot be lowered: XLA plans and frees memory by itself, so programs "
+            f"need no such calls; remove them{instead}"
+        )
+
+    return lower
 
 
 @op("relax.builtin.alloc_tensor")

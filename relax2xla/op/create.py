@@ -7,7 +7,6 @@ for values.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
-from relax2xla.ir.op import DTypeLike, PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import DTypeLike, Given, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     fold,
@@ -99,8 +98,8 @@ def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
 
 
 @full.shorthand
-def _(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[str, Any]:
-    return _exact(fill_value, dtype)
+def _(given: Given) -> Given:
+    return _exact(given["fill_value"], given["dtype"])
 
 
 @op("relax.full_like")
@@ -120,10 +119,10 @@ def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
 
 
 @full_like.shorthand
-def _(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Mapping[str, Any]:
-    info = x.struct_info_
+def _(given: Given) -> Given:
+    info = given["x"].struct_info_
     known = info.dtype if isinstance(info, TensorStructInfo) else None
-    return _exact(fill_value, dtype or known)
+    return _exact(given["fill_value"], given["dtype"] or known)
 
 
 @op("relax.ones")
@@ -228,11 +227,10 @@ def _steps(low: Dim, high: Dim, by: Dim) -> Dim:
 
 
 @arange.shorthand
-def _(
-    start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None
-) -> Mapping[str, Any]:
-    first, last = (0, start) if end is None else (start, end)
-    return {"start": first, "end": last, "dtype": _arange_dtype(dtype, first, last, step)}
+def _(given: Given) -> Given:
+    first, last = (0, given["start"]) if given["end"] is None else (given["start"], given["end"])
+    dtype = _arange_dtype(given["dtype"], first, last, given["step"])
+    return {"start": first, "end": last, "dtype": dtype}
 
 
 @arange.legalize
@@ -282,10 +280,8 @@ def eye(
 
 
 @eye.shorthand
-def _(
-    n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "float32"
-) -> Mapping[str, Any]:
-    return {"m": n} if m is None else {}
+def _(given: Given) -> Given:
+    return {"m": given["n"]} if given["m"] is None else {}
 
 
 @eye.legalize

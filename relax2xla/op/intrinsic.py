@@ -22,7 +22,7 @@ from relax2xla.ir.expr import (
     convert_to_expr,
 )
 from relax2xla.ir.lattice import dims_equal, is_base_of
-from relax2xla.ir.op import IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
+from relax2xla.ir.op import Given, IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     ObjectStructInfo,
@@ -457,7 +457,8 @@ def assert_op(condition: PrimLike, *format_args: Expr, format: str = "") -> Stru
 
 
 @assert_op.shorthand
-def _(condition: PrimLike, *format_args: Expr, format: str = "") -> Mapping[str, Any]:
-    if len(format_args) == 1 and isinstance(format_args[0], list | tuple):
-        return {"format_args": tuple(format_args[0])}
+def _(given: Given) -> Given:
+    values = given["format_args"]
+    if len(values) == 1 and isinstance(values[0], list | tuple):
+        return {"format_args": tuple(values[0])}
     return {}

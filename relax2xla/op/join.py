@@ -5,7 +5,7 @@ Sources: TVM Relax v0.20 for names and inference, numpy for values. Axes may be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import TupleLike, op
+from relax2xla.ir.op import Given, TupleLike, op
 from relax2xla.ir.struct_info import (
     Dims,
     StructInfo,
@@ -221,13 +221,12 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
 
 
 @split.shorthand
-def _(x: Expr, indices_or_sections: Any, axis: int = 0) -> Mapping[str, Any]:
-    if isinstance(indices_or_sections, Iterable):
-        items: Iterable[Any] = indices_or_sections
+def _(given: Given) -> Given:
+    cuts = given["indices_or_sections"]
+    if isinstance(cuts, Iterable):
+        items: Iterable[Any] = cuts
         return {"indices_or_sections": tuple(tir.as_dim(i) for i in items)}
-    if isinstance(indices_or_sections, tir.IntImm):
-        return {"indices_or_sections": indices_or_sections.value}
-    return {}
+    return {"indices_or_sections": cuts.value} if isinstance(cuts, tir.IntImm) else {}
 
 
 @split.legalize

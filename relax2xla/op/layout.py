@@ -15,7 +15,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import LegalizeError, OpError, TVMError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op import Given, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, show
 from relax2xla.op.index import gather_axis
 from relax2xla.op.shared.checks import INTEGER, norm_axis, same_dim, tensor, want_tensor
@@ -107,32 +107,25 @@ def layout_transform(
 
 
 @layout_transform.shorthand
-def _(
-    x: Expr,
-    index_map: Any,
-    pad_value: Any = None,
-    axis_separators: Any = (),
-    input_axis_separators: Any = (),
-) -> Mapping[str, Any]:
-    given: dict[str, Any] = {
-        "axis_separators": tuple(axis_separators or ()),
-        "input_axis_separators": tuple(input_axis_separators or ()),
-    }
+def _(given: Given) -> Given:
+    x, index_map, pad_value = given["x"], given["index_map"], given["pad_value"]
+    separators = ("axis_separators", "input_axis_separators")
+    found: dict[str, Any] = {name: tuple(given[name] or ()) for name in separators}
     info = want_tensor(x, "x") if isinstance(x, Expr) else None
     if callable(index_map):
         ndim = None if info is None or info.ndim == -1 else info.ndim
         try:
-            given["index_map"] = tir.IndexMap.from_func(index_map, ndim)
+            found["index_map"] = tir.IndexMap.from_func(index_map, ndim)
         except OpError:
             raise
         except TVMError as e:
             raise OpError(f"`index_map`: {e}") from None
     if isinstance(pad_value, bool | int | float) and info is not None and info.dtype:
         value = float(pad_value) if is_float(info.dtype) else pad_value
-        given["pad_value"] = PrimValue(tir.const(value, info.dtype))
+        found["pad_value"] = PrimValue(tir.const(value, info.dtype))
     elif isinstance(pad_value, tir.PrimExpr):
-        given["pad_value"] = PrimValue(pad_value)
-    return given
+        found["pad_value"] = PrimValue(pad_value)
+    return found
 
 
 # What a final index takes of an initial one: (index // divisor) % modulus; None: no modulus.

@@ -5,7 +5,7 @@ Sources: TVM Relax v0.20 for names and inference, numpy for values. Axes may be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
-from relax2xla.ir.op import AxesLike, IntsLike, Kind, Rule, ShapeLike, as_ints, op
+from relax2xla.ir.op import AxesLike, Given, IntsLike, Kind, Rule, ShapeLike, as_ints, op
 from relax2xla.ir.struct_info import (
     Dims,
     StructInfo,
@@ -150,13 +150,15 @@ def reshape(x: Expr, shape: ShapeLike) -> Rule:
 
 
 @reshape.shorthand
-def _(x: Expr, shape: ShapeLike) -> Mapping[str, Any]:
+def _(given: Given) -> Given:
+    shape = given["shape"]
     if isinstance(shape, ShapeExpr | Tuple) or not isinstance(shape, Expr):
         if isinstance(shape, int | np.integer | tir.PrimExpr):
             shape = (shape,)
         items: Iterable[Any] = shape.fields if isinstance(shape, Tuple) else shape
         numbers: list[Any] = [d.value if isinstance(d, PrimValue) else d for d in items]
-        return {"shape": new_shape(want_tensor(x, "x"), [tir.as_dim(d) for d in numbers])}
+        x = want_tensor(given["x"], "x")
+        return {"shape": new_shape(x, [tir.as_dim(d) for d in numbers])}
     return {}
 
 

@@ -5,14 +5,13 @@ XLA plans memory itself; of these only ``view`` and ``ensure_zero_offset`` compu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import Given, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -42,7 +41,7 @@ def alloc_storage(
     virtual_device_index: PrimLike,
     storage_scope: StringOperand,
     dtype: DTypeOperand,
-) -> StructInfo:
+) -> Rule:
     """A block of memory.
 
     size: its bytes as a shape of rank 1; virtual_device_index: an integer;
@@ -50,66 +49,39 @@ def alloc_storage(
     result: an object
     """
     want_shape(size, "size")
-    return ObjectStructInfo()
-
-
-@alloc_storage.legalize
-def _(
-    size: ShapeLike,
-    virtual_device_index: PrimLike,
-    storage_scope: StringOperand,
-    dtype: DTypeOperand,
-) -> Expr:
-    raise pointless("memory.alloc_storage")
+    return ObjectStructInfo(), pointless("memory.alloc_storage")
 
 
 @op("relax.memory.alloc_tensor", pure=False)
-def alloc_tensor(
-    storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand
-) -> StructInfo:
+def alloc_tensor(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand) -> Rule:
     """A tensor in a block of memory.
 
     storage: of alloc_storage; offset: in bytes; shape: a shape; runtime_device_ind: an integer
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")
-    return TensorStructInfo(shape, dtype_literal(dtype))
-
-
-@alloc_tensor.legalize
-def _(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand) -> Expr:
-    raise pointless("memory.alloc_tensor")
+    return TensorStructInfo(shape, dtype_literal(dtype)), pointless("memory.alloc_tensor")
 
 
 @op("relax.memory.kill_storage", pure=False)
-def kill_storage(storage: Expr) -> StructInfo:
+def kill_storage(storage: Expr) -> Rule:
     """Gives a block of memory back.
 
     storage: of alloc_storage
     result: an empty tuple
     """
-    return TupleStructInfo(())
-
-
-@kill_storage.legalize
-def _(storage: Expr) -> Expr:
-    raise pointless("memory.kill_storage")
+    return TupleStructInfo(()), pointless("memory.kill_storage")
 
 
 @op("relax.memory.kill_tensor", pure=False)
-def kill_tensor(tensor: Expr) -> StructInfo:
+def kill_tensor(tensor: Expr) -> Rule:
     """Ends the life of a tensor.
 
     tensor: any tensor
     result: an empty tuple
     """
     want_tensor(tensor, "tensor")
-    return TupleStructInfo(())
-
-
-@kill_tensor.legalize
-def _(tensor: Expr) -> Expr:
-    raise pointless("memory.kill_tensor")
+    return TupleStructInfo(()), pointless("memory.kill_tensor")
 
 
 @op("relax.memory.ensure_zero_offset")
@@ -183,14 +155,9 @@ def view(
 
 
 @view.shorthand
-def _(
-    data: Expr,
-    shape: ShapeLike = None,
-    dtype: DTypeOperand = None,
-    relative_byte_offset: PrimLike = None,
-) -> Mapping[str, Any]:
-    given = {"shape": shape, "dtype": dtype, "relative_byte_offset": relative_byte_offset}
-    return {name: Tuple(()) for name, value in given.items() if value is None}
+def _(given: Given) -> Given:
+    optional = ("shape", "dtype", "relative_byte_offset")
+    return {name: Tuple(()) for name in optional if given[name] is None}
 
 
 @view.legalize

@@ -6,11 +6,8 @@ Sources: TVM Relax v0.20 for inference, numpy for values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import PrimLike, op
+from relax2xla.ir.op import Given, PrimLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.op.shared.checks import norm_axis, tensor, want_tensor
 from relax2xla.op.shared.scalars import integer, number
@@ -51,21 +48,9 @@ def unique(
 
 
 @unique.shorthand
-def _(
-    x: Expr,
-    sorted: PrimLike = True,
-    return_index: PrimLike = False,
-    return_inverse: PrimLike = False,
-    return_counts: PrimLike = False,
-    axis: PrimLike = None,
-) -> Mapping[str, Any]:
-    flags = {
-        "sorted": sorted,
-        "return_index": return_index,
-        "return_inverse": return_inverse,
-        "return_counts": return_counts,
-    }
-    return {k: PrimValue(int(v)) for k, v in flags.items() if isinstance(v, bool)}
+def _(given: Given) -> Given:
+    flags = ("sorted", "return_index", "return_inverse", "return_counts")
+    return {name: PrimValue(int(given[name])) for name in flags if isinstance(given[name], bool)}
 
 
 @op("relax.nonzero")

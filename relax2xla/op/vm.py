@@ -10,7 +10,6 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
-    StructInfo,
     TensorStructInfo,
     TupleStructInfo,
 )
@@ -25,24 +24,14 @@ def alloc_storage(
     runtime_device_index: PrimLike,
     dtype: DTypeOperand,
     storage_scope: StringOperand = "global",
-) -> StructInfo:
+) -> Rule:
     """A block of memory. It cannot run: XLA plans memory by itself.
 
     shape: its size; runtime_device_index: an integer; dtype, storage_scope: of its elements
     result: an object
     """
     want_shape(shape, "shape")
-    return ObjectStructInfo()
-
-
-@alloc_storage.legalize
-def _(
-    shape: ShapeLike,
-    runtime_device_index: PrimLike,
-    dtype: DTypeOperand,
-    storage_scope: StringOperand = "global",
-) -> Expr:
-    raise pointless("vm.alloc_storage")
+    return ObjectStructInfo(), pointless("vm.alloc_storage")
 
 
 @op("relax.vm.alloc_tensor", pure=False)
@@ -59,30 +48,21 @@ def alloc_tensor(
     result: ``shape``, ``dtype``
     """
     want_shape(shape, "shape")
-
-    def lower() -> Expr:
-        raise pointless("vm.alloc_tensor")
-
-    return TensorStructInfo(shape, dtype_literal(dtype)), lower
+    return TensorStructInfo(shape, dtype_literal(dtype)), pointless("vm.alloc_tensor")
 
 
 @op("relax.vm.kill_object", pure=False)
-def kill_object(obj: Expr) -> StructInfo:
+def kill_object(obj: Expr) -> Rule:
     """Ends the life of a value. It cannot run: XLA frees memory by itself.
 
     obj: any value
     result: an empty tuple
     """
-    return TupleStructInfo(())
-
-
-@kill_object.legalize
-def _(obj: Expr) -> Expr:
-    raise pointless("vm.kill_object")
+    return TupleStructInfo(()), pointless("vm.kill_object")
 
 
 @op("relax.vm.call_tir_dyn", pure=False)
-def call_tir_dyn(func: Callee, args: Arguments) -> StructInfo:
+def call_tir_dyn(func: Callee, args: Arguments) -> Rule:
     """A call of a loop-level function with tensors and the values of its symbolic parameters.
 
     It cannot run: use call_tir.
@@ -90,9 +70,4 @@ def call_tir_dyn(func: Callee, args: Arguments) -> StructInfo:
     func: the function; args: a tuple
     result: an empty tuple
     """
-    return TupleStructInfo(())
-
-
-@call_tir_dyn.legalize
-def _(func: Callee, args: Arguments) -> Expr:
-    raise pointless("vm.call_tir_dyn", "; use call_tir")
+    return TupleStructInfo(()), pointless("vm.call_tir_dyn", "; use call_tir")

@@ -6,7 +6,7 @@ Semantics: torch's functions of these names. Grids are laid out as in TVM, coord
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product as combinations
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, ShapeExpr
-from relax2xla.ir.op import Rule, ShapeLike, op
+from relax2xla.ir.op import Given, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     FLOAT,
@@ -84,7 +84,8 @@ def affine_grid(data: Expr, size: ShapeLike, align_corners: bool = True) -> Stru
 
 
 @affine_grid.shorthand
-def _(data: Expr, size: ShapeLike, align_corners: bool = True) -> Mapping[str, Any]:
+def _(given: Given) -> Given:
+    size = given["size"]
     return {"size": ShapeExpr((size, size))} if isinstance(size, int | tir.PrimExpr) else {}
 
 

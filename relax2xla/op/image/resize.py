@@ -7,7 +7,7 @@ are those of ONNX's Resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -17,7 +17,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import DTypeLike, Kind, Rule, ShapeLike, op
+from relax2xla.ir.op import DTypeLike, Given, Kind, Rule, ShapeLike, Shorthand, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -86,20 +86,19 @@ def _as_roi(value: Any) -> tuple[float, ...]:
     return tuple(float(getattr(v, "value", v)) for v in value)
 
 
-def _spelled_out(n: int) -> Any:
+def _spelled_out(n: int) -> Shorthand:
     """As TVM holds them: one number is the size of each axis, no region the empty one."""
 
-    def rule(
-        data: Any, size: Any, roi: Any, layout: str, method: str, mode: str, *others: Any
-    ) -> Mapping[str, Any]:
-        given: dict[str, Any] = {}
-        if roi is None and mode != "tf_crop_and_resize":
-            given["roi"] = (0.0,) * (2 * n)
+    def rule(given: Given) -> Given:
+        found: dict[str, Any] = {}
+        if given["roi"] is None and given["coordinate_transformation_mode"] != "tf_crop_and_resize":
+            found["roi"] = (0.0,) * (2 * n)
+        size = given["size"]
         if isinstance(size, int | tir.PrimExpr | PrimValue):
             size = (size,)
         if isinstance(size, tuple | list) and len(size) == 1:
-            given["size"] = tuple(size) * n
-        return given
+            found["size"] = tuple(size) * n
+        return found
 
     return rule
 

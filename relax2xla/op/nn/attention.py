@@ -101,7 +101,7 @@ def _infer(
     return tensor((*q.dims[:3], v.dims[3]), dtype, like=q)
 
 
-def _lower(
+def _rule(
     query: Expr,
     key: Expr,
     value: Expr,
@@ -109,10 +109,14 @@ def _lower(
     scale: float | None,
     mask: str | None,
     window: int | None,
-) -> Expr:
+) -> Rule:
     """Attention with a mask that depends on positions alone."""
-    shape = (shape_of(query)[1], shape_of(key)[1])
-    return _attend(query, key, value, bias, scale, *_seen(shape, mask, window))
+
+    def lower() -> Expr:
+        shape = (shape_of(query)[1], shape_of(key)[1])
+        return _attend(query, key, value, bias, scale, *_seen(shape, mask, window))
+
+    return _infer(query, key, value, bias, mask, window), lower
 
 
 def _attend(
@@ -191,11 +195,7 @@ def attention_op(
     window_size: int | None = None,
 ) -> Rule:
     """Attention without a bias."""
-
-    def lower() -> Expr:
-        return _lower(query, key, value, None, scale, causal_mask, window_size)
-
-    return _infer(query, key, value, None, causal_mask, window_size), lower
+    return _rule(query, key, value, None, scale, causal_mask, window_size)
 
 
 @op("relax.nn.attention_bias", doc=_DOC.format(plus="+ bias", bias=_BIAS))
@@ -209,11 +209,7 @@ def attention_bias(
     window_size: int | None = None,
 ) -> Rule:
     """Attention with a bias."""
-
-    def lower() -> Expr:
-        return _lower(query, key, value, bias, scale, causal_mask, window_size)
-
-    return _infer(query, key, value, bias, causal_mask, window_size), lower
+    return _rule(query, key, value, bias, scale, causal_mask, window_size)
 
 
 def attention(
