@@ -282,7 +282,7 @@ def where(condition: Expr, x1: Expr, x2: Expr) -> Rule:
 
 
 @op("relax.ewise_fma")
-def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> StructInfo:
+def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> Rule:
     """``x1 * x2 + x3`` on tensors of one shape and dtype.
 
     x1, x2, x3: (*s), any number
@@ -301,14 +301,9 @@ def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> StructInfo:
             raise OpError(
                 f"`x1`, `x2` and `x3` must have one shape; got {', '.join(map(show, infos))}"
             )
-    if len(shapes) == 3 and shapes[0] == shapes[1] == shapes[2]:
-        return infos[0]
-    return tensor(None, dtype, max(ranks, default=-1), infos[0])
-
-
-@ewise_fma.legalize
-def _(x1: Expr, x2: Expr, x3: Expr) -> Expr:
-    return hlo("add", hlo("multiply", x1, x2), x3)
+    same = len(shapes) == 3 and shapes[0] == shapes[1] == shapes[2]
+    info = infos[0] if same else tensor(None, dtype, max(ranks, default=-1), infos[0])
+    return info, lambda: hlo("add", hlo("multiply", x1, x2), x3)
 
 
 @composed

@@ -32,7 +32,7 @@ def allreduce(x: Expr, op_type: str = "sum", in_group: bool = True) -> StructInf
 
 
 @op("relax.ccl.allgather")
-def allgather(x: Expr, num_workers: int, in_group: bool = True) -> StructInfo:
+def allgather(x: Expr, num_workers: int, in_group: bool = True) -> Rule:
     """The values of all workers one after the other along the first axis.
 
     x: (n, *s), any dtype
@@ -42,14 +42,10 @@ def allgather(x: Expr, num_workers: int, in_group: bool = True) -> StructInfo:
     _positive(num_workers)
     if info.ndim == 0:
         raise OpError("`x` must have an axis to gather along")
-    if info.dims is None:
-        return info
-    return tensor((fold(info.dims[0] * num_workers), *info.dims[1:]), info.dtype, like=info)
-
-
-@allgather.legalize
-def _(x: Expr, num_workers: int, in_group: bool = True) -> Expr:
-    return _alone(x, num_workers, "allgather")
+    if info.dims is not None:
+        longer = fold(info.dims[0] * num_workers)
+        info = tensor((longer, *info.dims[1:]), info.dtype, like=info)
+    return info, lambda: _alone(x, num_workers, "allgather")
 
 
 @op("relax.ccl.broadcast_from_worker0")

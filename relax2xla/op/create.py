@@ -27,6 +27,7 @@ from relax2xla.op.shared.checks import (
     want_tensor,
     with_dtype,
 )
+from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
     broadcast_to,
     compare,
@@ -125,58 +126,32 @@ def _(given: Given) -> Given:
     return _exact(given["fill_value"], given["dtype"] or known)
 
 
-@op("relax.ones")
-def ones(shape: ShapeLike, dtype: DTypeLike) -> Rule:
-    """A tensor of ones.
-
-    result: ``shape``, ``dtype``
-    """
-    return _of_shape(shape, _given(dtype)), lambda: constant(_target(shape), 1, dtype)
-
-
-@op("relax.zeros")
-def zeros(shape: ShapeLike, dtype: DTypeLike) -> Rule:
-    """A tensor of zeros.
-
-    result: ``shape``, ``dtype``
-    """
-    return _of_shape(shape, _given(dtype)), lambda: constant(_target(shape), 0, dtype)
-
-
 def _given(dtype: str | None) -> str:
     if not dtype:
         raise OpError("`dtype` must be given, for example 'float32'")
     return dtype
 
 
-@op("relax.ones_like")
-def ones_like(x: Expr, dtype: DTypeLike = None) -> Rule:
-    """Ones in the shape of ``x``.
+def _filled(value: int, shape: ShapeLike, dtype: DTypeLike) -> Rule:
+    return _of_shape(shape, _given(dtype)), lambda: constant(_target(shape), value, dtype)
 
-    x: (*s), any dtype
-    result: (*s), ``dtype`` or else the dtype of ``x``
-    """
+
+def _filled_like(value: int, x: Expr, dtype: DTypeLike = None) -> Rule:
     info = want_tensor(x, "x")
-
-    def lower() -> Expr:
-        return constant(shape_of(x), 1, dtype or dtype_of(x))
-
-    return with_dtype(info, dtype or info.dtype), lower
+    made = with_dtype(info, dtype or info.dtype)
+    return made, lambda: constant(shape_of(x), value, dtype or dtype_of(x))
 
 
-@op("relax.zeros_like")
-def zeros_like(x: Expr, dtype: DTypeLike = None) -> Rule:
-    """Zeros in the shape of ``x``.
+_FILLED = "A tensor of {}.\n\nresult: ``shape``, ``dtype``"
+_FILLED_LIKE = """{} in the shape of ``x``.
 
-    x: (*s), any dtype
-    result: (*s), ``dtype`` or else the dtype of ``x``
-    """
-    info = want_tensor(x, "x")
-
-    def lower() -> Expr:
-        return constant(shape_of(x), 0, dtype or dtype_of(x))
-
-    return with_dtype(info, dtype or info.dtype), lower
+x: (*s), any dtype
+result: (*s), ``dtype`` or else the dtype of ``x``
+"""
+ones = member("relax.ones", _filled, 1, doc=_FILLED.format("ones"))
+zeros = member("relax.zeros", _filled, 0, doc=_FILLED.format("zeros"))
+ones_like = member("relax.ones_like", _filled_like, 1, doc=_FILLED_LIKE.format("Ones"))
+zeros_like = member("relax.zeros_like", _filled_like, 0, doc=_FILLED_LIKE.format("Zeros"))
 
 
 # ---- ranges
@@ -308,38 +283,29 @@ def _(x: Expr, k: PrimLike = 0, dtype: DTypeLike = None) -> Expr:
     return convert(_diagonal(rows, columns, integer(k, "k"), "EQ"), dtype or dtype_of(x))
 
 
-def _matrices(x: Expr, k: Expr) -> TensorStructInfo:
+_TRIANGLE = """The {which} triangles of matrices: zero {where} diagonal ``k``.
+
+x: (..., n, m), any dtype; k: an integer
+result: (..., n, m), dtype of ``x``
+"""
+
+
+def _triangle(direction: str, x: Expr, k: PrimLike = 0) -> Rule:
     info = want_tensor(x, "x")
     dim_of(k, "k")
     if info.ndim in (0, 1):
         raise OpError(f"`x` must have rank 2 or more; got {show(info)}")
-    return info
+
+    def lower() -> Expr:
+        shape, dtype = shape_of(x), dtype_of(x)
+        mask = _diagonal(shape[-2], shape[-1], integer(k, "k"), direction)
+        return select(broadcast_to(mask, shape), x, scalar(0, dtype))
+
+    return info, lower
 
 
-def _masked(x: Expr, k: Expr, direction: str) -> Expr:
-    shape, dtype = shape_of(x), dtype_of(x)
-    mask = _diagonal(shape[-2], shape[-1], integer(k, "k"), direction)
-    return select(broadcast_to(mask, shape), x, scalar(0, dtype))
-
-
-@op("relax.tril")
-def tril(x: Expr, k: PrimLike = 0) -> Rule:
-    """The lower triangles of matrices: zero above diagonal ``k``.
-
-    x: (..., n, m), any dtype; k: an integer
-    result: (..., n, m), dtype of ``x``
-    """
-    return _matrices(x, k), lambda: _masked(x, k, "LE")
-
-
-@op("relax.triu")
-def triu(x: Expr, k: PrimLike = 0) -> Rule:
-    """The upper triangles of matrices: zero below diagonal ``k``.
-
-    x: (..., n, m), any dtype; k: an integer
-    result: (..., n, m), dtype of ``x``
-    """
-    return _matrices(x, k), lambda: _masked(x, k, "GE")
+tril = member("relax.tril", _triangle, "LE", doc=_TRIANGLE.format(which="lower", where="above"))
+triu = member("relax.triu", _triangle, "GE", doc=_TRIANGLE.format(which="upper", where="below"))
 
 
 def hamming_window_values(

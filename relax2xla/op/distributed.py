@@ -125,21 +125,16 @@ def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule
 
 
 @op("relax.distributed.redistribute", distributed=True)
-def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> StructInfo:
+def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     """``input`` spread in another way; its value is not changed.
 
     input: (*s), any dtype; device_mesh, placement: as of :func:`annotate_sharding`
     result: ``input``; a distributed tensor has the mesh and placement stated here
     """
-    info = _checked(input, device_mesh, placement)
+    info: StructInfo = _checked(input, device_mesh, placement)
     if isinstance(input.struct_info_, DTensorStructInfo):
-        return DTensorStructInfo(info, device_mesh, placement)
-    return info
-
-
-@redistribute.legalize
-def _(input: Expr, device_mesh: Mesh, placement: Placed) -> Expr:
-    return _placed(input, device_mesh, placement)
+        info = DTensorStructInfo(info, device_mesh, placement)
+    return info, lambda: _placed(input, device_mesh, placement)
 
 
 @op("relax.distributed.redistribute_replica_to_shard", distributed=True)

@@ -18,6 +18,7 @@ from relax2xla.op.binary import as_operand
 from relax2xla.op.index import wide_index
 from relax2xla.op.nn.pool import Pool
 from relax2xla.op.shared.checks import FLOAT, norm_axis, want_tensor
+from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
@@ -40,7 +41,7 @@ from relax2xla.op.shared.lowering import (
     tensor_info,
     transpose,
 )
-from relax2xla.op.shared.spatial import Ints, Padding, arrange, ranked
+from relax2xla.op.shared.spatial import Ints, Padding, arrange
 from relax2xla.op.shared.traced import Numbers, tensor_of
 
 
@@ -239,14 +240,14 @@ _PLANES = {
     "padding": (0, 0),
     "layout": "NCHW",
 }
-max_pool2d_backward = ranked(
+max_pool2d_backward = member(
     "relax.grad.max_pool2d_backward",
     *(_pool_backward, True, 2),
     doc=_POOL.format(name="max_pool2d", more="; of equal maxima the first gets it"),
     follows={"out_layout": "layout"},
     defaults=_PLANES,
 )
-avg_pool2d_backward = ranked(
+avg_pool2d_backward = member(
     "relax.grad.avg_pool2d_backward",
     *(_pool_backward, False, 2),
     doc=_POOL.format(name="avg_pool2d", more=""),

@@ -551,7 +551,7 @@ def stacked_indices(data: Expr, indices: Expr) -> Expr:
 
 
 @op("relax.index_tensor")
-def index_tensor(data: Expr, indices: TupleLike) -> StructInfo:
+def index_tensor(data: Expr, indices: TupleLike) -> Rule:
     """``data[indices]`` with a tensor of integers for each of the first axes, as in numpy.
 
     data: (*s), any dtype; indices: a tuple of k integer tensors that broadcast to (*t)
@@ -560,15 +560,16 @@ def index_tensor(data: Expr, indices: TupleLike) -> StructInfo:
     info = want_tensor(data, "data")
     infos = index_infos(info, indices)
     joint = broadcasted(infos, "int64", "the fields of `indices`")
+    dims = None
     if info.dims is not None and joint.dims is not None:
-        return tensor((*joint.dims, *info.dims[len(infos) :]), info.dtype, like=info)
+        dims = (*joint.dims, *info.dims[len(infos) :])
     known = info.ndim != -1 and joint.ndim != -1
-    return tensor(None, info.dtype, joint.ndim + info.ndim - len(infos) if known else -1, info)
+    ndim = joint.ndim + info.ndim - len(infos) if known else -1
 
+    def lower() -> Expr:
+        return gather_vectors(data, stacked_indices(data, indices))
 
-@index_tensor.legalize
-def _(data: Expr, indices: TupleLike) -> Expr:
-    return gather_vectors(data, stacked_indices(data, indices))
+    return tensor(dims, info.dtype, ndim, info), lower
 
 
 # ---- one-hot

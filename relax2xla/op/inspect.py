@@ -44,7 +44,7 @@ def _bits(info: TensorStructInfo) -> int | None:
 
 def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
     @op(f"relax.inspect.{name}", doc=f"{text}\n\nx: any tensor\nresult: a scalar, {dtype}")
-    def made(x: Expr) -> StructInfo:
+    def made(x: Expr) -> Rule:
         info = want_tensor(x, "x")
         value: int | None = {
             "tensor_ndim": None if info.ndim == -1 else info.ndim,
@@ -55,11 +55,8 @@ def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
             "tensor_byte_offset": 0,
             "tensor_elem_offset": 0,
         }[name]
-        return _known(dtype, value)
-
-    @made.legalize
-    def _(x: Expr) -> Expr:
-        return _constant(made(x).struct_info)
+        result = _known(dtype, value)
+        return result, lambda: _constant(result)
 
     return made
 
@@ -92,15 +89,12 @@ def tensor_shape_i(x: Expr, axis: PrimLike) -> Rule:
     """
     info = want_tensor(x, "x")
     at = _axis(info, axis)
-
-    def lower() -> Expr:
-        return _constant(tensor_shape_i(x, axis).struct_info)
-
-    return _known("int64", None if at is None or info.dims is None else info.dims[at]), lower
+    made = _known("int64", None if at is None or info.dims is None else info.dims[at])
+    return made, lambda: _constant(made)
 
 
 @op("relax.inspect.tensor_stride_i")
-def tensor_stride_i(x: Expr, axis: PrimLike) -> StructInfo:
+def tensor_stride_i(x: Expr, axis: PrimLike) -> Rule:
     """How many elements lie between neighbours along an axis, in row-major order.
 
     x: any tensor; axis: counted from the front
@@ -108,11 +102,7 @@ def tensor_stride_i(x: Expr, axis: PrimLike) -> StructInfo:
     """
     info = want_tensor(x, "x")
     at = _axis(info, axis)
-    if at is None or info.dims is None:
-        return _known("int64", None)
-    return _known("int64", product(info.dims[at + 1 :]))
-
-
-@tensor_stride_i.legalize
-def _(x: Expr, axis: PrimLike) -> Expr:
-    return _constant(tensor_stride_i(x, axis).struct_info)
+    made = _known(
+        "int64", None if at is None or info.dims is None else product(info.dims[at + 1 :])
+    )
+    return made, lambda: _constant(made)

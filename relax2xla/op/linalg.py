@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import DTypeLike, Op, TupleLike, op
+from relax2xla.ir.op import DTypeLike, Op, Rule, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     NUMBER,
@@ -104,7 +104,7 @@ def linear(data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: DTypeL
 
 
 @op("relax.outer")
-def outer(x1: Expr, x2: Expr) -> StructInfo:
+def outer(x1: Expr, x2: Expr) -> Rule:
     """Outer product of two vectors: ``result[i, j] = x1[i] * x2[j]``.
 
     x1:     (m,), any number
@@ -114,14 +114,8 @@ def outer(x1: Expr, x2: Expr) -> StructInfo:
     """
     a, b = want_tensor(x1, "x1", NUMBER, 1), want_tensor(x2, "x2", NUMBER, 1)
     dtype = common_dtype((a, b), ("x1", "x2"))
-    if a.dims is None or b.dims is None:
-        return tensor(None, dtype, 2, a)
-    return tensor((*a.dims, *b.dims), dtype, like=a)
-
-
-@outer.legalize
-def _outer(x1: Expr, x2: Expr) -> Expr:
-    return dot_general(x1, x2, ((), ()))
+    dims = None if a.dims is None or b.dims is None else (*a.dims, *b.dims)
+    return tensor(dims, dtype, 2, a), lambda: dot_general(x1, x2, ((), ()))
 
 
 @op("relax.einsum")

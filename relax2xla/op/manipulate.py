@@ -163,21 +163,17 @@ def _(given: Given) -> Given:
 
 
 @op("relax.flatten")
-def flatten(x: Expr) -> StructInfo:
+def flatten(x: Expr) -> Rule:
     """All elements in one axis.
 
     x: (*s), any dtype
     result: (product of s,), dtype of ``x``
     """
     info = want_tensor(x, "x")
-    if info.ndim == 1:
-        return info
-    return tensor(None if info.dims is None else (product(info.dims),), info.dtype, 1, info)
-
-
-@flatten.legalize
-def _(x: Expr) -> Expr:
-    return lowering.reshape(x, (elements(shape_of(x)),))
+    if info.ndim != 1:
+        dims = None if info.dims is None else (product(info.dims),)
+        info = tensor(dims, info.dtype, 1, info)
+    return info, lambda: lowering.reshape(x, (elements(shape_of(x)),))
 
 
 @op("relax.expand_dims")
@@ -224,7 +220,7 @@ def _squeezed(dims: Dims, axis: tuple[int, ...] | None) -> Dims | None:
 
 
 @op("relax.squeeze")
-def squeeze(x: Expr, axis: AxesLike = None) -> StructInfo:
+def squeeze(x: Expr, axis: AxesLike = None) -> Rule:
     """``x`` without axes of size 1: all of them, or those named.
 
     A named axis has to be of size 1; a symbolic size counts as 1, and calls with another are
@@ -236,17 +232,16 @@ def squeeze(x: Expr, axis: AxesLike = None) -> StructInfo:
     Raises ``OpError`` for a named axis whose size is known not to be 1.
     """
     info = want_tensor(x, "x")
+    dims, ndim = None, -1
     if info.dims is not None:
         dims = _squeezed(info.dims, axis)
-        return tensor(dims, info.dtype, like=info)
-    known = axis is not None and info.ndim != -1
-    ndim = info.ndim - len(norm_axes(axis, info.ndim)) if known else -1
-    return tensor(None, info.dtype, ndim, info)
+    elif axis is not None and info.ndim != -1:
+        ndim = info.ndim - len(norm_axes(axis, info.ndim))
 
+    def lower() -> Expr:
+        return lowering.reshape(x, static(_squeezed(shape_of(x), axis)))
 
-@squeeze.legalize
-def _(x: Expr, axis: AxesLike = None) -> Expr:
-    return lowering.reshape(x, static(_squeezed(shape_of(x), axis)))
+    return tensor(dims, info.dtype, ndim, info), lower
 
 
 @op("relax.permute_dims")
@@ -415,7 +410,7 @@ def collapse_sum_to(data: Expr, shape: ShapeLike) -> Rule:
 
 
 @op("relax.collapse_sum_like")
-def collapse_sum_like(data: Expr, collapse_target: Expr) -> StructInfo:
+def collapse_sum_like(data: Expr, collapse_target: Expr) -> Rule:
     """:func:`collapse_sum_to` with the shape of another tensor.
 
     data: (*s), any number; collapse_target: a tensor whose shape broadcasts to (*s)
@@ -424,11 +419,8 @@ def collapse_sum_like(data: Expr, collapse_target: Expr) -> StructInfo:
     info, target = want_tensor(data, "data"), want_tensor(collapse_target, "collapse_target")
     if target.dims is not None:
         _check_collapse(info, target.dims)
-    elif target.shape is not None:
-        return _like_shape(info, target.shape)
-    return tensor(target.dims, info.dtype, target.ndim, info)
-
-
-@collapse_sum_like.legalize
-def _(data: Expr, collapse_target: Expr) -> Expr:
-    return sum_to(data, shape_of(collapse_target))
+    if target.dims is None and target.shape is not None:
+        made = _like_shape(info, target.shape)
+    else:
+        made = tensor(target.dims, info.dtype, target.ndim, info)
+    return made, lambda: sum_to(data, shape_of(collapse_target))

@@ -38,21 +38,15 @@ INT64_MAX = (1 << 63) - 1
 
 
 @op("relax.shape_of")
-def shape_of(expr: Expr) -> StructInfo:
+def shape_of(expr: Expr) -> Rule:
     """The shape of a tensor.
 
     expr: any tensor
     result: a shape, with the dimensions that are known
     """
     info = want_tensor(expr, "expr")
-    if info.dims is not None:
-        return ShapeStructInfo(info.dims)
-    return ShapeStructInfo(ndim=info.ndim)
-
-
-@shape_of.legalize
-def _(expr: Expr) -> Expr:
-    return ShapeExpr(static_shape(expr))
+    shape = ShapeStructInfo(ndim=info.ndim) if info.dims is None else ShapeStructInfo(info.dims)
+    return shape, lambda: ShapeExpr(static_shape(expr))
 
 
 @op("relax.tensor_to_shape")

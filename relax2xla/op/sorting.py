@@ -21,11 +21,13 @@ from relax2xla.op.shared.checks import (
     FLOAT,
     INTEGER,
     norm_axis,
+    reduced,
     tensor,
     want_elements,
     want_tensor,
     with_dtype,
 )
+from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     chlo,
@@ -211,24 +213,7 @@ def _partial_sort(x: Expr, count: int, axis: int, largest: bool, dtype: str) -> 
 
 
 # ---- where the extreme element is
-def _extreme_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
-    info = want_tensor(x, "x", ORDERED)
-    want_elements(info, None if axis is None else [axis], "position")
-    if axis is None:
-        if not keepdims:
-            return tensor((), "int64", like=info)
-        dims = None if info.ndim == -1 else (1,) * info.ndim
-        return tensor(dims, "int64", like=info)
-    if info.ndim == -1:
-        return tensor(None, "int64", like=info)
-    at = norm_axis(axis, info.ndim)
-    if info.dims is None:
-        return tensor(None, "int64", info.ndim if keepdims else info.ndim - 1, info)
-    middle = (1,) if keepdims else ()
-    return tensor((*info.dims[:at], *middle, *info.dims[at + 1 :]), "int64", like=info)
-
-
-def _extreme(x: Expr, axis: int | None, keepdims: bool, largest: bool) -> Expr:
+def _extreme_at(x: Expr, axis: int | None, keepdims: bool, largest: bool) -> Expr:
     shape, dtype = shape_of(x), dtype_of(x)
     shown = [1] * len(shape)
     if axis is None:
@@ -286,26 +271,25 @@ def _extreme_in_two(x: Expr, at: int, largest: bool) -> Expr:
     return convert(hlo("negate", reduce(first, "maximum", [at])), "int64")
 
 
-@op("relax.argmax")
-def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> Rule:
-    """Position of the largest element, the first of several; of the first NaN if there is one.
+_EXTREME = """\
+Position of the {which} element, the first of several; of the first NaN if there is one.
 
-    x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
-    result: (*s) without the axis (of size 1 with ``keepdims``), int64
-    Raises ``OpError`` for axes without elements.
-    """
-    return _extreme_info(x, axis, keepdims), lambda: _extreme(x, axis, keepdims, True)
+x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
+result: (*s) without the axis (of size 1 with ``keepdims``), int64
+Raises ``OpError`` for axes without elements.
+"""
 
 
-@op("relax.argmin")
-def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> Rule:
-    """Position of the smallest element, the first of several; of the first NaN if there is one.
+def _extreme(largest: bool, x: Expr, axis: int | None = None, keepdims: bool = False) -> Rule:
+    info = want_tensor(x, "x", ORDERED)
+    axes = None if axis is None else [axis]
+    want_elements(info, axes, "position")
+    made = reduced(with_dtype(info, "int64"), axes, keepdims)
+    return made, lambda: _extreme_at(x, axis, keepdims, largest)
 
-    x: (*s), any real dtype; ``axis=None`` counts in the flattened tensor
-    result: (*s) without the axis (of size 1 with ``keepdims``), int64
-    Raises ``OpError`` for axes without elements.
-    """
-    return _extreme_info(x, axis, keepdims), lambda: _extreme(x, axis, keepdims, False)
+
+argmax = member("relax.argmax", _extreme, True, doc=_EXTREME.format(which="largest"))
+argmin = member("relax.argmin", _extreme, False, doc=_EXTREME.format(which="smallest"))
 
 
 @op("relax.bucketize")

@@ -22,11 +22,13 @@ from relax2xla.op.shared.checks import (
     norm_axes,
     norm_axis,
     product,
+    reduced,
     tensor,
     want_elements,
     want_tensor,
     with_dtype,
 )
+from relax2xla.op.shared.families import member
 from relax2xla.op.shared.loops import while_loop
 from relax2xla.op.shared.lowering import (
     compare,
@@ -56,25 +58,6 @@ ANY = (*NUMBER, *BOOL)
 REAL_OR_BOOL = (*INTEGER, *FLOAT, *BOOL)
 HALF = ("float16", "bfloat16")
 Lowering = Callable[[Expr, Sequence[int], bool], Expr]
-
-
-def reduced(info: TensorStructInfo, axis: Sequence[int] | None, keepdims: bool) -> TensorStructInfo:
-    """Struct info of a reduction over axes (None: all)."""
-    if axis is None and not keepdims:
-        return tensor((), info.dtype, like=info)
-    if info.ndim == -1:
-        return tensor(None, info.dtype, like=info)
-    axes = norm_axes(axis, info.ndim)
-    if axis is None:
-        return tensor((1,) * info.ndim, info.dtype, like=info)
-    if info.dims is None:
-        ndim = info.ndim if keepdims else info.ndim - len(axes)
-        return tensor(None, info.dtype, ndim, info)
-    if keepdims:
-        dims = tuple(1 if i in axes else d for i, d in enumerate(info.dims))
-    else:
-        dims = tuple(d for i, d in enumerate(info.dims) if i not in axes)
-    return tensor(dims, info.dtype, like=info)
 
 
 def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str) -> Op[...]:
@@ -294,20 +277,6 @@ def _scan_doubling(x: Expr, row: str, axis: int) -> Expr:
     return while_loop(start, lambda y, distance, count: compare(distance, count, "LT"), step)[0]
 
 
-def _scanned(x: Expr, axis: int | None, dtype: str | None) -> StructInfo:
-    info = want_tensor(x, "data")
-    info = with_dtype(info, dtype or info.dtype)
-    if axis is None:
-        if info.ndim == 1:
-            return info
-        if info.dims is None:
-            return tensor(None, info.dtype, -1 if info.ndim == -1 else 1, info)
-        return tensor((product(info.dims),), info.dtype, like=info)
-    if info.ndim != -1:
-        axis_of(axis, info.ndim)
-    return info
-
-
 def _scan(x: Expr, rows: tuple[str, str], axis: int | None, dtype: str, exclusive: bool) -> Expr:
     if axis is None:
         x, axis = reshape(x, (elements(shape_of(x)),)), 0
@@ -319,35 +288,42 @@ def _scan(x: Expr, rows: tuple[str, str], axis: int | None, dtype: str, exclusiv
     return convert(scan(_wide(x), row, at, exclusive), dtype)
 
 
-@op("relax.cumsum")
-def cumsum(
-    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> Rule:
-    """Running sum along an axis; ``axis=None`` flattens before.
+_SCANNED = """Running {what} along an axis; ``axis=None`` flattens before.
 
-    data: (*s), any dtype; dtype: converted to before summing; exclusive: element i is left out of
-    sum i, so that the first is 0
-    result: (*s), ``dtype`` or else the dtype of ``data``
-    """
+data: (*s), any dtype; dtype: converted to before {doing}; exclusive: element i is left out
+of {what} i, so that the first is {first}
+result: (*s), ``dtype`` or else the dtype of ``data``
+"""
+
+
+def _scanned(
+    rows: tuple[str, str],
+    data: Expr,
+    axis: int | None = None,
+    dtype: DTypeLike = None,
+    exclusive: bool = False,
+) -> Rule:
+    info = want_tensor(data, "data")
+    info = with_dtype(info, dtype or info.dtype)
 
     def lower() -> Expr:
-        return _scan(data, ("add", "or"), axis, dtype or dtype_of(data), exclusive)
+        return _scan(data, rows, axis, dtype or dtype_of(data), exclusive)
 
-    return _scanned(data, axis, dtype), lower
+    if axis is not None:
+        if info.ndim != -1:
+            axis_of(axis, info.ndim)
+    elif info.dims is None and info.ndim != 1:
+        info = tensor(None, info.dtype, -1 if info.ndim == -1 else 1, info)
+    elif info.ndim != 1:
+        info = tensor((product(info.dims or ()),), info.dtype, like=info)
+    return info, lower
 
 
-@op("relax.cumprod")
-def cumprod(
-    data: Expr, axis: int | None = None, dtype: DTypeLike = None, exclusive: bool = False
-) -> Rule:
-    """Running product along an axis; ``axis=None`` flattens before.
-
-    data: (*s), any dtype; dtype: converted to before multiplying; exclusive: element i is left out
-    of product i, so that the first is 1
-    result: (*s), ``dtype`` or else the dtype of ``data``
-    """
-
-    def lower() -> Expr:
-        return _scan(data, ("multiply", "and"), axis, dtype or dtype_of(data), exclusive)
-
-    return _scanned(data, axis, dtype), lower
+cumsum = member(
+    *("relax.cumsum", _scanned, ("add", "or")),
+    doc=_SCANNED.format(what="sum", doing="summing", first=0),
+)
+cumprod = member(
+    *("relax.cumprod", _scanned, ("multiply", "and")),
+    doc=_SCANNED.format(what="product", doing="multiplying", first=1),
+)

@@ -20,6 +20,7 @@ from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import DTypeLike, Given, Kind, Rule, ShapeLike, Shorthand, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
+from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
@@ -36,7 +37,7 @@ from relax2xla.op.shared.lowering import (
     static,
     sum_dtype,
 )
-from relax2xla.op.shared.spatial import arrange, data_axes, ranked
+from relax2xla.op.shared.spatial import arrange, data_axes
 from relax2xla.op.shared.traced import Numbers, Traced, clip, count_up, size_of, tensor_of, where
 
 METHODS: Final = ("nearest_neighbor", "linear", "cubic")
@@ -292,13 +293,13 @@ def _resize(
     return resize.infer(data, size), lambda: resize.lower(data, size)
 
 
-resize2d = ranked(
+resize2d = member(
     "relax.image.resize2d",
     *(_resize, 2, 2),
     doc=_DOC.format(axes="HW"),
     defaults={"layout": "NCHW", "rounding_method": "round"},
 )
-resize3d = ranked(
+resize3d = member(
     "relax.image.resize3d",
     *(_resize, 3, 3),
     doc=_DOC.format(axes="DHW"),

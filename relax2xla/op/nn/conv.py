@@ -23,6 +23,7 @@ from relax2xla.op.shared.checks import (
     want_tensor,
     window_dim,
 )
+from relax2xla.op.shared.families import P, member
 from relax2xla.op.shared.lowering import (
     contraction_dtype,
     convert,
@@ -37,12 +38,10 @@ from relax2xla.op.shared.lowering import (
 from relax2xla.op.shared.spatial import (
     SPATIAL,
     Ints,
-    P,
     Padding,
     arrange,
     axes_of,
     data_axes,
-    ranked,
     want_positive,
 )
 from relax2xla.tir import Dim
@@ -293,7 +292,7 @@ def _member(rule: Callable[Concatenate[int, P], Rule], ndim: int) -> Op[P]:
         "data_layout": "NC" + SPATIAL[ndim],
         "kernel_layout": ("IO" if transposed else "OI") + SPATIAL[ndim],
     }
-    return ranked(
+    return member(
         f"relax.nn.conv{ndim}d" + "_transpose" * transposed,
         *(rule, ndim, ndim),
         doc=_doc(ndim, transposed),

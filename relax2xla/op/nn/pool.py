@@ -19,6 +19,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.op.shared.checks import REAL, tensor, want_tensor, window_dim
+from relax2xla.op.shared.families import P, Which, member
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
@@ -40,13 +41,10 @@ from relax2xla.op.shared.lowering import (
 from relax2xla.op.shared.spatial import (
     SPATIAL,
     Ints,
-    P,
     Padding,
     Size,
-    Which,
     arrange,
     data_axes,
-    ranked,
     replaced,
     want_positive,
 )
@@ -364,7 +362,7 @@ def _member(
     if rule is _pool:
         defaults |= dict.fromkeys(("pool_size", "strides", "dilation"), (1,) * ndim)
         defaults["padding"] = (0,) * max(ndim, 2)
-    return ranked(
+    return member(
         f"relax.nn.{name}{ndim}d",
         *(rule, which, ndim),
         doc=doc,

@@ -202,6 +202,25 @@ def with_dtype(info: TensorStructInfo, dtype: str) -> TensorStructInfo:
     return TensorStructInfo(shape, dtype, info.vdevice)
 
 
+def reduced(info: TensorStructInfo, axis: Sequence[int] | None, keepdims: bool) -> TensorStructInfo:
+    """Struct info of a reduction over axes (None: all)."""
+    if axis is None and not keepdims:
+        return tensor((), info.dtype, like=info)
+    if info.ndim == -1:
+        return tensor(None, info.dtype, like=info)
+    axes = norm_axes(axis, info.ndim)
+    if axis is None:
+        return tensor((1,) * info.ndim, info.dtype, like=info)
+    if info.dims is None:
+        ndim = info.ndim if keepdims else info.ndim - len(axes)
+        return tensor(None, info.dtype, ndim, info)
+    if keepdims:
+        dims = tuple(1 if i in axes else d for i, d in enumerate(info.dims))
+    else:
+        dims = tuple(d for i, d in enumerate(info.dims) if i not in axes)
+    return tensor(dims, info.dtype, like=info)
+
+
 def window_dim(
     size: Dim,
     window: Dim,
