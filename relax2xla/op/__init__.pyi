@@ -56,12 +56,10 @@ from relax2xla.op.create import tril as tril
 from relax2xla.op.create import triu as triu
 from relax2xla.op.create import zeros as zeros
 from relax2xla.op.create import zeros_like as zeros_like
-from relax2xla.op.index import dynamic_strided_slice as dynamic_strided_slice
 from relax2xla.op.index import gather_elements as gather_elements
 from relax2xla.op.index import gather_nd as gather_nd
 from relax2xla.op.index import index_tensor as index_tensor
 from relax2xla.op.index import one_hot as one_hot
-from relax2xla.op.index import strided_slice as strided_slice
 from relax2xla.op.index import take as take
 from relax2xla.op.intrinsic import assert_op as assert_op
 from relax2xla.op.intrinsic import call_builtin_with_ctx as call_builtin_with_ctx
@@ -127,6 +125,8 @@ from relax2xla.op.shape import tensor_to_bits as tensor_to_bits
 from relax2xla.op.shape import tensor_to_shape as tensor_to_shape
 from relax2xla.op.shape import to_vdevice as to_vdevice
 from relax2xla.op.shared.exports import COMPOSED as COMPOSED
+from relax2xla.op.slices import dynamic_strided_slice as dynamic_strided_slice
+from relax2xla.op.slices import strided_slice as strided_slice
 from relax2xla.op.sorting import argmax as argmax
 from relax2xla.op.sorting import argmin as argmin
 from relax2xla.op.sorting import argsort as argsort

@@ -22,7 +22,6 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.op.index import canonical
 from relax2xla.op.shared import lowering
 from relax2xla.op.shared.checks import (
     common_dtype,
@@ -43,6 +42,7 @@ from relax2xla.op.shared.lowering import (
     slice_axis,
     static,
 )
+from relax2xla.op.slices import canonical
 from relax2xla.tir import Dim
 
 

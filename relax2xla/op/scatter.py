@@ -16,15 +16,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.binary import broadcasted
-from relax2xla.op.index import (
-    canonical,
-    from_end,
-    index_infos,
-    index_vectors,
-    slice_length,
-    stacked_indices,
-    wide_index,
-)
+from relax2xla.op.index import from_end, index_infos, index_vectors, stacked_indices, wide_index
 from relax2xla.op.shared.checks import INTEGER, common_dtype, norm_axis, same_dim, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -50,6 +42,7 @@ from relax2xla.op.shared.lowering import (
 )
 from relax2xla.op.shared.scalars import dim_of, integer
 from relax2xla.op.shared.traced import clip, count_up, size_of, spread_to
+from relax2xla.op.slices import canonical, slice_length
 
 ROWS: Final = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 REDUCTIONS: Final = ("update", "add", "mul", "mean", "max", "min")
