@@ -17,12 +17,7 @@ from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule, op
-from relax2xla.ir.struct_info import (
-    PrimStructInfo,
-    StructInfo,
-    TensorStructInfo,
-    show,
-)
+from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,

@@ -43,9 +43,7 @@ from relax2xla.op.shared.lowering import (
     symbolic,
 )
 from relax2xla.op.shared.lowering import full as constant
-from relax2xla.op.shared.lowering import (
-    full_like as constant_like,
-)
+from relax2xla.op.shared.lowering import full_like as constant_like
 from relax2xla.op.shared.scalars import dim_of, integer, number, prim_of
 from relax2xla.op.unary import cast
 from relax2xla.tir import Dim

@@ -16,6 +16,7 @@ from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.op.binary import as_operand
 from relax2xla.op.index import wide_index
+from relax2xla.op.nn.loss import hits
 from relax2xla.op.nn.pool import Pool
 from relax2xla.op.shared.checks import FLOAT, norm_axis, want_tensor
 from relax2xla.op.shared.families import member
@@ -27,7 +28,6 @@ from relax2xla.op.shared.lowering import (
     full,
     full_like,
     hlo,
-    iota,
     larger,
     pad,
     reduce,
@@ -104,20 +104,14 @@ def nll_loss_backward(
     def lower() -> Expr:
         dtype, shape = dtype_of(predictions), shape_of(predictions)
         wide = sum_dtype(dtype)
-        classes = 1 if len(shape) > 1 else 0
-        others = [a for a in range(len(shape)) if a != classes]
-        spread = broadcast_in_dim(targets, shape, others)
-        hit = compare(iota(shape, classes, dtype_of(targets)), spread, "EQ")
-        hit = hlo("and", hit, hlo("not", compare(spread, full_like(spread, ignore_index), "EQ")))
-        weight: Expr = full(shape, 1, wide)
-        if weights is not None:
-            weight = broadcast_in_dim(convert(weights, wide), shape, [classes])
+        hit, weight = hits(shape, wide, targets, weights, ignore_index)
         zero = full(shape, 0, wide)
         grad = convert(output_grad, wide)
         if reduction == "mean":
             every = range(len(shape))
             grad = hlo("divide", grad, reduce(select(hit, weight, zero), "add", every))
-        grad = broadcast_in_dim(grad, shape, others if reduction == "none" else [])
+        each = [0, *range(2, len(shape))] if reduction == "none" and len(shape) > 1 else []
+        grad = broadcast_in_dim(grad, shape, each)
         return convert(select(hit, hlo("negate", hlo("multiply", grad, weight)), zero), dtype)
 
     return info, lower

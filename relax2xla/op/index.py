@@ -14,12 +14,7 @@ from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
-from relax2xla.ir.struct_info import (
-    PrimStructInfo,
-    StructInfo,
-    TensorStructInfo,
-    show,
-)
+from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.op.binary import as_operand, broadcasted
 from relax2xla.op.shared.checks import (
     INTEGER,
@@ -48,11 +43,7 @@ from relax2xla.op.shared.lowering import (
     shape_of,
     take_slice,
 )
-from relax2xla.op.shared.scalars import (
-    number,
-    prim_of,
-    scalar_dtype,
-)
+from relax2xla.op.shared.scalars import number, prim_of, scalar_dtype
 
 MODES: Final = ("fast", "wrap", "clip", "nan")
 

@@ -12,15 +12,7 @@ from typing import Annotated, Any
 
 from relax2xla import tir
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import (
-    Call,
-    Expr,
-    ExternFunc,
-    GlobalVar,
-    StringImm,
-    Tuple,
-    convert_to_expr,
-)
+from relax2xla.ir.expr import Call, Expr, ExternFunc, GlobalVar, StringImm, Tuple, convert_to_expr
 from relax2xla.ir.lattice import dims_equal, is_base_of
 from relax2xla.ir.op import Given, IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (

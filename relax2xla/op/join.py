@@ -15,13 +15,7 @@ from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import Given, TupleLike, op
-from relax2xla.ir.struct_info import (
-    Dims,
-    StructInfo,
-    TensorStructInfo,
-    TupleStructInfo,
-    show,
-)
+from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, TupleStructInfo, show
 from relax2xla.op.shared import lowering
 from relax2xla.op.shared.checks import (
     common_dtype,

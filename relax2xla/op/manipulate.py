@@ -14,12 +14,7 @@ from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
 from relax2xla.ir.op import AxesLike, Given, IntsLike, Kind, Rule, ShapeLike, as_ints, op
-from relax2xla.ir.struct_info import (
-    Dims,
-    StructInfo,
-    TensorStructInfo,
-    show,
-)
+from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, show
 from relax2xla.op.shared import lowering
 from relax2xla.op.shared.checks import (
     differ,

@@ -12,17 +12,8 @@ from relax2xla import tir
 from relax2xla.errors import CallError, LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, constant_value, op
-from relax2xla.ir.struct_info import (
-    StructInfo,
-    show,
-)
-from relax2xla.op.shared.checks import (
-    INTEGER,
-    fold,
-    norm_axes,
-    tensor,
-    want_tensor,
-)
+from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.op.shared.checks import INTEGER, fold, norm_axes, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     dtype_of,
     hlo,
@@ -32,11 +23,7 @@ from relax2xla.op.shared.lowering import (
     take_slice,
     tensor_info,
 )
-from relax2xla.op.shared.scalars import (
-    PrimsLike,
-    dims_operand,
-    integer,
-)
+from relax2xla.op.shared.scalars import PrimsLike, dims_operand, integer
 from relax2xla.tir import Dim
 
 # Ends that mean "to the end", whatever the size.

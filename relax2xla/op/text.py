@@ -11,12 +11,7 @@ from typing import Final
 
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
-from relax2xla.ir.struct_info import (
-    ObjectStructInfo,
-    StructInfo,
-    TensorStructInfo,
-    TupleStructInfo,
-)
+from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 
 CASES: Final = ("NONE", "LOWER", "UPPER")
 

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
-from relax2xla.ir.struct_info import (
-    ObjectStructInfo,
-    TensorStructInfo,
-    TupleStructInfo,
-)
+from relax2xla.ir.struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.intrinsic import Arguments, Callee
 from relax2xla.op.shared.checks import want_shape

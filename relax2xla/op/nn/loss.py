@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from relax2xla.errors import OpError
@@ -14,6 +15,7 @@ from relax2xla.op.shared.lowering import (
     compare,
     convert,
     dtype_of,
+    full,
     full_like,
     hlo,
     iota,
@@ -65,6 +67,19 @@ def _cross_entropy_with_logits(predictions: Expr, labels: Expr) -> Expr:
     return convert(hlo("divide", hlo("negate", total), full_like(total, count)), dtype)
 
 
+def hits(
+    shape: Sequence[int], dtype: str, targets: Expr, weights: Expr | None, ignore_index: int
+) -> tuple[Expr, Expr]:
+    """Of predictions of a shape: where the target is that class and counts, and the weights."""
+    classes = 1 if len(shape) > 1 else 0
+    spread = broadcast_in_dim(targets, shape, [a for a in range(len(shape)) if a != classes])
+    hit = compare(iota(shape, classes, dtype_of(targets)), spread, "EQ")
+    hit = hlo("and", hit, hlo("not", compare(spread, full_like(spread, ignore_index), "EQ")))
+    if weights is None:
+        return hit, full(shape, 1, dtype)
+    return hit, broadcast_in_dim(convert(weights, dtype), shape, [classes])
+
+
 @op("relax.nn.nll_loss")
 def nll_loss(
     predictions: Expr,
@@ -108,20 +123,11 @@ def nll_loss(
     def lower() -> Expr:
         dtype, shape = dtype_of(predictions), shape_of(predictions)
         p = convert(predictions, sum_dtype(dtype))
-        classes = 1 if len(shape) > 1 else 0
-        others = [a for a in range(len(shape)) if a != classes]
-        spread = broadcast_in_dim(targets, shape, others)
-        index = dtype_of(targets)
-        hit = compare(iota(shape, classes, index), spread, "EQ")
-        ignored = compare(spread, full_like(spread, ignore_index), "EQ")
-        hit = hlo("and", hit, hlo("not", ignored))
-        weight = full_like(p, 1.0)
-        if weights is not None:
-            weight = broadcast_in_dim(convert(weights, dtype_of(p)), shape, [classes])
+        hit, weight = hits(shape, dtype_of(p), targets, weights, ignore_index)
         zero = full_like(p, 0.0)
         loss = select(hit, hlo("negate", hlo("multiply", p, weight)), zero)
         if reduction == "none":
-            return convert(reduce(loss, "add", [classes]), dtype)
+            return convert(reduce(loss, "add", [1 if len(shape) > 1 else 0]), dtype)
         every = range(len(shape))
         total = reduce(loss, "add", every)
         if reduction == "mean":

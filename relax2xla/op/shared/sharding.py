@@ -15,12 +15,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Var
 from relax2xla.ir.mesh import Placement
 from relax2xla.ir.op import Op, call_attrs
-from relax2xla.ir.struct_info import (
-    DTensorStructInfo,
-    StructInfo,
-    TensorStructInfo,
-    show,
-)
+from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
 
 Tensors = Sequence[TensorStructInfo]
 # Of each operand: axis to axis of the result.

@@ -46,10 +46,6 @@ from relax2xla.op.shared.scalars import number
 from relax2xla.tir import Dim
 
 
-def _dims(info: TensorStructInfo) -> tuple[Dim, ...] | None:
-    return info.dims
-
-
 def _agree(a: Dim, b: Dim, what: str) -> None:
     if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
         raise OpError(f"{what} must be equal; got {a} and {b}")
@@ -95,11 +91,6 @@ def _columns(x: Expr, start: int) -> list[Expr]:
     return [reshape(slice_axis(x, 2, start + i, start + i + 1), shape) for i in range(4)]
 
 
-def _at(x: Expr, where: Expr) -> Expr:
-    """The value (b, 1) of each row of (b, n) at a position (b, 1)."""
-    return rows(x, where)
-
-
 def _hard(
     boxes: Sequence[Expr],
     groups: Expr | None,
@@ -124,11 +115,11 @@ def _hard(
         own = rest[2:6]
         where = broadcast_to(reshape(i, (1, 1)), (batch, 1))
         room = compare(count_true(chosen), broadcast_to(most, (batch,)), "LT")
-        take = hlo("and", reshape(_at(alive, where), (batch,)), room)
-        overlap = _overlap([_at(x, where) for x in own], own)
+        take = hlo("and", reshape(rows(alive, where), (batch,)), room)
+        overlap = _overlap([rows(x, where) for x in own], own)
         hit = compare(overlap, broadcast_to(least, (batch, count)), suppress)
         if len(rest) > 6:
-            hit = hlo("and", hit, compare(_at(rest[6], where), rest[6], "EQ"))
+            hit = hlo("and", hit, compare(rows(rest[6], where), rest[6], "EQ"))
         position = iota((batch, count), 1, "int32")
         later = compare(position, broadcast_to(i, (batch, count)), "GT")
         taken = broadcast_in_dim(take, (batch, count), [0])
@@ -177,7 +168,7 @@ def get_valid_counts(
     _want_index(score_index, "score_index", size)
     if id_index != -1:
         _want_index(id_index, "id_index", size)
-    dims = _dims(x)
+    dims = x.dims
     return TupleStructInfo(
         [
             tensor(None if dims is None else dims[:1], "int32", 1, x),
@@ -293,7 +284,7 @@ def non_max_suppression(
     same = x if x.dims is not None else tensor(None, x.dtype, 3, x)
     if not return_indices:
         return same, lower
-    dims = _dims(x)
+    dims = x.dims
     fields = [
         tensor(None if dims is None else dims[:2], "int32", 2, x),
         tensor(None if dims is None else (dims[0], 1), "int32", 2, x),
