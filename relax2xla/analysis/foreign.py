@@ -9,7 +9,7 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import bindings_deep, bindings_of, deep_children, post_order
 from relax2xla.ir.struct_info import FuncStructInfo
-from relax2xla.op.intrinsic import FOREIGN
+from relax2xla.ir.traits import Foreign
 
 
 class ForeignCalls:
@@ -62,7 +62,7 @@ def _look(root: Expr) -> tuple[bool, set[Expr]]:
             op = node.op
             if isinstance(op, GlobalVar | Var):
                 named.add(op)
-            elif not isinstance(op, Op) or op in FOREIGN:
+            elif not isinstance(op, Op) or op.has(Foreign):
                 return True, named
         elif isinstance(node, GlobalVar | Var) and _is_function(node):
             named.add(node)

@@ -16,27 +16,10 @@ from relax2xla.dtypes import dtype_info
 from relax2xla.ir import Call, Function, Op, StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.traits import Pointwise
 from relax2xla.stablehlo.table import PREFIX, TABLE
 
 Attrs = Mapping[str, Any]
-
-# Rules of rows that compute each element of the result by itself.
-ELEMENTWISE: Final = frozenset(
-    ("same", "real_part", "complex_of", "predicate", "selected", "clamped")
-)
-# Rows with such a rule that only hold or move data.
-FREE: Final = frozenset(
-    (
-        "stablehlo.constant",
-        "stablehlo.reverse",
-        "stablehlo.cross-replica-sum",
-        "chlo.constant",
-        "sdy.sharding_constraint",
-        "sdy.reshard",
-        "sdy.propagation_barrier",
-        "interpreter.probe",
-    )
-)
 
 
 @dataclass(slots=True)
@@ -125,9 +108,8 @@ def _flops(call: Call) -> int:
     row = TABLE[call.op.name]
     if row.mlir_name in _RULES:
         return _RULES[row.mlir_name](call, call_attrs(call))
-    if row.infer in ELEMENTWISE and row.mlir_name not in FREE:
-        return _count(_tensors(call.struct_info))
-    return 0
+    pointwise = call.op.trait(Pointwise)
+    return pointwise.flops * _count(_tensors(call.struct_info)) if pointwise else 0
 
 
 def _dot_general(call: Call, attrs: Attrs) -> int:

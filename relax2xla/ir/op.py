@@ -1,10 +1,10 @@
 """One operator, one unit (design decision D1).
 
 A decorated function is an operator: its signature is the operator's signature, its body the struct-
-info rule, its docstring the documentation; calling the result builds the Call. ``.legalize`` beside
-it states the lowering::
+info rule, its docstring the documentation; calling the result builds the Call. Traits say what
+passes may suppose of it (:mod:`relax2xla.ir.traits`); ``.legalize`` beside it states the lowering::
 
-    @op("relax.nn.softmax")
+    @op("relax.nn.softmax", AlongAxis())
     def softmax(data: Expr, axis: int = -1) -> StructInfo:
         '''Softmax along one axis ...'''
         x = want_tensor(data, "data", dtypes=FLOAT)
@@ -37,7 +37,7 @@ import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, ParamSpec
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -62,8 +62,10 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.ir.traits import Trait
 
 P = ParamSpec("P")
+T = TypeVar("T", bound=Trait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,7 @@ class Op(Expr, Generic[P]):
         pure: bool = True,
         follows: Mapping[str, str] | None = None,
         distributed: bool = False,
+        traits: Sequence[Trait] = (),
     ) -> None:
         self.name = name
         self.infer = infer
@@ -286,6 +289,8 @@ class Op(Expr, Generic[P]):
         self.sugar: Shorthand | None = None
         self.pure = pure
         self.distributed = distributed
+        self.traits = tuple(traits)
+        self.spellings: list[Callable[P, Expr | None]] = []
         self.follows = dict(follows or {})
         self.__doc__ = doc
         self.span = None
@@ -304,6 +309,14 @@ class Op(Expr, Generic[P]):
         if found is None:
             raise TVMError(f"there is no operator {name!r}; see relax2xla.op for the names")
         return found
+
+    def trait(self, kind: type[T]) -> T | None:
+        """What the operator's trait of this kind says; None where it has none."""
+        return next((t for t in self.traits if isinstance(t, kind)), None)
+
+    def has(self, kind: type[Trait]) -> bool:
+        """Whether the operator has a trait of this kind."""
+        return self.trait(kind) is not None
 
     def is_pure_call(self, call: Call) -> bool:
         """Whether ``call``, of this operator, has no side effects."""
@@ -511,6 +524,13 @@ class Op(Expr, Generic[P]):
         self.sugar = rule
         return rule
 
+    def spelling(self, rule: Callable[P, Expr | None]) -> Callable[P, Expr | None]:
+        """Register rows in which other programs write what this operator computes, for raising: a
+        function of the same signature, which may give None where its attributes do not fit.
+        """
+        self.spellings.append(rule)
+        return rule
+
     def describe(self, call: Call) -> str:
         """``call`` with the struct info of each operand, for messages."""
         names = self._operand_names(len(call.args))
@@ -595,7 +615,7 @@ def _halves(
 
 def op(
     name: str,
-    *,
+    *traits: Trait,
     pure: bool = True,
     doc: str | None = None,
     follows: Mapping[str, str] | None = None,
@@ -603,6 +623,7 @@ def op(
 ) -> Callable[[Callable[P, StructInfo | Rule]], Op[P]]:
     """Make an operator of a struct-info rule (see the module's docstring).
 
+    ``traits``: what passes may suppose of it, see :mod:`relax2xla.ir.traits`.
     ``pure=False``: calls have side effects. ``doc`` replaces the rule's docstring (families).
     ``follows={"out_layout": "layout"}``: an attribute left out takes the value of another.
     ``distributed``: the rule is for distributed tensors, too.
@@ -617,7 +638,7 @@ def op(
         if hints.get("return") == Rule:
             infer, lower = _halves(rule)
             signature = signature.replace(return_annotation=StructInfo.__name__)
-        made = Op(name, infer, params, signature, text, pure, follows, distributed)
+        made = Op(name, infer, params, signature, text, pure, follows, distributed, traits)
         made.lowering = lower
         return register(made)
 
@@ -627,6 +648,13 @@ def op(
 def is_op(expr: Expr, name: str) -> bool:
     """Whether ``expr`` is a call of the operator ``name``."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+def trait_of(call: Call, kind: type[T]) -> T:
+    """The trait of this kind that the operator of ``call`` has."""
+    found = call.op.trait(kind) if isinstance(call.op, Op) else None
+    assert found is not None, f"{call.op!r} has no {kind.__name__}"
+    return found
 
 
 def call_attrs(call: Call) -> Mapping[str, Any]:

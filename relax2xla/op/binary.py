@@ -18,6 +18,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import AsRow, Broadcasting, Division, Pointwise, Recognised, Trait
 from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,
@@ -95,10 +96,12 @@ def binary(
     row: str | Lowering,
     dtypes: Sequence[str],
     text: str,
-    *,
+    *traits: Trait,
     result: str | None = None,
 ) -> Op[[Expr, Expr]]:
     """One member of the family: a row, or a function of broadcast operands that lowers it."""
+    if isinstance(row, str):
+        traits = (AsRow(row), *traits)
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
     doc = f"""{text}
 
@@ -107,7 +110,7 @@ def binary(
     Raises ``OpError`` if the dtypes differ or the shapes cannot be broadcast.
     """
 
-    @op(name, doc=doc)
+    @op(name, Broadcasting(), *traits, doc=doc)
     def made(x1: Expr, x2: Expr) -> StructInfo:
         infos = [_as_tensor(x1, "x1", dtypes), _as_tensor(x2, "x2", dtypes)]
         dtype = common_dtype(infos, ("x1", "x2"))
@@ -200,22 +203,40 @@ def _logical(row: str) -> Lowering:
     return lower
 
 
-def _comparison(direction: str) -> Lowering:
-    return lambda a, b: compare(a, b, direction)
+def comparison(name: str, direction: str, dtypes: Sequence[str], text: str) -> Op[[Expr, Expr]]:
+    """One comparison, in a direction of StableHLO."""
+    return binary(
+        name,
+        lambda a, b: compare(a, b, direction),
+        dtypes,
+        text,
+        AsRow("compare", direction=direction),
+        result="bool",
+    )
 
 
 # ---- arithmetic
 add = binary("relax.add", "add", ANY, "x1 + x2; of booleans their or.")
 subtract = binary("relax.subtract", "subtract", NUMBER, "x1 - x2.")
 multiply = binary("relax.multiply", "multiply", ANY, "x1 * x2; of booleans their and.")
-divide = binary("relax.divide", "divide", NUMBER, "x1 / x2; of integers truncated towards zero.")
-floor_divide = binary("relax.floor_divide", _floor_divide, REAL, "x1 / x2 rounded down.")
+divide = binary(
+    "relax.divide", "divide", NUMBER, "x1 / x2; of integers truncated towards zero.", Division()
+)
+floor_divide = binary(
+    "relax.floor_divide",
+    _floor_divide,
+    REAL,
+    "x1 / x2 rounded down.",
+    Division(),
+    Recognised(floats=False, by="remainder"),
+)
 mod = binary(
     "relax.mod",
     "remainder",
     REAL,
     "The remainder of the quotient rounded to zero, as C's ``%`` and ``numpy.fmod``: the sign is "
     "x1's. As in TVM, Python's ``%`` on expressions is this operator.",
+    Division(),
 )
 floor_mod = binary(
     "relax.floor_mod",
@@ -223,40 +244,59 @@ floor_mod = binary(
     REAL,
     "The remainder of floor_divide, as Python's ``%`` on numbers and ``numpy.mod``: the sign is "
     "x2's.",
+    Division(),
+    Recognised(floats=False, by="remainder"),
 )
 power = binary("relax.power", "power", NUMBER, "x1 to the power x2.")
 maximum = binary("relax.maximum", "maximum", ANY, "The larger of the two; NaN if one is.")
 minimum = binary("relax.minimum", "minimum", ANY, "The smaller of the two; NaN if one is.")
 atan2 = binary("relax.atan2", "atan2", INEXACT, "The angle of the point (x2, x1), in [-pi, pi].")
 log_add_exp = binary(
-    "relax.log_add_exp", _log_add_exp, FLOAT, "log(e^x1 + e^x2), without overflow on the way."
+    "relax.log_add_exp",
+    _log_add_exp,
+    FLOAT,
+    "log(e^x1 + e^x2), without overflow on the way.",
+    Recognised(),
 )
 
 # ---- bits and truth values
 left_shift = binary("relax.left_shift", "shift_left", INTEGER, "x1 * 2^x2, cut to the dtype.")
 right_shift = binary(
-    "relax.right_shift", _right_shift, INTEGER, "x1 / 2^x2 rounded down (signed: arithmetic shift)."
+    "relax.right_shift",
+    _right_shift,
+    INTEGER,
+    "x1 / 2^x2 rounded down (signed: arithmetic shift).",
+    AsRow("shift_right_arithmetic"),
+    AsRow("shift_right_logical"),
 )
 bitwise_and = binary("relax.bitwise_and", "and", BITS, "The and of every bit.")
 bitwise_or = binary("relax.bitwise_or", "or", BITS, "The or of every bit.")
 bitwise_xor = binary("relax.bitwise_xor", "xor", BITS, "The exclusive or of every bit.")
-logical_and = binary("relax.logical_and", _logical("and"), ANY, "x1 != 0 and x2 != 0.")
-logical_or = binary("relax.logical_or", _logical("or"), ANY, "x1 != 0 or x2 != 0.")
-logical_xor = binary("relax.logical_xor", _logical("xor"), ANY, "Exactly one of the two is not 0.")
+logical_and = binary(
+    "relax.logical_and", _logical("and"), ANY, "x1 != 0 and x2 != 0.", AsRow("and", on="bool")
+)
+logical_or = binary(
+    "relax.logical_or", _logical("or"), ANY, "x1 != 0 or x2 != 0.", AsRow("or", on="bool")
+)
+logical_xor = binary(
+    "relax.logical_xor",
+    _logical("xor"),
+    ANY,
+    "Exactly one of the two is not 0.",
+    AsRow("xor", on="bool"),
+)
 
 # ---- comparison
-equal = binary("relax.equal", _comparison("EQ"), ANY, "x1 == x2; NaN differs.", result="bool")
-not_equal = binary("relax.not_equal", _comparison("NE"), ANY, "x1 != x2.", result="bool")
-less = binary("relax.less", _comparison("LT"), REAL_OR_BOOL, "x1 < x2.", result="bool")
-less_equal = binary("relax.less_equal", _comparison("LE"), REAL_OR_BOOL, "x1 <= x2.", result="bool")
-greater = binary("relax.greater", _comparison("GT"), REAL_OR_BOOL, "x1 > x2.", result="bool")
-greater_equal = binary(
-    "relax.greater_equal", _comparison("GE"), REAL_OR_BOOL, "x1 >= x2.", result="bool"
-)
+equal = comparison("relax.equal", "EQ", ANY, "x1 == x2; NaN differs.")
+not_equal = comparison("relax.not_equal", "NE", ANY, "x1 != x2.")
+less = comparison("relax.less", "LT", REAL_OR_BOOL, "x1 < x2.")
+less_equal = comparison("relax.less_equal", "LE", REAL_OR_BOOL, "x1 <= x2.")
+greater = comparison("relax.greater", "GT", REAL_OR_BOOL, "x1 > x2.")
+greater_equal = comparison("relax.greater_equal", "GE", REAL_OR_BOOL, "x1 >= x2.")
 
 
 # ---- three operands
-@op("relax.where")
+@op("relax.where", Broadcasting(), AsRow("select"))
 def where(condition: Expr, x1: Expr, x2: Expr) -> Rule:
     """``x1`` where the condition holds, else ``x2``; NaN in the branch not taken does no harm.
 
@@ -276,7 +316,7 @@ def where(condition: Expr, x1: Expr, x2: Expr) -> Rule:
     return broadcasted(infos, dtype, "`condition`, `x1` and `x2`"), lower
 
 
-@op("relax.ewise_fma")
+@op("relax.ewise_fma", Pointwise())
 def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> Rule:
     """``x1 * x2 + x3`` on tensors of one shape and dtype.
 

@@ -9,6 +9,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
 from relax2xla.ir.op import Kind, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import TensorStructInfo, show
+from relax2xla.ir.traits import Opaque, Pointwise
 from relax2xla.op.shared.checks import literal_dims, want_shape
 from relax2xla.op.shared.lowering import full, static
 
@@ -46,7 +47,7 @@ def pointless(name: str, instead: str = "") -> Callable[[], Expr]:
     return lower
 
 
-@op("relax.builtin.alloc_tensor")
+@op("relax.builtin.alloc_tensor", Opaque())
 def alloc_tensor(
     shape: ShapeLike,
     dtype: DTypeOperand,
@@ -66,7 +67,7 @@ def alloc_tensor(
     return TensorStructInfo(shape, dtype_literal(dtype)), lower
 
 
-@op("relax.builtin.stop_lift_params")
+@op("relax.builtin.stop_lift_params", Pointwise(flops=0))
 def stop_lift_params(x: Expr) -> Rule:
     """``x``; what follows is not lifted out of the function with the weights.
 

@@ -13,12 +13,13 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque, Replicates
 from relax2xla.op.shared.checks import fold, norm_axis, tensor, want_tensor
 
 REDUCTIONS: Final = ("sum", "prod", "min", "max", "avg")
 
 
-@op("relax.ccl.allreduce")
+@op("relax.ccl.allreduce", Replicates())
 def allreduce(x: Expr, op_type: str = "sum", in_group: bool = True) -> StructInfo:
     """The values of all workers combined, the same on each.
 
@@ -31,7 +32,7 @@ def allreduce(x: Expr, op_type: str = "sum", in_group: bool = True) -> StructInf
     return want_tensor(x, "x")
 
 
-@op("relax.ccl.allgather")
+@op("relax.ccl.allgather", Opaque())
 def allgather(x: Expr, num_workers: int, in_group: bool = True) -> Rule:
     """The values of all workers one after the other along the first axis.
 
@@ -48,7 +49,7 @@ def allgather(x: Expr, num_workers: int, in_group: bool = True) -> Rule:
     return info, lambda: _alone(x, num_workers, "allgather")
 
 
-@op("relax.ccl.broadcast_from_worker0")
+@op("relax.ccl.broadcast_from_worker0", Opaque())
 def broadcast_from_worker0(x: Expr) -> StructInfo:
     """The value of worker 0, on each.
 
@@ -58,7 +59,7 @@ def broadcast_from_worker0(x: Expr) -> StructInfo:
     return want_tensor(x, "x")
 
 
-@op("relax.ccl.scatter_from_worker0")
+@op("relax.ccl.scatter_from_worker0", Opaque())
 def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> Rule:
     """The value of worker 0 cut along an axis, one part for each worker.
 

@@ -18,6 +18,7 @@ from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
 from relax2xla.ir.op import DTypeLike, Given, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Fills, Opaque, Pointwise
 from relax2xla.op.shared.checks import (
     fold,
     known_shape,
@@ -82,7 +83,7 @@ def _exact(value: Any, dtype: Any) -> dict[str, Any]:
     return {}
 
 
-@op("relax.full")
+@op("relax.full", Fills())
 def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
     """A tensor that holds one value everywhere.
 
@@ -101,7 +102,7 @@ def _(given: Given) -> Given:
     return _exact(given["fill_value"], given["dtype"])
 
 
-@op("relax.full_like")
+@op("relax.full_like", Pointwise(flops=0))
 def full_like(x: Expr, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
     """A tensor of the shape of ``x`` that holds one value everywhere.
 
@@ -146,10 +147,18 @@ _FILLED_LIKE = """{} in the shape of ``x``.
 x: (*s), any dtype
 result: (*s), ``dtype`` or else the dtype of ``x``
 """
-ones = member("relax.ones", _filled, 1, doc=_FILLED.format("ones"))
-zeros = member("relax.zeros", _filled, 0, doc=_FILLED.format("zeros"))
-ones_like = member("relax.ones_like", _filled_like, 1, doc=_FILLED_LIKE.format("Ones"))
-zeros_like = member("relax.zeros_like", _filled_like, 0, doc=_FILLED_LIKE.format("Zeros"))
+ones = member("relax.ones", _filled, 1, traits=[Fills()], doc=_FILLED.format("ones"))
+zeros = member("relax.zeros", _filled, 0, traits=[Fills()], doc=_FILLED.format("zeros"))
+ones_like = member(
+    "relax.ones_like", _filled_like, 1, traits=[Pointwise(flops=0)], doc=_FILLED_LIKE.format("Ones")
+)
+zeros_like = member(
+    "relax.zeros_like",
+    _filled_like,
+    0,
+    traits=[Pointwise(flops=0)],
+    doc=_FILLED_LIKE.format("Zeros"),
+)
 
 
 # ---- ranges
@@ -169,7 +178,7 @@ def _count(start: int | float, end: int | float, step: int | float) -> int:
     return max(0, math.ceil((end - start) / step))
 
 
-@op("relax.arange")
+@op("relax.arange", Opaque())
 def arange(
     start: PrimLike, end: PrimLike = None, step: PrimLike = 1, dtype: DTypeLike = None
 ) -> StructInfo:
@@ -233,7 +242,7 @@ def _diagonal(rows: int, columns: int, k: int, direction: str) -> Expr:
     return compare(column, row, direction)
 
 
-@op("relax.eye")
+@op("relax.eye", Opaque())
 def eye(
     n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "float32"
 ) -> StructInfo:
@@ -263,7 +272,7 @@ def _(n: PrimLike, m: PrimLike = None, k: PrimLike = 0, dtype: DTypeLike = "floa
     return convert(mask, dtype or "float32")
 
 
-@op("relax.eye_like")
+@op("relax.eye_like", Opaque())
 def eye_like(x: Expr, k: PrimLike = 0, dtype: DTypeLike = None) -> StructInfo:
     """:func:`eye` in the shape of a matrix.
 
@@ -302,8 +311,20 @@ def _triangle(direction: str, x: Expr, k: PrimLike = 0) -> Rule:
     return info, lower
 
 
-tril = member("relax.tril", _triangle, "LE", doc=_TRIANGLE.format(which="lower", where="above"))
-triu = member("relax.triu", _triangle, "GE", doc=_TRIANGLE.format(which="upper", where="below"))
+tril = member(
+    "relax.tril",
+    _triangle,
+    "LE",
+    traits=[Opaque()],
+    doc=_TRIANGLE.format(which="lower", where="above"),
+)
+triu = member(
+    "relax.triu",
+    _triangle,
+    "GE",
+    traits=[Opaque()],
+    doc=_TRIANGLE.format(which="upper", where="below"),
+)
 
 
 def hamming_window_values(
@@ -314,7 +335,7 @@ def hamming_window_values(
     return alpha - beta * np.cos(2 * np.pi * np.arange(size) / max(span, 1))
 
 
-@op("relax.hamming_window")
+@op("relax.hamming_window", Opaque())
 def hamming_window(
     window_size: PrimLike, periodic: PrimLike, alpha: PrimLike, beta: PrimLike, dtype: DTypeLike
 ) -> Rule:

@@ -14,6 +14,7 @@ from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.op import Kind, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.ccl import part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
 from relax2xla.op.shared.checks import norm_axis, want_tensor
@@ -111,7 +112,7 @@ def _permuted(mesh: DeviceMesh, order: list[int]) -> list[int]:
     return [mesh.device_ids[p] for p in positions]
 
 
-@op("relax.distributed.annotate_sharding", distributed=True)
+@op("relax.distributed.annotate_sharding", Opaque(), distributed=True)
 def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     """States how ``input`` is to be spread; its value is not changed.
 
@@ -124,7 +125,7 @@ def annotate_sharding(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule
     return input.struct_info, lambda: _placed(input, device_mesh, placement)
 
 
-@op("relax.distributed.redistribute", distributed=True)
+@op("relax.distributed.redistribute", Opaque(), distributed=True)
 def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     """``input`` spread in another way; its value is not changed.
 
@@ -137,7 +138,7 @@ def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     return info, lambda: _placed(input, device_mesh, placement)
 
 
-@op("relax.distributed.redistribute_replica_to_shard", distributed=True)
+@op("relax.distributed.redistribute_replica_to_shard", Opaque(), distributed=True)
 def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> StructInfo:
     """The part of ``input``, of which every worker has a copy, that this worker keeps.
 
@@ -168,7 +169,7 @@ def _(input: Expr, num_workers: int, axis: int) -> Expr:
     )
 
 
-@op("relax.distributed.call_tir_local_view")
+@op("relax.distributed.call_tir_local_view", Opaque())
 def call_tir_local_view_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
     """A call of a loop-level function on each worker's own part of its arguments.
 

@@ -14,6 +14,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque, Pointwise, Window
 from relax2xla.op.binary import as_operand
 from relax2xla.op.index import wide_index
 from relax2xla.op.nn.loss import hits
@@ -46,7 +47,11 @@ from relax2xla.op.shared.traced import Numbers, tensor_of
 
 
 def _mark(name: str, text: str) -> Op[[Expr]]:
-    @op(f"relax.grad.{name}", doc=f"{text}\n\ninput: any value\nresult: ``input``")
+    @op(
+        f"relax.grad.{name}",
+        Pointwise(flops=0),
+        doc=f"{text}\n\ninput: any value\nresult: ``input``",
+    )
     def made(input: Expr) -> StructInfo:
         return input.struct_info
 
@@ -76,7 +81,7 @@ def _like_output(output_grad: Expr, output: StructInfo) -> None:
         raise OpError(f"`output_grad` must be {show(output)}, as the output; got {show(grad)}")
 
 
-@op("relax.grad.nll_loss_backward")
+@op("relax.grad.nll_loss_backward", Opaque())
 def nll_loss_backward(
     output_grad: Expr,
     predictions: Expr,
@@ -237,6 +242,7 @@ _PLANES = {
 max_pool2d_backward = member(
     "relax.grad.max_pool2d_backward",
     *(_pool_backward, True, 2),
+    traits=[Window()],
     doc=_POOL.format(name="max_pool2d", more="; of equal maxima the first gets it"),
     follows={"out_layout": "layout"},
     defaults=_PLANES,
@@ -244,6 +250,7 @@ max_pool2d_backward = member(
 avg_pool2d_backward = member(
     "relax.grad.avg_pool2d_backward",
     *(_pool_backward, False, 2),
+    traits=[Window()],
     doc=_POOL.format(name="avg_pool2d", more=""),
     follows={"out_layout": "layout"},
     defaults=_PLANES,
@@ -251,7 +258,7 @@ avg_pool2d_backward = member(
 
 
 # ---- take
-@op("relax.grad.take_backward")
+@op("relax.grad.take_backward", Opaque())
 def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Rule:
     """The gradient of ``relax.take`` with respect to ``x``: gradients of one element are added.
 

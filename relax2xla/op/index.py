@@ -15,6 +15,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque, Takes
 from relax2xla.op.binary import as_operand, broadcasted
 from relax2xla.op.shared.checks import (
     INTEGER,
@@ -158,7 +159,7 @@ def _take_axis(axis: int | None, ndim: int) -> int:
     return 0
 
 
-@op("relax.take")
+@op("relax.take", Takes())
 def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> StructInfo:
     """The parts of ``x`` at positions along an axis.
 
@@ -208,7 +209,7 @@ def scalar_nan(x: Expr) -> Expr:
 
 
 # ---- gathers along several axes
-@op("relax.gather_elements")
+@op("relax.gather_elements", Opaque())
 def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
     """``result[i, j] = data[indices[i, j], j]`` for axis 0, and so on, as torch's gather.
 
@@ -249,7 +250,7 @@ def _(data: Expr, indices: Expr, axis: int = 0) -> Expr:
     )
 
 
-@op("relax.gather_nd")
+@op("relax.gather_nd", Opaque())
 def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
     """``result[i] = data[tuple(indices[i])]``: the last axis of ``indices`` holds positions.
 
@@ -308,7 +309,7 @@ def stacked_indices(data: Expr, indices: Expr) -> Expr:
     return concatenate([reshape(p, (*shape_of(p), 1)) for p in parts], len(shape_of(parts[0])))
 
 
-@op("relax.index_tensor")
+@op("relax.index_tensor", Opaque())
 def index_tensor(data: Expr, indices: TupleLike) -> Rule:
     """``data[indices]`` with a tensor of integers for each of the first axes, as in numpy.
 
@@ -331,7 +332,7 @@ def index_tensor(data: Expr, indices: TupleLike) -> Rule:
 
 
 # ---- one-hot
-@op("relax.one_hot")
+@op("relax.one_hot", Opaque())
 def one_hot(
     indices: Expr, on_value: PrimLike, off_value: PrimLike, depth: int, axis: int = -1
 ) -> StructInfo:

@@ -12,6 +12,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import Op, PrimLike, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import norm_axis, product, want_tensor
 from relax2xla.op.shared.scalars import dim_of
 from relax2xla.tir import Dim
@@ -43,7 +44,9 @@ def _bits(info: TensorStructInfo) -> int | None:
 
 
 def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
-    @op(f"relax.inspect.{name}", doc=f"{text}\n\nx: any tensor\nresult: a scalar, {dtype}")
+    @op(
+        f"relax.inspect.{name}", Opaque(), doc=f"{text}\n\nx: any tensor\nresult: a scalar, {dtype}"
+    )
     def made(x: Expr) -> Rule:
         info = want_tensor(x, "x")
         value: int | None = {
@@ -80,7 +83,7 @@ def _axis(info: TensorStructInfo, axis: Expr) -> int | None:
     return at if info.ndim == -1 else norm_axis(at, info.ndim)
 
 
-@op("relax.inspect.tensor_shape_i")
+@op("relax.inspect.tensor_shape_i", Opaque())
 def tensor_shape_i(x: Expr, axis: PrimLike) -> Rule:
     """The size of one axis.
 
@@ -93,7 +96,7 @@ def tensor_shape_i(x: Expr, axis: PrimLike) -> Rule:
     return made, lambda: _constant(made)
 
 
-@op("relax.inspect.tensor_stride_i")
+@op("relax.inspect.tensor_stride_i", Opaque())
 def tensor_stride_i(x: Expr, axis: PrimLike) -> Rule:
     """How many elements lie between neighbours along an axis, in row-major order.
 

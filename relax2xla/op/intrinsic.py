@@ -24,6 +24,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.ir.traits import Foreign, Opaque
 from relax2xla.op.builtin import StringOperand, as_string_operand
 from relax2xla.op.shared.checks import want_tensor
 
@@ -58,7 +59,7 @@ def _stated(name: str) -> StructInfo:
 
 
 # ---- the operators
-@op("relax.call_tir")
+@op("relax.call_tir", Opaque())
 def call_tir_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> StructInfo:
     """A call of a loop-level function that writes its results into new tensors.
 
@@ -68,7 +69,7 @@ def call_tir_op(func: Callee, args: Arguments, tir_vars: ShapeLike = None) -> St
     return _stated("call_tir")
 
 
-@op("relax.call_tir_inplace")
+@op("relax.call_tir_inplace", Opaque())
 def call_tir_inplace_op(
     func: Callee, args: Arguments, tir_vars: ShapeLike = None, *, inplace_indices: Any
 ) -> StructInfo:
@@ -80,7 +81,7 @@ def call_tir_inplace_op(
     return _stated("call_tir_inplace")
 
 
-@op("relax.call_tir_with_grad")
+@op("relax.call_tir_with_grad", Opaque())
 def call_tir_with_grad_op(
     func: Callee,
     args: Arguments,
@@ -97,7 +98,7 @@ def call_tir_with_grad_op(
     return _stated("call_tir_with_grad")
 
 
-@op("relax.call_dps_packed")
+@op("relax.call_dps_packed", Opaque(), Foreign(ordered=True))
 def call_dps_packed_op(func: Callee, args: Arguments) -> StructInfo:
     """A call of a packed function that writes into new tensors, given as last arguments.
 
@@ -107,7 +108,7 @@ def call_dps_packed_op(func: Callee, args: Arguments) -> StructInfo:
     return _stated("call_dps_packed")
 
 
-@op("relax.call_pure_packed")
+@op("relax.call_pure_packed", Opaque(), Foreign())
 def call_pure_packed_op(func: Callee, *args: Expr) -> StructInfo:
     """A call of a packed function that the caller promises has no side effects.
 
@@ -117,7 +118,7 @@ def call_pure_packed_op(func: Callee, *args: Expr) -> StructInfo:
     return _stated("call_pure_packed")
 
 
-@op("relax.call_inplace_packed")
+@op("relax.call_inplace_packed", Opaque(), Foreign(ordered=True))
 def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: IntsLike) -> StructInfo:
     """A call of a packed function that changes arguments which are not used afterwards.
 
@@ -128,7 +129,7 @@ def call_inplace_packed_op(func: Callee, *args: Expr, inplace_indices: IntsLike)
     return _stated("call_inplace_packed")
 
 
-@op("relax.call_py_func")
+@op("relax.call_py_func", Opaque(), Foreign(ordered=True))
 def call_py_func_op(func: StringOperand, args: Arguments) -> StructInfo:
     """A call of a Python function of the module by its name.
 
@@ -138,7 +139,7 @@ def call_py_func_op(func: StringOperand, args: Arguments) -> StructInfo:
     return _stated("call_py_func")
 
 
-@op("relax.call_builtin_with_ctx", pure=False)
+@op("relax.call_builtin_with_ctx", Opaque(), Foreign(), pure=False)
 def call_builtin_with_ctx_op(func: Callee, args: Arguments) -> StructInfo:
     """A call of a builtin of the virtual machine, which gets the machine as first argument.
 
@@ -148,7 +149,7 @@ def call_builtin_with_ctx_op(func: Callee, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.make_closure")
+@op("relax.make_closure", Opaque())
 def make_closure(func: Callee, args: Arguments) -> StructInfo:
     """A function value with its last arguments fixed.
 
@@ -158,7 +159,7 @@ def make_closure(func: Callee, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.invoke_closure", pure=False)
+@op("relax.invoke_closure", Opaque(), Foreign(), pure=False)
 def invoke_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     """A call of a closure, which may have side effects.
 
@@ -168,7 +169,7 @@ def invoke_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.invoke_pure_closure")
+@op("relax.invoke_pure_closure", Opaque(), Foreign())
 def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     """A call of a closure that the caller promises has no side effects.
 
@@ -177,20 +178,6 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     """
     return ObjectStructInfo()
 
-
-# Calls of code that is no part of the program. Some are pure because their caller promises it; what
-# they do where nothing uses their results is not for the compiler to see.
-FOREIGN = frozenset(
-    (
-        call_dps_packed_op,
-        call_pure_packed_op,
-        call_inplace_packed_op,
-        call_py_func_op,
-        call_builtin_with_ctx_op,
-        invoke_closure_op,
-        invoke_pure_closure_op,
-    )
-)
 
 # What programs that hold these are told when they are built.
 LATER = {
@@ -422,7 +409,7 @@ def invoke_pure_closure(closure: Expr, args: Any, sinfo_args: Infos) -> Call:
 
 
 # ---- effects
-@op("relax.print", pure=False)
+@op("relax.print", Opaque(), pure=False)
 def print(*values: Expr, format: str = "") -> StructInfo:
     """Prints values when the program runs; ``format`` is a Python format string.
 
@@ -432,7 +419,7 @@ def print(*values: Expr, format: str = "") -> StructInfo:
     return TupleStructInfo(())
 
 
-@op("relax.assert_op", pure=False)
+@op("relax.assert_op", Opaque(), pure=False)
 def assert_op(condition: PrimLike, *format_args: Expr, format: str = "") -> StructInfo:
     """Stops the program with an error unless ``condition`` holds.
 

@@ -16,6 +16,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import Given, TupleLike, op
 from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, TupleStructInfo, show
+from relax2xla.ir.traits import AlongAxis, Joins, Opaque, Stacks
 from relax2xla.op.shared import lowering
 from relax2xla.op.shared.checks import (
     common_dtype,
@@ -75,7 +76,7 @@ def _joint(infos: Sequence[TensorStructInfo], skip: int | None, what: str) -> Di
     return shapes[0] if known else None
 
 
-@op("relax.concat")
+@op("relax.concat", Joins())
 def concat(tensors: TupleLike, axis: int | None = 0) -> StructInfo:
     """Tensors one after the other along an axis; ``axis=None`` is for tensors of rank 1.
 
@@ -105,7 +106,7 @@ def _(tensors: TupleLike, axis: int | None = 0) -> Expr:
     return concatenate(parts, norm_axis(axis or 0, len(shape_of(parts[0]))))
 
 
-@op("relax.stack")
+@op("relax.stack", Stacks())
 def stack(tensors: TupleLike, axis: int = 0) -> StructInfo:
     """Tensors one after the other along a new axis.
 
@@ -173,7 +174,7 @@ def _mark(mark: Dim, size: Dim) -> Dim:
     return mark if isinstance(mark, int) and mark >= 0 else canonical(mark, size, False)
 
 
-@op("relax.split")
+@op("relax.split", AlongAxis())
 def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
     """``x`` cut into parts along an axis.
 
@@ -238,7 +239,7 @@ def _(x: Expr, indices_or_sections: Any, axis: int = 0) -> Expr:
     )
 
 
-@op("relax.meshgrid")
+@op("relax.meshgrid", Opaque())
 def meshgrid(tensors: TupleLike, indexing: str = "ij") -> StructInfo:
     """The coordinates of a grid, one tensor an axis.
 

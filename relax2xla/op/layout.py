@@ -17,6 +17,7 @@ from relax2xla.errors import LegalizeError, OpError, TVMError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import Given, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.index import gather_axis
 from relax2xla.op.shared.checks import INTEGER, norm_axis, same_dim, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -49,7 +50,7 @@ def _index_map(value: Any) -> tir.IndexMap:
     raise OpError(f"`index_map` must be an IndexMap or a function; got {type(value).__name__}")
 
 
-@op("relax.layout_transform")
+@op("relax.layout_transform", Opaque())
 def layout_transform(
     x: Expr,
     index_map: Any,
@@ -183,7 +184,7 @@ def _split_and_permute(x: Expr, moved: tir.IndexMap, factors: list[Factor], blan
 
 
 # ---- reverse_sequence
-@op("relax.reverse_sequence")
+@op("relax.reverse_sequence", Opaque())
 def reverse_sequence(
     data: Expr, seq_lengths: Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> StructInfo:

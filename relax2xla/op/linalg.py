@@ -8,6 +8,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import DTypeLike, Op, Rule, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Einsum, MatMul, Opaque
 from relax2xla.op.shared.checks import (
     NUMBER,
     broadcast_dims,
@@ -33,7 +34,7 @@ from relax2xla.op.shared.lowering import (
 )
 
 
-@op("relax.matmul")
+@op("relax.matmul", MatMul())
 def matmul(x1: Expr, x2: Expr, out_dtype: DTypeLike = None) -> StructInfo:
     """Matrix product with broadcasting of the leading (batch) axes, as numpy's ``matmul``.
 
@@ -103,7 +104,7 @@ def linear(data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: DTypeL
     return product if bias is None else Op.get("relax.add")(product, bias)
 
 
-@op("relax.outer")
+@op("relax.outer", Opaque())
 def outer(x1: Expr, x2: Expr) -> Rule:
     """Outer product of two vectors: ``result[i, j] = x1[i] * x2[j]``.
 
@@ -118,7 +119,7 @@ def outer(x1: Expr, x2: Expr) -> Rule:
     return tensor(dims, dtype, 2, a), lambda: dot_general(x1, x2, ((), ()))
 
 
-@op("relax.einsum")
+@op("relax.einsum", Einsum())
 def einsum(operands: TupleLike, subscripts: str) -> StructInfo:
     """Einstein summation, as numpy's ``einsum``.
 

@@ -15,6 +15,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
 from relax2xla.ir.op import AxesLike, Given, IntsLike, Kind, Rule, ShapeLike, as_ints, op
 from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import AlongAxis, Broadcasting, Opaque, Permutes, Reshapes
 from relax2xla.op.shared import lowering
 from relax2xla.op.shared.checks import (
     differ,
@@ -48,7 +49,7 @@ def _like_shape(x: TensorStructInfo, shape: Expr) -> TensorStructInfo:
 
 
 # ---- one shape to another
-@op("relax.broadcast_to")
+@op("relax.broadcast_to", Broadcasting())
 def broadcast_to(x: Expr, shape: ShapeLike) -> Rule:
     """``x`` repeated along new axes in front and along its axes of size 1.
 
@@ -116,7 +117,7 @@ def _quotient(old: Dims, new: Sequence[Any], skip: int) -> Dim:
     return fold(product(above) // product(below))
 
 
-@op("relax.reshape")
+@op("relax.reshape", Reshapes())
 def reshape(x: Expr, shape: ShapeLike) -> Rule:
     """``x`` in another shape of as many elements, in row-major order.
 
@@ -157,7 +158,7 @@ def _(given: Given) -> Given:
     return {}
 
 
-@op("relax.flatten")
+@op("relax.flatten", Reshapes())
 def flatten(x: Expr) -> Rule:
     """All elements in one axis.
 
@@ -171,7 +172,7 @@ def flatten(x: Expr) -> Rule:
     return info, lambda: lowering.reshape(x, (elements(shape_of(x)),))
 
 
-@op("relax.expand_dims")
+@op("relax.expand_dims", Reshapes())
 def expand_dims(x: Expr, axis: IntsLike) -> StructInfo:
     """``x`` with new axes of size 1.
 
@@ -214,7 +215,7 @@ def _squeezed(dims: Dims, axis: tuple[int, ...] | None) -> Dims | None:
     return tuple(d for i, d in enumerate(dims) if i not in gone)
 
 
-@op("relax.squeeze")
+@op("relax.squeeze", Reshapes())
 def squeeze(x: Expr, axis: AxesLike = None) -> Rule:
     """``x`` without axes of size 1: all of them, or those named.
 
@@ -239,7 +240,7 @@ def squeeze(x: Expr, axis: AxesLike = None) -> Rule:
     return tensor(dims, info.dtype, ndim, info), lower
 
 
-@op("relax.permute_dims")
+@op("relax.permute_dims", Permutes())
 def permute_dims(x: Expr, axes: AxesLike = None) -> StructInfo:
     """``x`` with its axes in another order; None reverses them.
 
@@ -278,7 +279,7 @@ def _one_or_many(value: Any) -> Any:
 OneOrMany = Annotated[Any, Kind(False, _one_or_many)]
 
 
-@op("relax.flip")
+@op("relax.flip", AlongAxis())
 def flip(data: Expr, axis: OneOrMany) -> Rule:
     """``data`` with the order along an axis reversed.
 
@@ -296,7 +297,7 @@ def flip(data: Expr, axis: OneOrMany) -> Rule:
 
 
 # ---- repetition
-@op("relax.repeat")
+@op("relax.repeat", AlongAxis())
 def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
     """Each element ``repeats`` times, one beside the other; ``axis=None`` flattens before.
 
@@ -331,7 +332,7 @@ def _(data: Expr, repeats: int, axis: int | None = None) -> Expr:
     )
 
 
-@op("relax.tile")
+@op("relax.tile", Opaque())
 def tile(data: Expr, repeats: IntsLike) -> StructInfo:
     """The whole tensor repeated; ``repeats`` aligns with the axes at the end, as in numpy.
 
@@ -387,7 +388,7 @@ def sum_to(x: Expr, target: Sequence[int]) -> Expr:
     return lowering.reshape(convert(reduce(convert(x, work), row, axes), dtype), target)
 
 
-@op("relax.collapse_sum_to")
+@op("relax.collapse_sum_to", Opaque())
 def collapse_sum_to(data: Expr, shape: ShapeLike) -> Rule:
     """``data`` summed over the axes along which ``shape`` would broadcast to its shape.
 
@@ -404,7 +405,7 @@ def collapse_sum_to(data: Expr, shape: ShapeLike) -> Rule:
     return _like_shape(info, shape), lower
 
 
-@op("relax.collapse_sum_like")
+@op("relax.collapse_sum_like", Opaque())
 def collapse_sum_like(data: Expr, collapse_target: Expr) -> Rule:
     """:func:`collapse_sum_to` with the shape of another tensor.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.sequence import ElementType
 from relax2xla.op.shared.checks import want_tensor
 
@@ -17,7 +18,7 @@ def _rank_two(dtype: str) -> StructInfo:
     return TensorStructInfo(None, dtype, ndim=2) if dtype else ObjectStructInfo()
 
 
-@op("relax.maps.zip")
+@op("relax.maps.zip", Opaque())
 def zip(x: Expr, integers: tuple[int, ...] = (), strings: tuple[str, ...] = ()) -> StructInfo:
     """A sequence of maps, one for each row, from keys to the numbers of the row.
 
@@ -28,7 +29,7 @@ def zip(x: Expr, integers: tuple[int, ...] = (), strings: tuple[str, ...] = ()) 
     return ObjectStructInfo()
 
 
-@op("relax.maps.vectorize")
+@op("relax.maps.vectorize", Opaque())
 def vectorize(
     map: Expr,
     integers: tuple[int, ...] = (),
@@ -43,7 +44,7 @@ def vectorize(
     return _rank_two(dtype)
 
 
-@op("relax.maps.cast")
+@op("relax.maps.cast", Opaque())
 def cast(map: Expr, size: int = -1, dtype: ElementType = "") -> StructInfo:
     """The values of a map with integer keys, by key; strings are read as numbers.
 

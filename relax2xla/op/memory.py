@@ -19,6 +19,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.ir.traits import Opaque, Pointwise
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.shared.checks import fold, product, want_shape, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -35,7 +36,7 @@ from relax2xla.op.shared.scalars import dim_of, integer
 from relax2xla.tir import Dim
 
 
-@op("relax.memory.alloc_storage", pure=False)
+@op("relax.memory.alloc_storage", Opaque(), pure=False)
 def alloc_storage(
     size: ShapeLike,
     virtual_device_index: PrimLike,
@@ -52,7 +53,7 @@ def alloc_storage(
     return ObjectStructInfo(), pointless("memory.alloc_storage")
 
 
-@op("relax.memory.alloc_tensor", pure=False)
+@op("relax.memory.alloc_tensor", Opaque(), pure=False)
 def alloc_tensor(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand) -> Rule:
     """A tensor in a block of memory.
 
@@ -63,7 +64,7 @@ def alloc_tensor(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DType
     return TensorStructInfo(shape, dtype_literal(dtype)), pointless("memory.alloc_tensor")
 
 
-@op("relax.memory.kill_storage", pure=False)
+@op("relax.memory.kill_storage", Opaque(), pure=False)
 def kill_storage(storage: Expr) -> Rule:
     """Gives a block of memory back.
 
@@ -73,7 +74,7 @@ def kill_storage(storage: Expr) -> Rule:
     return TupleStructInfo(()), pointless("memory.kill_storage")
 
 
-@op("relax.memory.kill_tensor", pure=False)
+@op("relax.memory.kill_tensor", Opaque(), pure=False)
 def kill_tensor(tensor: Expr) -> Rule:
     """Ends the life of a tensor.
 
@@ -84,7 +85,7 @@ def kill_tensor(tensor: Expr) -> Rule:
     return TupleStructInfo(()), pointless("memory.kill_tensor")
 
 
-@op("relax.memory.ensure_zero_offset")
+@op("relax.memory.ensure_zero_offset", Pointwise(flops=0))
 def ensure_zero_offset(data: Expr) -> Rule:
     """``data`` in a buffer of its own; XLA's arrays always are.
 
@@ -126,7 +127,7 @@ def _beyond(info: TensorStructInfo, made: TensorStructInfo, offset: Dim, all_of_
     return analyzer.can_prove(tir.GT.make(end, last))
 
 
-@op("relax.memory.view")
+@op("relax.memory.view", Opaque())
 def view(
     data: Expr,
     shape: ShapeLike = None,

@@ -14,6 +14,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Rule, op
 from relax2xla.ir.struct_info import TensorStructInfo, show
+from relax2xla.ir.traits import Channelwise
 from relax2xla.op.shared.checks import INTEGER, norm_axis, want_tensor, with_dtype
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -61,7 +62,7 @@ def _along(x: Expr, data: Expr, axis: int, dtype: str) -> Expr:
     return broadcast_in_dim(x, shape, [norm_axis(axis, len(shape))])
 
 
-@op("relax.quantize")
+@op("relax.quantize", Channelwise())
 def quantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "int8"
 ) -> Rule:
@@ -91,7 +92,7 @@ def quantize(
     return with_dtype(info, dtype), lower
 
 
-@op("relax.dequantize")
+@op("relax.dequantize", Channelwise())
 def dequantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: DTypeLike = "float32"
 ) -> Rule:

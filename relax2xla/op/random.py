@@ -6,6 +6,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque, Random
 from relax2xla.op.shared.checks import FLOAT, INTEGER, same_dim, want_tensor, with_dtype
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -21,7 +22,7 @@ from relax2xla.op.shared.lowering import (
 )
 
 
-@op("relax.multinomial_from_uniform")
+@op("relax.multinomial_from_uniform", Opaque())
 def multinomial_from_uniform(
     prob: Expr, uniform_sample: Expr, sample_indices: Expr, dtype: DTypeLike = "int64"
 ) -> StructInfo:
@@ -55,7 +56,7 @@ def _(prob: Expr, uniform_sample: Expr, sample_indices: Expr, dtype: DTypeLike =
     return convert(last, dtype or "int64")
 
 
-@op("relax.random_key")
+@op("relax.random_key", Opaque(), Random())
 def random_key(name: str = "") -> StructInfo:
     """A number that is another one at each run, for random bits to be made from on the device.
 

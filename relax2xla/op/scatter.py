@@ -15,6 +15,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.binary import broadcasted
 from relax2xla.op.index import from_end, index_infos, index_vectors, stacked_indices, wide_index
 from relax2xla.op.shared.checks import INTEGER, common_dtype, norm_axis, same_dim, want_tensor
@@ -92,7 +93,7 @@ def _check_reduction(reduction: str) -> None:
         raise OpError(f"`reduction` must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
 
 
-@op("relax.scatter_elements")
+@op("relax.scatter_elements", Opaque())
 def scatter_elements(
     data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update"
 ) -> StructInfo:
@@ -137,7 +138,7 @@ def _(data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = 
     return scatter_vectors(data, vectors, updates, reduction)
 
 
-@op("relax.scatter_nd")
+@op("relax.scatter_nd", Opaque())
 def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> StructInfo:
     """``data`` with ``result[tuple(indices[i])] = updates[i]``.
 
@@ -177,7 +178,7 @@ def _(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> Ex
     return scatter_vectors(data, vectors, updates, reduction)
 
 
-@op("relax.index_put")
+@op("relax.index_put", Opaque())
 def index_put(data: Expr, indices: TupleLike, values: Expr, accumulate: bool = False) -> StructInfo:
     """``data`` with ``result[indices] = values`` (``+=`` with ``accumulate``), as in torch.
 
@@ -208,7 +209,7 @@ def _(data: Expr, indices: TupleLike, values: Expr, accumulate: bool = False) ->
     return scatter_vectors(data, vectors, updates, "add" if accumulate else "update")
 
 
-@op("relax.slice_scatter")
+@op("relax.slice_scatter", Opaque())
 def slice_scatter(
     input_tensor: Expr,
     src: Expr,

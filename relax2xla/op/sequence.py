@@ -13,6 +13,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import IntsLike, Kind, as_dtype, op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import INTEGER, want_tensor
 
 # The dtype of tensors; "" for strings.
@@ -30,7 +31,7 @@ def _want_position(position: Expr) -> None:
         raise OpError(f"`position` must have one element; got the shape {info.dims}")
 
 
-@op("relax.sequence.construct")
+@op("relax.sequence.construct", Opaque())
 def construct(*tensors: Expr) -> StructInfo:
     """The sequence of ``tensors``.
 
@@ -40,7 +41,7 @@ def construct(*tensors: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.sequence.at")
+@op("relax.sequence.at", Opaque())
 def at(sequence: Expr, position: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """One tensor of a sequence.
 
@@ -52,7 +53,7 @@ def at(sequence: Expr, position: Expr, dtype: ElementType = "", ndim: int = -1) 
     return _element(dtype, ndim)
 
 
-@op("relax.sequence.insert")
+@op("relax.sequence.insert", Opaque())
 def insert(sequence: Expr, tensor: Expr, position: Expr) -> StructInfo:
     """A sequence with ``tensor`` before the place ``position``, from -length to length.
 
@@ -63,7 +64,7 @@ def insert(sequence: Expr, tensor: Expr, position: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.sequence.erase")
+@op("relax.sequence.erase", Opaque())
 def erase(sequence: Expr, position: Expr) -> StructInfo:
     """A sequence without the tensor at ``position``, from -length to length - 1.
 
@@ -74,7 +75,7 @@ def erase(sequence: Expr, position: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.sequence.length")
+@op("relax.sequence.length", Opaque())
 def length(sequence: Expr) -> StructInfo:
     """How many tensors a sequence has: (), int64.
 
@@ -84,7 +85,7 @@ def length(sequence: Expr) -> StructInfo:
     return TensorStructInfo((), "int64")
 
 
-@op("relax.sequence.concat")
+@op("relax.sequence.concat", Opaque())
 def concat(
     sequence: Expr, axis: int = 0, new_axis: int = 0, dtype: ElementType = "", ndim: int = -1
 ) -> StructInfo:
@@ -96,7 +97,7 @@ def concat(
     return _element(dtype, ndim)
 
 
-@op("relax.sequence.stack")
+@op("relax.sequence.stack", Opaque())
 def stack(sequence: Expr, shape: IntsLike = (), dtype: ElementType = "float32") -> StructInfo:
     """The tensors of a sequence joined along a new first axis.
 
@@ -107,7 +108,7 @@ def stack(sequence: Expr, shape: IntsLike = (), dtype: ElementType = "float32") 
     return TensorStructInfo(None, dtype, ndim=len(shape) + 1)
 
 
-@op("relax.sequence.split")
+@op("relax.sequence.split", Opaque())
 def split(x: Expr, lengths: Expr, axis: int = 0, keepdims: int = 1) -> StructInfo:
     """A tensor cut along ``axis`` into the parts of a sequence.
 
@@ -119,7 +120,7 @@ def split(x: Expr, lengths: Expr, axis: int = 0, keepdims: int = 1) -> StructInf
     return ObjectStructInfo()
 
 
-@op("relax.sequence.has_element")
+@op("relax.sequence.has_element", Opaque())
 def has_element(optional: Expr) -> StructInfo:
     """Whether an optional value is there: (), bool.
 
@@ -129,7 +130,7 @@ def has_element(optional: Expr) -> StructInfo:
     return TensorStructInfo((), "bool")
 
 
-@op("relax.sequence.get")
+@op("relax.sequence.get", Opaque())
 def get(optional: Expr, dtype: ElementType = "", ndim: int = -1) -> StructInfo:
     """The value that an optional holds; an error where it is not there.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import Given, PrimLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import norm_axis, tensor, want_tensor
 from relax2xla.op.shared.scalars import integer, number
 
 
-@op("relax.unique")
+@op("relax.unique", Opaque())
 def unique(
     x: Expr,
     sorted: PrimLike = True,
@@ -53,7 +54,7 @@ def _(given: Given) -> Given:
     return {name: PrimValue(int(given[name])) for name in flags if isinstance(given[name], bool)}
 
 
-@op("relax.nonzero")
+@op("relax.nonzero", Opaque())
 def nonzero(x: Expr) -> StructInfo:
     """The positions of the elements that are not 0, in row-major order.
 

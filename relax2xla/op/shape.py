@@ -16,6 +16,7 @@ from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr
 from relax2xla.ir.op import DTypeLike, PrimLike, Rule, op
 from relax2xla.ir.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import (
     FLOAT,
     INTEGER,
@@ -32,7 +33,7 @@ from relax2xla.op.shared.scalars import prim_of
 INT64_MAX = (1 << 63) - 1
 
 
-@op("relax.shape_of")
+@op("relax.shape_of", Opaque())
 def shape_of(expr: Expr) -> Rule:
     """The shape of a tensor.
 
@@ -44,7 +45,7 @@ def shape_of(expr: Expr) -> Rule:
     return shape, lambda: ShapeExpr(static_shape(expr))
 
 
-@op("relax.tensor_to_shape")
+@op("relax.tensor_to_shape", Opaque())
 def tensor_to_shape(expr: Expr) -> StructInfo:
     """A vector of integers as a shape; it runs on the virtual machine unless it is a constant.
 
@@ -63,7 +64,7 @@ def _(expr: Expr) -> Expr:
     raise LegalizeError("a shape computed from data is known only when the program runs")
 
 
-@op("relax.tensor_to_bits")
+@op("relax.tensor_to_bits", Opaque())
 def tensor_to_bits(expr: Expr) -> StructInfo:
     """A vector of floats as a shape; it runs on the virtual machine unless it is a constant.
 
@@ -95,7 +96,7 @@ def bits_of(values: npt.NDArray[Any]) -> tuple[int, ...]:
     return tuple(made)
 
 
-@op("relax.shape_to_tensor")
+@op("relax.shape_to_tensor", Opaque())
 def shape_to_tensor(expr: Expr) -> Rule:
     """A shape as a vector of its dimensions.
 
@@ -110,7 +111,7 @@ def shape_to_tensor(expr: Expr) -> Rule:
     return tensor(None if info.ndim == -1 else (info.ndim,), "int64", 1), lower
 
 
-@op("relax.number_to_tensor")
+@op("relax.number_to_tensor", Opaque())
 def number_to_tensor(
     value: PrimLike,
     dtype: DTypeLike = "float32",
@@ -154,7 +155,7 @@ def _(
     return scalar(number, dtype or "float32")
 
 
-@op("relax.size")
+@op("relax.size", Opaque())
 def size(expr: Expr) -> Rule:
     """The number of elements of a tensor.
 
@@ -172,7 +173,7 @@ def as_vdevice(device: Any) -> VDevice | None:
     return VDevice(device) if isinstance(device, str) else None
 
 
-@op("relax.hint_on_device")
+@op("relax.hint_on_device", Opaque())
 def hint_on_device(data: Expr, dst_vdevice: Any) -> Rule:
     """States on which device ``data`` is wanted; the value is not changed.
 
@@ -182,7 +183,7 @@ def hint_on_device(data: Expr, dst_vdevice: Any) -> Rule:
     return _moved(data, dst_vdevice), lambda: _placed(data, dst_vdevice)
 
 
-@op("relax.to_vdevice")
+@op("relax.to_vdevice", Opaque())
 def to_vdevice(data: Expr, dst_vdevice: Any) -> Rule:
     """``data`` copied to a device.
 
@@ -207,7 +208,7 @@ def _moved(data: Expr, device: Any) -> TensorStructInfo:
     return TensorStructInfo(shape, info.dtype, as_vdevice(device) or info.vdevice, ndim)
 
 
-@op("relax.null_value")
+@op("relax.null_value", Opaque())
 def null_value() -> StructInfo:
     """A value that stands for nothing, for optional arguments of packed functions.
 

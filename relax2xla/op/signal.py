@@ -18,6 +18,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.op import DTypeLike, Rule, op
 from relax2xla.ir.struct_info import TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, fold, norm_axis, tensor, want_tensor
 from relax2xla.op.shared.lowering import convert, dtype_of, hlo, known, relax, scalar, shape_of
 from relax2xla.tir import Dim
@@ -49,7 +50,7 @@ def _lengths(size: Any, length: Any, inverse: bool, onesided: bool) -> tuple[Any
 
 
 # ---- DFT
-@op("relax.signal.dft")
+@op("relax.signal.dft", Opaque())
 def dft(
     data: Expr,
     axis: int = 1,
@@ -169,7 +170,7 @@ def _of_complex(
 
 
 # ---- STFT
-@op("relax.signal.stft")
+@op("relax.signal.stft", Opaque())
 def stft(
     signal: Expr,
     window: Expr | None = None,
@@ -232,7 +233,7 @@ def _int(value: int) -> Expr:
 
 
 # ---- the Mel filter bank
-@op("relax.signal.mel_weight_matrix")
+@op("relax.signal.mel_weight_matrix", Opaque())
 def mel_weight_matrix(
     num_mel_bins: int,
     dft_length: int,

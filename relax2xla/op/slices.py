@@ -13,6 +13,7 @@ from relax2xla.errors import CallError, LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import INTEGER, fold, norm_axes, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     dtype_of,
@@ -114,7 +115,7 @@ def _slices(
     return made
 
 
-@op("relax.strided_slice")
+@op("relax.strided_slice", Opaque())
 def strided_slice(
     x: Expr,
     axes: PrimsLike,
@@ -213,7 +214,7 @@ def sliced(x: Expr, parts: Sequence[tuple[int, int, int]]) -> Expr:
     )
 
 
-@op("relax.dynamic_strided_slice")
+@op("relax.dynamic_strided_slice", Opaque())
 def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
     """:func:`strided_slice` on every axis, with bounds that are tensors.
 

@@ -16,6 +16,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Function, Tuple
 from relax2xla.ir.op import DTypeLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import AlongAxis, Opaque, Reduction
 from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,
@@ -106,7 +107,7 @@ def axis_of(axis: int, ndim: int) -> int:
     return norm_axis(axis, max(ndim, 1))
 
 
-@op("relax.sort")
+@op("relax.sort", AlongAxis())
 def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
     """``x`` sorted along an axis; NaN last, or first if ``descending``.
 
@@ -123,7 +124,7 @@ def _(x: Expr, axis: int = -1, descending: bool = False) -> Expr:
     return sort_values(x, norm_axis(axis, len(shape_of(x))), descending)
 
 
-@op("relax.argsort")
+@op("relax.argsort", AlongAxis())
 def argsort(
     data: Expr, axis: int = -1, descending: bool = False, dtype: DTypeLike = "int32"
 ) -> StructInfo:
@@ -143,7 +144,7 @@ def _(data: Expr, axis: int = -1, descending: bool = False, dtype: DTypeLike = "
     return argsort_values(data, at, descending, dtype or "int32")[1]
 
 
-@op("relax.topk")
+@op("relax.topk", AlongAxis())
 def topk(
     data: Expr,
     k: int = 1,
@@ -288,11 +289,23 @@ def _extreme(largest: bool, x: Expr, axis: int | None = None, keepdims: bool = F
     return made, lambda: _extreme_at(x, axis, keepdims, largest)
 
 
-argmax = member("relax.argmax", _extreme, True, doc=_EXTREME.format(which="largest"))
-argmin = member("relax.argmin", _extreme, False, doc=_EXTREME.format(which="smallest"))
+argmax = member(
+    "relax.argmax",
+    _extreme,
+    True,
+    traits=[Reduction(places=True)],
+    doc=_EXTREME.format(which="largest"),
+)
+argmin = member(
+    "relax.argmin",
+    _extreme,
+    False,
+    traits=[Reduction(places=True)],
+    doc=_EXTREME.format(which="smallest"),
+)
 
 
-@op("relax.bucketize")
+@op("relax.bucketize", Opaque())
 def bucketize(
     input_tensor: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
 ) -> StructInfo:

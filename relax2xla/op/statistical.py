@@ -14,6 +14,7 @@ from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import AxesLike, DTypeLike, Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import AlongAxis, Reduction
 from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,
@@ -31,6 +32,7 @@ from relax2xla.op.shared.checks import (
 from relax2xla.op.shared.families import member
 from relax2xla.op.shared.loops import while_loop
 from relax2xla.op.shared.lowering import (
+    chlo,
     compare,
     convert,
     dtype_of,
@@ -38,6 +40,7 @@ from relax2xla.op.shared.lowering import (
     full_like,
     hlo,
     identity_of,
+    in_float32,
     known,
     pad,
     reduce,
@@ -60,8 +63,11 @@ HALF = ("float16", "bfloat16")
 Lowering = Callable[[Expr, Sequence[int], bool], Expr]
 
 
-def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str) -> Op[...]:
-    """One member of the family; ``lower`` takes axes counted from the front."""
+def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str, *rows: str) -> Op[...]:
+    """One member of the family; ``lower`` takes axes counted from the front.
+
+    ``rows``: in whose ``reduce`` the operator is recognised.
+    """
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
     doc = f"""{text}
 
@@ -70,7 +76,7 @@ def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str) -> O
     Raises ``OpError`` if an axis is out of range or named twice.
     """
 
-    @op(name, doc=doc)
+    @op(name, Reduction(rows), doc=doc)
     def made(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo:
         return reduced(want_tensor(x, "x", dtypes), axis, keepdims)
 
@@ -140,19 +146,21 @@ def _std(x: Expr, axes: Sequence[int], keepdims: bool) -> Expr:
     return convert(hlo("sqrt", _variance(_wide(x), axes, keepdims)), dtype)
 
 
-sum = reduction("relax.sum", sum_of, ANY, "Sum; of booleans their or.")
-prod = reduction("relax.prod", _prod, ANY, "Product; of booleans their and.")
+sum = reduction("relax.sum", sum_of, ANY, "Sum; of booleans their or.", "add", "or")
+prod = reduction("relax.prod", _prod, ANY, "Product; of booleans their and.", "multiply", "and")
 max = reduction(
     "relax.max",
     _extreme("maximum"),
     REAL_OR_BOOL,
     "Largest element, NaN if one is; of none the least value.",
+    "maximum",
 )
 min = reduction(
     "relax.min",
     _extreme("minimum"),
     REAL_OR_BOOL,
     "Smallest element, NaN if one is; of none the largest value.",
+    "minimum",
 )
 mean = reduction("relax.mean", _mean, ANY, "Arithmetic mean; NaN of no elements.")
 variance = reduction(
@@ -161,12 +169,40 @@ variance = reduction(
 std = reduction("relax.std", _std, REAL_OR_BOOL, "Square root of the variance.")
 
 
+def _jax_variance(x: Expr, axes: Sequence[int] | None, keepdims: bool, root: bool = False) -> Expr:
+    """JAX: the square of the centred values is a row of its own."""
+    dims = norm_axes(axes, len(shape_of(x)))
+
+    def over(y: Expr) -> Expr:
+        total = reduce(y, "add", dims)
+        return hlo("divide", total, full_like(total, _count(x, dims)))
+
+    def body(x: Expr) -> Expr:
+        off = hlo("subtract", x, spread(over(x), shape_of(x), dims))
+        found = over(chlo("square", off))
+        return hlo("sqrt", found) if root else found
+
+    made = in_float32(body, x)
+    shape = [1 if i in dims else d for i, d in enumerate(shape_of(x))]
+    return reshape(made, shape) if keepdims else made
+
+
+@variance.spelling
+def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
+    return _jax_variance(x, axis, keepdims)
+
+
+@std.spelling
+def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
+    return _jax_variance(x, axis, keepdims, root=True)
+
+
 # ---- median
 def _median_axis(axis: Sequence[int] | None) -> int | None:
     return axis[0] if axis is not None and len(axis) == 1 else None
 
 
-@op("relax.median")
+@op("relax.median", Reduction())
 def median(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo:
     """The middle element in sorted order, the lower one of two; NaN if one is, as in torch.
 
@@ -321,9 +357,11 @@ def _scanned(
 
 cumsum = member(
     *("relax.cumsum", _scanned, ("add", "or")),
+    traits=[AlongAxis(("add", "or"))],
     doc=_SCANNED.format(what="sum", doing="summing", first=0),
 )
 cumprod = member(
     *("relax.cumprod", _scanned, ("multiply", "and")),
+    traits=[AlongAxis(("multiply", "and"))],
     doc=_SCANNED.format(what="product", doing="multiplying", first=1),
 )

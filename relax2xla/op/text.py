@@ -12,11 +12,12 @@ from typing import Final
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import op
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import Opaque
 
 CASES: Final = ("NONE", "LOWER", "UPPER")
 
 
-@op("relax.text.constant")
+@op("relax.text.constant", Opaque())
 def constant(values: tuple[str, ...], shape: tuple[int, ...]) -> StructInfo:
     """A tensor of strings, written out in row-major order.
 
@@ -25,7 +26,7 @@ def constant(values: tuple[str, ...], shape: tuple[int, ...]) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.text.concat")
+@op("relax.text.concat", Opaque())
 def concat(x1: Expr, x2: Expr) -> StructInfo:
     """The strings of two tensors behind each other, with numpy's broadcasting.
 
@@ -35,7 +36,7 @@ def concat(x1: Expr, x2: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("relax.text.equal")
+@op("relax.text.equal", Opaque())
 def equal(x1: Expr, x2: Expr) -> StructInfo:
     """Whether strings are equal, with numpy's broadcasting: bool.
 
@@ -45,7 +46,7 @@ def equal(x1: Expr, x2: Expr) -> StructInfo:
     return TensorStructInfo(None, "bool")
 
 
-@op("relax.text.regex_full_match")
+@op("relax.text.regex_full_match", Opaque())
 def regex_full_match(x: Expr, pattern: str = "") -> StructInfo:
     """Whether all of a string matches a regular expression of RE2 (without ``\\p``).
 
@@ -55,7 +56,7 @@ def regex_full_match(x: Expr, pattern: str = "") -> StructInfo:
     return TensorStructInfo(None, "bool")
 
 
-@op("relax.text.normalize")
+@op("relax.text.normalize", Opaque())
 def normalize(
     x: Expr, case: str = "NONE", case_sensitive: int = 0, stopwords: tuple[str, ...] = ()
 ) -> StructInfo:
@@ -67,7 +68,7 @@ def normalize(
     return ObjectStructInfo()
 
 
-@op("relax.text.split")
+@op("relax.text.split", Opaque())
 def split(x: Expr, delimiter: str = "", maxsplit: int = -1) -> StructInfo:
     """The parts of each string, as Python's ``str.split``, filled up with empty strings.
 
@@ -79,7 +80,7 @@ def split(x: Expr, delimiter: str = "", maxsplit: int = -1) -> StructInfo:
     return TupleStructInfo([ObjectStructInfo(), TensorStructInfo(None, "int64")])
 
 
-@op("relax.text.encode")
+@op("relax.text.encode", Opaque())
 def encode(x: Expr, values: Expr, default: Expr, keys: tuple[str, ...] = ()) -> StructInfo:
     """The entry of ``values`` (n,) at a string's place in ``keys``, or ``default`` (()).
 
@@ -90,7 +91,7 @@ def encode(x: Expr, values: Expr, default: Expr, keys: tuple[str, ...] = ()) -> 
     return TensorStructInfo(None, info.dtype if isinstance(info, TensorStructInfo) else "")
 
 
-@op("relax.text.decode")
+@op("relax.text.decode", Opaque())
 def decode(x: Expr, keys: Expr, values: tuple[str, ...] = (), default: str = "") -> StructInfo:
     """The string of ``values`` at a number's place in ``keys`` (n,), or ``default``.
 

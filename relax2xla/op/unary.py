@@ -15,6 +15,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Op, PrimLike, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import AsRow, Pointwise, Recognised, Trait
 from relax2xla.op.shared.checks import (
     BOOL,
     FLOAT,
@@ -53,9 +54,16 @@ def _row(name: str) -> Lowering:
 
 
 def unary(
-    name: str, row: str | Lowering, dtypes: Sequence[str], text: str, *, result: str | None = None
+    name: str,
+    row: str | Lowering,
+    dtypes: Sequence[str],
+    text: str,
+    *traits: Trait,
+    result: str | None = None,
 ) -> Op[[Expr]]:
     """One member of the family: a row, or a function that lowers it; ``result``: its dtype."""
+    if isinstance(row, str):
+        traits = (AsRow(row), *traits)
     lower = _row(row) if isinstance(row, str) else row
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
     doc = f"""{text}
@@ -65,7 +73,7 @@ def unary(
     Raises ``OpError`` for another dtype.
     """
 
-    @op(name, doc=doc)
+    @op(name, Pointwise(), *traits, doc=doc)
     def made(x: Expr) -> StructInfo:
         info = want_tensor(x, "x", dtypes)
         if result is not None:
@@ -153,33 +161,53 @@ erf = unary("relax.erf", "chlo.erf", FLOAT, "The error function.")
 exp = unary("relax.exp", "exponential", INEXACT, "e to the power x.")
 log = unary("relax.log", "log", INEXACT, "Natural logarithm: -inf at 0, NaN below.")
 rsqrt = unary("relax.rsqrt", "rsqrt", INEXACT, "1 / sqrt(x).")
-sigmoid = unary("relax.sigmoid", "logistic", INEXACT, "1 / (1 + e^-x).")
+sigmoid = unary("relax.sigmoid", "logistic", INEXACT, "1 / (1 + e^-x).", Recognised())
+
+
+@sigmoid.spelling
+def _(x: Expr) -> Expr:
+    """JAX: ``1 / (1 + e^-x)``, which is what XLA makes of ``logistic``."""
+    below = hlo("add", hlo("exponential", hlo("negate", x)), full_like(x, 1.0))
+    return hlo("divide", full_like(x, 1.0), below)
+
+
 sin = unary("relax.sin", "sine", INEXACT, "Sine of x in radians.")
 sinh = unary("relax.sinh", "chlo.sinh", INEXACT, "(e^x - e^-x) / 2.")
 sqrt = unary("relax.sqrt", "sqrt", INEXACT, "Square root; NaN below 0.")
 tan = unary("relax.tan", "tan", INEXACT, "Tangent of x in radians.")
 tanh = unary("relax.tanh", "tanh", INEXACT, "Hyperbolic tangent.")
 
-ceil = unary("relax.ceil", _on_floats("ceil"), REAL_OR_BOOL, "The next integer upwards.")
-floor = unary("relax.floor", _on_floats("floor"), REAL_OR_BOOL, "The next integer downwards.")
+ceil = unary(
+    "relax.ceil", _on_floats("ceil"), REAL_OR_BOOL, "The next integer upwards.", AsRow("ceil")
+)
+floor = unary(
+    "relax.floor", _on_floats("floor"), REAL_OR_BOOL, "The next integer downwards.", AsRow("floor")
+)
 round = unary(
     "relax.round",
     _on_floats("round_nearest_even"),
     REAL_OR_BOOL,
     "The nearest integer, halves to the even one.",
+    AsRow("round_nearest_even"),
 )
-trunc = unary("relax.trunc", _trunc, REAL_OR_BOOL, "The next integer towards zero.")
+trunc = unary("relax.trunc", _trunc, REAL_OR_BOOL, "The next integer towards zero.", Recognised())
 negative = unary("relax.negative", "negate", NUMBER, "-x; unsigned integers wrap around.")
-sign = unary("relax.sign", _sign, ANY, "-1, 0 or 1; of complex numbers x / abs(x); NaN stays.")
+sign = unary(
+    "relax.sign", _sign, ANY, "-1, 0 or 1; of complex numbers x / abs(x); NaN stays.", AsRow("sign")
+)
 square = unary("relax.square", _square, ANY, "x * x.")
-logical_not = unary("relax.logical_not", _logical_not, ANY, "x == 0, in the dtype of x.")
+logical_not = unary(
+    "relax.logical_not", _logical_not, ANY, "x == 0, in the dtype of x.", AsRow("not", on="bool")
+)
 bitwise_not = unary("relax.bitwise_not", "not", (*INTEGER, *BOOL), "Every bit inverted.")
-isfinite = unary("relax.isfinite", _isfinite, ANY, "x is neither inf nor NaN.", result="bool")
-isinf = unary("relax.isinf", _isinf, ANY, "x is inf or -inf.", result="bool")
-isnan = unary("relax.isnan", _isnan, ANY, "x is NaN.", result="bool")
+isfinite = unary(
+    "relax.isfinite", _isfinite, ANY, "x is neither inf nor NaN.", AsRow("is_finite"), result="bool"
+)
+isinf = unary("relax.isinf", _isinf, ANY, "x is inf or -inf.", Recognised(), result="bool")
+isnan = unary("relax.isnan", _isnan, ANY, "x is NaN.", Recognised(), result="bool")
 
 
-@op("relax.abs")
+@op("relax.abs", Pointwise(), AsRow("abs"))
 def abs(x: Expr) -> Rule:
     """Absolute value; the smallest signed integer stays itself.
 
@@ -194,7 +222,7 @@ def abs(x: Expr) -> Rule:
     return with_dtype(info, REAL_PART[info.dtype]) if info.dtype in REAL_PART else info, lower
 
 
-@op("relax.clip")
+@op("relax.clip", Pointwise())
 def clip(x: Expr, min: PrimLike, max: PrimLike) -> Rule:
     """``minimum(maximum(x, min), max)``: NaN stays NaN, and ``max`` wins where ``min > max``.
 
@@ -237,7 +265,7 @@ def cast(x: Expr, dtype: str) -> Expr:
     return hlo("convert", x, out=tensor_info(shape_of(x), dtype))
 
 
-@op("relax.astype")
+@op("relax.astype", Pointwise())
 def astype(x: Expr, dtype: DTypeLike) -> Rule:
     """``x`` in another dtype.
 
@@ -253,7 +281,7 @@ def astype(x: Expr, dtype: DTypeLike) -> Rule:
     return with_dtype(info, dtype), lambda: cast(x, dtype)
 
 
-@op("relax.wrap_param")
+@op("relax.wrap_param", Pointwise())
 def wrap_param(data: Expr, dtype: DTypeLike = "float32") -> Rule:
     """A parameter of the model that is converted where it is used (:func:`astype`).
 

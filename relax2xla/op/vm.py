@@ -9,12 +9,13 @@ from __future__ import annotations
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.intrinsic import Arguments, Callee
 from relax2xla.op.shared.checks import want_shape
 
 
-@op("relax.vm.alloc_storage", pure=False)
+@op("relax.vm.alloc_storage", Opaque(), pure=False)
 def alloc_storage(
     shape: ShapeLike,
     runtime_device_index: PrimLike,
@@ -30,7 +31,7 @@ def alloc_storage(
     return ObjectStructInfo(), pointless("vm.alloc_storage")
 
 
-@op("relax.vm.alloc_tensor", pure=False)
+@op("relax.vm.alloc_tensor", Opaque(), pure=False)
 def alloc_tensor(
     storage: Expr,
     offset: PrimLike,
@@ -47,7 +48,7 @@ def alloc_tensor(
     return TensorStructInfo(shape, dtype_literal(dtype)), pointless("vm.alloc_tensor")
 
 
-@op("relax.vm.kill_object", pure=False)
+@op("relax.vm.kill_object", Opaque(), pure=False)
 def kill_object(obj: Expr) -> Rule:
     """Ends the life of a value. It cannot run: XLA frees memory by itself.
 
@@ -57,7 +58,7 @@ def kill_object(obj: Expr) -> Rule:
     return TupleStructInfo(()), pointless("vm.kill_object")
 
 
-@op("relax.vm.call_tir_dyn", pure=False)
+@op("relax.vm.call_tir_dyn", Opaque(), pure=False)
 def call_tir_dyn(func: Callee, args: Arguments) -> Rule:
     """A call of a loop-level function with tensors and the values of its symbolic parameters.
 

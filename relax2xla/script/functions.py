@@ -24,7 +24,7 @@ from relax2xla.ir.lattice import (
 from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import show
-from relax2xla.op.intrinsic import FOREIGN
+from relax2xla.ir.traits import Foreign
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
 from relax2xla.script.macros import expand
 from relax2xla.script.markers import Decorator, Macro, Marker
@@ -412,7 +412,7 @@ class FunctionParser(Evaluator):
     def _want_effect(self, node: ast.stmt, value: Any) -> None:
         """A value that nobody gets is a mistake, unless computing it does something."""
         op = value.op if isinstance(value, ir.Call) else None
-        if not isinstance(op, Op) or op in FOREIGN or is_impure_call(value):
+        if not isinstance(op, Op) or op.has(Foreign) or is_impure_call(value):
             return
         if value.struct_info_ != ir.TupleStructInfo(()):
             self.source.fail(node, f"the result of {op!r} is lost; assign it, as in `_ = ...`")

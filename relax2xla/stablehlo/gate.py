@@ -20,8 +20,9 @@ from relax2xla.ir.expr import Call, Function, SeqExpr
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
+from relax2xla.ir.traits import AsksPlace, Collective, Waits
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
-from relax2xla.stablehlo.table import CUSTOM_CALL
+from relax2xla.stablehlo.table import CUSTOM_CALL, TABLE, rows_with
 from relax2xla.stablehlo.targets import (
     SAFE,
     AllowedTarget,
@@ -30,25 +31,14 @@ from relax2xla.stablehlo.targets import (
     refusal,
 )
 
-# What waits for someone outside of the program.
-WAITING: Final = frozenset(f"stablehlo.{n}" for n in ("infeed", "outfeed", "send", "recv"))
-# What asks which of several devices this is.
-PLACES: Final = frozenset({"stablehlo.partition_id", "stablehlo.replica_id"})
-# Exchanges between devices, with the attribute that names these.
+WAITING: Final = rows_with(Waits)
+PLACES: Final = rows_with(AsksPlace)
+# With the attribute that names the devices.
 COLLECTIVES: Final[Mapping[str, str]] = {
-    "stablehlo.collective_permute": "source_target_pairs",
-    **{
-        f"stablehlo.{n}": "replica_groups"
-        for n in (
-            "all_gather",
-            "all_reduce",
-            "all_to_all",
-            "collective_broadcast",
-            "collective_reduce",
-            "cross-replica-sum",
-            "reduce_scatter",
-        )
-    },
+    row.mlir_name: trait.devices
+    for row in TABLE.values()
+    for trait in row.traits
+    if isinstance(trait, Collective)
 }
 MANUAL: Final = "sdy.manual_computation"
 #: The operations that the gate looks at.

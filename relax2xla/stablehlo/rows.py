@@ -67,7 +67,7 @@ class RowOp(Op[...]):
             ]
         )
         doc = f"The MLIR operation ``{row.mlir_name}``; see the StableHLO specification."
-        super().__init__(row.name, None, params, signature, doc, row.pure)
+        super().__init__(row.name, None, params, signature, doc, row.pure, traits=row.traits)
         self.row = row
 
     def __call__(  # type: ignore[override]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Final
 
 from relax2xla.errors import StableHLOParseError
 from relax2xla.ir.expr import Call, Function, GlobalVar
@@ -54,23 +53,6 @@ def specialise(module: ir.Module, inputs: Sequence[TensorStructInfo]) -> ir.Modu
                 f"the program cannot be specialised for the inputs {shapes}: {first_line(e)}"
             ) from e
         return ir.Module.parse(refined)
-
-
-# Rows whose result's shape is that of a value: they have to be refined, not only retyped.
-DYNAMIC: Final = frozenset(
-    f"relax.stablehlo.{name}"
-    for name in (
-        "dynamic_broadcast_in_dim",
-        "dynamic_conv",
-        "dynamic_gather",
-        "dynamic_iota",
-        "dynamic_pad",
-        "dynamic_reshape",
-        "get_dimension_size",
-        "real_dynamic_slice",
-        "set_dimension_size",
-    )
-)
 
 
 def static_program(mod: IRModule, func: Function, inputs: Sequence[TensorStructInfo]) -> IRModule:

@@ -10,7 +10,8 @@ A row is read in both directions: ``emit`` writes a Relax call of the row as its
 * ``infer``: the rule of infer.py that gives the result's struct info. Without one it must be given
   as ``sinfo_args``. ``loose`` rows have a rule for the shape, but MLIR leaves the result's element
   type free: ``sinfo_args`` is then needed wherever it is not that of the operands;
-* ``pure``: False for what must not be dropped or duplicated.
+* ``pure``: False for what must not be dropped or duplicated;
+* ``traits``: facts that passes and costs ask for (ir/traits.py); none is as ``Opaque``.
 
 tests/stablehlo/test_table.py compares every row with jaxlib's own class of the op, so that an op or
 attribute that a new jaxlib brings fails by name.
@@ -21,6 +22,21 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass
 from typing import Final
+
+from relax2xla.ir.traits import (
+    AsksPlace,
+    Collective,
+    Commutative,
+    Contraction,
+    Division,
+    Permutes,
+    Pointwise,
+    Random,
+    Reshapes,
+    ShapedByValue,
+    Trait,
+    Waits,
+)
 
 PREFIX: Final = "relax."
 
@@ -36,6 +52,7 @@ class Row:
     infer: str | None = None
     loose: bool = False
     pure: bool = True
+    traits: tuple[Trait, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,31 +78,40 @@ def _row(
     mlir_name: str,
     operands: str = "",
     infer: str | None = None,
-    *,
+    *traits: Trait,
     regions: int = 0,
     loose: bool = False,
     pure: bool = True,
     **attrs: str,
 ) -> None:
-    _add(Row(mlir_name, tuple(operands.split()), attrs, regions, infer, loose, pure))
+    _add(Row(mlir_name, tuple(operands.split()), attrs, regions, infer, loose, pure, traits))
 
 
 def _add(row: Row) -> None:
     TABLE[row.name] = row
 
 
-def _rows(dialect: str, names: str, operands: str, infer: str | None, **attrs: str) -> None:
+def _rows(
+    dialect: str,
+    names: str,
+    operands: str,
+    infer: str | None,
+    *traits: Trait,
+    **attrs: str,
+) -> None:
     for name in names.split():
-        _add(Row(f"{dialect}.{name}", tuple(operands.split()), attrs, infer=infer))
+        _add(Row(f"{dialect}.{name}", tuple(operands.split()), attrs, infer=infer, traits=traits))
 
 
 # ---- element by element
+_POINTWISE: Final = Pointwise()
 _rows(
     "stablehlo",
     """ceil count_leading_zeros floor negate not popcnt round_nearest_afz round_nearest_even
     sign""",
     "operand",
     "same",
+    _POINTWISE,
 )
 _rows(
     "stablehlo",
@@ -93,31 +119,47 @@ _rows(
     tanh""",
     "operand",
     "same",
+    _POINTWISE,
     result_accuracy="?result_accuracy",
 )
 _rows(
     "stablehlo",
-    """add and atan2 divide maximum minimum multiply or power remainder shift_left
-    shift_right_arithmetic shift_right_logical subtract xor""",
+    "atan2 power shift_left shift_right_arithmetic shift_right_logical subtract",
     "lhs rhs",
     "same",
+    _POINTWISE,
 )
-_row("stablehlo.abs", "operand", "real_part")
-_row("stablehlo.real", "operand", "real_part")
-_row("stablehlo.imag", "operand", "real_part")
-_row("stablehlo.complex", "lhs rhs", "complex_of")
-_row("stablehlo.is_finite", "x", "predicate")
+_rows(
+    "stablehlo",
+    "add and maximum minimum multiply or xor",
+    "lhs rhs",
+    "same",
+    _POINTWISE,
+    Commutative(),
+)
+_rows("stablehlo", "divide remainder", "lhs rhs", "same", _POINTWISE, Division())
+_rows("stablehlo", "abs real imag", "operand", "real_part", _POINTWISE)
+_row("stablehlo.complex", "lhs rhs", "complex_of", _POINTWISE)
+_row("stablehlo.is_finite", "x", "predicate", _POINTWISE)
 _row(
     "stablehlo.compare",
     "lhs rhs",
     "predicate",
+    _POINTWISE,
     comparison_direction="comparison_direction",
     compare_type="?comparison_type",
 )
-_row("stablehlo.select", "pred on_true on_false", "selected")
-_row("stablehlo.clamp", "min operand max", "clamped")
-_row("stablehlo.reduce_precision", "operand", "same", exponent_bits="i32", mantissa_bits="i32")
-_row("stablehlo.convert", "operand")
+_row("stablehlo.select", "pred on_true on_false", "selected", _POINTWISE)
+_row("stablehlo.clamp", "min operand max", "clamped", _POINTWISE)
+_row(
+    "stablehlo.reduce_precision",
+    "operand",
+    "same",
+    _POINTWISE,
+    exponent_bits="i32",
+    mantissa_bits="i32",
+)
+_row("stablehlo.convert", "operand", None, Pointwise(flops=0))
 _row("stablehlo.bitcast_convert", "operand")
 _row("stablehlo.uniform_quantize", "operand")
 _row("stablehlo.uniform_dequantize", "operand")
@@ -126,23 +168,31 @@ _row("stablehlo.map", "*inputs", regions=1, dimensions="i64s")
 # ---- constants and random numbers
 _row("stablehlo.constant", "", "same", value="elements", resource="?any")
 _row("stablehlo.iota", "", iota_dimension="i64")
-_row("stablehlo.dynamic_iota", "output_shape", iota_dimension="i64")
-_row("stablehlo.rng", "a b shape", rng_distribution="rng_distribution", pure=False)
+_row("stablehlo.dynamic_iota", "output_shape", None, ShapedByValue(), iota_dimension="i64")
+_row("stablehlo.rng", "a b shape", None, Random(), rng_distribution="rng_distribution", pure=False)
 _row("stablehlo.rng_bit_generator", "initial_state", rng_algorithm="rng_algorithm")
 
 # ---- shapes
-_row("stablehlo.reshape", "operand")
-_row("stablehlo.dynamic_reshape", "operand output_shape")
+_row("stablehlo.reshape", "operand", None, Reshapes())
+_row("stablehlo.dynamic_reshape", "operand output_shape", None, ShapedByValue())
 _row("stablehlo.broadcast", "operand", "broadcast", broadcast_sizes="i64s")
 _row("stablehlo.broadcast_in_dim", "operand", broadcast_dimensions="i64s")
 _row(
     "stablehlo.dynamic_broadcast_in_dim",
     "operand output_dimensions",
+    None,
+    ShapedByValue(),
     broadcast_dimensions="i64s",
     known_expanding_dimensions="?i64s",
     known_nonexpanding_dimensions="?i64s",
 )
-_row("stablehlo.transpose", "operand", "permuted", permutation="i64s")
+_row(
+    "stablehlo.transpose",
+    "operand",
+    "permuted",
+    Permutes("permutation"),
+    permutation="i64s",
+)
 _row("stablehlo.reverse", "operand", "same", dimensions="i64s")
 _row("stablehlo.concatenate", "*inputs", "concatenated", dimension="i64")
 _row(
@@ -156,6 +206,8 @@ _row(
 _row(
     "stablehlo.dynamic_pad",
     "operand padding_value edge_padding_low edge_padding_high interior_padding",
+    None,
+    ShapedByValue(),
 )
 _row(
     "stablehlo.slice",
@@ -165,11 +217,16 @@ _row(
     limit_indices="i64s",
     strides="i64s",
 )
-_row("stablehlo.real_dynamic_slice", "operand start_indices limit_indices strides")
+_row(
+    "stablehlo.real_dynamic_slice",
+    "operand start_indices limit_indices strides",
+    None,
+    ShapedByValue(),
+)
 _row("stablehlo.dynamic_slice", "operand *start_indices", "slice_sizes", slice_sizes="i64s")
 _row("stablehlo.dynamic_update_slice", "operand update *start_indices", "first")
-_row("stablehlo.get_dimension_size", "operand", "int32_scalar", dimension="i64")
-_row("stablehlo.set_dimension_size", "operand size", dimension="i64")
+_row("stablehlo.get_dimension_size", "operand", "int32_scalar", ShapedByValue(), dimension="i64")
+_row("stablehlo.set_dimension_size", "operand size", None, ShapedByValue(), dimension="i64")
 
 # ---- indexing
 _row(
@@ -183,6 +240,8 @@ _row(
 _row(
     "stablehlo.dynamic_gather",
     "operand start_indices slice_sizes",
+    None,
+    ShapedByValue(),
     dimension_numbers="gather_dims",
     indices_are_sorted="?bool",
 )
@@ -199,20 +258,23 @@ _row(
 _row("stablehlo.torch_index_select", "operand index", dim="i64", batch_dims="i64")
 
 # ---- contractions and linear algebra
+_PRODUCT: Final = Contraction()
 _row(
     "stablehlo.dot_general",
     "lhs rhs",
     "dotted",
+    _PRODUCT,
     loose=True,
     dot_dimension_numbers="dot_dims",
     precision_config="?precisions",
     algorithm="?dot_algorithm",
 )
-_row("stablehlo.dot", "lhs rhs", "dot", loose=True, precision_config="?precisions")
+_row("stablehlo.dot", "lhs rhs", "dot", _PRODUCT, loose=True, precision_config="?precisions")
 _row(
     "stablehlo.convolution",
     "lhs rhs",
     "conv",
+    _PRODUCT,
     loose=True,
     window_strides="?i64s",
     padding="?pairs",
@@ -227,6 +289,9 @@ _row(
 _row(
     "stablehlo.dynamic_conv",
     "lhs rhs padding",
+    None,
+    _PRODUCT,
+    ShapedByValue(),
     window_strides="?i64s",
     lhs_dilation="?i64s",
     rhs_dilation="?i64s",
@@ -236,7 +301,7 @@ _row(
     batch_group_count="i64",
     precision_config="?precisions",
 )
-_row("stablehlo.einsum", "lhs rhs", einsum_config="str")
+_row("stablehlo.einsum", "lhs rhs", None, _PRODUCT, einsum_config="str")
 _row("stablehlo.unary_einsum", "operand", einsum_config="str")
 _row("stablehlo.cholesky", "a", "same", lower="?bool")
 _row(
@@ -337,13 +402,14 @@ _row(
     version="?i32",
     name="str",
 )
-_row("stablehlo.infeed", "token", infeed_config="?str", layout="?any", pure=False)
-_row("stablehlo.outfeed", "*inputs token", "token", outfeed_config="?str", pure=False)
+_row("stablehlo.infeed", "token", None, Waits(), infeed_config="?str", layout="?any", pure=False)
+_row("stablehlo.outfeed", "*inputs token", "token", Waits(), outfeed_config="?str", pure=False)
 for _name, _infer in (("send", "token"), ("recv", None)):
     _row(
         f"stablehlo.{_name}",
         "*inputs token" if _name == "send" else "token",
         _infer,
+        Waits(),
         channel_handle="channel_handle",
         is_host_transfer="?bool",
         source_target_pairs="?pairs",
@@ -353,12 +419,14 @@ _row("stablehlo.async_start", "*operands_", regions=1, pure=False)
 _row("stablehlo.async_done", "operand", pure=False)
 
 # ---- collectives
-_row("stablehlo.partition_id", "", "uint32_scalar")
-_row("stablehlo.replica_id", "", "uint32_scalar")
-_row("stablehlo.cross-replica-sum", "operand", "same", replica_groups="pairs")
+_row("stablehlo.partition_id", "", "uint32_scalar", AsksPlace())
+_row("stablehlo.replica_id", "", "uint32_scalar", AsksPlace())
+_row("stablehlo.cross-replica-sum", "operand", "same", Collective(), replica_groups="pairs")
 _row(
     "stablehlo.all_gather",
     "*operands_",
+    None,
+    Collective(),
     all_gather_dim="i64",
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
@@ -368,6 +436,7 @@ _row(
     "stablehlo.all_reduce",
     "*operands_",
     "each",
+    Collective(),
     regions=1,
     loose=True,
     replica_groups="replica_groups",
@@ -377,6 +446,8 @@ _row(
 _row(
     "stablehlo.reduce_scatter",
     "operand",
+    None,
+    Collective(),
     regions=1,
     scatter_dimension="i64",
     replica_groups="replica_groups",
@@ -387,6 +458,7 @@ _row(
     "stablehlo.all_to_all",
     "*operands_",
     "all_to_all",
+    Collective(),
     split_dimension="i64",
     concat_dimension="i64",
     split_count="i64",
@@ -397,6 +469,7 @@ _row(
     "stablehlo.collective_broadcast",
     "*operands_",
     "each",
+    Collective(),
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
     has_dynamic_root="?flag",
@@ -405,6 +478,7 @@ _row(
     "stablehlo.collective_reduce",
     "*operands_",
     "each",
+    Collective(),
     regions=1,
     replica_groups="replica_groups",
     channel_handle="?channel_handle",
@@ -415,6 +489,7 @@ _row(
     "stablehlo.collective_permute",
     "operand",
     "same",
+    Collective("source_target_pairs"),
     source_target_pairs="pairs",
     channel_handle="?channel_handle",
 )
@@ -426,12 +501,13 @@ _rows(
     erfc lgamma sinh square tan""",
     "operand",
     "same",
+    _POINTWISE,
 )
-_rows("chlo", "is_inf is_neg_inf is_pos_inf", "operand", "predicate")
-_row("chlo.mulhi", "lhs rhs", "same")
-_row("chlo.next_after", "x y", "same")
-_row("chlo.polygamma", "n x", "same")
-_row("chlo.zeta", "x q", "same")
+_rows("chlo", "is_inf is_neg_inf is_pos_inf", "operand", "predicate", _POINTWISE)
+_row("chlo.mulhi", "lhs rhs", "same", _POINTWISE)
+_row("chlo.next_after", "x y", "same", _POINTWISE)
+_row("chlo.polygamma", "n x", "same", _POINTWISE)
+_row("chlo.zeta", "x q", "same", _POINTWISE)
 _rows(
     "chlo",
     """broadcast_add broadcast_and broadcast_atan2 broadcast_divide broadcast_maximum
@@ -458,6 +534,8 @@ _row("chlo.top_k", "operand", "top_k", k="i64", is_stable="?bool")
 _row(
     "chlo.ragged_dot",
     "lhs rhs group_sizes",
+    None,
+    _PRODUCT,
     ragged_dot_dimension_numbers="ragged_dot_dims",
     precision_config="?chlo_precisions",
 )
@@ -536,4 +614,13 @@ RETURNS: Final[dict[str, str]] = dict.fromkeys(
     ("sdy.manual_computation", "sdy.named_computation"), "sdy.return"
 )
 TERMINATORS: Final = frozenset({RETURN, FUNC_RETURN, *RETURNS.values()})
+
+
+def rows_with(kind: type[Trait]) -> frozenset[str]:
+    """MLIR names of the rows that have a trait of this kind."""
+    return frozenset(
+        row.mlir_name for row in TABLE.values() if any(isinstance(t, kind) for t in row.traits)
+    )
+
+
 BY_MLIR_NAME: dict[str, Row] = {row.mlir_name: row for row in TABLE.values()}

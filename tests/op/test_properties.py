@@ -25,7 +25,7 @@ def test_every_operator_is_documented_and_reachable():
         assert len(found.__doc__.split("\n")[0]) > 3
         home: Any = op
         for part in name.split(".")[1:]:
-            assert hasattr(home, part), f"{name} is not in relax2xla.op"
+            assert hasattr(home, part), f"{name} is not in relax2xla.op: import it there"
             home = getattr(home, part)
 
 

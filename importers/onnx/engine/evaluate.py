@@ -27,12 +27,10 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.traits import Division, Random
 
-# A loop may never end, which must not happen at import; random numbers are drawn at each run.
-_NEVER = frozenset({Op.get("relax.stablehlo.while_"), Op.get("relax.random_key")})
-_DIVISIONS = frozenset(
-    Op.get(f"relax.{name}") for name in ("divide", "floor_divide", "mod", "floor_mod")
-)
+# A loop may never end, which must not happen at import.
+_WHILE = Op.get("relax.stablehlo.while_")
 # Bindings and elements (of one value) of what is computed at import.
 BINDINGS = 256
 ELEMENTS = 1 << 16
@@ -85,7 +83,7 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
         inside: set[Var] = set()
         free: list[Var] = []
         for node in post_order_deep(value):
-            if isinstance(node, Call) and (node.op in _NEVER or _may_divide_by_zero(node)):
+            if isinstance(node, Call) and _must_wait(node):
                 return None
             if isinstance(node, Function):
                 inside.update(node.params)
@@ -106,9 +104,15 @@ def _closure(builder: BlockBuilder, root: Expr) -> list[tuple[Var, Expr]] | None
     return order
 
 
+def _must_wait(call: Call) -> bool:
+    """Whether a call is for a run: random numbers are drawn at each; and see below."""
+    random = isinstance(call.op, Op) and call.op.has(Random)
+    return random or call.op is _WHILE or _may_divide_by_zero(call)
+
+
 def _may_divide_by_zero(call: Call) -> bool:
     """XLA's constant folding ends the process where it divides integers by zero."""
-    if call.op not in _DIVISIONS or len(call.args) < 2:
+    if not isinstance(call.op, Op) or not call.op.has(Division):
         return False
     divisor = call.args[1]
     info = divisor.struct_info_

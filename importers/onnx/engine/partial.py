@@ -14,6 +14,7 @@ import numpy as np
 from relax2xla.builder import BlockBuilder
 from relax2xla.importers.onnx.engine.values import Array
 from relax2xla.ir import Call, Constant, Expr, Op, ShapeExpr, TensorStructInfo, Tuple, Var
+from relax2xla.ir.traits import Reshapes
 
 # Values of a vector that are looked at, and operators between it and its sources.
 COUNT = 64
@@ -34,7 +35,6 @@ _ONE: dict[str, Callable[..., Any]] = {
     "relax.logical_or": lambda a, b: bool(a or b),
     "relax.logical_not": operator.not_,
 }
-_SAME = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"}
 
 
 def items_of(builder: BlockBuilder, x: Expr) -> list[int | None]:
@@ -75,7 +75,7 @@ def _called(builder: BlockBuilder, call: Call, shape: tuple[int, ...], depth: in
         parts = [_items(builder, f, depth - 1) for f in operands[0].fields]
         known = [p for p in parts if p is not None and p.ndim == 1]
         return np.concatenate(known) if len(known) == len(parts) else None
-    if name in _SAME:
+    if call.op.has(Reshapes):
         made = _items(builder, operands[0], depth - 1)
         return None if made is None or made.size != np.prod(shape) else made.reshape(shape)
     if name == "relax.astype":

@@ -17,6 +17,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, ShapeExpr
 from relax2xla.ir.op import Given, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import (
     FLOAT,
     REAL,
@@ -55,7 +56,7 @@ CUBIC_ALPHA: Final = -0.75
 
 
 # ---- affine_grid
-@op("relax.image.affine_grid")
+@op("relax.image.affine_grid", Opaque())
 def affine_grid(data: Expr, size: ShapeLike, align_corners: bool = True) -> StructInfo:
     """The grid of points that an affine map makes of a regular grid over [-1, 1].
 
@@ -116,7 +117,7 @@ def _points_last(grid: TensorStructInfo, n: int) -> bool:
     return not (isinstance(first, int) and first == n) and isinstance(last, int) and last == n
 
 
-@op("relax.image.grid_sample")
+@op("relax.image.grid_sample", Opaque())
 def grid_sample(
     data: Expr,
     grid: Expr,

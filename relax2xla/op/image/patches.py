@@ -11,6 +11,7 @@ from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import AxesLike, IntsLike, Rule, op
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import REAL, fold, product, tensor, want_tensor
 from relax2xla.op.shared.lowering import dtype_of, hlo, pad, reshape, scalar, shape_of, take_slice
 
@@ -22,7 +23,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(v, int) for v in values)
 
 
-@op("relax.image.col2im")
+@op("relax.image.col2im", Opaque())
 def col2im(
     data: Expr,
     image_shape: IntsLike,

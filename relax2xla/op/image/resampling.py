@@ -21,6 +21,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.op import AxesLike, FloatsLike, IntsLike, Rule, op
 from relax2xla.ir.struct_info import TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import REAL, norm_axes, tensor, want_tensor
 from relax2xla.op.shared.lowering import dtype_of, relax, scalar, shape_of
 
@@ -274,7 +275,7 @@ def with_region(axes: Mapping[int, Axis], roi: Sequence[float]) -> dict[int, Axi
 
 
 # ---- the operator
-@op("relax.image.resample")
+@op("relax.image.resample", Opaque())
 def resample(
     data: Expr,
     axes: IntsLike,

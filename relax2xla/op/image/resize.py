@@ -19,6 +19,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue
 from relax2xla.ir.op import DTypeLike, Given, Kind, Rule, ShapeLike, Shorthand, op
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque, Window
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
 from relax2xla.op.shared.families import member
 from relax2xla.op.shared.lowering import (
@@ -259,7 +260,7 @@ def _take(x: Expr, index: Numbers, axis: int) -> Expr:
     return relax("take", x, index_constant(index), axis=axis)
 
 
-@op("relax.image.decode")
+@op("relax.image.decode", Opaque())
 def decode(encoded: Expr, pixel_format: str = "RGB") -> StructInfo:
     """The pixels of an encoded image: BMP, JPEG, JPEG 2000, TIFF, PNG, WebP, PNM.
 
@@ -296,12 +297,14 @@ def _resize(
 resize2d = member(
     "relax.image.resize2d",
     *(_resize, 2, 2),
+    traits=[Window(out="")],
     doc=_DOC.format(axes="HW"),
     defaults={"layout": "NCHW", "rounding_method": "round"},
 )
 resize3d = member(
     "relax.image.resize3d",
     *(_resize, 3, 3),
+    traits=[Window(out="")],
     doc=_DOC.format(axes="DHW"),
     defaults={"layout": "NCDHW", "rounding_method": ""},
 )

@@ -13,6 +13,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.traits import AlongAxis, Channelwise, Pointwise, Recognised
 from relax2xla.op.shared.checks import FLOAT, REAL, common_dtype, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -73,7 +74,7 @@ Raises ``OpError`` unless ``data`` is a floating-point tensor.
 def _unary(name: str, summary: str, lower: Callable[[Expr], Expr]) -> Op[[Expr]]:
     """One element-wise operator on floats."""
 
-    @op(f"relax.nn.{name}", doc=_UNARY_DOC.format(summary=summary))
+    @op(f"relax.nn.{name}", Pointwise(), Recognised(), doc=_UNARY_DOC.format(summary=summary))
     def made(data: Expr) -> StructInfo:
         return want_tensor(data, "data", FLOAT)
 
@@ -90,11 +91,48 @@ gelu_tanh = _unary(
     "``gelu`` by tanh: ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))``.",
     _gelu_tanh,
 )
+
+
+@gelu.spelling
+def _(data: Expr) -> Expr:
+    """JAX: ``0.5 x * erfc(-x sqrt(1/2))``."""
+    tail = chlo("erfc", _times(hlo("negate", data), math.sqrt(0.5)))
+    return hlo("multiply", _times(data, 0.5), tail)
+
+
+def _cube(x: Expr) -> Expr:
+    """``1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))``."""
+    cube = hlo("multiply", hlo("multiply", x, x), x)
+    inner = _times(hlo("add", x, _times(cube, 0.044715)), math.sqrt(2 / math.pi))
+    return _plus(hlo("tanh", inner), 1.0)
+
+
+@gelu_tanh.spelling
+def _(data: Expr) -> Expr:
+    """JAX: the factor of a half is on the tangent."""
+    return hlo("multiply", data, _times(_cube(data), 0.5))
+
+
+@gelu_tanh.spelling
+def _(data: Expr) -> Expr:
+    """The same with the factor of a half in front, as libraries other than JAX write it."""
+    return hlo("multiply", _times(data, 0.5), _cube(data))
+
+
 silu = _unary("silu", "``x * sigmoid(x)``, also called swish.", _silu)
+
+
+@silu.spelling
+def _(data: Expr) -> Expr:
+    """JAX: with the logistic function as ``1 / (1 + e^-x)``."""
+    below = _plus(hlo("exponential", hlo("negate", data)), 1.0)
+    return hlo("multiply", data, hlo("divide", full_like(data, 1.0), below))
+
+
 selu = _unary("selu", "``scale * (max(0, x) + min(0, alpha * (exp(x) - 1)))``.", _selu)
 
 
-@op("relax.nn.relu")
+@op("relax.nn.relu", Pointwise(), Recognised(floats=False))
 def relu(data: Expr) -> Rule:
     """``max(x, 0)``; NaN stays NaN.
 
@@ -105,7 +143,7 @@ def relu(data: Expr) -> Rule:
     return want_tensor(data, "data", REAL), lambda: hlo("maximum", data, full_like(data, 0))
 
 
-@op("relax.nn.relu6")
+@op("relax.nn.relu6", Pointwise(), Recognised(floats=False))
 def relu6(data: Expr) -> StructInfo:
     """``min(max(x, 0), 6)``.
 
@@ -122,7 +160,12 @@ def _relu6(data: Expr) -> Expr:
     return hlo("clamp", scalar(0, dtype), data, scalar(6, dtype))
 
 
-@op("relax.nn.leakyrelu")
+@relu6.spelling
+def _(data: Expr) -> Expr:
+    return hlo("minimum", hlo("maximum", data, full_like(data, 0)), full_like(data, 6))
+
+
+@op("relax.nn.leakyrelu", Pointwise())
 def leakyrelu(data: Expr, alpha: float = 0.01) -> Rule:
     """``x`` where it is positive, else ``alpha * x``.
 
@@ -137,7 +180,14 @@ def leakyrelu(data: Expr, alpha: float = 0.01) -> Rule:
     return want_tensor(data, "data", FLOAT), lower
 
 
-@op("relax.nn.prelu")
+@leakyrelu.spelling
+def _(data: Expr, alpha: float = 0.01) -> Expr | None:
+    """JAX compares with ``>=``, which gives the same at 0."""
+    other = select(compare(data, full_like(data, 0), "GE"), data, _times(data, alpha))
+    return other if alpha > 0 else None
+
+
+@op("relax.nn.prelu", Channelwise())
 def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
     """``x`` where it is positive, else ``alpha * x`` with a slope for each channel.
 
@@ -166,7 +216,7 @@ def _prelu(data: Expr, alpha: Expr, axis: int = 1) -> Expr:
     return select(compare(data, full_like(data, 0), "GT"), data, hlo("multiply", data, slope))
 
 
-@op("relax.nn.softplus")
+@op("relax.nn.softplus", Pointwise(), Recognised())
 def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> StructInfo:
     """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``.
 
@@ -212,7 +262,7 @@ def _shifted(x: Expr, axis: int) -> Expr:
     return select(compare(x, top, "EQ"), hlo("multiply", x, zero), below)
 
 
-@op("relax.nn.softmax")
+@op("relax.nn.softmax", AlongAxis())
 def softmax(data: Expr, axis: int = -1) -> StructInfo:
     """Softmax along one axis: ``exp(x - max(x)) / sum(exp(x - max(x)))``.
 
@@ -234,7 +284,27 @@ def _softmax(data: Expr, axis: int = -1) -> Expr:
     return in_float32(lower, data)
 
 
-@op("relax.nn.log_softmax")
+def _plain(data: Expr, axis: int, log: bool) -> Expr:
+    """JAX: as the lowering, without its guard against rounding above 0."""
+
+    def lower(x: Expr) -> Expr:
+        shape, at = shape_of(x), axis % len(shape_of(x))
+        z = hlo("subtract", x, spread(reduce(x, "maximum", [at]), shape, [at]))
+        e = hlo("exponential", z)
+        total = reduce(e, "add", [at])
+        if log:
+            return hlo("subtract", z, spread(hlo("log", total), shape, [at]))
+        return hlo("divide", e, spread(total, shape, [at]))
+
+    return in_float32(lower, data)
+
+
+@softmax.spelling
+def _(data: Expr, axis: int = -1) -> Expr:
+    return _plain(data, axis, log=False)
+
+
+@op("relax.nn.log_softmax", AlongAxis())
 def log_softmax(data: Expr, axis: int = -1) -> StructInfo:
     """Logarithm of the softmax along one axis: ``x - max(x) - log(sum(exp(x - max(x))))``.
 
@@ -255,3 +325,8 @@ def _log_softmax(data: Expr, axis: int = -1) -> Expr:
         return hlo("subtract", x, spread(total, shape_of(x), [at]))
 
     return in_float32(lower, data)
+
+
+@log_softmax.spelling
+def _(data: Expr, axis: int = -1) -> Expr:
+    return _plain(data, axis, log=True)

@@ -10,6 +10,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Kind, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import Contraction
 from relax2xla.op.shared.checks import FLOAT, broadcast_dims, common_dtype, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -185,7 +186,7 @@ def _seen(shape: tuple[int, int], mask: str | None, window: int | None) -> tuple
     return seen, blind
 
 
-@op("relax.nn.attention", doc=_DOC.format(plus="", bias=""))
+@op("relax.nn.attention", Contraction(), doc=_DOC.format(plus="", bias=""))
 def attention_op(
     query: Expr,
     key: Expr,
@@ -198,7 +199,7 @@ def attention_op(
     return _rule(query, key, value, None, scale, causal_mask, window_size)
 
 
-@op("relax.nn.attention_bias", doc=_DOC.format(plus="+ bias", bias=_BIAS))
+@op("relax.nn.attention_bias", Contraction(), doc=_DOC.format(plus="+ bias", bias=_BIAS))
 def attention_bias(
     query: Expr,
     key: Expr,
@@ -230,7 +231,7 @@ def attention(
 
 
 # ---- sequences of various lengths, one after the other
-@op("relax.nn.attention_var_len")
+@op("relax.nn.attention_var_len", Contraction())
 def attention_var_len_op(
     queries: Expr,
     keys: Expr,

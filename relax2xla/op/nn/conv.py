@@ -14,6 +14,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Op, Rule
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Convolution
 from relax2xla.op.shared.checks import (
     NUMBER,
     common_dtype,
@@ -295,6 +296,7 @@ def _member(rule: Callable[Concatenate[int, P], Rule], ndim: int) -> Op[P]:
     return member(
         f"relax.nn.conv{ndim}d" + "_transpose" * transposed,
         *(rule, ndim, ndim),
+        traits=[Convolution(transposed=transposed)],
         doc=_doc(ndim, transposed),
         follows={"out_layout": "data_layout"},
         defaults={**defaults, **layouts},

@@ -9,6 +9,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -28,7 +29,7 @@ from relax2xla.op.shared.lowering import (
 REDUCTIONS: Final = ("none", "sum", "mean")
 
 
-@op("relax.nn.cross_entropy_with_logits")
+@op("relax.nn.cross_entropy_with_logits", Opaque())
 def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> StructInfo:
     """``-sum(predictions * labels) / n``, with n the size of the first axis (1 for vectors).
 
@@ -80,7 +81,7 @@ def hits(
     return hit, broadcast_in_dim(convert(weights, dtype), shape, [classes])
 
 
-@op("relax.nn.nll_loss")
+@op("relax.nn.nll_loss", Opaque())
 def nll_loss(
     predictions: Expr,
     targets: Expr,

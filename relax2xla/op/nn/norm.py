@@ -13,6 +13,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.traits import Normalises, Opaque
 from relax2xla.op.shared.checks import FLOAT, norm_axes, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -84,7 +85,7 @@ def _affine(x: Expr, gamma: Expr | None, beta: Expr | None, axes: Sequence[int])
 
 
 # ---- operators
-@op("relax.nn.batch_norm")
+@op("relax.nn.batch_norm", Opaque())
 def batch_norm(
     data: Expr,
     gamma: Expr,
@@ -152,7 +153,7 @@ def _moved(old: Expr, new: Expr, momentum: float) -> Expr:
     return convert(hlo("add", kept, hlo("multiply", new, full_like(new, momentum))), dtype)
 
 
-@op("relax.nn.layer_norm")
+@op("relax.nn.layer_norm", Normalises())
 def layer_norm(
     data: Expr,
     gamma: Expr,
@@ -184,7 +185,7 @@ def layer_norm(
     return x, lower
 
 
-@op("relax.nn.instance_norm")
+@op("relax.nn.instance_norm", Opaque())
 def instance_norm(
     data: Expr,
     gamma: Expr,
@@ -224,7 +225,7 @@ def instance_norm(
     return info, lower
 
 
-@op("relax.nn.group_norm")
+@op("relax.nn.group_norm", Opaque())
 def group_norm(
     data: Expr,
     gamma: Expr,
@@ -279,7 +280,7 @@ def group_norm(
     return info, lower
 
 
-@op("relax.nn.rms_norm")
+@op("relax.nn.rms_norm", Normalises())
 def rms_norm(data: Expr, weight: Expr, axes: IntsLike = -1, epsilon: float = 1e-5) -> StructInfo:
     """Root mean square normalisation: ``x / sqrt(mean(x^2) + epsilon) * weight`` over ``axes``.
 

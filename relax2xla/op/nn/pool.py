@@ -18,6 +18,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule
 from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.traits import Window
 from relax2xla.op.shared.checks import REAL, tensor, want_tensor, window_dim
 from relax2xla.op.shared.families import P, Which, member
 from relax2xla.op.shared.lowering import (
@@ -365,6 +366,7 @@ def _member(
     return member(
         f"relax.nn.{name}{ndim}d",
         *(rule, which, ndim),
+        traits=[Window()],
         doc=doc,
         follows={"out_layout": "layout"},
         defaults=defaults,

@@ -9,6 +9,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import Kind, Rule, as_ints, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
+from relax2xla.ir.traits import Opaque, Pads, Pointwise, Reshapes
 from relax2xla.op.shared import lowering as low
 from relax2xla.op.shared.checks import FLOAT, fold, product, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -50,7 +51,7 @@ Widths = Annotated[Any, Kind(False, _as_widths)]
 Number = Annotated[Any, Kind(False, _as_value)]
 
 
-@op("relax.nn.pad")
+@op("relax.nn.pad", Pads())
 def pad(
     data: Expr, pad_width: Widths, pad_mode: str = "constant", pad_value: Number = 0.0
 ) -> StructInfo:
@@ -138,7 +139,7 @@ def _repeated(x: Expr, axis: int, times: int) -> Expr:
 
 
 # ---- pixel shuffle
-@op("relax.nn.pixel_shuffle")
+@op("relax.nn.pixel_shuffle", Opaque())
 def pixel_shuffle(data: Expr, upscale_factor: int) -> StructInfo:
     """Channels become pixels: (*s, C * r^2, H, W) to (*s, C, H * r, W * r), r the factor.
 
@@ -172,7 +173,7 @@ def _pixel_shuffle(data: Expr, upscale_factor: int) -> Expr:
 
 
 # ---- batch_flatten, dropout
-@op("relax.nn.batch_flatten")
+@op("relax.nn.batch_flatten", Reshapes())
 def batch_flatten(data: Expr) -> StructInfo:
     """All axes but the first made one: (n, *s) to (n, product of s).
 
@@ -194,7 +195,7 @@ def _batch_flatten(data: Expr) -> Expr:
     return reshape(data, [first, elements(rest)])
 
 
-@op("relax.nn.dropout")
+@op("relax.nn.dropout", Pointwise(flops=0))
 def dropout(data: Expr, rate: float = 0.5) -> Rule:
     """Dropout as it is at inference: ``data`` unchanged, and a mask of ones.
 

@@ -17,6 +17,7 @@ from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
 from relax2xla.ir.op import Kind, Op, op
 from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.traits import Contraction
 from relax2xla.op.shared.checks import common_dtype, fold, same_dim, tensor, want_tensor
 from relax2xla.op.shared.exports import composed
 from relax2xla.op.shared.lowering import (
@@ -43,7 +44,7 @@ def winograd_weight(weight: Expr) -> Expr:
     return Op.get("relax.einsum")((g, g, weight), subscripts="ay,bx,yxio->aboi")
 
 
-@op("relax.nn.winograd_conv2d")
+@op("relax.nn.winograd_conv2d", Contraction())
 def winograd_conv2d(data: Expr, weight: Expr, padding: Padding2 = (0, 0, 0, 0)) -> StructInfo:
     """3x3 convolution of stride 1 with a kernel that ``winograd_weight`` has transformed.
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from relax2xla.ir.op import Kind, Op, Rule, op
+from relax2xla.ir.traits import Trait
 
 P = ParamSpec("P")
 Which = TypeVar("Which")
@@ -44,6 +45,7 @@ def member(
     which: Which,
     ndim: int = 0,
     *,
+    traits: Sequence[Trait],
     doc: str,
     follows: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] = MappingProxyType({}),
@@ -51,7 +53,8 @@ def member(
     """One member of a family of operators, the one of ``ndim`` spatial axes where it has them.
 
     ``rule`` is the unit that the family shares. Its first argument says ``which`` member it is; the
-    others are the operator's, with ``defaults`` in the place of those that it states.
+    others are the operator's, with ``defaults`` in the place of those that it states. ``traits``
+    are those of every operator.
     """
     parameters, hints = _described(rule)
 
@@ -70,4 +73,4 @@ def member(
     signature = [p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
     made.__annotations__ = {n: at_rank(h) for n, h in hints.items()}
     setattr(made, "__signature__", inspect.Signature(signature))  # noqa: B010
-    return op(name, doc=doc, follows=follows)(made)
+    return op(name, *traits, doc=doc, follows=follows)(made)

@@ -1,8 +1,8 @@
 """Distributed tensors through operators: which axes of the operands go on in the result.
 
 An operator computes on the whole tensors; its result is cut along the mesh as the operands' axes
-are that go on in it, and copied where none does. Operators without an entry take no distributed
-tensors. Source: TVM's ``dist.FInferStructInfo``.
+are that go on in it, and copied where none does. Which do follows from the operator's trait; those
+without one that says it take no distributed tensors. Source: TVM's ``dist.FInferStructInfo``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,22 @@ from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Var
 from relax2xla.ir.mesh import Placement
-from relax2xla.ir.op import Op, call_attrs
+from relax2xla.ir.op import Op, call_attrs, trait_of
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.traits import (
+    AlongAxis,
+    Broadcasting,
+    Channelwise,
+    MatMul,
+    Normalises,
+    Permutes,
+    Pointwise,
+    Reduction,
+    Replicates,
+    Reshapes,
+    Trait,
+    axes_of,
+)
 
 Tensors = Sequence[TensorStructInfo]
 # Of each operand: axis to axis of the result.
@@ -40,22 +54,39 @@ def _none(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int
     return [{} for _ in operands]
 
 
-def _without_axis(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+def _without(call: Call, operands: Tensors, name: str) -> list[dict[int, int]]:
+    """All axes of the first operand go on but those that the attribute ``name`` says."""
     x = operands[0]
-    axis = call_attrs(call)["axis"] % x.ndim
-    return [{i: i for i in range(x.ndim) if i != axis}]
+    axes = axes_of(call_attrs(call)[name], x.ndim)
+    return [{i: i for i in range(x.ndim) if i not in axes}, *({} for _ in operands[1:])]
+
+
+def _along(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    return _without(call, operands, trait_of(call, AlongAxis).axis)
+
+
+def _normalised(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    return _without(call, operands, trait_of(call, Normalises).axes)
+
+
+def _channelwise(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
+    """A vector's axis is that of the channels, unless one number is repeated for all."""
+    x = operands[0]
+    (axis,) = axes_of(call_attrs(call)[trait_of(call, Channelwise).axis], x.ndim)
+    vectors = ({0: axis} if v.ndim == 1 and v.dims != (1,) else {} for v in operands[1:])
+    return [{i: i for i in range(x.ndim)}, *vectors]
 
 
 def _reduced(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
-    x, attrs = operands[0], call_attrs(call)
-    axes = range(x.ndim) if attrs["axis"] is None else [a % x.ndim for a in attrs["axis"]]
+    x, attrs, trait = operands[0], call_attrs(call), trait_of(call, Reduction)
+    axes = axes_of(attrs[trait.axis], x.ndim)
     kept = [i for i in range(x.ndim) if i not in axes]
-    return [{i: i if attrs["keepdims"] else at for at, i in enumerate(kept)}]
+    return [{i: i if attrs[trait.keepdims] else at for at, i in enumerate(kept)}]
 
 
 def _permuted(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict[int, int]]:
-    x, axes = operands[0], call_attrs(call)["axes"]
-    order = reversed(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
+    x, axes = operands[0], call_attrs(call)[trait_of(call, Permutes).axes]
+    order = reversed(range(x.ndim)) if axes is None else axes_of(axes, x.ndim)
     return [{i: at for at, i in enumerate(order)}]
 
 
@@ -95,79 +126,21 @@ def _reshaped(call: Call, operands: Tensors, out: TensorStructInfo) -> list[dict
             j -= 1
             sizes = (before, tir.as_dim(after * new[j]))
         if tir.can_prove_equal(*sizes):
-            flow[i] = j
+            flow.setdefault(i, j)  # Further axes of size 1 change no product.
     return [flow]
 
 
-_ELEMENTWISE = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "builtin.stop_lift_params",
-    "ceil",
-    "cos",
-    "cosh",
-    "divide",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "floor_divide",
-    "floor_mod",
-    "greater",
-    "greater_equal",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "left_shift",
-    "less",
-    "less_equal",
-    "log",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "nn.gelu",
-    "nn.gelu_tanh",
-    "nn.relu",
-    "nn.silu",
-    "not_equal",
-    "power",
-    "right_shift",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "subtract",
-    "tan",
-    "tanh",
-]
-FLOWS: Final[dict[str, Flow]] = {
-    **{f"relax.{name}": _broadcast for name in _ELEMENTWISE},
-    **{f"relax.{n}": _reduced for n in ("sum", "mean", "prod", "max", "min", "std", "variance")},
-    "relax.ccl.allreduce": _none,
-    "relax.nn.softmax": _without_axis,
-    "relax.permute_dims": _permuted,
-    "relax.matmul": _matmul,
-    "relax.reshape": _reshaped,
+FLOWS: Final[dict[type[Trait], Flow]] = {
+    Pointwise: _broadcast,
+    Broadcasting: _broadcast,
+    Channelwise: _channelwise,
+    Reduction: _reduced,
+    AlongAxis: _along,
+    Normalises: _normalised,
+    Replicates: _none,
+    Permutes: _permuted,
+    MatMul: _matmul,
+    Reshapes: _reshaped,
 }
 
 
@@ -177,7 +150,7 @@ def infer(op: Op[...], call: Call) -> StructInfo:
     Raises OpError where the operator has no rule, where a tensor that is not distributed meets one
     that is, and where the operands are cut in ways that contradict each other.
     """
-    flow = FLOWS.get(op.name)
+    flow = next((FLOWS[type(t)] for t in op.traits if type(t) in FLOWS), None)
     if flow is None:
         raise OpError(
             f"{op.name} takes no distributed tensors; compute it before R.dist.annotate_sharding, "
@@ -202,7 +175,8 @@ def infer(op: Op[...], call: Call) -> StructInfo:
         raise OpError(f"{op.name}: the operands are on different meshes; use R.dist.redistribute")
     plain = Call(op, args, call.attrs)
     out = plain.struct_info_
-    assert isinstance(out, TensorStructInfo)
+    if not isinstance(out, TensorStructInfo):
+        raise OpError(f"{op.name} of distributed tensors must give one tensor; got {show(out)}")
     operands = [p.tensor_sinfo for p in placed]
     known = out.ndim != -1 and all(x.ndim != -1 for x in operands)
     flows = flow(plain, operands, out) if known else _none(plain, operands, out)

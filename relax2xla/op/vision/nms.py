@@ -23,6 +23,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, INTEGER, fold, same_dim, tensor, want_tensor
 from relax2xla.op.shared.loops import count_true, int32, keep_or, rows, stable_order, while_loop
 from relax2xla.op.shared.lowering import (
@@ -152,7 +153,7 @@ def _packed(chosen: Expr, values: Expr) -> tuple[Expr, Expr]:
 
 
 # ---- get_valid_counts
-@op("relax.vision.get_valid_counts")
+@op("relax.vision.get_valid_counts", Opaque())
 def get_valid_counts(
     data: Expr, score_threshold: float = 0, id_index: int = 0, score_index: int = 1
 ) -> StructInfo:
@@ -196,7 +197,7 @@ def _(data: Expr, score_threshold: float = 0, id_index: int = 0, score_index: in
 
 
 # ---- non_max_suppression
-@op("relax.vision.non_max_suppression")
+@op("relax.vision.non_max_suppression", Opaque())
 def non_max_suppression(
     data: Expr,
     valid_count: Expr,
@@ -401,7 +402,7 @@ def _scalar(x: Expr, name: str, dtype: str) -> Expr:
     return convert(reshape(x, ()), dtype)
 
 
-@op("relax.vision.all_class_non_max_suppression")
+@op("relax.vision.all_class_non_max_suppression", Opaque())
 def all_class_non_max_suppression(
     boxes: Expr,
     scores: Expr,

@@ -14,6 +14,7 @@ from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import TensorStructInfo, TupleStructInfo, show
+from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, common_dtype, same_dim, tensor, want_tensor
 from relax2xla.op.shared.loops import int32, while_loop
 from relax2xla.op.shared.lowering import (
@@ -75,7 +76,7 @@ def _column(rois: Expr, i: int) -> Expr:
 
 
 # ---- roi_align
-@op("relax.vision.roi_align")
+@op("relax.vision.roi_align", Opaque())
 def roi_align(
     data: Expr,
     rois: Expr,
@@ -220,7 +221,7 @@ def _bilinear(x: Expr, image: Expr, rows: Expr, columns: Expr) -> Expr:
 
 
 # ---- roi_pool
-@op("relax.vision.roi_pool")
+@op("relax.vision.roi_pool", Opaque())
 def roi_pool(
     data: Expr, rois: Expr, pooled_size: IntsLike, spatial_scale: float, layout: str = "NCHW"
 ) -> Rule:
@@ -317,7 +318,7 @@ def _as_variances(value: Any) -> tuple[float, ...]:
     return tuple(float(getattr(v, "value", v)) for v in value)
 
 
-@op("relax.vision.multibox_transform_loc")
+@op("relax.vision.multibox_transform_loc", Opaque())
 def multibox_transform_loc(
     cls_pred: Expr,
     loc_pred: Expr,

@@ -11,22 +11,20 @@ from collections.abc import Mapping, Sequence
 
 from relax2xla.errors import TransformError
 from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, Var, VarBinding
-from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.traits import Permutes, Trait, Window
 from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
 from relax2xla.transform.layout.twins import (
-    ANY_ORDER,
     Order,
     Ordered,
     Rule,
     Twins,
     dims_of,
     identity,
-    names,
 )
 
 SOURCE = "NCHW"
-POOLS = names("nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d")
 
 
 class ConvertLayout(Pass):
@@ -145,12 +143,12 @@ class _Converter(Twins):
 
     def pool(self, call: Call) -> Ordered | None:
         """A pooling operator."""
-        attrs = call_attrs(call)
-        if self.order_of(call.args[0]) != self.order or attrs["layout"] != SOURCE:
+        attrs, names = call_attrs(call), trait_of(call, Window)
+        if self.order_of(call.args[0]) != self.order or attrs[names.layout] != SOURCE:
             return None
-        if attrs.get("out_layout") not in (None, "", SOURCE):
+        if len(call.args) != 1 or not names.out or attrs[names.out] not in (None, "", SOURCE):
             return None
-        layouts = {"layout": self.data, "out_layout": self.data}
+        layouts = {names.layout: self.data, names.out: self.data}
         args = [self.ordered(call.args[0], self.order)]
         return self.again(call, args, self.order, **layouts), self.order
 
@@ -162,7 +160,7 @@ class _Converter(Twins):
         x = call.args[0]
         if self.order_of(x) is not None or not isinstance(x, Var) or dims_of(x) is None:
             return super().permute_dims(call)
-        axes = call_attrs(call)["axes"]
+        axes = call_attrs(call)[trait_of(call, Permutes).axes]
         if axes is None or len(axes) != len(self.order):
             return None
         # The value is the result with its axes in this order.
@@ -170,9 +168,8 @@ class _Converter(Twins):
         return (x, order) if order == self.order else None
 
 
-RULES: dict[str, Rule] = {
-    **ANY_ORDER,
-    "relax.permute_dims": _Converter.permute_dims,
+RULES: dict[str | type[Trait], Rule] = {
+    Permutes: _Converter.permute_dims,
     "relax.nn.conv2d": _Converter.conv2d,
-    **dict.fromkeys(POOLS, _Converter.pool),
+    Window: _Converter.pool,
 }

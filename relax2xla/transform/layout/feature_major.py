@@ -20,8 +20,9 @@ from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.ir import Call, Function, IRModule, Op, Tuple, VarBinding
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.traits import Einsum, MatMul, Permutes, Trait
 from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
-from relax2xla.transform.layout.twins import ANY_ORDER, Ordered, Rule, Twins, dims_of, identity
+from relax2xla.transform.layout.twins import Ordered, Rule, Twins, dims_of, identity
 
 # Measured on XLA:CPU without AVX-512: at 128 rows 6 to 10 % faster, at 16 nearly twice as fast, at
 # 197 slower; a single row gains nothing, and small matrices are not worth a transposition.
@@ -77,7 +78,7 @@ def _linears(func: Function) -> int:
 
 def linear_axes(call: Call) -> tuple[str, str, str] | None:
     """Subscripts (x, weight, result) of a linear layer that gains: ``..i,oi->..o``."""
-    if not isinstance(call.op, Op) or call.op.name != "relax.einsum":
+    if not isinstance(call.op, Op) or not call.op.has(Einsum):
         return None
     operands = call.args[0]
     inputs, _, result = str(call_attrs(call)["subscripts"]).partition("->")
@@ -104,10 +105,11 @@ def _transpositions(func: Function) -> int:
     for b in bindings_of(func.body):
         value = b.value if isinstance(b, VarBinding) else None
         if isinstance(value, Call) and isinstance(value.op, Op):
-            if value.op.name != "relax.permute_dims":
+            permutes = value.op.trait(Permutes)
+            if permutes is None:
                 continue
             dims = dims_of(value.args[0])
-            axes = call_attrs(value)["axes"]
+            axes = call_attrs(value)[permutes.axes]
             if dims is None or axes is None:
                 count += 1
                 continue
@@ -161,8 +163,7 @@ class _FeatureMajor(Twins):
         return self.einsum(call, operands, f"{in_b},{in_a}->{batch}xy", order), order
 
 
-RULES: dict[str, Rule] = {
-    **ANY_ORDER,
-    "relax.einsum": _FeatureMajor.linear,
-    "relax.matmul": _FeatureMajor.matmul,
+RULES: dict[str | type[Trait], Rule] = {
+    Einsum: _FeatureMajor.linear,
+    MatMul: _FeatureMajor.matmul,
 }

@@ -3,9 +3,10 @@
 A *twin* of a value is the same value with its axes permuted; a twin of order (1, 2, 0) has the
 value's axis 1 first. Passes that prefer another order of axes (:mod:`convert_layout`,
 :mod:`feature_major`) make twins at the operators that gain; the interpreter here carries them along
-through everything that does not care: element-wise operators, reductions, normalisation, softmax,
-reshapes that keep the order of elements, permutations (which cost nothing: they only rename the
-order). The value itself is made where something asks for it, once.
+through everything that does not care, as operators say by their traits: element-wise operators,
+reductions, normalisation, softmax, reshapes that keep the order of elements, permutations (which
+cost nothing: they only rename the order). The value itself is made where something asks for it,
+once.
 """
 
 from __future__ import annotations
@@ -32,32 +33,29 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import Dims
+from relax2xla.ir.traits import (
+    AlongAxis,
+    Broadcasting,
+    Channelwise,
+    Joins,
+    Normalises,
+    Pads,
+    Permutes,
+    Pointwise,
+    Reduction,
+    Reshapes,
+    Trait,
+    axes_of,
+)
 from relax2xla.tir import Dim
 
 Order = tuple[int, ...]
 # A value in an order of axes; the expression is new and still to be bound, or a bound twin.
 Ordered = tuple[Expr, Order]
 Rule = Callable[[Any, Call], Ordered | None]
-
-
-def names(text: str) -> frozenset[str]:
-    """Operators of Relax by their short names."""
-    return frozenset(f"relax.{n}" for n in text.split())
-
-
-UNARY = names(
-    """abs acos acosh asin asinh atan atanh bitwise_not ceil clip cos cosh erf exp floor isfinite
-    isinf isnan log logical_not negative round rsqrt sigmoid sign sin sinh sqrt square tan tanh
-    trunc astype nn.relu nn.relu6 nn.leakyrelu nn.gelu nn.gelu_tanh nn.silu nn.selu nn.softplus"""
-)
-BROADCASTING = names(
-    """add subtract multiply divide floor_divide mod floor_mod power maximum minimum equal not_equal
-    less less_equal greater greater_equal logical_and logical_or logical_xor where"""
-)
-REDUCTIONS = names("sum mean max min prod std variance")
 
 
 def dims_of(value: Expr) -> Dims | None:
@@ -79,10 +77,10 @@ def identity(ndim: int) -> Order:
 
 
 class Twins:
-    """Rewrites one function by ``rules``: operators by name, and how each takes part."""
+    """Rewrites one function; ``rules`` are those of the pass, by an operator's name or a trait."""
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
-        self.rules = rules
+    def __init__(self, rules: Mapping[str | type[Trait], Rule]) -> None:
+        self.rules = {**ANY_ORDER, **rules}
         self.twins: dict[Expr, tuple[Var, Order]] = {}
         # Variables that have a twin, but whose own binding is not written yet.
         self.due: set[Expr] = set()
@@ -110,7 +108,7 @@ class Twins:
         """One binding: in another order if a rule says so, else as it is."""
         self.span = b.var.span
         if isinstance(b, VarBinding) and isinstance(b.value, Call) and isinstance(b.value.op, Op):
-            rule = self.rules.get(b.value.op.name)
+            rule = self.rule(b.value, b.value.op)
             made = rule(self, b.value) if rule is not None else None
             if made is not None:
                 value, order = made
@@ -122,6 +120,14 @@ class Twins:
                 self.due.add(b.var)
                 return
         self.write(b)
+
+    def rule(self, call: Call, op: Op[...]) -> Rule | None:
+        """How ``call``, of the operator ``op``, takes part; None: it does not."""
+        if not isinstance(call.struct_info_, TensorStructInfo) or "discardable" in call.attrs:
+            return None
+        named = self.rules.get(op.name)
+        of_traits = (self.rules[type(t)] for t in op.traits if type(t) in self.rules)
+        return named or next(of_traits, None)
 
     # -- values in an order
 
@@ -147,7 +153,8 @@ class Twins:
         """``call`` with other operands and some other attributes, its result in ``order``."""
         new = {**call.attrs, **attrs} if attrs else call.attrs
         info = reordered(call.struct_info, order)
-        return Call(call.op, args, new, None, call.span, struct_info=info)
+        stated = [info] if call.sinfo_args and info is not None else None
+        return Call(call.op, args, new, stated, call.span, struct_info=info)
 
     def permuted(self, value: Expr, order: Order) -> Call:
         """``value`` with its axes in ``order``."""
@@ -191,6 +198,11 @@ class Twins:
 
     def aligned(self, value: Expr, order: Order) -> Expr | None:
         """An operand of a broadcasting operator whose result has its axes in ``order``."""
+        if isinstance(value, ShapeExpr):
+            sizes = value.values
+            return ShapeExpr([sizes[a] for a in order]) if len(sizes) == len(order) else None
+        if not isinstance(value.struct_info_, TensorStructInfo):
+            return value
         dims = dims_of(value)
         if dims is None or len(dims) > len(order):
             return None
@@ -205,58 +217,54 @@ class Twins:
 
     # -- rules for operators that take any order
 
-    def unary(self, call: Call) -> Ordered | None:
-        """An element-wise operator of one tensor."""
-        order = self.order_of(call.args[0])
-        if order is None:
-            return None
-        return self.again(call, [self.twins[call.args[0]][0], *call.args[1:]], order), order
-
     def broadcasting(self, call: Call) -> Ordered | None:
-        """An element-wise operator of several tensors, in the order of the largest twin."""
+        """An element-wise operator, in the order of the largest twin."""
         result = dims_of(call)
         known = [(a, o) for a in call.args if (o := self.order_of(a)) is not None]
         fitting = [(a, o) for a, o in known if result is not None and len(o) == len(result)]
         if not fitting:
             return None
         order = max(fitting, key=lambda ao: _size(ao[0]))[1]
-        if any(dims_of(a) is None for a in call.args):
-            return None
         args = [self.aligned(a, order) for a in call.args]
         kept = [a for a in args if a is not None]
         return (self.again(call, kept, order), order) if len(kept) == len(args) else None
 
+    def channelwise(self, call: Call) -> Ordered | None:
+        """An element-wise operator with vectors along one axis."""
+        return self.along(call, trait_of(call, Channelwise).axis)
+
+    def one_axis(self, call: Call) -> Ordered | None:
+        """An operator along one axis, or along some."""
+        return self.along(call, trait_of(call, AlongAxis).axis)
+
+    def along(self, call: Call, name: str) -> Ordered | None:
+        """An operator whose attribute ``name`` says axes of its first operand."""
+        order, axes = self.order_of(call.args[0]), call_attrs(call)[name]
+        if order is None or axes is None:
+            return None
+        moved = _moved(axes, order)
+        args = [self.twins[call.args[0]][0], *call.args[1:]]
+        return self.again(call, args, order, **{name: moved}), order
+
     def reduction(self, call: Call) -> Ordered | None:
         """A reduction over some axes."""
         order = self.order_of(call.args[0])
-        if order is None:
+        attrs, trait = call_attrs(call), trait_of(call, Reduction)
+        given = attrs[trait.axis]
+        if order is None or (given is None and trait.places):
             return None
-        attrs = call_attrs(call)
-        ndim = len(order)
-        axes = range(ndim) if attrs["axis"] is None else [a % ndim for a in attrs["axis"]]
-        moved = sorted(order.index(a) for a in axes)
-        if not attrs["keepdims"]:
+        axes = axes_of(given, len(order))
+        moved = None if given is None else _moved(given, order)
+        if not attrs[trait.keepdims]:
             kept = [a for a in order if a not in axes]
             order = tuple(sorted(kept).index(a) for a in kept)
-        return self.again(call, [self.twins[call.args[0]][0]], order, axis=moved), order
-
-    def one_axis(self, call: Call) -> Ordered | None:
-        """An operator along one axis, ``axis``."""
-        order = self.order_of(call.args[0])
-        if order is None:
-            return None
-        axis = order.index(call_attrs(call)["axis"] % len(order))
-        return self.again(call, [self.twins[call.args[0]][0]], order, axis=axis), order
+        operand = self.twins[call.args[0]][0]
+        return self.again(call, [operand], order, **{trait.axis: moved}), order
 
     def norm(self, call: Call) -> Ordered | None:
-        """``layer_norm`` or ``rms_norm`` over one axis, with its vectors of weights."""
-        order = self.order_of(call.args[0])
-        axes = call_attrs(call)["axes"]
-        if order is None or len(axes) != 1:
-            return None
-        axis = order.index(axes[0] % len(order))
-        args = [self.twins[call.args[0]][0], *call.args[1:]]
-        return self.again(call, args, order, axes=[axis]), order
+        """A normalisation over one axis, with its vectors of weights."""
+        name = trait_of(call, Normalises).axes
+        return self.along(call, name) if len(call_attrs(call)[name]) == 1 else None
 
     def concat(self, call: Call) -> Ordered | None:
         """A concatenation of values that are written out as a tuple."""
@@ -264,26 +272,28 @@ class Twins:
         order = next((o for p in parts if (o := self.order_of(p)) is not None), None)
         if order is None:
             return None
-        axis = order.index((call_attrs(call)["axis"] or 0) % len(order))
+        name = trait_of(call, Joins).axis
+        axis = _moved(call_attrs(call)[name] or 0, order)
         fields = Tuple([self.ordered(p, order) for p in parts])
-        return self.again(call, [fields], order, axis=axis), order
+        return self.again(call, [fields], order, **{name: axis}), order
 
     def pad(self, call: Call) -> Ordered | None:
         """Padding, given as (before, after) for each axis."""
         order = self.order_of(call.args[0])
         if order is None:
             return None
-        width = list(call_attrs(call)["pad_width"])
+        name = trait_of(call, Pads).widths
+        width = list(call_attrs(call)[name])
         moved = [n for a in order for n in width[2 * a : 2 * a + 2]]
         args = [self.twins[call.args[0]][0], *call.args[1:]]
-        return self.again(call, args, order, pad_width=moved), order
+        return self.again(call, args, order, **{name: moved}), order
 
     def permute_dims(self, call: Call) -> Ordered | None:
         """A permutation: the twin stays, its order gets other names."""
         order = self.order_of(call.args[0])
         if order is None:
             return None
-        axes = call_attrs(call)["axes"]
+        axes = call_attrs(call)[trait_of(call, Permutes).axes]
         ndim = len(order)
         axes = list(range(ndim))[::-1] if axes is None else [a % ndim for a in axes]
         renamed = tuple(axes.index(a) for a in order)
@@ -292,7 +302,7 @@ class Twins:
     def reshape(self, call: Call) -> Ordered | None:
         """A reshape that splits and merges axes which lie together, in order, in the twin."""
         order, old, new = self.order_of(call.args[0]), dims_of(call.args[0]), dims_of(call)
-        if order is None or old is None or new is None or not isinstance(call.args[1], ShapeExpr):
+        if order is None or old is None or new is None:
             return None
         groups = _groups(old, new)
         if groups is None:
@@ -314,6 +324,13 @@ class Twins:
             result = identity(len(new))
         twin = self.twins[call.args[0]][0]
         return self.call("reshape", twin, [new[a] for a in result]), result
+
+
+def _moved(axes: Any, order: Order) -> Any:
+    """Where an axis lies in ``order``, or each of several."""
+    if isinstance(axes, int):
+        return order.index(axes % len(order))
+    return sorted(order.index(a % len(order)) for a in axes)
 
 
 def _size(value: Expr) -> int:
@@ -352,14 +369,15 @@ def _groups(old: Dims, new: Dims) -> list[tuple[list[int], list[int]]] | None:
     return groups
 
 
-ANY_ORDER: dict[str, Rule] = {
-    **dict.fromkeys(UNARY, Twins.unary),
-    **dict.fromkeys(BROADCASTING, Twins.broadcasting),
-    **dict.fromkeys(REDUCTIONS, Twins.reduction),
-    **dict.fromkeys(names("nn.layer_norm nn.rms_norm"), Twins.norm),
-    **dict.fromkeys(names("nn.softmax nn.log_softmax"), Twins.one_axis),
-    "relax.concat": Twins.concat,
-    "relax.nn.pad": Twins.pad,
-    "relax.permute_dims": Twins.permute_dims,
-    "relax.reshape": Twins.reshape,
+ANY_ORDER: dict[str | type[Trait], Rule] = {
+    Pointwise: Twins.broadcasting,
+    Broadcasting: Twins.broadcasting,
+    Channelwise: Twins.channelwise,
+    Reduction: Twins.reduction,
+    AlongAxis: Twins.one_axis,
+    Normalises: Twins.norm,
+    Joins: Twins.concat,
+    Pads: Twins.pad,
+    Permutes: Twins.permute_dims,
+    Reshapes: Twins.reshape,
 }

@@ -25,8 +25,7 @@ from relax2xla.ir import (
 from relax2xla.ir.deep import nests
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-
-DIVISIONS = ("relax.stablehlo.divide", "relax.stablehlo.remainder")
+from relax2xla.ir.traits import Division
 
 
 def shield_divisions(func: Function) -> Function:
@@ -46,7 +45,7 @@ def _collect(seq: SeqExpr, values: dict[Var, Expr]) -> list[Call]:
             found += _collect(value.body, values)
         if not isinstance(value, Call):
             continue
-        if isinstance(value.op, Op) and value.op.name in DIVISIONS:
+        if isinstance(value.op, Op) and value.op.has(Division):
             info = value.struct_info
             if isinstance(info, TensorStructInfo) and is_integer(info.dtype):
                 known = _may_be_zero(value.args[1], values) and _is_constant(value, values)

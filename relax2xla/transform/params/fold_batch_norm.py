@@ -30,10 +30,9 @@ from relax2xla.ir import (
 from relax2xla.ir.op import call_attrs, is_op
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.ir.struct_info import dims_of
+from relax2xla.ir.traits import Convolution
 from relax2xla.tir import Dim
 from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
-
-CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 
 
 class FoldBatchNorm(Pass):
@@ -69,7 +68,7 @@ def _fold(func: Function) -> Function:
                     conv = None
                 out.extend(_folded(b.var, value, conv))
                 continue
-            if isinstance(value, Call) and any(is_op(value, c) for c in CONVOLUTIONS):
+            if isinstance(value, Call) and _is_convolution(value):
                 convs[b.var] = value
             out.append(b)
         made.append((block, out))
@@ -92,6 +91,11 @@ def _use_counts(func: Function) -> Counter[Expr]:
     """How many values read each variable, those that hold it deep inside too, and the result."""
     roots = [*(b.value for b in bindings_of(func.body)), func.body.body]
     return Counter(n for r in roots for n in post_order_deep(r) if isinstance(n, Var))
+
+
+def _is_convolution(call: Call) -> bool:
+    found = call.op.trait(Convolution) if isinstance(call.op, Op) else None
+    return found is not None and not found.transposed
 
 
 def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:

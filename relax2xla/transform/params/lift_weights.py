@@ -36,19 +36,14 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
-from relax2xla.transform.layout.twins import names
+from relax2xla.ir.traits import Contraction
 
 # Constants without a name of at most so many bytes stay in the program, where XLA can fold them.
 SMALL_BYTES = 256
 # A lifted result has at most so many times the elements of what it is computed from (two: unpacking
 # of four-bit weights).
 MAX_GROWTH = 2
-# Products, and the elements up to which an operand that is one number everywhere is an argument.
-CONTRACTIONS = names(
-    """matmul einsum nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose
-    nn.conv3d_transpose nn.winograd_conv2d stablehlo.dot stablehlo.dot_general
-    stablehlo.convolution"""
-)
+# Elements up to which an operand of a product that is one number everywhere is an argument.
 MAX_DENSE = 1 << 26
 
 Array = npt.NDArray[Any]
@@ -261,7 +256,7 @@ class _Split:
         """
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return
-        if value.op.name not in CONTRACTIONS:
+        if not value.op.has(Contraction):
             return
         for node in (f for a in value.args for f in (a.fields if isinstance(a, Tuple) else (a,))):
             if not 1 < _elements(node.struct_info) <= MAX_DENSE:

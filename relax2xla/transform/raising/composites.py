@@ -1,9 +1,10 @@
 """Patterns of several rows: activations, norms, softmax, pooling, attention, sorting, ranges.
 
-Each pattern is a function of the graph and of the last row. It guesses which operator the rows may
-be, over holes, with attributes that it reads off the rows above; the matcher then compares them
-with the operator's lowering, or with the ``forms`` in which JAX writes the same. So a pattern may
-guess wrong, but not raise wrong.
+Operators that say so themselves are found by their lowerings (operators.py). Each other pattern is
+a function of the graph and of the last row. It guesses which operator the rows may be, over holes,
+with attributes that it reads off the rows above; the matcher then compares them with the operator's
+lowering, with its spellings, or with further ``forms`` in which JAX writes the same. So a pattern
+may guess wrong, but not raise wrong.
 
 Forms that round otherwise than the lowering (by a digit or two at the end): means as a sum times
 1 / n in norms or divided by n; ``x / sqrt(v)`` for ``x * rsqrt(v)``; gelu by erfc; gelu's cube;
@@ -13,21 +14,16 @@ average pooling summed in one step; batch normalisation as one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TVMError
-from relax2xla.ir import Call, Expr, TensorStructInfo
+from relax2xla.ir import Call, TensorStructInfo
 from relax2xla.op.shared.lowering import (
-    chlo,
     compare,
-    full_like,
     hlo,
-    in_float32,
-    reduce,
     relax,
     scalar,
     select,
@@ -46,14 +42,13 @@ from relax2xla.transform.raising.common import (
     plus,
     rule,
     shortest,
-    times,
 )
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
 from relax2xla.transform.raising.norms import batch_norm, batch_norm_row, group_norm, layer_norm
+from relax2xla.transform.raising.operators import REDUCTIONS, patterns
 from relax2xla.transform.raising.rows import (
     CONV,
-    REDUCE,
     axes_or_all,
     contraction,
     conv_attrs,
@@ -63,89 +58,8 @@ from relax2xla.transform.raising.windows import WINDOWS
 
 
 # ---- element by element
-def _gelu_erfc(x: Expr) -> Expr:
-    """JAX: ``0.5 x * erfc(-x sqrt(1/2))``."""
-    tail = chlo("erfc", times(hlo("negate", x), math.sqrt(0.5)))
-    return hlo("multiply", times(x, 0.5), tail)
-
-
-def _gelu_cube(x: Expr) -> Expr:
-    """JAX: ``x * (0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))))``."""
-    cube = hlo("multiply", hlo("multiply", x, x), x)
-    inner = times(hlo("add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi))
-    return hlo("multiply", x, times(plus(hlo("tanh", inner), 1.0), 0.5))
-
-
-def _gelu_power(x: Expr) -> Expr:
-    """The same with the factors of a half in front, as libraries other than JAX write it."""
-    cube = hlo("multiply", hlo("multiply", x, x), x)
-    inner = times(hlo("add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi))
-    return hlo("multiply", times(x, 0.5), plus(hlo("tanh", inner), 1.0))
-
-
-def _sigmoid_parts(x: Expr) -> Expr:
-    """JAX: ``1 / (1 + e^-x)``, which is what XLA makes of ``logistic``."""
-    below = plus(hlo("exponential", hlo("negate", x)), 1.0)
-    return hlo("divide", full_like(x, 1.0), below)
-
-
-def _silu_parts(x: Expr) -> Expr:
-    return hlo("multiply", x, _sigmoid_parts(x))
-
-
-def _relu6_two(x: Expr) -> Expr:
-    return hlo("minimum", hlo("maximum", x, full_like(x, 0)), full_like(x, 6))
-
-
-FORMS: Final[dict[str, tuple[Callable[[Expr], Expr], ...]]] = {
-    "nn.gelu": (_gelu_erfc,),
-    "nn.gelu_tanh": (_gelu_cube, _gelu_power),
-    "nn.relu6": (_relu6_two,),
-    "nn.silu": (_silu_parts,),
-    "sigmoid": (_sigmoid_parts,),
-}
-
-
-def _one(name: str) -> Look:
-    """An operator of one operand of the result's shape: ``name(x)``."""
-
-    def look(graph: Graph, call: Call) -> Guesses:
-        shape, dtype = shape_of(call), dtype_of(call)
-        if shape is None:
-            return
-        own = dtype
-        if name.startswith("is"):
-            made = row_name(graph.value(call.args[0]))
-            own = dtype_of(call.args[0])
-            if dtype != "bool" or not is_float(own) or (made == "abs") == (name == "isnan"):
-                return
-        elif dtype == "bool" or not (is_float(dtype) or name in ("nn.relu", "nn.relu6")):
-            return
-
-        def make() -> Guess:
-            x = hole(shape, own)
-            return Guess(relax(name, x), (form(x) for form in FORMS.get(name, ())))
-
-        yield graph.once((name, shape, own), make)
-
-    return look
-
-
-def _two(name: str) -> Look:
-    """An operator of two operands of the result's shape and dtype: ``name(a, b)``."""
-
-    def look(graph: Graph, call: Call) -> Guesses:
-        if dtype_of(call) != "bool" and (name != "log_add_exp" or is_float(dtype_of(call))):
-            yield graph.once(
-                (name, call.struct_info),
-                lambda: Guess(relax(name, like(call, "a"), like(call, "b"))),
-            )
-
-    return look
-
-
 def _leakyrelu(graph: Graph, call: Call) -> Guesses:
-    """``x if x > 0 else alpha * x``; JAX compares with ``>=``, which gives the same at 0."""
+    """``x if x > 0 else alpha * x``."""
     below = graph.value(call.args[2])
     if not is_float(dtype_of(call)) or row_name(below) != "multiply":
         return
@@ -156,9 +70,7 @@ def _leakyrelu(graph: Graph, call: Call) -> Guesses:
             alpha = shortest(known)
 
             def make(alpha: float = alpha) -> Guess:
-                x = like(call)
-                other = select(compare(x, full_like(x, 0), "GE"), x, times(x, alpha))
-                return Guess(relax("nn.leakyrelu", x, alpha=alpha), (other,) if alpha > 0 else ())
+                return Guess(relax("nn.leakyrelu", like(call), alpha=alpha))
 
             yield graph.once(("nn.leakyrelu", call.struct_info, alpha), make)
 
@@ -187,30 +99,11 @@ def _softmax(name: str) -> Look:
         if -1 <= axis < len(shape) and is_float(dtype_of(call)):
 
             def make() -> Guess:
-                x = like(call)
-                return Guess(
-                    relax(name, x, axis=axis),
-                    (_plain_softmax(name, x, axis % len(shape)) for _ in range(1)),
-                )
+                return Guess(relax(name, like(call), axis=axis))
 
             yield graph.once((name, call.struct_info, axis), make)
 
     return pattern
-
-
-def _plain_softmax(name: str, data: Expr, axis: int) -> Expr:
-    """JAX: as our lowering, without its guard against rounding above 0."""
-
-    def lower(x: Expr) -> Expr:
-        shape = shape_of(x) or ()
-        z = hlo("subtract", x, spread(reduce(x, "maximum", [axis]), shape, [axis]))
-        e = hlo("exponential", z)
-        total = reduce(e, "add", [axis])
-        if name == "nn.softmax":
-            return hlo("divide", e, spread(total, shape, [axis]))
-        return hlo("subtract", z, spread(hlo("log", total), shape, [axis]))
-
-    return in_float32(lower, data)
 
 
 def _statistics(*names: str) -> Look:
@@ -230,33 +123,13 @@ def _statistics(*names: str) -> Look:
 
         def make(name: str) -> Guess:
             x = hole(shape, dtype_of(call))
-            forms = _variances(x, dims, name) if name != "mean" else ()
-            if out == keepdims:
-                kept = tuple(hlo("reshape", f, out=call.struct_info) for f in forms)
-                return Guess(relax(name, x, axis=axis, keepdims=True), kept)
-            return Guess(relax(name, x, axis=axis), forms)
+            kept = {"keepdims": True} if out == keepdims else {}
+            return Guess(relax(name, x, axis=axis, **kept))
 
         for name in names:
             yield graph.once((name, shape, dims, call.struct_info), lambda name=name: make(name))
 
     return pattern
-
-
-def _variances(x: Expr, dims: Sequence[int], name: str) -> tuple[Expr, ...]:
-    """JAX: the square of the centred values is a row of its own."""
-    shape = shape_of(x) or ()
-    count = math.prod(shape[i] for i in dims)
-
-    def over(y: Expr) -> Expr:
-        total = reduce(y, "add", dims)
-        return hlo("divide", total, full_like(total, count))
-
-    def body(x: Expr) -> Expr:
-        off = hlo("subtract", x, spread(over(x), shape, dims))
-        found = over(chlo("square", off))
-        return hlo("sqrt", found) if name == "std" else found
-
-    return (in_float32(body, x),)
 
 
 def _reduced(graph: Graph, call: Call) -> Guesses:
@@ -270,7 +143,7 @@ def _reduced(graph: Graph, call: Call) -> Guesses:
     keepdims = tuple(1 if i in dims else d for i, d in enumerate(shape))
     if out != keepdims and row_name(call) != "convert":
         return
-    name = REDUCE.get(reduction_row(graph, total)) if len(total.args) == 3 else None
+    name = REDUCTIONS.get(reduction_row(graph, total)) if len(total.args) == 3 else None
     if name is None or (dtype_of(call) == "bool" and name not in ("sum", "prod")):
         return
     axis = axes_or_all(dims, len(shape))
@@ -423,14 +296,8 @@ def _triangle(graph: Graph, call: Call) -> Guesses:
 _NORM: Final = ("rsqrt", "sqrt")
 _STATISTICS: Final = _statistics("std", "variance", "mean")
 PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
-    "multiply": (
-        rule("gelu", _one("nn.gelu"), 1, "chlo.erf", "chlo.erfc"),
-        rule("gelu_tanh", _one("nn.gelu_tanh"), 2, "tanh"),
-        rule("silu", _one("nn.silu"), 2, "logistic", "exponential"),
-        rule("layer_norm", layer_norm, 1, *_NORM),
-    ),
+    "multiply": (rule("layer_norm", layer_norm, 1, *_NORM),),
     "divide": (
-        rule("sigmoid", _one("sigmoid"), 1, "exponential"),
         rule("softmax", _softmax("nn.softmax"), 0, "reduce"),
         rule("statistics", _statistics("variance", "mean"), 0, "reduce"),
         rule("layer_norm", layer_norm, 0, "sqrt"),
@@ -442,26 +309,11 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
         rule("batch_norm", batch_norm, 2, *_NORM),
         rule("arange", _arange, 1, "iota"),
     ),
-    "maximum": (rule("relu", _one("nn.relu")),),
-    "minimum": (rule("relu6", _one("nn.relu6"), 0, "maximum"),),
-    "clamp": (rule("relu6", _one("nn.relu6")),),
-    "compare": (rule("isnan", _one("isnan")), rule("isinf", _one("isinf"), 0, "abs")),
     "select": (
-        rule("selu", _one("nn.selu"), 1, "exponential_minus_one"),
-        rule("trunc", _one("trunc"), 0, "ceil"),
-        rule("softplus", _one("nn.softplus"), 1, "log_plus_one"),
-        rule("floor_divide", _two("floor_divide"), 5, "remainder"),
-        rule("floor_mod", _two("floor_mod"), 1, "remainder"),
-        rule("log_add_exp", _two("log_add_exp"), 1, "log_plus_one"),
         rule("leakyrelu", _leakyrelu, 0, "multiply"),
         rule("triangle", _triangle, 2, "iota"),
     ),
     "convert": (
-        rule("gelu", _one("nn.gelu"), 2, "chlo.erf", "chlo.erfc", narrow=True),
-        rule("gelu_tanh", _one("nn.gelu_tanh"), 3, "tanh", narrow=True),
-        rule("silu", _one("nn.silu"), 3, "logistic", "exponential", narrow=True),
-        rule("selu", _one("nn.selu"), 2, "exponential_minus_one", narrow=True),
-        rule("softplus", _one("nn.softplus"), 2, "log_plus_one", narrow=True),
         rule("softmax", _softmax("nn.softmax"), 1, "reduce", narrow=True),
         rule("log_softmax", _softmax("nn.log_softmax"), 1, "log", narrow=True),
         rule("layer_norm", layer_norm, 3, *_NORM, narrow=True),
@@ -484,5 +336,5 @@ PATTERNS: Final[dict[str, tuple[Pattern, ...]]] = {
     "transpose": (rule("attention", _attention, 1, "dot_general"),),
     "batch_norm_inference": (rule("batch_norm", batch_norm_row),),
 }
-for _anchor, _patterns in WINDOWS.items():
+for _anchor, _patterns in (*WINDOWS.items(), *patterns().items()):
     PATTERNS[_anchor] = (*_patterns, *PATTERNS.get(_anchor, ()))

@@ -32,6 +32,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import post_order
+from relax2xla.ir.traits import Trait
 
 HLO: Final = "relax.stablehlo."
 CONTROL: Final = ("while", "if", "case")
@@ -61,6 +62,11 @@ def row_name(e: Expr) -> str:
             found = name[len("relax.") :]
         _NAMES[e.op] = found
     return found
+
+
+def row_has(e: Expr, kind: type[Trait]) -> bool:
+    """Whether ``e`` is a call of a row with a trait of this kind."""
+    return bool(row_name(e)) and isinstance(e, Call) and isinstance(e.op, Op) and e.op.has(kind)
 
 
 def bit(name: str) -> int:

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 from relax2xla.errors import TVMError
 from relax2xla.ir import Call, Constant, Expr, Function, Op, TupleGetItem, Var
 from relax2xla.ir.arrays import arrays_equal
 from relax2xla.ir.rewrite import children, post_order, rebuild
+from relax2xla.ir.traits import Pointwise
 from relax2xla.transform.raising.graph import (
     Graph,
     Level,
@@ -29,73 +31,13 @@ from relax2xla.transform.raising.graph import (
     dtype_of,
     number_key,
     number_of,
+    row_has,
     row_name,
     shape_of,
     squeezed,
     variables,
 )
-from relax2xla.transform.raising.regions import COMMUTATIVE, Key, plain_attrs, region_key, region_of
-
-ELEMENTWISE: Final = frozenset(
-    [
-        "abs",
-        "add",
-        "and",
-        "atan2",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-        "cosine",
-        "divide",
-        "exponential",
-        "exponential_minus_one",
-        "floor",
-        "imag",
-        "is_finite",
-        "log",
-        "log_plus_one",
-        "logistic",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "power",
-        "real",
-        "remainder",
-        "round_nearest_afz",
-        "round_nearest_even",
-        "rsqrt",
-        "select",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tan",
-        "tanh",
-        "xor",
-        "chlo.acos",
-        "chlo.acosh",
-        "chlo.asin",
-        "chlo.asinh",
-        "chlo.atan",
-        "chlo.atanh",
-        "chlo.cosh",
-        "chlo.erf",
-        "chlo.erfc",
-        "chlo.sinh",
-        "chlo.square",
-        "chlo.tan",
-    ]
-)
+from relax2xla.transform.raising.regions import Key, flips, plain_attrs, region_key, region_of
 
 
 class Hole(Var):
@@ -116,6 +58,16 @@ def lowered(root: Expr) -> Expr:
             new = lowered(rule(*args, **kwargs))
         done[id(node)] = new
     return done[id(root)]
+
+
+def spelled(value: Expr) -> Iterator[Expr]:
+    """What other programs write for a call of an operator: its spellings."""
+    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.spellings:
+        args, kwargs = value.op.bind(value)
+        for spelling in value.op.spellings:
+            made: Expr | None = spelling(*args, **kwargs)
+            if made is not None:
+                yield made
 
 
 def filled(root: Expr, holes: Mapping[Expr, Expr]) -> Expr:
@@ -163,7 +115,7 @@ class Form:
         self.shape = shape_of(expr)
         self.squeezed = () if self.shape is None else squeezed(self.shape)
         self.dtype = dtype_of(expr)
-        self.loose = self.name in ELEMENTWISE
+        self.loose = row_has(expr, Pointwise)
         self._args: tuple[Form, ...] | None = None
         self._attrs: dict[str, Any] | None = None
         self._key: Key | None = None
@@ -174,11 +126,7 @@ class Form:
             self.axes = level.axes
             if level.expr is not expr:
                 self.source = form_of(level.expr, known)
-        self.flips = self.name in COMMUTATIVE or (
-            self.name == "compare"
-            and isinstance(expr, Call)
-            and expr.attrs["comparison_direction"] in ("EQ", "NE")
-        )
+        self.flips = flips(expr)
         # A value that can only be this row; 0: any value.
         self.wanted = bit(self.source.name) if self.source.name else 0
 
@@ -384,16 +332,16 @@ _TEMPLATES: Final = Graph()
 class Guess:
     """What rows may be: ``value``, made of operators over holes and variables.
 
-    ``forms``: further templates that compute what ``value`` does, as other programs write it.
+    ``forms``: further templates that compute what ``value`` does, besides the operator's spellings.
     """
 
     def __init__(self, value: Expr, forms: Iterable[Expr] = ()) -> None:
         self.value = value
-        self._rest = iter(forms)
+        self._rest = chain(spelled(value), forms)
         self._templates: list[Form] | None = None
 
     def templates(self) -> Iterator[Form]:
-        """The lowering of ``value``, then the other forms; each is made when it is asked for."""
+        """The lowering of ``value``, then spellings and forms; each is made when asked for."""
         if self._templates is None:
             self._templates = []
             # The operator may have no lowering for these shapes; a form is no less good for that.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from relax2xla.ir import Call, Constant, Expr, Function, Tuple, Var, VarBinding
 from relax2xla.ir.base import Attrs
 from relax2xla.ir.rewrite import bindings_of, children, post_order
-from relax2xla.transform.raising.graph import Graph, row_name
+from relax2xla.ir.traits import Commutative
+from relax2xla.transform.raising.graph import Graph, row_has, row_name
 
-COMMUTATIVE: Final = frozenset(["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
 Key = tuple[tuple[str, ...], str]
 
 
@@ -42,6 +42,13 @@ def plain_attrs(call: Call) -> dict[str, Any]:
         elif not _is_default(name, value):
             made[name] = value
     return made
+
+
+def flips(e: Expr) -> bool:
+    """Whether the operands of a row may change places."""
+    if row_has(e, Commutative):
+        return True
+    return isinstance(e, Call) and e.attrs.get("comparison_direction") in ("EQ", "NE")
 
 
 def region_key(region: Expr) -> Key | None:
@@ -86,8 +93,8 @@ def _key(node: Expr, kids: Sequence[str], known: Mapping[Expr, str]) -> str:
     if isinstance(node, Call):
         name = row_name(node)
         attrs = plain_attrs(node)
-        flips = name in COMMUTATIVE or attrs.get("comparison_direction") in ("EQ", "NE")
-        return _digest(name, repr(sorted(attrs.items())), *(sorted(kids) if flips else kids))
+        kids = sorted(kids) if flips(node) else kids
+        return _digest(name, repr(sorted(attrs.items())), *kids)
     return f"other {id(node)}"
 
 

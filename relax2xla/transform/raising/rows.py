@@ -22,72 +22,11 @@ from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.raising.common import shortest
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess
+from relax2xla.transform.raising.operators import REDUCTIONS, ROWS
 from relax2xla.transform.raising.regions import Key, region_key, region_of
 
 Guesses = Iterator[Guess]
 Rule = Callable[[Graph, Call], Guesses]
-
-UNARY: Final = {
-    "abs": "abs",
-    "ceil": "ceil",
-    "cosine": "cos",
-    "exponential": "exp",
-    "floor": "floor",
-    "is_finite": "isfinite",
-    "log": "log",
-    "logistic": "sigmoid",
-    "negate": "negative",
-    "round_nearest_even": "round",
-    "rsqrt": "rsqrt",
-    "sign": "sign",
-    "sine": "sin",
-    "sqrt": "sqrt",
-    "tan": "tan",
-    "tanh": "tanh",
-    "chlo.acos": "acos",
-    "chlo.acosh": "acosh",
-    "chlo.asin": "asin",
-    "chlo.asinh": "asinh",
-    "chlo.atan": "atan",
-    "chlo.atanh": "atanh",
-    "chlo.cosh": "cosh",
-    "chlo.erf": "erf",
-    "chlo.sinh": "sinh",
-}
-BINARY: Final = {
-    "add": "add",
-    "and": "bitwise_and",
-    "atan2": "atan2",
-    "divide": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "multiply": "multiply",
-    "or": "bitwise_or",
-    "power": "power",
-    "select": "where",
-    "shift_left": "left_shift",
-    "shift_right_arithmetic": "right_shift",
-    "shift_right_logical": "right_shift",
-    "subtract": "subtract",
-    "xor": "bitwise_xor",
-}
-ON_BOOL: Final = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
-COMPARE: Final = {
-    "EQ": "equal",
-    "NE": "not_equal",
-    "LT": "less",
-    "LE": "less_equal",
-    "GT": "greater",
-    "GE": "greater_equal",
-}
-REDUCE: Final = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "or": "sum",
-    "and": "prod",
-}
 
 
 # ---- operands
@@ -151,19 +90,14 @@ def broadcasting(graph: Graph, name: str, operands: Sequence[Expr], shape: Any) 
 
 
 # ---- element by element
-def _unary(graph: Graph, call: Call) -> Guesses:
-    yield Guess(relax(UNARY[row_name(call)], call.args[0]))
-
-
-def _binary(graph: Graph, call: Call) -> Guesses:
+def _operator(graph: Graph, call: Call) -> Guesses:
+    """The operator that says that it is this row."""
     name = row_name(call)
-    if name == "compare":
-        wanted = COMPARE[call.attrs["comparison_direction"]]
-    else:
-        wanted = ON_BOOL.get(name, "") if dtype_of(call) == "bool" else ""
-        wanted = wanted or BINARY[name]
+    key = (name, call.attrs.get("comparison_direction", ""))
+    wanted = ROWS.get((*key, dtype_of(call))) or ROWS[*key, ""]
     shape = shape_of(call)
-    if shape is None:
+    if len(call.args) == 1 or shape is None:
+        yield Guess(relax(wanted, *call.args))
         return
     made = broadcasting(graph, wanted, call.args, shape)
     # A select with one truth value for all is where with a condition that broadcasts.
@@ -171,11 +105,6 @@ def _binary(graph: Graph, call: Call) -> Guesses:
     if made is not None:
         yield Guess(made, (call,) if whole else ())
     yield Guess(relax(wanted, *call.args), (call,) if whole else ())
-
-
-def _not(graph: Graph, call: Call) -> Guesses:
-    on = dtype_of(call) == "bool"
-    yield Guess(relax("logical_not" if on else "bitwise_not", call.args[0]))
 
 
 def _square(graph: Graph, call: Call) -> Guesses:
@@ -404,7 +333,7 @@ def reduction_row(graph: Graph, call: Call) -> str:
 def _reductions(dtype: str) -> dict[Key | None, str]:
     """Which row the region of a reduction is, by the region's key."""
     made: dict[Key | None, str] = {}
-    for name in reversed(REDUCE):
+    for name in REDUCTIONS:
         with suppress(TVMError, ValueError):
             made[region_key(scalar_region(name, dtype))] = name
     return made
@@ -422,7 +351,7 @@ def _reduce(graph: Graph, call: Call) -> Guesses:
     shape = shape_of(call.args[0])
     if name and shape is not None:
         axes = axes_or_all(call.attrs["dimensions"], len(shape))
-        yield Guess(relax(REDUCE[name], call.args[0], axis=axes))
+        yield Guess(relax(REDUCTIONS[name], call.args[0], axis=axes))
 
 
 # ---- gathers
@@ -457,10 +386,7 @@ def _gather(graph: Graph, call: Call) -> Guesses:
 
 
 TABLE: Final[dict[str, Rule]] = {
-    **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(BINARY, _binary),
-    "compare": _binary,
-    "not": _not,
+    **{row: _operator for row, _, _ in ROWS},
     "chlo.square": _square,
     "convert": _convert,
     "clamp": _clamp,

@@ -28,6 +28,7 @@ from relax2xla.op.shared.spatial import SPATIAL
 from relax2xla.transform.raising.common import Guesses, Pattern, core, hole, last, like, rule
 from relax2xla.transform.raising.graph import Graph, dtype_of, row_name, shape_of
 from relax2xla.transform.raising.match import Guess, lowered
+from relax2xla.transform.raising.operators import RUNNING
 from relax2xla.transform.raising.rows import CONV, conv_attrs, reduction_row
 
 # Chains of rows are followed no further than this.
@@ -155,9 +156,6 @@ def _avg_pool(graph: Graph, call: Call) -> Guesses:
         yield graph.once((*key, False), lambda: make(count_include_pad=False))
     else:
         yield graph.once(key, make)
-
-
-RUNNING: Final = {"add": "cumsum", "multiply": "cumprod", "or": "cumsum", "and": "cumprod"}
 
 
 def _running(graph: Graph, call: Call, name: str, axis: int, axes: Any = None) -> Guesses:

@@ -1,9 +1,10 @@
 """Several sizes of a dimension in one program: arguments are padded, results cut back.
 
 That is right only where nothing of a result reads the padded part, so :func:`seen` has to prove it:
-every operator must treat the axes of that dimension as a batch, each position by itself. The
-analysis is small and refuses what it does not know. Padding repeats the last element, so a padded
-position meets no value (such as a division by zero) that the others do not meet as well.
+every operator must treat the axes of that dimension as a batch, each position by itself, as its
+trait says. The analysis is small and refuses what it does not know. Padding repeats the last
+element, so a padded position meets no value (such as a division by zero) that the others do not
+meet as well.
 """
 
 from __future__ import annotations
@@ -38,15 +39,35 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.struct_info import show
-from relax2xla.transform.layout.twins import BROADCASTING, REDUCTIONS, UNARY, names
+from relax2xla.ir.traits import (
+    AlongAxis,
+    Broadcasting,
+    Channelwise,
+    Convolution,
+    Einsum,
+    Fills,
+    Joins,
+    MatMul,
+    Normalises,
+    Permutes,
+    Pointwise,
+    Reduction,
+    Reshapes,
+    Stacks,
+    Takes,
+    Trait,
+    Window,
+    axes_of,
+)
 from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.pjrt import xla
 
 Attributes = Mapping[str, Any]
 # The axes of a value that have the padded dimension.
 Axes = frozenset[int]
-# Why an operator may show padding, None where it cannot: the call, its attributes, axes by operand.
-Rule = Callable[[Call, Attributes, Sequence[Axes]], str | None]
+# Why an operator may show padding, None where it cannot: the call, what its trait says, its
+# attributes, axes by operand.
+Rule = Callable[[Call, Any, Attributes, Sequence[Axes]], str | None]
 
 
 class _Unknown(Exception):
@@ -111,7 +132,9 @@ def _operand(value: Expr, dim: tir.Var) -> str | None:
 def _value(value: Expr, dim: tir.Var) -> str | None:
     if not isinstance(value, Call):
         return _operand(value, dim)
-    if not isinstance(value.op, Op) or value.op.name not in RULES:
+    traits = value.op.traits if isinstance(value.op, Op) else ()
+    trait = next((t for t in traits if type(t) in RULES), None)
+    if not isinstance(value.op, Op) or trait is None:
         name = value.op.name if isinstance(value.op, Op) else "a call of a function"
         return f"{name} is not known to keep the positions of {dim} apart"
     attrs = call_attrs(value)
@@ -123,10 +146,10 @@ def _value(value: Expr, dim: tir.Var) -> str | None:
         if reason is not None:
             return f"{value.op.name}: {reason}"
     args = value.args
-    if value.op.name == "relax.einsum" and isinstance(args[0], Tuple):
+    if value.op.has(Einsum) and isinstance(args[0], Tuple):
         args = args[0].fields
     operands = [_axes_of(a, dim) for a in args]
-    reason = RULES[value.op.name](value, attrs, operands)
+    reason = RULES[type(trait)](value, trait, attrs, operands)
     return None if reason is None else f"{value.op.name} {reason}"
 
 
@@ -149,7 +172,7 @@ def _mentions(value: Any, dim: tir.Var) -> bool:
 
 
 # ---- rules
-def _free_pass(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> None:
+def _free_pass(call: Call, trait: Trait, attrs: Attributes, operands: Sequence[Axes]) -> None:
     """Position by position."""
 
 
@@ -160,51 +183,48 @@ def _rank(value: Expr) -> int:
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
-def _along(name: str, default: Any = None) -> Rule:
-    """Works along the axes of an attribute, which must not be padded; None means all."""
-
-    def rule(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
-        rank = _rank(call.args[0])
-        axes = attrs.get(name, default)
-        if axes is None:
-            return "works along all axes" if operands[0] else None
-        listed = axes if isinstance(axes, tuple | list) else (axes,)
-        if any(int(a) % rank in operands[0] for a in listed):
-            return "works along the padded axis"
-        return None
-
-    return rule
+def _works_along(call: Call, axes: Any, operands: Sequence[Axes]) -> str | None:
+    """Why the first operand may not be padded; ``axes``: None means all."""
+    if axes is None:
+        return "works along all axes" if operands[0] else None
+    padded = operands[0] & {*axes_of(axes, _rank(call.args[0]))}
+    return "works along the padded axis" if padded else None
 
 
-def _matmul(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
+def _along(
+    call: Call, trait: AlongAxis | Reduction, attrs: Attributes, operands: Sequence[Axes]
+) -> str | None:
+    return _works_along(call, attrs[trait.axis], operands)
+
+
+def _matmul(call: Call, trait: Trait, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
     left, right = (_rank(a) for a in call.args[:2])
     inner = (left - 1 in operands[0]) or (max(right - 2, 0) in operands[1])
     return "sums over the padded axis" if inner else None
 
 
-def _take(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
-    rank, axis = _rank(call.args[0]), attrs.get("axis")
-    if axis is None and operands[0]:
-        return "looks up in the padded axis"
-    return "looks up in the padded axis" if operands[0] & {int(axis or 0) % rank} else None
+def _take(call: Call, trait: Takes, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
+    found = _works_along(call, attrs[trait.axis], operands)
+    return "looks up in the padded axis" if found else None
 
 
-def _reshape(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
-    if not operands[0]:
-        return "makes the padded axis of others" if _result(call, operands) else None
+def _reshape(call: Call, trait: Trait, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
     old, new = call.args[0].struct_info, call.struct_info
     assert isinstance(old, TensorStructInfo)
     assert isinstance(new, TensorStructInfo)
-    if old.dims is None or new.dims is None or len(operands[0]) != 1:
+    if old.dims is None or new.dims is None:
         return "moves the padded axis"
-    (at,) = operands[0]
-    found = [i for i, d in enumerate(new.dims) if d is old.dims[at]]
-    if len(found) != 1 or not _same_product(old.dims[:at], new.dims[: found[0]]):
-        return "moves the padded axis"
+    if not operands[0]:
+        fresh = any(not isinstance(d, int) and all(d is not o for o in old.dims) for d in new.dims)
+        return "makes the padded axis of others" if fresh else None
+    for at in operands[0]:
+        places = [i for i, d in enumerate(new.dims) if d is old.dims[at]]
+        if not any(_same_product(old.dims[:at], new.dims[:i]) for i in places):
+            return "moves the padded axis"
     return None
 
 
-def _einsum(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
+def _einsum(call: Call, trait: Trait, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
     inputs, arrow, output = str(attrs["subscripts"]).replace(" ", "").partition("->")
     terms = inputs.split(",")
     if not any(operands):
@@ -220,58 +240,35 @@ def _einsum(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | No
 
 
 def _same_product(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    a, b = ([d for d in dims if d != 1] for dims in (a, b))
     if all(isinstance(d, int) for d in (*a, *b)):
         return math.prod(a) == math.prod(b)
     return len(a) == len(b) and all(x is y or x == y for x, y in zip(a, b, strict=True))
 
 
-def _result(call: Call, operands: Sequence[Axes]) -> bool:
-    """Whether a result has symbolic dimensions, of an operator whose operand has none padded."""
-    info = call.struct_info
-    return isinstance(info, TensorStructInfo) and any(
-        not isinstance(d, int) for d in info.dims or ()
-    )
-
-
-def _norm(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
+def _norm(call: Call, trait: Normalises, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
     if any(operands[1:]):
         return "has the padded dimension in its weights"
-    return _along("axes", -1)(call, attrs, operands)
+    return _works_along(call, attrs[trait.axes], operands)
 
 
-def _window(layout: str, weights: bool) -> Rule:
-    """Convolution and pooling: the padded axis may be the batch alone."""
-
-    def rule(call: Call, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
-        batch = str(attrs.get(layout)).find("N")
-        if operands[0] - {batch} or (weights and operands[1]):
-            return "works along the padded axis"
-        return None
-
-    return rule
+def _window(call: Call, trait: Window, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
+    """The padded axis may be the batch alone, which weights do not have."""
+    batch = {str(attrs.get(trait.layout)).find("N")}
+    images = operands[:1] if isinstance(trait, Convolution) else operands
+    weights = operands[len(images) :]
+    return "works along the padded axis" if any(weights) or any(a - batch for a in images) else None
 
 
-RULES: Final[dict[str, Rule]] = {
-    **dict.fromkeys(UNARY | BROADCASTING, _free_pass),
-    **dict.fromkeys(
-        names("zeros_like ones_like full_like zeros ones full expand_dims permute_dims stack"),
-        _free_pass,
-    ),
-    **dict.fromkeys(REDUCTIONS, _along("axis")),
-    **dict.fromkeys(
-        names("nn.softmax nn.log_softmax cumsum cumprod concat sort argsort topk flip split"),
-        _along("axis", -1),
-    ),
-    **dict.fromkeys(names("argmax argmin squeeze"), _along("axis")),
-    **dict.fromkeys(names("nn.layer_norm nn.rms_norm"), _norm),
-    **dict.fromkeys(names("nn.conv1d nn.conv2d nn.conv3d"), _window("data_layout", True)),
-    **dict.fromkeys(
-        names("nn.max_pool1d nn.max_pool2d nn.avg_pool1d nn.avg_pool2d"), _window("layout", False)
-    ),
-    "relax.matmul": _matmul,
-    "relax.einsum": _einsum,
-    "relax.take": _take,
-    "relax.reshape": _reshape,
+RULES: Final[dict[type[Trait], Rule]] = {
+    **dict.fromkeys((Pointwise, Broadcasting, Channelwise, Fills, Permutes, Stacks), _free_pass),
+    **dict.fromkeys((Reduction, AlongAxis, Joins), _along),
+    **dict.fromkeys((Window, Convolution), _window),
+    Normalises: _norm,
+    MatMul: _matmul,
+    Einsum: _einsum,
+    Takes: _take,
+    Reshapes: _reshape,
 }
 
 

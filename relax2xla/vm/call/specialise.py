@@ -38,8 +38,9 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
+from relax2xla.ir.traits import ShapedByValue
 from relax2xla.stablehlo.prelude import derived
-from relax2xla.stablehlo.specialise import DYNAMIC, static_program, with_main
+from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.lower.legalize import flatten_info, legalize_function
 from relax2xla.transform.lower.safe_division import shield_divisions
@@ -157,7 +158,7 @@ def _is_dynamic(func: Function) -> bool:
         value = b.value
         if isinstance(value, Call):
             if isinstance(value.op, Op) and (
-                value.op.name in DYNAMIC or _says_nothing(value.op, value.struct_info)
+                value.op.has(ShapedByValue) or _says_nothing(value.op, value.struct_info)
             ):
                 return True
             # A function of symbolic shapes serves all its callers, so its types stay as they are.

@@ -43,7 +43,8 @@ from relax2xla.ir.rewrite import (
     post_order_deep,
 )
 from relax2xla.ir.struct_info import show
-from relax2xla.op.intrinsic import FOREIGN, LATER, make_closure
+from relax2xla.ir.traits import Foreign
+from relax2xla.op.intrinsic import LATER, make_closure
 from relax2xla.runtime.device import Device, device
 from relax2xla.stablehlo.rows import RowOp
 from relax2xla.transform.lower.legalize import flatten_info, is_row
@@ -53,8 +54,10 @@ from relax2xla.vm.plan.needs import LEAVES, Needs, is_flat
 # Moves a value to another device, see ``vm.vdevices``.
 MOVE = "relax.to_vdevice"
 
-# Operators of function values and packed functions: what the machine does itself.
-CALLS = frozenset(call.name for call in (*FOREIGN, make_closure))
+
+def is_machine_call(op: Op[...]) -> bool:
+    """Whether the machine does it itself: operators of function values and packed functions."""
+    return op is make_closure or op.has(Foreign)
 
 
 def sequences(root: Expr) -> Iterator[SeqExpr]:
@@ -255,7 +258,7 @@ class Hosts:
             # A constant is placed when the program is loaded.
             moves = self.placed and not isinstance(node.args[0], Constant)
             return Reason(f"{MOVE} to {devices(node.struct_info)[0]}", span) if moves else None
-        if op.name in CALLS:
+        if is_machine_call(op):
             callee = node.args[0] if node.args else None
             named = ""
             if isinstance(callee, ExternFunc | StringImm):

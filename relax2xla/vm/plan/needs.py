@@ -33,11 +33,8 @@ from relax2xla.ir.base import Attrs
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.ir.rewrite import bindings_of, post_order
-from relax2xla.op.intrinsic import call_dps_packed_op, call_inplace_packed_op, call_py_func_op
+from relax2xla.ir.traits import Foreign
 from relax2xla.vm.host.operators import HOST
-
-# Calls of packed functions that are pure by declaration, and may write what others read.
-ORDERED = frozenset((call_dps_packed_op, call_inplace_packed_op, call_py_func_op))
 
 LEAVES = (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, ExternFunc)
 
@@ -200,7 +197,8 @@ def _has_effect(call: Call) -> bool:
     """Whether a call keeps its place among others with effects."""
     if isinstance(call.op, Op):
         known = HOST.get(call.op.name)
-        if (known is not None and known.effect) or call.op in ORDERED:
+        foreign = call.op.trait(Foreign)
+        if (known is not None and known.effect) or (foreign is not None and foreign.ordered):
             return True
         return not call.op.is_pure_call(call)
     # A function may be declared pure and still call packed ones, by a promise of its own.

@@ -43,7 +43,7 @@ from relax2xla.op.shape import as_vdevice, to_vdevice
 from relax2xla.runtime.device import Device
 from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.host.operators import host_op
-from relax2xla.vm.plan.hosts import CALLS, MOVE, device_of, devices, place, sequences
+from relax2xla.vm.plan.hosts import MOVE, device_of, devices, is_machine_call, place, sequences
 from relax2xla.vm.plan.needs import Needs, is_flat
 
 HINT = "relax.hint_on_device"
@@ -169,7 +169,10 @@ class _Placer(Rewriter):
             return self._move(b, value)
         if isinstance(value, Call) and host_op(value) is not None:
             return self._bound(b, self.expr(value), _on(b.var.struct_info, None))
-        if isinstance(value, Call) and (_name(value) in CALLS or isinstance(value.op, ExternFunc)):
+        if isinstance(value, Call) and (
+            isinstance(value.op, ExternFunc)
+            or (isinstance(value.op, Op) and is_machine_call(value.op))
+        ):
             # What a packed function gives is put where the program says.
             return self._bound(b, self.expr(value), b.var.struct_info)
         if isinstance(value, Call):
