@@ -17,8 +17,8 @@ from typing import Any, TextIO
 from relax2xla.errors import WellFormedError
 from relax2xla.ir import IRModule
 from relax2xla.ir.check import check_well_formed
-from relax2xla.transform.core.passes import PassInfo
-from relax2xla.transform.core.passes import PassInstrument as PassInstrument
+from relax2xla.transform.core.context import PassInfo
+from relax2xla.transform.core.context import PassInstrument as PassInstrument
 
 
 def pass_instrument(pi_cls: type[Any] | None = None) -> Any:
@@ -42,12 +42,13 @@ def pass_instrument(pi_cls: type[Any] | None = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """How long one pass ran: ``depth`` passes were running around it."""
+    """How long one pass ran, with ``depth`` others around it, and whether it changed anything."""
 
     name: str
     seconds: float
     own_seconds: float
     depth: int
+    modified: bool
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class _Running:
     """A pass that has begun: its place in the list of times, and what passes inside it took."""
 
     index: int
+    mod: IRModule
     start: float
     inner: float = 0.0
 
@@ -86,7 +88,7 @@ class PassTimingInstrument(PassInstrument):
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Start the clock."""
         self._times.append(None)
-        self._running.append(_Running(len(self._times) - 1, time.perf_counter()))
+        self._running.append(_Running(len(self._times) - 1, mod, time.perf_counter()))
 
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Stop the clock."""
@@ -96,8 +98,8 @@ class PassTimingInstrument(PassInstrument):
         took = time.perf_counter() - done.start
         if self._running:
             self._running[-1].inner += took
-        depth = len(self._running)
-        self._times[done.index] = PassTime(info.name, took, took - done.inner, depth)
+        depth, modified = len(self._running), mod is not done.mod
+        self._times[done.index] = PassTime(info.name, took, took - done.inner, depth, modified)
 
     def render(self) -> str:
         """One line a pass: its time, that without the passes inside it, and its share."""

@@ -14,41 +14,21 @@ from relax2xla import transform
 from relax2xla.cli._console import note, size, status
 from relax2xla.cli._model import load_model, parse_shapes
 from relax2xla.cli._weights import read_weights
-from relax2xla.errors import TVMError, WellFormedError
+from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, form_of, render, write_atomically
 from relax2xla.ir import IRModule
-from relax2xla.ir.check import check_well_formed
-from relax2xla.transform import Pass, PassContext, PassInfo, PassInstrument
+from relax2xla.transform.core import Pass, PassContext, PassInfo, PassInstrument
+from relax2xla.transform.core.context import CHECK
+from relax2xla.transform.core.registry import all_passes
+from relax2xla.transform.pipeline import PIPELINES
 
-# Passes that are made without arguments, by the name that a pass goes by in a context as well.
-PLAIN: Final[dict[str, Callable[[], Pass]]] = {
-    p.__name__: p
-    for p in (
-        transform.CanonicalizeBindings,
-        transform.ConvolvePlanes,
-        transform.DeadCodeElimination,
-        transform.DecomposeOpsForInference,
-        transform.DecomposeOpsForTraining,
-        transform.ExpandDepthwise,
-        transform.GatherWindows,
-        transform.FeatureMajor,
-        transform.FoldBatchNorm,
-        transform.FuseTransposeMatmul,
-        transform.InlineSymbolicFunctions,
-        transform.LegalizeOps,
-        transform.LowerDistIR,
-        transform.RaiseStableHLO,
-        transform.UseWinograd,
-    )
-}
-PIPELINES: Final = ("zero", "default")
 # What --print-before and --print-after take beside names.
 ALL: Final = "all"
 
 
 def run_opt(
     file: Path,
-    passes: str,
+    passes: Sequence[str],
     output: Path | None,
     print_before: Sequence[str],
     print_after: Sequence[str],
@@ -57,15 +37,16 @@ def run_opt(
     shape: Sequence[str],
 ) -> None:
     """Run ``passes`` on ``file``; write the module to ``output``, or as Relax text to stdout."""
-    chosen = parse_passes(passes)
+    chosen = [p for words in passes for p in parse_passes(words)]
     before, after = _shown(print_before, "--print-before"), _shown(print_after, "--print-after")
     form = "relax"
     if output is not None:
         form = form_of(output)
         check_target(output)
     mod = load_model(file, trust, parse_shapes(shape))
-    watch = _Watch(before, after, check)
-    with status("running passes"), PassContext(instruments=[watch]):
+    watch = _Watch(before, after)
+    context = PassContext(instruments=[watch], config={CHECK: check})
+    with status("running passes"), context:
         for p in chosen:
             mod = p(mod)
     if missing := [n for n in (*before, *after) if n != ALL and n not in watch.seen]:
@@ -96,7 +77,7 @@ def _make(word: str) -> Pass:
     if equals:
         takers = " and ".join(WITH_ARGUMENT)
         raise TVMError(f"--passes {word}: {name} takes no argument; only {takers} do")
-    return PLAIN[name]() if name in PLAIN else transform.get_pipeline(name)
+    return transform.get_pipeline(name) if name in PIPELINES else all_passes()[name]()
 
 
 def _bind_params(word: str, file: str) -> Pass:
@@ -122,12 +103,11 @@ WITH_ARGUMENT: Final[dict[str, Callable[[str, str], Pass]]] = {
     "BindParams": _bind_params,
     "ConvertLayout": _convert_layout,
 }
-NAMES: Final = (*sorted((*PLAIN, *WITH_ARGUMENT)), *PIPELINES)
 
 
 def _full_name(word: str, option: str) -> str:
     """The pass that ``word`` names, whatever its case and hyphens: legalize-ops is LegalizeOps."""
-    by_plain = {_plain(n): n for n in NAMES}
+    by_plain = {_plain(n): n for n in names()}
     if _plain(word) in by_plain:
         return by_plain[_plain(word)]
     close = difflib.get_close_matches(_plain(word), list(by_plain), 1)
@@ -139,13 +119,18 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
+def names() -> list[str]:
+    """Every pass and every pipeline."""
+    return [*all_passes(), *PIPELINES]
+
+
 def _known() -> str:
-    return f"There are {', '.join(NAMES)}"
+    return f"There are {', '.join(names())}"
 
 
 def _shown(words: Sequence[str], option: str) -> list[str]:
-    names = [w.strip() for word in words for w in word.split(",")]
-    return [ALL if n == ALL else _full_name(n, option) for n in names]
+    given = [w.strip() for word in words for w in word.split(",")]
+    return [ALL if n == ALL else _full_name(n, option) for n in given]
 
 
 @dataclass(slots=True)
@@ -153,16 +138,15 @@ class _Running:
     """A pass that has begun."""
 
     start: float
-    bindings: int
+    mod: IRModule
 
 
 class _Watch(PassInstrument):
     """Sees every pass: prints modules where asked, and a line when it is done."""
 
-    def __init__(self, before: Sequence[str], after: Sequence[str], check: bool) -> None:
+    def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
         self.print_before = set(before)
         self.print_after = set(after)
-        self.check = check
         self.seen: list[str] = []
         self.running: list[_Running] = []
 
@@ -172,23 +156,18 @@ class _Watch(PassInstrument):
             self.seen.append(info.name)
         if self.print_before & {info.name, ALL}:
             note(f"# ---- before {info.name}\n{mod.script()}")
-        self.running.append(_Running(time.perf_counter(), _bindings(mod)))
+        self.running.append(_Running(time.perf_counter(), mod))
 
     def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
-        """Say what the pass did; WellFormedError if asked to check, and the module is not valid."""
+        """Say what the pass did, and print."""
         began = self.running.pop()
         took = 1e3 * (time.perf_counter() - began.start)
         indent = "  " * len(self.running)
-        note(f"{indent}{info.name}: {began.bindings} -> {_bindings(mod)} bindings, {took:.1f} ms")
+        did = f"{_bindings(began.mod)} -> {_bindings(mod)} bindings"
+        did += ", unchanged" if mod is began.mod else ""
+        note(f"{indent}{info.name}: {did}, {took:.1f} ms")
         if self.print_after & {info.name, ALL}:
             note(f"# ---- after {info.name}\n{mod.script()}")
-        if not self.check:
-            return
-        try:
-            check_well_formed(mod)
-        except WellFormedError as e:
-            e.add_note(f"(in what the pass {info.name} made)")
-            raise
 
 
 def _bindings(mod: IRModule) -> int:

@@ -501,12 +501,14 @@ def diff(
 def opt(
     file: FILE,
     passes: Annotated[
-        str,
+        list[str],
         typer.Option(
+            "--passes",
+            "--pass",
             metavar="A,B,C",
-            help="Passes of relax2xla.transform in order, such as LegalizeOps or RaiseStableHLO; "
-            "ConvertLayout=NHWC/HWIO, BindParams=weights.npz; the pipelines zero and default. A "
-            "wrong name lists all.",
+            help="Passes of relax2xla.transform in order (docs/passes.md), such as LegalizeOps or "
+            "RaiseStableHLO; ConvertLayout=NHWC/HWIO, BindParams=weights.npz; the pipelines zero "
+            "and default. May be given several times. A wrong name lists all.",
             show_default=False,
         ),
     ],

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from relax2xla.ir import Function
-from relax2xla.transform.core.passes import Pass, Sequential
-from relax2xla.transform.cpu.depthwise import expand_depthwise
+from relax2xla.transform.core import Pass, Sequential
+from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
-from relax2xla.transform.cpu.gather_windows import gather_windows
-from relax2xla.transform.cpu.planes import convolve_planes
+from relax2xla.transform.cpu.gather_windows import GatherWindows
+from relax2xla.transform.cpu.planes import ConvolvePlanes
 from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.convert_layout import ConvertLayout
-from relax2xla.transform.layout.feature_major import feature_major, reads_weights_as_they_lie
+from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.normal.inline import InlineSymbolicFunctions
 from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 
-# Rewrites of static functions, by the platform that they are good for.
-StaticRewrites = dict[str, tuple[Callable[[Function], Function], ...]]
+# What the default pipeline runs over the functions that the machine has specialised.
+STATIC: Final[tuple[type[Pass], ...]] = (
+    ConvolvePlanes,
+    ExpandDepthwise,
+    GatherWindows,
+    FeatureMajor,
+)
 
 
 class Pipeline(Sequential):
-    """Passes over the module, then rewrites of each function that the machine has specialised.
+    """Passes over the module, then over each function that the machine has specialised.
 
-    ``static``: by platform ("cpu"), functions from a Relax function of static shapes to another.
+    ``static``: the latter, each for its platform; they run in the context that ``build`` ran in.
     """
 
-    def __init__(self, passes: Sequence[Pass], static: StaticRewrites, name: str) -> None:
-        self.static = static
+    def __init__(self, passes: Sequence[Pass], static: Sequence[Pass], name: str) -> None:
+        self.static = tuple(static)
         super().__init__(passes, name=name)
 
 
@@ -57,11 +61,7 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
         passes.append(UseWinograd())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie))
     passes.append(DeadCodeElimination(keep_foreign=True))
-    return Pipeline(
-        passes,
-        {"cpu": (convolve_planes, expand_depthwise, gather_windows, feature_major)},
-        name="default",
-    )
+    return Pipeline(passes, [p() for p in STATIC], name="default")
 
 
 PIPELINES: dict[str, Callable[..., Pass]] = {

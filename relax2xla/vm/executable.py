@@ -14,10 +14,10 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
+from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.export import to_stablehlo
 from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.transform.params.lift_weights import Lifted
-from relax2xla.transform.pipeline import StaticRewrites
 from relax2xla.vm.call.packing import Packs, packs_of
 from relax2xla.vm.call.placing import WeightStore
 from relax2xla.vm.call.specialise import specialise
@@ -78,9 +78,10 @@ class VMExecutable:
     """A built module: public functions by name, ready for a :class:`VirtualMachine`.
 
     ``mod`` is the module after the pipeline, ``device`` the device that the target names (None: the
-    machine's choice), ``static`` the pipeline's rewrites of specialised functions. ``entries`` are
+    machine's choice), ``static`` the pipeline's passes over specialised functions. ``entries`` are
     the public functions that are one XLA program (a call shape) each. ``code`` holds those that are
     not, over the programs ``regions``; ``notes`` say for each of these how it was split, and why.
+    ``context``: what ``build`` was told of passes, which holds for specialised functions as well.
     """
 
     def __init__(
@@ -88,13 +89,15 @@ class VMExecutable:
         mod: IRModule,
         entries: Mapping[str, Entry],
         device: Device | None,
-        static: StaticRewrites | None = None,
+        static: Sequence[Pass] = (),
         *,
         code: Code | None = None,
         regions: Mapping[str, Entry] | None = None,
         notes: Mapping[str, Sequence[str]] | None = None,
+        context: PassContext | None = None,
     ) -> None:
-        self.static = static or {}
+        self.static = tuple(static)
+        self.context = context or PassContext()
         self.mod = mod
         self.entries = dict(entries)
         self.device = device

@@ -11,8 +11,8 @@ import pytest
 from relax2xla import ir, op, tir
 from relax2xla.errors import OpError, TVMError
 from relax2xla.ir import Op
-from tests.transform.dynamic_samples import SAMPLES
-from tests.transform.test_dynamic_rows import operand
+from tests.transform.lower.dynamic_samples import SAMPLES
+from tests.transform.lower.test_dynamic_rows import operand
 
 OPERATORS = sorted(name for name in Op.list_op_names() if type(Op.get(name)) is Op)
 N = tir.Var("n", "int64")

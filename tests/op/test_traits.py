@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.transform.dynamic_samples import SAMPLES, Sample, call
+from tests.transform.test_dynamic_rows import arrays, flat, module, operand, same
 
 from relax2xla import op, tir
 from relax2xla.errors import OpError
@@ -52,8 +54,6 @@ from relax2xla.stablehlo.table import TABLE
 from relax2xla.testing import evaluate
 from relax2xla.transform.layout.twins import ANY_ORDER, Order, Twins
 from relax2xla.vm.call.padding import RULES, seen
-from tests.transform.dynamic_samples import SAMPLES, Sample, call
-from tests.transform.test_dynamic_rows import arrays, flat, module, operand, same
 
 N = tir.Var("n", "int64")
 OPERATORS = {made.name.removeprefix("relax."): made for made in operators()}

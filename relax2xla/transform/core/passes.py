@@ -1,235 +1,226 @@
-"""Passes: functions from module to module, with a name, a level and a context.
+"""Passes: functions from module to module, or from function to function, under a name.
 
-A pass never changes the module that it is given. ``PassContext`` holds the optimisation level,
-configuration, and instruments that see every pass before and after it runs.
+A pass never changes the module that it is given, and gives that very module where it has nothing to
+change. Passes of the project are classes under :func:`~relax2xla.transform.core.registry.register`;
+users make theirs of functions and classes with :func:`module_pass` and :func:`function_pass`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, Token
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import Function, IRModule
+from relax2xla.ir import DataflowBlock, Function, IRModule, SeqExpr
 from relax2xla.ir.collection import no_collection
+from relax2xla.transform.core.context import PassContext, PassInfo
 
-log = logging.getLogger("relax2xla.transform")
-
-ModuleRule = Callable[[IRModule, "PassContext"], IRModule]
-FunctionRule = Callable[[Function, IRModule, "PassContext"], Function]
-
-
-@dataclass(frozen=True, slots=True)
-class PassInfo:
-    """What is known of a pass: ``opt_level`` is the level from which it runs."""
-
-    name: str
-    opt_level: int = 0
-    required: tuple[str, ...] = ()
-
-
-class PassInstrument:
-    """Sees every pass that runs in a context; the methods of a subclass do what they like.
-
-    Each of them may raise: the error reaches the user, and the context is left as it should be.
-    :func:`relax2xla.instrument.pass_instrument` makes one of any class with some of the methods.
-    """
-
-    def enter_pass_ctx(self) -> None:
-        """Called when the context is entered."""
-
-    def exit_pass_ctx(self) -> None:
-        """Called when the context is left."""
-
-    def should_run(self, mod: IRModule, info: PassInfo) -> bool:
-        """Whether the pass is to run; passes that the context requires run without being asked."""
-        return True
-
-    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
-        """Called before a pass that is to run."""
-
-    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
-        """Called with the module that the pass made."""
-
-
-class PassContext:
-    """How passes run: level, configuration, instruments, required and disabled passes."""
-
-    def __init__(
-        self,
-        opt_level: int = 2,
-        required_pass: Sequence[str] | None = None,
-        disabled_pass: Sequence[str] | None = None,
-        instruments: Sequence[PassInstrument] | None = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.opt_level = opt_level
-        self.required_pass = _names(required_pass, "required_pass")
-        self.disabled_pass = _names(disabled_pass, "disabled_pass")
-        self.instruments = _instruments(instruments)
-        self.config = dict(config or {})
-        self._tokens: list[Token[PassContext | None]] = []
-
-    @staticmethod
-    def current() -> PassContext:
-        """The innermost context, or the default one."""
-        return _CURRENT.get() or _DEFAULT
-
-    def __enter__(self) -> PassContext:
-        self._enter_instruments()
-        self._tokens.append(_CURRENT.set(self))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        _CURRENT.reset(self._tokens.pop())
-        self._exit_instruments()
-
-    def override_instruments(self, instruments: Sequence[PassInstrument] | None) -> None:
-        """Leave with the instruments there are, and enter with others."""
-        made = _instruments(instruments)
-        self._exit_instruments()
-        self.instruments = made
-        self._enter_instruments()
-
-    def enabled(self, info: PassInfo) -> bool:
-        """Whether a pass of a pipeline runs here."""
-        if info.name in self.disabled_pass:
-            return False
-        return info.name in self.required_pass or self.opt_level >= info.opt_level
-
-    def run(self, rule: Callable[[], IRModule], mod: IRModule, info: PassInfo) -> IRModule:
-        """``rule()`` between the instruments; ``mod`` itself where one of them says no."""
-        if info.name not in self.required_pass:
-            # All are asked, so that each sees each pass.
-            if not all([i.should_run(mod, info) for i in self.instruments]):
-                return mod
-        for instrument in self.instruments:
-            instrument.run_before_pass(mod, info)
-        new = rule()
-        for instrument in self.instruments:
-            instrument.run_after_pass(new, info)
-        return new
-
-    def _enter_instruments(self) -> None:
-        """Enter each; where one raises, those entered before it are left, and none remains."""
-        entered: list[PassInstrument] = []
-        try:
-            for instrument in self.instruments:
-                instrument.enter_pass_ctx()
-                entered.append(instrument)
-        except BaseException:
-            log.info("an instrument failed as the pass context was entered; all are disabled")
-            self.instruments = ()
-            for instrument in entered:
-                instrument.exit_pass_ctx()
-            raise
-
-    def _exit_instruments(self) -> None:
-        """Leave each, whatever another raises; the first error is raised at the end."""
-        errors: list[BaseException] = []
-        for instrument in self.instruments:
-            try:
-                instrument.exit_pass_ctx()
-            except BaseException as e:
-                errors.append(e)
-        if errors:
-            log.info("an instrument failed as the pass context was left; all are disabled")
-            self.instruments = ()
-            raise errors[0]
-
-
-def _names(given: Sequence[str] | None, what: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise TypeError(f"{what} is a list of names of passes; got the string {given!r}")
-    return tuple(given or ())
-
-
-def _instruments(given: Sequence[PassInstrument] | None) -> tuple[PassInstrument, ...]:
-    for instrument in given or ():
-        if not isinstance(instrument, PassInstrument):
-            raise TypeError(
-                f"{instrument!r} is no instrument; derive its class from PassInstrument, or "
-                "decorate it with relax2xla.instrument.pass_instrument"
-            )
-    return tuple(given or ())
-
-
-_DEFAULT = PassContext()
-_CURRENT: ContextVar[PassContext | None] = ContextVar("relax2xla_pass_context", default=None)
+ModuleRule = Callable[[IRModule, PassContext], IRModule]
+FunctionRule = Callable[[Function, IRModule, PassContext], Function]
 
 
 class Pass:
     """A transformation of modules: ``new_mod = some_pass(mod)``."""
 
-    def __init__(self, info: PassInfo, rule: ModuleRule) -> None:
-        self.info = info
-        self.rule = rule
+    info: PassInfo
 
     def __call__(self, mod: IRModule) -> IRModule:
         """Run on ``mod``; instruments of the current context see it."""
-        context = PassContext.current()
+        return self.run(mod, PassContext.current())
+
+    def run(self, mod: IRModule, context: PassContext, whole: bool = True) -> IRModule:
+        """Run in ``context``; ``whole``: ``mod`` holds all that its functions call."""
 
         def checked() -> IRModule:
-            new = self.rule(mod, context)
-            if not isinstance(new, IRModule):
-                raise TransformError(
-                    f"the pass {self.info.name} must return an IRModule; got {type(new).__name__}"
-                )
-            return new
+            return _is_a(self.transform_module(mod, context), IRModule, self.info)
 
-        return context.run(checked, mod, self.info)
+        return context.run(checked, mod, self.info, whole)
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """What the pass does; the class says it."""
+        raise NotImplementedError(f"{type(self).__name__} has no transform_module")
 
     def __repr__(self) -> str:
         return f"Pass({self.info.name}, opt_level={self.info.opt_level})"
 
 
+class FunctionPass(Pass):
+    """A pass over each Relax function of a module on its own."""
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Every Relax function in the place of the old one; others stay."""
+        new = dict(mod.functions)
+        for gvar, func in mod.relax_functions().items():
+            made = _is_a(self.transform_function(func, mod, context), Function, self.info)
+            new[gvar] = _function_or_old(made, func)
+        return mod.replace(new)
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """What the pass does with one function; the class says it."""
+        raise NotImplementedError(f"{type(self).__name__} has no transform_function")
+
+
+class DataflowBlockPass(FunctionPass):
+    """A pass over each dataflow block of the functions of a module."""
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Every dataflow block in the place of the old one."""
+        blocks = [
+            _is_a(self.transform_dataflowblock(b, mod, context), DataflowBlock, self.info)
+            if isinstance(b, DataflowBlock)
+            else b
+            for b in func.body.blocks
+        ]
+        return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
+
+    def transform_dataflowblock(
+        self, block: DataflowBlock, mod: IRModule, context: PassContext
+    ) -> DataflowBlock:
+        """What the pass does with one block; the class says it."""
+        raise NotImplementedError(f"{type(self).__name__} has no transform_dataflowblock")
+
+
+T = TypeVar("T")
+
+
+def _is_a(made: Any, kind: type[T], info: PassInfo) -> T:
+    if not isinstance(made, kind):
+        got = type(made).__name__
+        article = "an" if kind is IRModule else "a"
+        raise TransformError(
+            f"the pass {info.name} must return {article} {kind.__name__}; got {got}"
+        )
+    return made
+
+
+def _function_or_old(new: Function, old: Function) -> Function:
+    """``old`` where ``new`` holds the very same bindings, else ``new``; linear in the bindings."""
+    if new is old:
+        return old
+    a, b = new.body, old.body
+    same = (
+        new.params == old.params
+        and a.body is b.body
+        and len(a.blocks) == len(b.blocks)
+        and all(
+            x is y
+            or (
+                type(x) is type(y)
+                and len(x.bindings) == len(y.bindings)
+                and all(m is n for m, n in zip(x.bindings, y.bindings, strict=True))
+            )
+            for x, y in zip(a.blocks, b.blocks, strict=True)
+        )
+        and new.is_pure == old.is_pure
+        and new.attrs == old.attrs
+        and new.ret_struct_info == old.ret_struct_info
+    )
+    return old if same else new
+
+
+# -- several passes --------------------------------------------------------------------------------
 class Sequential(Pass):
     """Passes one after the other; each runs only if the context enables it."""
 
     def __init__(
-        self, passes: Sequence[Pass], opt_level: int = 0, name: str = "sequential"
+        self,
+        passes: Sequence[Pass] | None = None,
+        opt_level: int = 0,
+        name: str = "sequential",
+        required: Sequence[str] | None = None,
     ) -> None:
-        self.passes = tuple(passes)
-        super().__init__(PassInfo(name, opt_level), self._run)
+        self.passes = tuple(passes or ())
+        self.info = PassInfo(name, opt_level, tuple(required or ()))
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Those that are enabled, each after the passes that it needs."""
         with no_collection():
-            for p in self.passes:
-                if context.enabled(p.info):
-                    mod = p(mod)
-        return mod
+            return run_enabled(self.passes, mod, context)
 
 
+def run_enabled(
+    passes: Sequence[Pass], mod: IRModule, context: PassContext | None = None, whole: bool = True
+) -> IRModule:
+    """``mod`` after those of ``passes`` that the context (None: the current one) enables."""
+    context = context or PassContext.current()
+    for p in passes:
+        if context.enabled(p.info):
+            for name in p.info.required:
+                from relax2xla.transform.core.registry import get_pass  # which knows the classes
+
+                mod = get_pass(name)().run(mod, context, whole)
+            mod = p.run(mod, context, whole)
+    return mod
+
+
+def run_on_function(passes: Sequence[Pass], func: Function, name: str) -> Function:
+    """``func`` after those of ``passes`` that are enabled or needed; they see it alone."""
+    context = PassContext.current()
+    mod = IRModule({name: func})
+    for p in passes:
+        if p.info.needed or context.enabled(p.info):
+            mod = p.run(mod, context, whole=False)
+    return mod[name]
+
+
+# -- passes of functions and classes ---------------------------------------------------------------
 def module_pass(
-    rule: ModuleRule | None = None, *, opt_level: int = 0, name: str | None = None
+    pass_func: ModuleRule | type[Any] | None = None,
+    opt_level: int = 0,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
 ) -> Any:
-    """Make a Pass of ``rule(mod, context) -> mod``; also used bare as a decorator."""
+    """Make a Pass of ``rule(mod, context) -> mod``; also used bare as a decorator.
 
-    def wrap(fn: ModuleRule) -> Pass:
-        return Pass(PassInfo(name or fn.__name__, opt_level), fn)
-
-    return wrap if rule is None else wrap(rule)
+    A class with a method ``transform_module(mod, context)`` becomes a class of passes.
+    """
+    return _maker(Pass, "transform_module", pass_func, opt_level, name, required)
 
 
 def function_pass(
-    rule: FunctionRule | None = None, *, opt_level: int = 0, name: str | None = None
+    pass_func: FunctionRule | type[Any] | None = None,
+    opt_level: int = 0,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
 ) -> Any:
-    """Make a Pass of ``rule(func, mod, context) -> func`` over the Relax functions of a module."""
+    """Make a Pass of ``rule(func, mod, context) -> func`` over the Relax functions of a module.
 
-    def wrap(fn: FunctionRule) -> Pass:
-        def run(mod: IRModule, context: PassContext) -> IRModule:
-            new = {g: fn(f, mod, context) if isinstance(f, Function) else f for g, f in mod.items()}
-            return mod.replace(new)
+    A class with a method ``transform_function`` becomes a class of passes.
+    """
+    return _maker(FunctionPass, "transform_function", pass_func, opt_level, name, required)
 
-        return Pass(PassInfo(name or fn.__name__, opt_level), run)
 
-    return wrap if rule is None else wrap(rule)
+def dataflowblock_pass(
+    pass_func: Callable[[DataflowBlock, IRModule, PassContext], DataflowBlock]
+    | type[Any]
+    | None = None,
+    opt_level: int = 0,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+) -> Any:
+    """Make a Pass of ``rule(block, mod, context) -> block`` over the dataflow blocks of a module.
+
+    A class with a method ``transform_dataflowblock`` becomes a class of passes.
+    """
+    kind, method = DataflowBlockPass, "transform_dataflowblock"
+    return _maker(kind, method, pass_func, opt_level, name, required)
+
+
+def _maker(
+    kind: type[Pass],
+    method: str,
+    given: Any,
+    opt_level: int,
+    name: str | None,
+    required: Sequence[str] | None,
+) -> Any:
+    """The pass of a function, the class of passes of a class; the decorator where none is given."""
+
+    def made(rule: Any) -> Any:
+        info = PassInfo(name or rule.__name__, opt_level, tuple(required or ()))
+        told = {"info": info, "__doc__": rule.__doc__, "__module__": rule.__module__}
+        if isinstance(rule, type):
+            return type(rule.__name__, (cast(Any, rule), kind), told)
+        return type(rule.__name__, (kind,), {**told, method: staticmethod(rule)})()
+
+    return made if given is None else made(given)

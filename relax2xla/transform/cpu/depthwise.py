@@ -10,28 +10,20 @@ from __future__ import annotations
 from itertools import product
 
 from relax2xla.ir import Call, Function, IRModule
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.cpu.windows import Windows, expand_convolutions, op
 
 
-class ExpandDepthwise(Pass):
+@register(opt_level=2, stage="static", platform="cpu")
+class ExpandDepthwise(FunctionPass):
     """Expand ``nn.conv2d`` with ``groups`` equal to the channels, in NHWC and HWIO, static shapes.
 
     Exact up to the order of the additions.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("ExpandDepthwise", opt_level=2), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: expand_depthwise(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
-
-
-def expand_depthwise(func: Function) -> Function:
-    """``func`` with depthwise convolutions expanded; itself where it has none."""
-    return expand_convolutions(func, _is_depthwise, _expanded)
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself where it has no such convolution."""
+        return expand_convolutions(func, _is_depthwise, _expanded)
 
 
 def _is_depthwise(w: Windows) -> bool:

@@ -24,10 +24,11 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.op import call_attrs, is_op
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 
 
-class FuseTransposeMatmul(Pass):
+@register(opt_level=1)
+class FuseTransposeMatmul(FunctionPass):
     """Rewrite ``matmul(x, permute_dims(w))`` with a rank-2 ``w`` as an einsum.
 
     pays: asked of each function as it would become; where it says no, the function stays as it is.
@@ -35,14 +36,9 @@ class FuseTransposeMatmul(Pass):
 
     def __init__(self, pays: Callable[[Function], bool] | None = None) -> None:
         self.pays = pays
-        super().__init__(PassInfo("FuseTransposeMatmul", opt_level=1), self._run)
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: self._of(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
-
-    def _of(self, func: Function) -> Function:
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without such a product, or where it does not pay."""
         made = _fuse(func)
         return made if self.pays is None or self.pays(made) else func
 

@@ -11,31 +11,23 @@ from __future__ import annotations
 import math
 
 from relax2xla.ir import Call, Function, IRModule
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.cpu.windows import Windows, expand_convolutions, op
 
 # Smaller matrices are not worth the copies.
 MIN_WEIGHT = 1 << 14
 
 
-class GatherWindows(Pass):
+@register(opt_level=2, stage="static", platform="cpu")
+class GatherWindows(FunctionPass):
     """Expand ``nn.conv2d`` with a window of more pixels than the image, in NHWC and HWIO.
 
     For static shapes and ``groups=1``. Exact up to the order of the additions.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("GatherWindows", opt_level=2), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: gather_windows(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
-
-
-def gather_windows(func: Function) -> Function:
-    """``func`` with such convolutions as products of matrices; itself where it has none."""
-    return expand_convolutions(func, _suits, _gathered)
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself where it has no such convolution."""
+        return expand_convolutions(func, _suits, _gathered)
 
 
 def _suits(w: Windows) -> bool:

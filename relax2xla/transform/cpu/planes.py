@@ -9,7 +9,7 @@ steps of 2 takes 988 ms and 4 ms. A depthwise window of 3 on 64 channels of 4,00
 from __future__ import annotations
 
 from relax2xla.ir import Call, Expr, Function, IRModule, const
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.cpu.windows import (
     MAX_TAPS,
     Convolution,
@@ -22,32 +22,16 @@ from relax2xla.transform.cpu.windows import (
 MAX_DEPTH = 16
 
 
-class ConvolvePlanes(Pass):
+@register(opt_level=2, stage="static", platform="cpu")
+class ConvolvePlanes(FunctionPass):
     """Rewrite ``nn.conv3d``, ``nn.conv3d_transpose`` and depthwise ``nn.conv1d``, static shapes.
 
     In the layouts NCDHW and NCW. Exact up to the order of the additions.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("ConvolvePlanes", opt_level=2), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: convolve_planes(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
-
-
-def convolve_planes(func: Function) -> Function:
-    """``func`` with such convolutions by those of planes; itself where it has none."""
-    return rewrite_convolutions(
-        func,
-        Convolution,
-        {
-            "relax.nn.conv1d": _line,
-            "relax.nn.conv3d": _volume,
-            "relax.nn.conv3d_transpose": _transposed,
-        },
-    )
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself where it has no such convolution."""
+        return rewrite_convolutions(func, Convolution, RULES)
 
 
 def _line(c: Convolution) -> Call | None:
@@ -158,3 +142,10 @@ def _transposed(c: Convolution) -> Call | None:
 
 def _added(c: Convolution, total: Call | None, more: Call) -> Call:
     return more if total is None else op("add", c.bind("sum", total), c.bind("more", more))
+
+
+RULES = {
+    "relax.nn.conv1d": _line,
+    "relax.nn.conv3d": _volume,
+    "relax.nn.conv3d_transpose": _transposed,
+}

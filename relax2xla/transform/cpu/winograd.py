@@ -22,26 +22,23 @@ from relax2xla.ir import (
 from relax2xla.ir.op import call_attrs, is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.op.nn.winograd import winograd_conv2d, winograd_weight
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.layout.twins import dims_of
 
 MIN_CHANNELS = 32
 
 
-class UseWinograd(Pass):
+@register(opt_level=2)
+class UseWinograd(FunctionPass):
     """Rewrite ``nn.conv2d`` with 3x3 windows of stride 1 in NHWC and HWIO, float32.
 
     The kernel must be known before the call: a constant, or computed from constants alone. Results
     differ from the convolution's by rounding, about 1e-6 of the largest value.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("UseWinograd", opt_level=2), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: _rewrite(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself where no convolution suits."""
+        return _rewrite(func)
 
 
 def _rewrite(func: Function) -> Function:

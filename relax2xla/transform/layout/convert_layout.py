@@ -14,7 +14,8 @@ from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, V
 from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Permutes, Trait, Window
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
+from relax2xla.transform.core.passes import PassContext
 from relax2xla.transform.layout.twins import (
     Order,
     Ordered,
@@ -27,7 +28,8 @@ from relax2xla.transform.layout.twins import (
 SOURCE = "NCHW"
 
 
-class ConvertLayout(Pass):
+@register(opt_level=2)
+class ConvertLayout(FunctionPass):
     """Convert ``nn.conv2d`` and what is around it to other layouts.
 
     ``desired_layouts``: {"relax.nn.conv2d": [data layout, kernel layout]}, for example
@@ -45,16 +47,11 @@ class ConvertLayout(Pass):
             )
         self.data, self.kernel = desired_layouts["relax.nn.conv2d"]
         self.pointwise = pointwise_as_matmul
-        super().__init__(PassInfo("ConvertLayout", opt_level=2), self._run)
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        def convert(func: Function) -> Function:
-            converter = _Converter(self.data, self.kernel, self.pointwise)
-            return converter.function(func) if converter.applies(func) else func
-
-        return mod.replace(
-            {g: convert(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without a convolution to convert."""
+        converter = _Converter(self.data, self.kernel, self.pointwise)
+        return converter.function(func) if converter.applies(func) else func
 
 
 def _is_pointwise(call: Call) -> bool:

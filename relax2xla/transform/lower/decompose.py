@@ -26,7 +26,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.op import call_attrs
 from relax2xla.tir import Var as SymbolicVar
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.params.bind_params import selected
 
 
@@ -34,10 +34,10 @@ class _Decompose(Pass):
     training: bool
 
     def __init__(self, func_name: str | None = None) -> None:
-        super().__init__(PassInfo(type(self).__name__), self._run)
         self.func_name = func_name
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Decompose in the function that was named, or in all."""
         new: dict[GlobalVar, Function] = {}
         for gvar, func in selected(mod, self.func_name, self.info.name).items():
             made = _Decomposer(self.training).visit_expr(func)
@@ -46,6 +46,7 @@ class _Decompose(Pass):
         return mod.replace({**dict(mod.items()), **new})
 
 
+@register()
 class DecomposeOpsForInference(_Decompose):
     """Write ``nn.batch_norm`` (with the moving statistics, whatever ``training`` says) and
     ``tensor_to_shape`` (a packed call and a cast to new symbolic dimensions) in simpler operators.
@@ -57,6 +58,7 @@ class DecomposeOpsForInference(_Decompose):
     training = False
 
 
+@register()
 class DecomposeOpsForTraining(_Decompose):
     """As DecomposeOpsForInference, but ``nn.batch_norm`` uses and moves the statistics of its
     batch, and ``nn.layer_norm`` is decomposed, too.

@@ -26,19 +26,18 @@ from relax2xla.ir import (
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import Rewriter, bindings_deep
 from relax2xla.ir.struct_info import show
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import UNDIVIDED, Pass, PassContext, register
 
 
+@register(ensures=(UNDIVIDED,), needed=True)
 class LowerDistIR(Pass):
     """Distributed tensors on a mesh of one device become tensors; TransformError on a larger one.
 
     The module's meshes go with them. A module without distributed tensors stays the same object.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("LowerDistIR"), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Itself without distributed tensors."""
         functions = mod.relax_functions()
         if not any(_is_distributed(i) for f in functions.values() for i in _infos(f)):
             return mod

@@ -10,11 +10,11 @@ defines it, all else is integer arithmetic. What has no rule states its type wit
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from relax2xla import tir
-from relax2xla.errors import LegalizeError
+from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
     BindingBlock,
@@ -23,6 +23,7 @@ from relax2xla.ir import (
     Expr,
     Function,
     GlobalVar,
+    IRModule,
     MatchCast,
     Op,
     SeqExpr,
@@ -49,6 +50,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.tir import Dim
+from relax2xla.transform.core import ROWS, Pass, PassContext, register
 from relax2xla.transform.lower.sizes import (
     INDEX,
     SCALAR,
@@ -119,22 +121,43 @@ class _Namer(Rewriter):
 
 
 # ---- after lowering
-def dynamic_rows(
-    func: Function,
-    callees: Mapping[GlobalVar, Any] | None = None,
-    sources: Sources | None = None,
-) -> Function:
-    """``func``, a function of rows, with dynamic operations where dimensions are symbolic.
+@register(ensures=(ROWS,), needed=True)
+class DynamicRows(Pass):
+    """Put StableHLO's dynamic operations where a module of rows has symbolic dimensions.
 
-    ``callees``: the functions of its module; ``sources``: parameters whose values are symbolic
-    variables. Raises :class:`LegalizeError` for a row that has no dynamic form,
-    and for a symbolic variable that no parameter defines.
+    ``sources``: of functions, the parameters whose values are symbolic variables. Raises
+    :class:`LegalizeError` for a row that has no dynamic form, and for a symbolic variable that no
+    parameter defines.
     """
-    sizes = Sizes(func.params, sources or {})
-    body = Writer(sizes, callees or {}).seq(func.body)
+
+    def __init__(self, sources: Mapping[GlobalVar, Sources] | None = None) -> None:
+        self.sources = dict(sources or {})
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Every function with the sizes that it needs."""
+        new = dict(mod.functions)
+        for gvar, func in mod.relax_functions().items():
+            with in_function(gvar):
+                new[gvar] = _dynamic(func, new, self.sources.get(gvar, {}))
+        return mod.replace(new)
+
+
+def _dynamic(func: Function, callees: Mapping[GlobalVar, Any], sources: Sources) -> Function:
+    sizes = Sizes(func.params, sources)
+    body = Writer(sizes, callees).seq(func.body)
     blocks = [BindingBlock(sizes.bindings), *body.blocks] if sizes.bindings else body.blocks
     func = func.replace(body=SeqExpr(blocks, body.body, body.span))
     return func.with_attr("relax.force_pure", True) if sizes.asserts and func.is_pure else func
+
+
+@contextlib.contextmanager
+def in_function(gvar: GlobalVar) -> Generator[None, None, None]:
+    """Name the function in a note on errors."""
+    try:
+        yield
+    except TVMError as e:
+        e.add_note(f"  in the function {gvar.name_hint}")
+        raise
 
 
 # ---- the table

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from relax2xla.errors import CallError, LegalizeError, TVMError
 from relax2xla.ir import (
@@ -47,8 +47,20 @@ from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_d
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
-from relax2xla.transform.lower.dynamic_rows import dynamic_rows, is_symbolic, name_dimensions
+from relax2xla.transform.core import (
+    ROWS,
+    UNDIVIDED,
+    FunctionPass,
+    Pass,
+    PassContext,
+    register,
+)
+from relax2xla.transform.lower.dynamic_rows import (
+    DynamicRows,
+    in_function,
+    is_symbolic,
+    name_dimensions,
+)
 from relax2xla.transform.lower.memo import Key, Record, key_of
 from relax2xla.transform.lower.sizes import Sources, is_open, symbolic_dim
 
@@ -420,69 +432,56 @@ def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
     )
 
 
-def legalize_function(func: Function, custom: Mapping[str, Lowering] | None = None) -> Function:
-    """``func``, whose shapes are static, made of StableHLO rows only; see :class:`LegalizeOps`."""
-    return _Legalizer(custom or {}).top(func)
-
-
-def legalize_module(
-    mod: IRModule,
-    custom: Mapping[str, Lowering] | None = None,
-    sources: Mapping[GlobalVar, Sources] | None = None,
-    kept: Callable[[str], None] | None = None,
-) -> IRModule:
-    """Every Relax function of ``mod`` made of rows; see :class:`LegalizeOps`.
-
-    ``sources``: of functions, the parameters whose values are symbolic variables.
-    """
-    new: dict[GlobalVar, Any] = {}
-    held = sources or {}
-    dynamic = any(is_symbolic(f) or held.get(g) for g, f in mod.relax_functions().items())
-    for gvar, func in mod.items():
-        if isinstance(func, Function):
-            try:
-                if dynamic and (is_symbolic(func) or held.get(gvar)):
-                    func = name_dimensions(func)
-                    with symbolic_dims():
-                        func = _Legalizer(custom or {}, True, kept).top(func)
-                else:
-                    func = _Legalizer(custom or {}, False, kept).top(func)
-            except TVMError as e:
-                e.add_note(f"  in the function {gvar.name_hint}")
-                raise
-        new[gvar] = func
-    if dynamic:
-        for gvar, func in new.items():
-            if isinstance(func, Function):
-                try:
-                    new[gvar] = dynamic_rows(func, new, held.get(gvar))
-                except TVMError as e:
-                    e.add_note(f"  in the function {gvar.name_hint}")
-                    raise
-    return mod.replace(new)
-
-
+@register(requires=(UNDIVIDED,), ensures=(ROWS,), needed=True)
 class LegalizeOps(Pass):
     """Lower every high-level operator to StableHLO rows.
 
     ``customize_legalize_map``: lowerings by operator name that take precedence; each is called with
     the operator's operands and attributes and gives an expression. ``enable_warning``: an operator
     without a lowering stays, and a warning names it; otherwise it raises :class:`LegalizeError`.
-    Functions of symbolic shapes get StableHLO's dynamic operations; what has none raises
-    :class:`LegalizeError`, too.
+    ``sources``: of functions, the parameters whose values are symbolic variables.
+    Functions of symbolic shapes get StableHLO's dynamic operations (:class:`DynamicRows`); what has
+    none raises :class:`LegalizeError`, too.
     """
 
     def __init__(
         self,
         customize_legalize_map: Mapping[str, Lowering] | None = None,
         enable_warning: bool = False,
+        *,
+        sources: Mapping[GlobalVar, Sources] | None = None,
     ) -> None:
         self.custom = dict(customize_legalize_map or {})
-        self.enable_warning = enable_warning
-        super().__init__(PassInfo("LegalizeOps"), self._run)
+        self.kept = _warn if enable_warning else None
+        self.sources = dict(sources or {})
+        if self.custom or enable_warning:
+            self.info = replace(self.info, ensures=())
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return legalize_module(mod, self.custom, kept=_warn if self.enable_warning else None)
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Every Relax function made of rows."""
+        new = dict(mod.functions)
+        symbolic = {g: is_symbolic(f) for g, f in mod.relax_functions().items()}
+        for gvar, func in mod.relax_functions().items():
+            with in_function(gvar):
+                if symbolic[gvar] or self.sources.get(gvar):
+                    with symbolic_dims():
+                        legalizer = _Legalizer(self.custom, True, self.kept)
+                        new[gvar] = legalizer.top(name_dimensions(func))
+                else:
+                    new[gvar] = _Legalizer(self.custom, False, self.kept).top(func)
+        mod = mod.replace(new)
+        dynamic = any(symbolic.values()) or any(self.sources.values())
+        return DynamicRows(self.sources).run(mod, context) if dynamic else mod
+
+
+class LegalizeStatic(FunctionPass):
+    """LegalizeOps for functions whose shapes are static, whatever their parameters say."""
+
+    info = LegalizeOps.info
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """The function made of rows."""
+        return _Legalizer({}).top(func)
 
 
 def _warn(name: str) -> None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from relax2xla.ir import Call, Expr, Function, GlobalVar, IRModule, Op, Tuple
+from relax2xla.ir import Call, Expr, Function, IRModule, Op, Tuple
 from relax2xla.ir.rewrite import post_order_deep, rewrite_function
+from relax2xla.transform.core import FunctionPass, PassContext, register
 
 _BROADCAST = "relax.stablehlo.collective_broadcast"
 
 
-def on_one_device(mod: IRModule) -> IRModule:
-    """``mod`` for one device, after ``stablehlo.gate`` has seen that no group names more.
+@register(needed=True)
+class OneDevice(FunctionPass):
+    """Leave out exchanges; ``stablehlo.gate`` has seen that no group names several devices.
 
     Before: ``R.stablehlo.collective_broadcast(x, replica_groups=[[0]])``. After: ``x``. XLA:CPU
     broadcasts to nobody. (Manual computations are an annotation there, see
     ``stablehlo.shardings``.)
     """
-    new: dict[GlobalVar, Any] = {}
-    for gvar, func in mod.relax_functions().items():
-        if isinstance(func, Function) and any(map(_is_exchange, post_order_deep(func))):
-            new[gvar] = rewrite_function(func, rule=_alone)
-    return mod.replace({**mod.functions, **new}) if new else mod
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without such exchanges."""
+        found = any(map(_is_exchange, post_order_deep(func)))
+        return rewrite_function(func, rule=_alone) if found else func
 
 
 def _is_exchange(node: Expr) -> bool:

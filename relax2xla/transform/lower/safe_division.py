@@ -14,6 +14,7 @@ from relax2xla.ir import (
     Constant,
     Expr,
     Function,
+    IRModule,
     Op,
     SeqExpr,
     TensorStructInfo,
@@ -26,13 +27,18 @@ from relax2xla.ir.deep import nests
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Division
+from relax2xla.transform.core import ROWS, FunctionPass, PassContext, register
 
 
-def shield_divisions(func: Function) -> Function:
-    """``func``, made of rows, with a barrier before the divisor of each division of that kind."""
-    values: dict[Var, Expr] = {}
-    found = _collect(func.body, values)
-    return func.replace(body=_shield(func.body, set(found))) if found else func
+@register(stage="static", requires=(ROWS,), ensures=(ROWS,), needed=True)
+class ShieldDivisions(FunctionPass):
+    """Put a barrier before the divisor of integer divisions of constants by what may be zero."""
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without such divisions."""
+        values: dict[Var, Expr] = {}
+        found = _collect(func.body, values)
+        return func.replace(body=_shield(func.body, set(found))) if found else func
 
 
 @nests

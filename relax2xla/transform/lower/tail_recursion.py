@@ -46,21 +46,20 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.lattice import free_symbolic_vars, is_base_of
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.lower.legalize import flatten_info, pack, unpack
 from relax2xla.transform.normal.inline import inline_calls
 
 
+@register()
 class TailRecursionToLoops(Pass):
     """Rewrite pure functions whose calls of themselves are all last, over tensors of equal shapes.
 
     Other recursive functions stay as they are, for the virtual machine.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("TailRecursionToLoops"), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Itself without such functions."""
         if not any(all_global_vars(f) for f in mod.relax_functions().values()):
             return mod
         new: dict[GlobalVar, Any] = dict(mod.functions)

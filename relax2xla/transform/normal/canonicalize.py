@@ -17,22 +17,19 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import Rewriter
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 
 
-class CanonicalizeBindings(Pass):
+@register(opt_level=1)
+class CanonicalizeBindings(FunctionPass):
     """``y = x`` and ``y = (a, b)[0]`` disappear; later bindings read ``x`` and ``a``.
 
     What a dataflow block gives to the outside keeps its own variable.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("CanonicalizeBindings", opt_level=1), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        return mod.replace(
-            {g: _Canonical().function(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        )
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without aliases."""
+        return _Canonical().function(func)
 
 
 class _Canonical(Rewriter):

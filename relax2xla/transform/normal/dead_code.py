@@ -11,9 +11,10 @@ from relax2xla.analysis.variables import all_global_vars, by_symbol, named_funct
 from relax2xla.ir import Call, ExternFunc, Function, GlobalVar, IRModule
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.tir import PrimFunc
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 
 
+@register(opt_level=1)
 class DeadCodeElimination(Pass):
     """Remove unused pure bindings of every function, and functions that none of the others reach.
 
@@ -32,9 +33,9 @@ class DeadCodeElimination(Pass):
     ) -> None:
         self.entry_functions = tuple(entry_functions or ())
         self.keep_foreign = keep_foreign
-        super().__init__(PassInfo("DeadCodeElimination", opt_level=1), self._run)
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Functions that nothing reaches go before and after the bindings."""
         foreign = ForeignCalls(mod)
 
         def clean(func: Function) -> Function:

@@ -35,9 +35,10 @@ from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 
 
+@register()
 class InlineSymbolicFunctions(Pass):
     """Inline calls of functions whose parameters have symbolic dimensions or are no tensors.
 
@@ -45,10 +46,8 @@ class InlineSymbolicFunctions(Pass):
     any more, stay as they are. The cost is linear in the size of the result.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("InlineSymbolicFunctions"), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Itself without such calls."""
         # Recursive functions are for the virtual machine, which binds symbols at each call.
         recursive = {g for group in detect_recursion(mod) for g in group}
         symbolic = {

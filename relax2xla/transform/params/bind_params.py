@@ -7,9 +7,10 @@ from typing import Any
 
 from relax2xla.errors import TransformError
 from relax2xla.ir import Function, GlobalVar, IRModule, Var
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 
 
+@register()
 class BindParams(Pass):
     """Replace parameters of the function ``func_name`` by values, as ``Function.bind_params`` does.
 
@@ -19,10 +20,10 @@ class BindParams(Pass):
     """
 
     def __init__(self, func_name: str, params: Mapping[Var | str, Any]) -> None:
-        super().__init__(PassInfo("BindParams"), self._run)
         self.func_name, self.params = func_name, dict(params)
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Bind them in the one function."""
         found = selected(mod, self.func_name, self.info.name)
         new = {gvar: func.bind_params(self.params) for gvar, func in found.items()}
         return mod.replace({**dict(mod.items()), **new})

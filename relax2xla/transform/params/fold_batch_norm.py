@@ -32,20 +32,18 @@ from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.ir.struct_info import dims_of
 from relax2xla.ir.traits import Convolution
 from relax2xla.tir import Dim
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import FunctionPass, PassContext, register
 
 
-class FoldBatchNorm(Pass):
+@register(opt_level=1)
+class FoldBatchNorm(FunctionPass):
     """Fold ``nn.batch_norm`` with ``training=False`` into the convolution before it, or into one
     multiplication and addition. Results change by rounding only.
     """
 
-    def __init__(self) -> None:
-        super().__init__(PassInfo("FoldBatchNorm", opt_level=1), self._run)
-
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
-        new = {g: _fold(f) if isinstance(f, Function) else f for g, f in mod.items()}
-        return mod.replace(new)
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        """Itself without a normalisation to fold."""
+        return _fold(func)
 
 
 def _fold(func: Function) -> Function:

@@ -23,6 +23,8 @@ from relax2xla.ir import (
     Constant,
     Expr,
     Function,
+    GlobalVar,
+    IRModule,
     Op,
     PrimValue,
     SeqExpr,
@@ -37,6 +39,7 @@ from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.ir.traits import Contraction
+from relax2xla.transform.core import Pass, PassContext, register, run_enabled
 
 # Constants without a name of at most so many bytes stay in the program, where XLA can fold them.
 SMALL_BYTES = 256
@@ -51,7 +54,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A function split by :func:`lift_weights`.
+    """A function split by :class:`LiftWeights`.
 
     ``main``: parameters are ``num_input`` arguments, then one for each of ``weights``;
     ``transform``: from the arrays ``raw`` to a tuple, or None; a weight is an array that is passed
@@ -84,8 +87,43 @@ class Lifted:
         return len(arrays), sum(a.nbytes for a in arrays)
 
 
-def lift_weights(func: Function) -> Lifted:
-    """Split ``func``; see :class:`Lifted`."""
+@register()
+class LiftWeights(Pass):
+    """Split each function: ``main`` takes weights, ``main_transform_params`` computes them.
+
+    ``lifted`` holds, by name, the functions that were split, with the arrays themselves, which the
+    new module has no more.
+    """
+
+    def __init__(self) -> None:
+        self.lifted: dict[str, Lifted] = {}
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Every function, then what is computed of its weights once."""
+        new = dict(mod.functions)
+        for gvar, func in mod.relax_functions().items():
+            lifted = self.lifted[gvar.name_hint] = _lift(func)
+            new[gvar] = lifted.main
+            if lifted.transform is not None:
+                new[GlobalVar(_fresh(f"{gvar.name_hint}_transform_params", mod))] = lifted.transform
+        return mod.replace(new)
+
+
+def lift_weights(functions: Mapping[str, Function]) -> dict[str, Lifted]:
+    """Functions split by :class:`LiftWeights`, or as they are where the context disables it."""
+    lift = LiftWeights()
+    run_enabled([lift], IRModule(functions), whole=False)
+    whole = {n: Lifted(f, len(f.params), (), None, ()) for n, f in functions.items()}
+    return whole | lift.lifted
+
+
+def _fresh(name: str, mod: IRModule) -> str:
+    while name in mod:
+        name = f"{name}_1"
+    return name
+
+
+def _lift(func: Function) -> Lifted:
     split = _Split(func)
     heavy, light, is_weight = split.heavy, split.light, split.is_weight
     constant_bindings: list[Binding] = []

@@ -38,7 +38,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.rewrite import children, post_order, rebuild
-from relax2xla.transform.core.passes import Pass, PassContext, PassInfo
+from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.raising.common import Pattern
 from relax2xla.transform.raising.composites import PATTERNS
 from relax2xla.transform.raising.graph import Graph, flat, row_name
@@ -62,6 +62,7 @@ class Kept:
         return f"{self.function}: {self.row} ({self.var}){at}: {self.reason}"
 
 
+@register()
 class RaiseStableHLO(Pass):
     """Put high-level operators in place of StableHLO and CHLO rows, where they are the same.
 
@@ -74,9 +75,9 @@ class RaiseStableHLO(Pass):
     def __init__(self, report: list[Kept] | None = None, inline: bool = True) -> None:
         self.report = report
         self.inline = inline
-        super().__init__(PassInfo("RaiseStableHLO"), self._run)
 
-    def _run(self, mod: IRModule, context: PassContext) -> IRModule:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Itself where no row is part of an operator."""
         if self.inline:
             mod = inline_private(mod)
         foreign = ForeignCalls(mod)

@@ -332,10 +332,12 @@ class BoundFunction:
         dtypes = (leaf.dtype for leaf in leaves if isinstance(leaf, TensorStructInfo))
         xla.refuse_arguments(dtypes, self.device)
         check_ranges(self.name, self.entry.func, env)
-        rewrites = self._executable.static.get(xla.jax_device(self.device).platform, ())
+        platform = xla.jax_device(self.device).platform
+        passes = [p for p in self._executable.static if p.info.platform in ("", platform)]
         mod, func = self._executable.mod, self.entry.func
         try:
-            made = specialise(mod, self.name, func, env, rewrites, infos)
+            with self._executable.context.resumed():
+                made = specialise(mod, self.name, func, env, passes, infos)
         except (StructInfoError, OpError) as e:
             if not env:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
@@ -41,9 +41,13 @@ from relax2xla.ir.struct_info import show
 from relax2xla.ir.traits import ShapedByValue
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
+from relax2xla.transform.core import Pass, run_on_function
 from relax2xla.transform.export import is_high, lowered
-from relax2xla.transform.lower.legalize import flatten_info, legalize_function
-from relax2xla.transform.lower.safe_division import shield_divisions
+from relax2xla.transform.lower.legalize import LegalizeStatic, flatten_info
+from relax2xla.transform.lower.safe_division import ShieldDivisions
+
+# What makes rows of a static function, and of the functions that it calls.
+TO_ROWS: Final = (LegalizeStatic(), ShieldDivisions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +104,17 @@ def specialise(
     name: str,
     func: Function,
     env: SymMap,
-    rewrites: Sequence[Callable[[Function], Function]] = (),
+    passes: Sequence[Pass] = (),
     infos: Sequence[StructInfo] = (),
 ) -> Program:
     """The static StableHLO-row program of ``func`` under bound symbolic dimensions.
 
-    ``rewrites`` see the static function before it is lowered; ``infos`` are of the arguments for
-    the first parameters, whose shapes and numbers take the place of what is declared.
+    Those of ``passes`` that the context enables see the static function before it is lowered;
+    ``infos`` are of the arguments for the first parameters, whose shapes and numbers take the place
+    of what is declared.
     """
     try:
-        return _specialise(mod, name, func, env, rewrites, infos)
+        return _specialise(mod, name, func, env, passes, infos)
     except CallError as e:
         raise CallError(f"{name}: {e}") from None
 
@@ -119,7 +124,7 @@ def _specialise(
     name: str,
     func: Function,
     env: SymMap,
-    rewrites: Sequence[Callable[[Function], Function]],
+    passes: Sequence[Pass],
     infos: Sequence[StructInfo],
 ) -> Program:
     func = _flatten_params(func)
@@ -132,10 +137,9 @@ def _specialise(
         func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
-    for rewrite in rewrites:
-        func = rewrite(func)
+    func = run_on_function(passes, func, name)
     check_sizes(func, name)
-    legal, outputs, tree = _flatten_results(shield_divisions(legalize_function(func)))
+    legal, outputs, tree = _flatten_results(run_on_function(TO_ROWS, func, name))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
@@ -314,8 +318,8 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
             raise LegalizeError(f"{last} calls {gvar.name_hint}, no Relax function")
         if any(isinstance(b, MatchCast) for b in bindings_of(callee.body)):
             callee = _Static().function(callee)
-        callee = legalize_function(callee.without_attr("global_symbol"))
-        legal[gvar] = shield_divisions(callee)
+        callee = callee.without_attr("global_symbol")
+        legal[gvar] = run_on_function(TO_ROWS, callee, gvar.name_hint)
         stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
     return done
 

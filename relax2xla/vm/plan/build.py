@@ -15,9 +15,10 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
 from relax2xla.stablehlo.gate import check_module
 from relax2xla.stablehlo.targets import checked_targets
-from relax2xla.transform.core.passes import Pass
+from relax2xla.transform.core import Pass, PassContext, run_enabled
+from relax2xla.transform.core.registry import refuse_without_needed
 from relax2xla.transform.lower.distributed import LowerDistIR
-from relax2xla.transform.lower.one_device import on_one_device
+from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
@@ -91,13 +92,15 @@ def build(
         )
     for gvar, func in mod.relax_functions().items():
         check_sizes(func, gvar.name_hint)
+    context = PassContext.current()
+    refuse_without_needed(context.disabled_pass)
     donated = donated_params(mod, donate)
     given = mod
     if params:
         mod = _bind(mod, params)
     mod, platforms = bind_platforms(mod, target_device(target))
     bound = mod
-    mod = _with_loops(LowerDistIR()(on_one_device(mod)))
+    mod = _with_loops(LowerDistIR()(OneDevice()(mod)))
     if relax_pipeline is not None:
         if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
             raise TypeError(
@@ -138,19 +141,17 @@ def build(
         mod = one_device(mod)
         functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
         whole = {name: functions[name] for name in whole}
-    static = relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else {}
+    regions = {name: f for name, f in made.regions.items() if name not in whole}
+    lifted = lift_weights({**whole, **regions})
     executable = VMExecutable(
         mod,
-        {name: Entry.of(name, lift_weights(f)) for name, f in whole.items()},
+        {name: Entry.of(name, lifted[name]) for name in whole},
         target_device(target),
-        static,
+        relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else (),
         code=made.code,
-        regions={
-            name: Entry.of(name, lift_weights(f))
-            for name, f in made.regions.items()
-            if name not in whole
-        },
+        regions={name: Entry.of(name, lifted[name]) for name in regions},
         notes=made.notes,
+        context=context.kept(),
     )
     executable.allowed = passed.allowed
     executable.devices = {n: d for n, d in where.items() if d is not None}
@@ -176,7 +177,7 @@ def build(
 
 def _with_loops(mod: IRModule) -> IRModule:
     """``mod`` with loops for tail recursion, where XLA can hold what they repeat."""
-    looped = TailRecursionToLoops()(mod)
+    looped = run_enabled([TailRecursionToLoops()], mod)
     changed = [g for g, f in looped.items() if f is not mod[g]]
     if not changed:
         return mod

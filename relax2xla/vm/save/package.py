@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +56,9 @@ from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.serialize import parse, serialize
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import checked_targets
-from relax2xla.transform.cpu.depthwise import expand_depthwise
-from relax2xla.transform.cpu.gather_windows import gather_windows
-from relax2xla.transform.cpu.planes import convolve_planes
-from relax2xla.transform.layout.feature_major import feature_major
+from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.params.lift_weights import Lifted
+from relax2xla.transform.pipeline import STATIC
 from relax2xla.vm.call.machine import BoundFunction, VirtualMachine
 from relax2xla.vm.call.packing import checked_packs
 from relax2xla.vm.call.specialise import packer
@@ -86,10 +85,8 @@ log = logging.getLogger("relax2xla.vm")
 FORMAT: Final = 1
 MODULE: Final = "module.relax"
 CODE: Final = "code.json"
-# Rewrites of specialised functions that a file can name.
-REWRITES: Final = {
-    f.__name__: f for f in (convolve_planes, expand_depthwise, gather_windows, feature_major)
-}
+# Passes over specialised functions that a file can name: ConvolvePlanes as convolve_planes.
+PASSES: Final = {re.sub(r"(?<!^)(?=[A-Z])", "_", p.__name__).lower(): p for p in STATIC}
 _NO_FORM: Final = "its manifest or its bytecode does not have the form that export_library writes"
 WEIGHTS: Final = ("computed", "raw")
 
@@ -147,7 +144,10 @@ class Saved:
             "device": None if ex.device is None else str(ex.device),
             "devices": {n: str(d) for n, d in ex.devices.items()},
             "platform": xla.jax_device(ex.device).platform,
-            "static": {p: [_rewrite_name(f) for f in fs] for p, fs in ex.static.items()},
+            "static": _pass_names(ex.static),
+            "opt_level": ex.context.opt_level,
+            "required_pass": list(ex.context.required_pass),
+            "disabled_pass": list(ex.context.disabled_pass),
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
             "donated": {n: list(at) for n, at in ex.donated.items()},
             "platforms": dict(ex.platforms),
@@ -322,14 +322,19 @@ def _versions() -> dict[str, str]:
     return {"relax2xla": __version__, **xla.versions()}
 
 
-def _rewrite_name(rewrite: Callable[..., Any]) -> str:
-    name = getattr(rewrite, "__name__", "")
-    if REWRITES.get(name) is not rewrite:
-        raise TVMError(
-            f"the pipeline's rewrite {name or rewrite!r} of specialised functions cannot be saved; "
-            f"a file can name {', '.join(REWRITES)}. Apply it to the module before build"
-        )
-    return name
+def _pass_names(passes: Sequence[Pass]) -> dict[str, list[str]]:
+    """The passes by platform, under their names in files."""
+    found: dict[str, list[str]] = {}
+    for p in passes:
+        name = next((n for n, kind in PASSES.items() if kind is type(p)), None)
+        if name is None:
+            raise TVMError(
+                f"the pipeline's pass {p.info.name} over specialised functions cannot be saved; a "
+                f"file can name {', '.join(c.__name__ for c in STATIC)}. Apply it to the module "
+                "before build"
+            )
+        found.setdefault(p.info.platform, []).append(name)
+    return found
 
 
 # -- loading ---------------------------------------------------------------------------------------
@@ -464,10 +469,15 @@ class _Loader:
             IRModule(),
             found["entry"],
             None if named is None else device(named),
-            {p: tuple(REWRITES[n] for n in names) for p, names in manifest["static"].items()},
+            [PASSES[n]() for names in manifest["static"].values() for n in names],
             code=code,
             regions=found["region"],
             notes=manifest["notes"],
+            context=PassContext(
+                manifest.get("opt_level", 2),
+                manifest.get("required_pass"),
+                manifest.get("disabled_pass"),
+            ),
         )
         made.allowed = self.allowed
         made.devices = {n: device(d) for n, d in manifest.get("devices", {}).items()}

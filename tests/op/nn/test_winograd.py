@@ -61,7 +61,7 @@ def test_the_pass_takes_what_suits_and_its_kernels_are_made_at_load() -> None:
             out = builder.emit_output(rx.Tuple([a, b]))
         builder.emit_func_output(out)
     mod = builder.get()
-    lifted = lift_weights(get_pipeline("default", winograd=True)(mod)["main"])
+    lifted = lift_weights({"main": get_pipeline("default", winograd=True)(mod)["main"]})["main"]
     names = [b.value.op.name for b in bindings_of(lifted.main.body) if isinstance(b.value, rx.Call)]
     assert names.count("relax.nn.winograd_conv2d") == 1
     assert names.count("relax.nn.conv2d") == 1

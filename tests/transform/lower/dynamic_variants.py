@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla import op
-from tests.transform.dynamic_samples import Sample, call, first_dim
+from tests.transform.lower.dynamic_samples import Sample, call, first_dim
 
 X = ("n", "m")
 SPACE = (2, "k", "h", "w")

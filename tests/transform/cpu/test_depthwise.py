@@ -11,8 +11,9 @@ from relax2xla import op as R
 from relax2xla import stablehlo
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.cpu.depthwise import expand_depthwise
-from tests.transform.convolutions import with_expected
+from relax2xla.transform.core import run_on_function
+from relax2xla.transform.cpu.depthwise import ExpandDepthwise
+from tests.transform.cpu.convolutions import with_expected
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(5)
@@ -33,7 +34,7 @@ def depthwise(name: str) -> tuple[rx.Function, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_torchs(name: str) -> None:
     func, x, expected = depthwise(name)
-    expanded = expand_depthwise(func)
+    expanded = run_on_function([ExpandDepthwise()], func, "main")
     assert not any(is_op(b.value, "relax.nn.conv2d") for b in bindings_of(expanded.body))
     np.testing.assert_allclose(rx.testing.evaluate(expanded, [x]), expected, rtol=1e-4, atol=1e-5)
 
@@ -43,7 +44,7 @@ def test_other_convolutions_stay() -> None:
     w = rx.const(np.ones((3, 3, 3, 6), "f"))
     conv = R.nn.conv2d(x, w, groups=2, data_layout="NHWC", kernel_layout="HWIO")
     func = rx.Function([x], conv)
-    assert expand_depthwise(func) is func
+    assert run_on_function([ExpandDepthwise()], func, "main") is func
 
 
 def test_the_machine_runs_the_pipelines_rewrites_of_static_functions() -> None:

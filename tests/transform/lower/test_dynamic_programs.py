@@ -20,7 +20,7 @@ from relax2xla.script import from_source
 from relax2xla.testing import to_numpy
 from relax2xla.transform import LegalizeOps
 from relax2xla.vm.pjrt import xla
-from tests.transform.dynamic_programs import PROGRAMS
+from tests.transform.lower.dynamic_programs import PROGRAMS
 
 DTYPES = {"": "float32", "i": "int32", "b": "bool"}
 RAISED = {"captured", "fft", "pool", "random"}

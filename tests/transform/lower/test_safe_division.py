@@ -11,7 +11,8 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.frontend.stablehlo import from_stablehlo
-from relax2xla.transform.lower.safe_division import shield_divisions
+from relax2xla.transform.core import run_on_function
+from relax2xla.transform.lower.safe_division import ShieldDivisions
 
 
 def run_alone(program: str) -> list[str]:
@@ -108,7 +109,7 @@ def test_only_what_xla_would_fold(dividend: str, divisor: str, shielded: bool) -
     }}"""
     mod = from_stablehlo(text, raise_ops=False)
     func = mod["main"]
-    new = shield_divisions(func)
+    new = run_on_function([ShieldDivisions()], func, "main")
     assert (new is not func) == shielded
     vm = rx.VirtualMachine(rx.build(mod), rx.cpu())
     assert np.asarray(vm["main"](np.array([1, 2], "int32"))).dtype == np.int32

@@ -24,8 +24,8 @@ from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
 from relax2xla.vm.pjrt import xla
-from tests.transform.dynamic_samples import SAMPLES, Operand, Sample
-from tests.transform.dynamic_variants import VARIANTS
+from tests.transform.lower.dynamic_samples import SAMPLES, Operand, Sample
+from tests.transform.lower.dynamic_variants import VARIANTS
 
 Sizes = dict[Any, Any]
 SIZES: tuple[Sizes, ...] = (

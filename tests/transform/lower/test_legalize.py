@@ -12,7 +12,8 @@ from relax2xla.errors import LegalizeError
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform import LegalizeOps
-from relax2xla.transform.lower.legalize import is_row, legalize_function
+from relax2xla.transform.core import run_on_function
+from relax2xla.transform.lower.legalize import LegalizeStatic, is_row
 from tests.work import calls
 
 T = rx.TensorStructInfo
@@ -38,7 +39,7 @@ def test_only_rows_and_the_variable_survive() -> None:
 def test_shared_expressions_are_bound_once() -> None:
     x = rx.Var("x", T((4,)))
     e = R.exp(x)
-    func = legalize_function(rx.Function([x], R.add(e, e)))
+    func = run_on_function([LegalizeStatic()], rx.Function([x], R.add(e, e)), "main")
     names = [b.value.op.name for b in bindings_of(func.body) if isinstance(b.value, rx.Call)]
     assert names == ["relax.stablehlo.exponential", "relax.stablehlo.add"]
 
@@ -56,7 +57,7 @@ def test_a_lowering_that_breaks_its_promise_is_an_error() -> None:
     try:
         x = rx.Var("x", T((3,)))
         with pytest.raises(LegalizeError, match=r"inferred as Tensor\(\(3,\).*lowering gives"):
-            legalize_function(rx.Function([x], promise(x)))
+            run_on_function([LegalizeStatic()], rx.Function([x], promise(x)), "main")
     finally:
         del Op.registry["relax.test_promise"]
 
@@ -138,7 +139,8 @@ def test_a_chain_of_100_000_bindings_is_lowered_and_emitted_in_linear_work() -> 
         value: rx.Expr = x
         for _ in range(count):
             value = R.negative(value)
-        func = legalize_function(rx.Function([x], value, attrs={"global_symbol": "main"}))
+        func = rx.Function([x], value, attrs={"global_symbol": "main"})
+        func = run_on_function([LegalizeStatic()], func, "main")
         module = stablehlo.emit(rx.IRModule({"main": func}))
         return len(list(module.body.operations[0].entry_block.operations))
 

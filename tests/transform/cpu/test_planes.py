@@ -13,7 +13,8 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.cpu.planes import convolve_planes
+from relax2xla.transform.core import run_on_function
+from relax2xla.transform.cpu.planes import ConvolvePlanes
 
 RNG = np.random.default_rng(3)
 CALLS: dict[str, tuple[Any, Any]] = {
@@ -87,7 +88,7 @@ def function(name: str) -> tuple[rx.Function, list[np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_torchs(name: str) -> None:
     func, args, expected = function(name)
-    made = convolve_planes(func)
+    made = run_on_function([ConvolvePlanes()], func, "main")
     values = [b.value for b in bindings_of(made.body) if isinstance(b, rx.VarBinding)]
     assert not any(is_op(v, f"relax.nn.{kind}") for v in values for kind in CALLS)
     assert made.ret_struct_info == func.ret_struct_info
@@ -104,7 +105,7 @@ def test_what_stays() -> None:
         with builder.function("main", list(params)):
             builder.emit_func_output(builder.emit(value))
         func = builder.get()["main"]
-        assert convolve_planes(func) is func
+        assert run_on_function([ConvolvePlanes()], func, "main") is func
 
     def var(*shape: Any, dtype: str = "float32") -> rx.Var:
         return rx.Var("x", rx.TensorStructInfo(shape, dtype))

@@ -12,8 +12,9 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform.cpu.gather_windows import gather_windows
-from tests.transform.convolutions import with_expected
+from relax2xla.transform.core import run_on_function
+from relax2xla.transform.cpu.gather_windows import GatherWindows
+from tests.transform.cpu.convolutions import with_expected
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(5)
@@ -43,7 +44,7 @@ def convolution(name: str) -> tuple[rx.Function, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_torchs(name: str) -> None:
     func, x, expected = convolution(name)
-    made, taps = gather_windows(func), CASES[name][3]
+    made, taps = run_on_function([GatherWindows()], func, "main"), CASES[name][3]
     if taps is None:  # the image is as large as the window
         assert made is func
         return
@@ -71,4 +72,4 @@ def test_other_convolutions_stay(
     w = rx.const(np.ones(window, "f"))
     conv = R.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO", **options)
     func = rx.Function([x], conv)
-    assert gather_windows(func) is func
+    assert run_on_function([GatherWindows()], func, "main") is func
