@@ -80,10 +80,13 @@ def well_formed(obj: IRModule | e.Function, check_struct_info: bool = True) -> b
     return True
 
 
-def check_well_formed(obj: IRModule | e.Function, check_struct_info: bool = True) -> None:
+def check_well_formed(
+    obj: IRModule | e.Function, check_struct_info: bool = True, *, whole: bool = True
+) -> None:
     """Raise ``WellFormedError`` with reason, function and binding if a rule is broken.
 
     ``check_struct_info`` False: nothing is asked of struct infos (they may be missing or wrong).
+    ``whole`` False: each function is looked at alone, and may call what is not in the module.
     """
     if isinstance(obj, e.Function):
         _Checker(None, check_struct_info).top(e.global_symbol(obj) or "the function", obj)
@@ -93,11 +96,13 @@ def check_well_formed(obj: IRModule | e.Function, check_struct_info: bool = True
         if not isinstance(func, e.Function):
             continue
         symbol = func.attrs.get("global_symbol")
-        if symbol is not None and symbol != gvar.name_hint:
+        if whole and symbol is not None and symbol != gvar.name_hint:
             raise WellFormedError(
                 f"the function {gvar.name_hint!r} has the global_symbol {symbol!r}; "
                 "they must be the same (BlockBuilder.finalize renames)"
             )
+        if not whole:
+            checker = _Checker(None, check_struct_info)
         checker.top(gvar.name_hint, func)
 
 

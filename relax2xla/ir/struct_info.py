@@ -331,6 +331,13 @@ def as_dims(values: Iterable[Any]) -> Dims:
     return dims
 
 
+def flatten_info(info: StructInfo) -> list[StructInfo]:
+    """Struct infos of the leaves of a nested tuple, in order."""
+    if not isinstance(info, TupleStructInfo):
+        return [info]
+    return [leaf for f in info.fields for leaf in flatten_info(f)]
+
+
 def show(info: StructInfo | None) -> str:
     """Struct info in TVMScript form without the ``R.`` prefix, for messages."""
     if info is None:

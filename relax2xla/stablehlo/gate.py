@@ -19,7 +19,7 @@ from relax2xla.ir.base import EMPTY_ATTRS, Span
 from relax2xla.ir.expr import Call, Function, SeqExpr
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
-from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
+from relax2xla.ir.struct_info import StructInfo, flatten_info
 from relax2xla.ir.traits import AsksPlace, Collective, Waits
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CUSTOM_CALL, TABLE, rows_with
@@ -238,15 +238,9 @@ def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
 
 def _request(call: Call, span: Span | None) -> Request:
     assert isinstance(call.op, RowOp)
-    operands = [i for a in call.args for i in _flat(a.struct_info)]
-    results = _flat(call.struct_info)
+    operands = [i for a in call.args for i in flatten_info(a.struct_info)]
+    results = flatten_info(call.struct_info)
     return Request(call.op.row.mlir_name, call.attrs, operands, results, place_of(span))
-
-
-def _flat(info: StructInfo) -> list[StructInfo]:
-    if isinstance(info, TupleStructInfo):
-        return [leaf for f in info.fields for leaf in _flat(f)]
-    return [info]
 
 
 def place_of(span: Span | None) -> str:

@@ -1,11 +1,9 @@
-from relax2xla.transform.core import DataflowBlockPass as DataflowBlockPass
 from relax2xla.transform.core import FunctionPass as FunctionPass
 from relax2xla.transform.core import Pass as Pass
 from relax2xla.transform.core import PassContext as PassContext
 from relax2xla.transform.core import PassInfo as PassInfo
 from relax2xla.transform.core import PassInstrument as PassInstrument
 from relax2xla.transform.core import Sequential as Sequential
-from relax2xla.transform.core import dataflowblock_pass as dataflowblock_pass
 from relax2xla.transform.core import function_pass as function_pass
 from relax2xla.transform.core import module_pass as module_pass
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise

@@ -244,7 +244,7 @@ def _or_old(new: IRModule, old: IRModule) -> IRModule:
         isinstance(new, IRModule)
         and len(new) == len(old)
         and all(f is h and g is k for (g, f), (k, h) in zip(new.items(), old.items(), strict=True))
-        and (new.attrs is old.attrs or new.attrs == old.attrs)
+        and new.attrs is old.attrs
         and new.global_infos == old.global_infos
     )
     return old if same else new
@@ -253,8 +253,7 @@ def _or_old(new: IRModule, old: IRModule) -> IRModule:
 def _check(mod: IRModule, whole: bool, facts: Sequence[Fact], what: str) -> None:
     """WellFormedError or TransformError, with ``what`` in its message, where ``mod`` is wrong."""
     try:
-        for part in (mod,) if whole else mod.relax_functions().values():
-            check_well_formed(part)
+        check_well_formed(mod, whole=whole)
     except WellFormedError as e:
         raise WellFormedError(f"{e}\n  in {what}", e.function, e.span) from None
     for fact in facts:

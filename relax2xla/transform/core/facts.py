@@ -15,10 +15,9 @@ from relax2xla.ir import (
     DTensorStructInfo,
     IRModule,
     Op,
-    StructInfo,
-    TupleStructInfo,
 )
 from relax2xla.ir.rewrite import bindings_deep
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.table import TABLE
 
 
@@ -39,19 +38,14 @@ class Fact:
         return None
 
 
-def _leaves(info: StructInfo | None) -> list[StructInfo]:
-    if isinstance(info, TupleStructInfo):
-        return [leaf for f in info.fields for leaf in _leaves(f)]
-    return [] if info is None else [info]
-
-
 def _no_row(b: Binding) -> str | None:
     op = b.value.op if isinstance(b.value, Call) else None
     return f"a call of {op.name}" if isinstance(op, Op) and op.name not in TABLE else None
 
 
 def _distributed(b: Binding) -> str | None:
-    spread = any(isinstance(i, DTensorStructInfo) for i in _leaves(b.var.struct_info_))
+    found = [] if b.var.struct_info_ is None else flatten_info(b.var.struct_info_)
+    spread = any(isinstance(i, DTensorStructInfo) for i in found)
     return "a distributed tensor" if spread else None
 
 

@@ -7,11 +7,12 @@ users make theirs of functions and classes with :func:`module_pass` and :func:`f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, TypeVar, cast
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import DataflowBlock, Function, IRModule, SeqExpr
+from relax2xla.ir import Function, IRModule
 from relax2xla.ir.collection import no_collection
 from relax2xla.transform.core.context import PassContext, PassInfo
 
@@ -52,7 +53,9 @@ class FunctionPass(Pass):
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
             made = _is_a(self.transform_function(func, mod, context), Function, self.info)
-            new[gvar] = _function_or_old(made, func)
+            pairs = zip_longest(_parts(made), _parts(func))
+            same = made is func or all(a is b for a, b in pairs)
+            new[gvar] = func if same else made
         return mod.replace(new)
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
@@ -60,62 +63,23 @@ class FunctionPass(Pass):
         raise NotImplementedError(f"{type(self).__name__} has no transform_function")
 
 
-class DataflowBlockPass(FunctionPass):
-    """A pass over each dataflow block of the functions of a module."""
-
-    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Every dataflow block in the place of the old one."""
-        blocks = [
-            _is_a(self.transform_dataflowblock(b, mod, context), DataflowBlock, self.info)
-            if isinstance(b, DataflowBlock)
-            else b
-            for b in func.body.blocks
-        ]
-        return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
-
-    def transform_dataflowblock(
-        self, block: DataflowBlock, mod: IRModule, context: PassContext
-    ) -> DataflowBlock:
-        """What the pass does with one block; the class says it."""
-        raise NotImplementedError(f"{type(self).__name__} has no transform_dataflowblock")
-
-
 T = TypeVar("T")
 
 
 def _is_a(made: Any, kind: type[T], info: PassInfo) -> T:
     if not isinstance(made, kind):
+        wanted = "an IRModule" if kind is IRModule else "a Function"
         got = type(made).__name__
-        article = "an" if kind is IRModule else "a"
-        raise TransformError(
-            f"the pass {info.name} must return {article} {kind.__name__}; got {got}"
-        )
+        raise TransformError(f"the pass {info.name} must return {wanted}; got {got}")
     return made
 
 
-def _function_or_old(new: Function, old: Function) -> Function:
-    """``old`` where ``new`` holds the very same bindings, else ``new``; linear in the bindings."""
-    if new is old:
-        return old
-    a, b = new.body, old.body
-    same = (
-        new.params == old.params
-        and a.body is b.body
-        and len(a.blocks) == len(b.blocks)
-        and all(
-            x is y
-            or (
-                type(x) is type(y)
-                and len(x.bindings) == len(y.bindings)
-                and all(m is n for m, n in zip(x.bindings, y.bindings, strict=True))
-            )
-            for x, y in zip(a.blocks, b.blocks, strict=True)
-        )
-        and new.is_pure == old.is_pure
-        and new.attrs == old.attrs
-        and new.ret_struct_info == old.ret_struct_info
-    )
-    return old if same else new
+def _parts(func: Function) -> Iterator[object]:
+    """What makes a function what it is, down to its bindings."""
+    yield from (*func.params, func.body.body, func.ret_struct_info, func.is_pure, func.attrs)
+    for block in func.body.blocks:
+        yield type(block)
+        yield from block.bindings
 
 
 # -- several passes --------------------------------------------------------------------------------
@@ -188,22 +152,6 @@ def function_pass(
     A class with a method ``transform_function`` becomes a class of passes.
     """
     return _maker(FunctionPass, "transform_function", pass_func, opt_level, name, required)
-
-
-def dataflowblock_pass(
-    pass_func: Callable[[DataflowBlock, IRModule, PassContext], DataflowBlock]
-    | type[Any]
-    | None = None,
-    opt_level: int = 0,
-    name: str | None = None,
-    required: Sequence[str] | None = None,
-) -> Any:
-    """Make a Pass of ``rule(block, mod, context) -> block`` over the dataflow blocks of a module.
-
-    A class with a method ``transform_dataflowblock`` becomes a class of passes.
-    """
-    kind, method = DataflowBlockPass, "transform_dataflowblock"
-    return _maker(kind, method, pass_func, opt_level, name, required)
 
 
 def _maker(

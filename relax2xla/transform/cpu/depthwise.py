@@ -22,7 +22,6 @@ class ExpandDepthwise(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself where it has no such convolution."""
         return expand_convolutions(func, _is_depthwise, _expanded)
 
 

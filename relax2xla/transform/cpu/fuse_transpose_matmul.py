@@ -38,7 +38,6 @@ class FuseTransposeMatmul(FunctionPass):
         self.pays = pays
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without such a product, or where it does not pay."""
         made = _fuse(func)
         return made if self.pays is None or self.pays(made) else func
 

@@ -26,7 +26,6 @@ class GatherWindows(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself where it has no such convolution."""
         return expand_convolutions(func, _suits, _gathered)
 
 

@@ -30,7 +30,6 @@ class ConvolvePlanes(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself where it has no such convolution."""
         return rewrite_convolutions(func, Convolution, RULES)
 
 

@@ -37,7 +37,6 @@ class UseWinograd(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself where no convolution suits."""
         return _rewrite(func)
 
 

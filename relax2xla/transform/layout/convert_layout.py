@@ -15,7 +15,6 @@ from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Permutes, Trait, Window
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.core.passes import PassContext
 from relax2xla.transform.layout.twins import (
     Order,
     Ordered,
@@ -49,7 +48,6 @@ class ConvertLayout(FunctionPass):
         self.pointwise = pointwise_as_matmul
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without a convolution to convert."""
         converter = _Converter(self.data, self.kernel, self.pointwise)
         return converter.function(func) if converter.applies(func) else func
 

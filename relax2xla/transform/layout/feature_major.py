@@ -22,7 +22,6 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Einsum, MatMul, Permutes, Trait
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.core.passes import PassContext
 from relax2xla.transform.layout.twins import Ordered, Rule, Twins, dims_of, identity
 
 # Measured on XLA:CPU without AVX-512: at 128 rows 6 to 10 % faster, at 16 nearly twice as fast, at
@@ -39,7 +38,6 @@ class FeatureMajor(FunctionPass):
     """Give linear layers on few rows the feature axis first; exact up to rounding."""
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself where the present order is as good."""
         return feature_major(func)
 
 

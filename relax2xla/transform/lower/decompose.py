@@ -37,7 +37,6 @@ class _Decompose(Pass):
         self.func_name = func_name
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Decompose in the function that was named, or in all."""
         new: dict[GlobalVar, Function] = {}
         for gvar, func in selected(mod, self.func_name, self.info.name).items():
             made = _Decomposer(self.training).visit_expr(func)

@@ -37,7 +37,6 @@ class LowerDistIR(Pass):
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Itself without distributed tensors."""
         functions = mod.relax_functions()
         if not any(_is_distributed(i) for f in functions.values() for i in _infos(f)):
             return mod

@@ -134,7 +134,6 @@ class DynamicRows(Pass):
         self.sources = dict(sources or {})
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Every function with the sizes that it needs."""
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
             with in_function(gvar):

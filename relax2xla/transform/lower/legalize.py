@@ -44,6 +44,7 @@ from relax2xla.ir import (
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
+from relax2xla.ir.struct_info import flatten_info as flatten_info
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
@@ -379,13 +380,6 @@ def _with_leaves(node: Expr, leaves: Sequence[Expr]) -> Expr:
     return Call(op, args, node.attrs, node.sinfo_args, node.span, struct_info=known)
 
 
-def flatten_info(info: StructInfo) -> list[StructInfo]:
-    """Struct infos of the leaves of a nested tuple, in order."""
-    if not isinstance(info, TupleStructInfo):
-        return [info]
-    return [leaf for f in info.fields for leaf in flatten_info(f)]
-
-
 def unpack(value: Expr, info: StructInfo) -> list[Expr]:
     """The leaves of a nested tuple value, in order."""
     if not isinstance(info, TupleStructInfo):
@@ -458,7 +452,6 @@ class LegalizeOps(Pass):
             self.info = replace(self.info, ensures=())
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Every Relax function made of rows."""
         new = dict(mod.functions)
         symbolic = {g: is_symbolic(f) for g, f in mod.relax_functions().items()}
         for gvar, func in mod.relax_functions().items():
@@ -480,7 +473,6 @@ class LegalizeStatic(FunctionPass):
     info = LegalizeOps.info
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """The function made of rows."""
         return _Legalizer({}).top(func)
 
 

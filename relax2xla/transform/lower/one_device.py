@@ -19,7 +19,6 @@ class OneDevice(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without such exchanges."""
         found = any(map(_is_exchange, post_order_deep(func)))
         return rewrite_function(func, rule=_alone) if found else func
 

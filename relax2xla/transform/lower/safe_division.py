@@ -35,7 +35,6 @@ class ShieldDivisions(FunctionPass):
     """Put a barrier before the divisor of integer divisions of constants by what may be zero."""
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without such divisions."""
         values: dict[Var, Expr] = {}
         found = _collect(func.body, values)
         return func.replace(body=_shield(func.body, set(found))) if found else func

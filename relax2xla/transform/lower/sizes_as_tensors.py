@@ -42,7 +42,6 @@ class SizesAsTensors(Pass):
         self.sources: dict[GlobalVar, Sources] = {}
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Itself where functions take and give tensors alone."""
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
             new[gvar], self.sources[gvar] = _tensor_params(_tensor_results(func))

@@ -59,7 +59,6 @@ class TailRecursionToLoops(Pass):
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Itself without such functions."""
         if not any(all_global_vars(f) for f in mod.relax_functions().values()):
             return mod
         new: dict[GlobalVar, Any] = dict(mod.functions)

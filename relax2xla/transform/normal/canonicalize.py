@@ -28,7 +28,6 @@ class CanonicalizeBindings(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without aliases."""
         return _Canonical().function(func)
 
 

@@ -35,7 +35,6 @@ class DeadCodeElimination(Pass):
         self.keep_foreign = keep_foreign
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Functions that nothing reaches go before and after the bindings."""
         foreign = ForeignCalls(mod)
 
         def clean(func: Function) -> Function:

@@ -26,15 +26,14 @@ from relax2xla.ir import (
     SeqExpr,
     ShapeStructInfo,
     Span,
-    StructInfo,
     TensorStructInfo,
-    TupleStructInfo,
     VarBinding,
 )
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.transform.core import Pass, PassContext, register
 
 
@@ -47,7 +46,6 @@ class InlineSymbolicFunctions(Pass):
     """
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Itself without such calls."""
         # Recursive functions are for the virtual machine, which binds symbols at each call.
         recursive = {g for group in detect_recursion(mod) for g in group}
         symbolic = {
@@ -187,14 +185,8 @@ def _is_static(func: Function) -> bool:
         isinstance(leaf, ShapeStructInfo | PrimStructInfo)
         or (isinstance(leaf, TensorStructInfo) and leaf.dims is None)
         for info in (*infos, func.ret_struct_info)
-        for leaf in _leaves(info)
+        for leaf in flatten_info(info)
     )
-
-
-def _leaves(info: StructInfo) -> list[StructInfo]:
-    if not isinstance(info, TupleStructInfo):
-        return [info]
-    return [leaf for f in info.fields for leaf in _leaves(f)]
 
 
 def _body_for(callee: Function, call: Call) -> SeqExpr:

@@ -23,7 +23,6 @@ class BindParams(Pass):
         self.func_name, self.params = func_name, dict(params)
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Bind them in the one function."""
         found = selected(mod, self.func_name, self.info.name)
         new = {gvar: func.bind_params(self.params) for gvar, func in found.items()}
         return mod.replace({**dict(mod.items()), **new})

@@ -42,7 +42,6 @@ class FoldBatchNorm(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        """Itself without a normalisation to fold."""
         return _fold(func)
 
 

@@ -99,7 +99,6 @@ class LiftWeights(Pass):
         self.lifted: dict[str, Lifted] = {}
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Every function, then what is computed of its weights once."""
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
             lifted = self.lifted[gvar.name_hint] = _lift(func)
@@ -171,9 +170,14 @@ def _lift(func: Function) -> Lifted:
         return Lifted(
             main, len(func.params), tuple(weights), None, (), tuple(weight_names), aliases=aliases
         )
-    result = Tuple(list(outputs))
-    replaced = _Replace(raw.parameter).seq(
-        SeqExpr([BindingBlock(_needed(constant_bindings, list(outputs)))], result)
+    needed = _needed(constant_bindings, list(outputs))
+    # Variables of its own, outside of dataflow: both functions may need what is light.
+    fresh: dict[Expr, Var] = {
+        b.var: Var(b.var.name_hint, b.var.struct_info_, b.var.span) for b in needed
+    }
+    block = BindingBlock([VarBinding(fresh[b.var], b.value, b.span) for b in needed])
+    replaced = _Replace(lambda node: fresh.get(node) or raw.parameter(node)).seq(
+        SeqExpr([block], Tuple(list(outputs)))
     )
     transform = Function(raw.params, replaced)
     return Lifted(

@@ -77,7 +77,6 @@ class RaiseStableHLO(Pass):
         self.inline = inline
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
-        """Itself where no row is part of an operator."""
         if self.inline:
             mod = inline_private(mod)
         foreign = ForeignCalls(mod)
