@@ -32,6 +32,12 @@ class Pass:
     def run(self, mod: IRModule, context: PassContext, whole: bool = True) -> IRModule:
         """Run in ``context``; ``whole``: ``mod`` holds all that its functions call."""
 
+        if not isinstance(mod, IRModule):
+            raise TypeError(
+                f"the pass {self.info.name} takes an IRModule; got {type(mod).__name__} "
+                "(IRModule.from_expr makes one of a Function)"
+            )
+
         def checked() -> IRModule:
             return _is_a(self.transform_module(mod, context), IRModule, self.info)
 

@@ -56,7 +56,7 @@ def get_pass(name: str) -> type[Pass]:
     """The pass of that name; TransformError with the names there are."""
     found = _PASSES.get(name) or all_passes().get(name)
     if found is None:
-        raise TransformError(f"there is no pass {name!r}; there are {', '.join(_PASSES)}")
+        raise TransformError(f"there is no pass {name!r}; there are {', '.join(sorted(_PASSES))}")
     return found
 
 

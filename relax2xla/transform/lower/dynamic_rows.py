@@ -50,7 +50,7 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.tir import Dim
-from relax2xla.transform.core import ROWS, Pass, PassContext, register
+from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.lower.sizes import (
     INDEX,
     SCALAR,
@@ -121,7 +121,7 @@ class _Namer(Rewriter):
 
 
 # ---- after lowering
-@register(ensures=(ROWS,), needed=True)
+@register(needed=True)
 class DynamicRows(Pass):
     """Put StableHLO's dynamic operations where a module of rows has symbolic dimensions.
 

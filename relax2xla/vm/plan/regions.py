@@ -32,7 +32,7 @@ from relax2xla.ir import (
     TupleGetItem,
     Var,
 )
-from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
+from relax2xla.ir.lattice import definable_vars, free_symbolic_vars, result_info
 from relax2xla.ir.rewrite import (
     Rewriter,
     bindings_of,
@@ -301,7 +301,7 @@ class _Split:
         body = SeqExpr([block], ends[0] if len(ends) == 1 else Tuple(ends))
         if symbols:
             params.append(Var("symbols", ShapeStructInfo(symbols)))
-        return Function(params, body)
+        return Function(params, body, result_info(params, body.struct_info))
 
 
 class _Plain(Rewriter):

@@ -1,0 +1,184 @@
+"""Passes of functions and of classes, in a row, and the module that stays the same object."""
+
+from __future__ import annotations
+
+import pytest
+
+import relax2xla as rx
+from relax2xla import op as R
+from relax2xla.errors import TransformError
+from relax2xla.ir import DataflowBlock, Function, IRModule, SeqExpr
+from relax2xla.transform import (
+    FoldBatchNorm,
+    FunctionPass,
+    FuseTransposeMatmul,
+    Pass,
+    PassContext,
+    Sequential,
+    function_pass,
+    get_pipeline,
+    module_pass,
+)
+from relax2xla.transform.core import PassInfo, run_on_function
+from relax2xla.transform.core.registry import all_passes
+from tests.work import calls
+
+
+def module(length: int = 2) -> IRModule:
+    builder = rx.BlockBuilder()
+    x = rx.Var("x", rx.TensorStructInfo((3,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value: rx.Expr = x
+            for _ in range(length):
+                value = builder.emit(R.negative(value))
+            out = builder.emit_output(R.add(value, x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def doubled(func: Function, mod: IRModule, context: PassContext) -> Function:
+    """The same bindings in other objects, then one more."""
+    (block,) = func.body.blocks
+    out = rx.Var("out", func.body.body.struct_info)
+    end = rx.VarBinding(out, R.add(func.body.body, func.body.body))
+    blocks = [DataflowBlock(block.bindings), rx.BindingBlock([end])]
+    return func.replace(body=SeqExpr(blocks, out))
+
+
+def test_of_functions() -> None:
+    one = function_pass(doubled, opt_level=1, name="Doubled")
+    assert isinstance(one, FunctionPass)
+    assert one.info == PassInfo("Doubled", 1)
+    assert repr(one) == "Pass(Doubled, opt_level=1)"
+    mod = module()
+    new = one(mod)
+    assert len(new["main"].body.blocks) == 2
+    assert len(mod["main"].body.blocks) == 1
+
+    @module_pass
+    def emptied(mod: IRModule, context: PassContext) -> IRModule:
+        return IRModule()
+
+    assert emptied.info.name == "emptied"
+    assert len(emptied(mod)) == 0
+
+
+def test_of_classes() -> None:
+    @module_pass(opt_level=2, name="Renamed")
+    class Rename:
+        """Puts main under another name."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+            return IRModule({self.name: mod["main"].without_attr("global_symbol")})
+
+    @function_pass
+    class Same:
+        def transform_function(
+            self, func: Function, mod: IRModule, context: PassContext
+        ) -> Function:
+            return func.replace()
+
+    made = Rename("other")
+    assert isinstance(made, Pass)
+    assert (type(made).__name__, type(made).__doc__) == ("Rename", "Puts main under another name.")
+    mod = Sequential([made, Same()])(module())
+    assert [g.name_hint for g in mod] == ["other"]
+
+
+def test_a_pass_must_return_a_module_or_a_function() -> None:
+    with pytest.raises(TransformError, match="the pass Bad must return an IRModule; got NoneType"):
+        module_pass(lambda mod, context: None, name="Bad")(module())
+    with pytest.raises(TransformError, match="the pass Bad must return a Function; got int"):
+        function_pass(lambda func, mod, context: 3, name="Bad")(module())
+    with pytest.raises(TypeError, match="the pass FoldBatchNorm takes an IRModule; got Function"):
+        FoldBatchNorm()(module()["main"])
+
+
+@pytest.mark.parametrize("copy", ["module", "function", "block"])
+def test_what_changes_nothing_gives_the_module_back(copy: str) -> None:
+    @module_pass
+    def again(mod: IRModule, context: PassContext) -> IRModule:
+        if copy == "module":
+            return mod.clone()
+        func = mod["main"]
+        blocks = [type(b)(b.bindings) for b in func.body.blocks] if copy == "block" else None
+        body = SeqExpr(blocks or func.body.blocks, func.body.body)
+        return mod.replace({mod.get_global_var("main"): func.replace(body=body)})
+
+    mod = module()
+    if copy == "module":
+        assert again(mod) is mod
+    else:
+        rule = function_pass(lambda func, mod, context: again(mod)["main"])
+        assert rule(mod) is mod
+    assert FuseTransposeMatmul()(mod) is mod
+    assert module_pass(lambda mod, context: mod.with_attr("a", 1))(mod) is not mod
+
+
+@pytest.mark.parametrize("name", sorted(set(all_passes()) - {"BindParams", "ConvertLayout"}))
+def test_every_pass_leaves_its_module_alone(name: str) -> None:
+    mod = module()
+    before, text = dict(mod.functions), mod.script()
+    made = all_passes()[name]()
+    with PassContext(config={"relax2xla.check": made.info.name != "ShieldDivisions"}):
+        made(mod)  # that one asks for rows
+    assert dict(mod.functions) == before
+    assert mod.script() == text
+
+
+def test_a_row_of_passes() -> None:
+    ran: list[str] = []
+
+    def named(name: str, level: int = 0, required: list[str] | None = None) -> Pass:
+        def rule(mod: IRModule, context: PassContext) -> IRModule:
+            ran.append(name)
+            return mod
+
+        return module_pass(rule, opt_level=level, name=name, required=required)
+
+    row = Sequential([named("a"), named("b", 3), named("c", 2)], name="row")
+    for context, expected in (
+        (PassContext(), "ac"),
+        (PassContext(opt_level=3), "abc"),
+        (PassContext(opt_level=0, required_pass=["c"]), "ac"),
+        (PassContext(disabled_pass=["a", "c"], required_pass=["c", "b"]), "b"),
+    ):
+        ran.clear()
+        with context:
+            row(module())
+        assert "".join(ran) == expected
+    seen: list[str] = []
+    with PassContext(instruments=[_Names(seen)]):
+        Sequential([named("d", required=["DeadCodeElimination"])])(module())
+    assert seen == ["sequential", "DeadCodeElimination", "d"]
+    with pytest.raises(TransformError, match="there is no pass 'Nothing'"):
+        Sequential([named("d", required=["Nothing"])])(module())
+
+
+class _Names(rx.transform.PassInstrument):
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
+        self.seen.append(info.name)
+
+
+def test_one_function_alone() -> None:
+    func = module()["main"]
+    assert run_on_function([FoldBatchNorm(), FuseTransposeMatmul()], func, "main") is func
+    with PassContext(disabled_pass=["Doubled"]):
+        assert run_on_function([function_pass(doubled, name="Doubled")], func, "main") is func
+
+
+def test_the_work_of_a_pipeline_grows_with_the_module() -> None:
+    def work(length: int) -> int:
+        mod, pipeline = module(length), get_pipeline("default")
+        return calls(lambda: pipeline(mod))
+
+    work(10)
+    few, many = work(1000), work(4000)
+    assert many < 5 * few
