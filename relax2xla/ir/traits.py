@@ -4,7 +4,7 @@ A trait stands at the operator's decorator (``@op("relax.exp", Pointwise())``) o
 StableHLO, in a column of the table; a family sets it once. Passes ask ``op.has(Pointwise)`` or
 ``op.trait(Reduction)``, so that a new operator takes part in all of them at once:
 
-* layouts (:mod:`relax2xla.transform.layout.twins`) carry another order of axes through it;
+* layouts (:mod:`relax2xla.transform.layout.propagation`) carry another order of axes through it;
 * distributed tensors (:mod:`relax2xla.op.shared.sharding`) stay cut along the axes that go on;
 * padding to buckets (:mod:`relax2xla.vm.call.padding`) goes through where positions stay apart;
 * :mod:`relax2xla.transform.raising` finds it among rows; costs of rows are counted.

@@ -52,7 +52,7 @@ from relax2xla.op.__main__ import operators
 from relax2xla.op.shared.sharding import FLOWS
 from relax2xla.stablehlo.table import TABLE
 from relax2xla.testing import evaluate
-from relax2xla.transform.layout.twins import ANY_ORDER, Order, Twins
+from relax2xla.transform.layout.propagation import ANY_ORDER, Order, Twins
 from relax2xla.vm.call.padding import RULES, seen
 
 N = tir.Var("n", "int64")

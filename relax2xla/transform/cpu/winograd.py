@@ -23,7 +23,7 @@ from relax2xla.ir.op import call_attrs, is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.op.nn.winograd import winograd_conv2d, winograd_weight
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.layout.twins import dims_of
+from relax2xla.transform.layout.propagation import dims_of
 
 MIN_CHANNELS = 32
 

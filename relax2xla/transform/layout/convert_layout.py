@@ -1,8 +1,8 @@
 """ConvertLayout: activations of convolutional networks in the layout that the backend likes.
 
 Convolution and pooling are rewritten to the desired layout, and what lies between them follows (see
-:mod:`relax2xla.transform.layout.twins`). Transpositions of weights are arithmetic on weights alone,
-so ``lift_weights`` moves them to load time.
+:mod:`relax2xla.transform.layout.propagation`). Transpositions of weights are arithmetic on weights
+alone, so ``LiftWeights`` moves them to load time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Permutes, Trait, Window
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.layout.twins import (
+from relax2xla.transform.layout.propagation import (
     Order,
     Ordered,
     Rule,

@@ -4,8 +4,8 @@ XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W``: 
 where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), elsewhere where the rows are few (up
 to about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
 linear layer produce its result with the features first, and the other operators follow (see
-:mod:`relax2xla.transform.layout.twins`), so that attention runs in that order too; it keeps the
-result only if few values had to be transposed.
+:mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order too; it keeps
+the result only if few values had to be transposed.
 
 It needs static shapes, so the machine runs it on each specialised function.
 """
@@ -22,7 +22,7 @@ from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Einsum, MatMul, Permutes, Trait
 from relax2xla.transform.core import FunctionPass, PassContext, register
-from relax2xla.transform.layout.twins import Ordered, Rule, Twins, dims_of, identity
+from relax2xla.transform.layout.propagation import Ordered, Rule, Twins, dims_of, identity
 
 # Measured on XLA:CPU without AVX-512: at 128 rows 6 to 10 % faster, at 16 nearly twice as fast, at
 # 197 slower; a single row gains nothing, and small matrices are not worth a transposition.

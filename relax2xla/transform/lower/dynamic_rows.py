@@ -51,7 +51,7 @@ from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.tir import Dim
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.lower.sizes import (
+from relax2xla.transform.lower.dimension_values import (
     INDEX,
     SCALAR,
     Scope,

@@ -56,14 +56,14 @@ from relax2xla.transform.core import (
     PassContext,
     register,
 )
+from relax2xla.transform.lower.dimension_values import Sources, is_open, symbolic_dim
 from relax2xla.transform.lower.dynamic_rows import (
     DynamicRows,
     in_function,
     is_symbolic,
     name_dimensions,
 )
-from relax2xla.transform.lower.memo import Key, Record, key_of
-from relax2xla.transform.lower.sizes import Sources, is_open, symbolic_dim
+from relax2xla.transform.lower.replay import Key, Record, key_of
 
 Lowering = Callable[..., Expr]
 

@@ -26,7 +26,7 @@ from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.op._lower import convert, relax, reshape, scalar
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.lower.sizes import Sources
+from relax2xla.transform.lower.dimension_values import Sources
 
 
 @register(needed=True)

@@ -14,7 +14,7 @@ from relax2xla import processor
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform.layout.feature_major import feature_major
-from relax2xla.transform.layout.twins import _groups
+from relax2xla.transform.layout.propagation import _groups
 
 T = rx.TensorStructInfo
 RNG = np.random.default_rng(3)
