@@ -41,6 +41,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.copy import copy_function
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
@@ -249,7 +250,7 @@ class _Legalizer:
                 "functions of the module and local functions can"
             )
         # A fresh copy of the body: variables are bound once, those of its own functions, too.
-        renamed = _rename(func)
+        renamed = copy_function(func)
         self.kept_functions |= _used_functions(renamed)
         self.env.update(zip(renamed.params, call.args, strict=True))
         return self._inline(renamed.body)
@@ -397,13 +398,6 @@ def pack(leaves: Sequence[Expr], info: StructInfo) -> Expr:
         return Tuple([build(f) for f in part.fields])
 
     return build(info)
-
-
-def _rename(func: Function) -> Function:
-    """A copy of ``func`` with new variables."""
-    from relax2xla.ir.copy import copy_function
-
-    return copy_function(func)
 
 
 def _is_size(call: Call) -> bool:

@@ -124,71 +124,42 @@ def _fresh(name: str, mod: IRModule) -> str:
 
 def _lift(func: Function) -> Lifted:
     split = _Split(func)
-    heavy, light, is_weight = split.heavy, split.light, split.is_weight
+    heavy = split.heavy
     constant_bindings: list[Binding] = []
     main_blocks: list[BindingBlock] = []
     for block in func.body.blocks:
-        constant_bindings += [b for b in block.bindings if b.var in heavy or b.var in light]
+        constant_bindings += [b for b in block.bindings if b.var in heavy or b.var in split.light]
         rest = [b for b in block.bindings if b.var not in heavy]
         if rest:
             main_blocks.append(type(block)(rest, block.span))
-    raw = _Numbering(is_weight)
-    outputs: dict[Var, Var] = {}
-    weights: list[Array | int] = []
-    weight_names: list[str] = []
-    weight_params: list[Var] = []
-    direct: dict[int, Var] = {}
-    aliases: dict[str, str] = {}
-
-    def as_argument(node: Expr) -> Expr | None:
-        """The parameter of ``main`` that takes the place of a weight or a lifted variable."""
-        if is_weight(node):
-            assert isinstance(node, Constant)
-            key = id(node.data)
-            if key not in direct:
-                direct[key] = Var(f"w{len(weights)}", node.struct_info)
-                weights.append(node.data)
-                weight_names.append(_name(node))
-                aliases.update(_aliases(node))
-                weight_params.append(direct[key])
-            return direct[key]
-        if isinstance(node, Var) and node in heavy:
-            if node not in outputs:
-                outputs[node] = Var(f"w{len(weights)}_{node.name_hint}", node.struct_info)
-                weights.append(len(outputs) - 1)
-                weight_names.append("")
-                weight_params.append(outputs[node])
-            return outputs[node]
-        return None
-
-    body = _Replace(as_argument).seq(SeqExpr(main_blocks, func.body.body))
-    params = [*func.params, *weight_params]
+    given = _Parameters(split.is_weight, heavy)
+    raw = _Parameters(split.is_weight, set())
+    body = _Replace(given.of).seq(SeqExpr(main_blocks, func.body.body))
+    params = [*func.params, *given.params]
     main = remove_all_unused(
         Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
     )
-    if not outputs:
-        return Lifted(
-            main, len(func.params), tuple(weights), None, (), tuple(weight_names), aliases=aliases
+    transform = None
+    if given.outputs:
+        needed = _needed(constant_bindings, given.outputs)
+        # Variables of its own, outside of dataflow: both functions may need what is light.
+        fresh: dict[Expr, Var] = {
+            b.var: Var(b.var.name_hint, b.var.struct_info_, b.var.span) for b in needed
+        }
+        block = BindingBlock([VarBinding(fresh[b.var], b.value, b.span) for b in needed])
+        replaced = _Replace(lambda node: fresh.get(node) or raw.of(node)).seq(
+            SeqExpr([block], Tuple(given.outputs))
         )
-    needed = _needed(constant_bindings, list(outputs))
-    # Variables of its own, outside of dataflow: both functions may need what is light.
-    fresh: dict[Expr, Var] = {
-        b.var: Var(b.var.name_hint, b.var.struct_info_, b.var.span) for b in needed
-    }
-    block = BindingBlock([VarBinding(fresh[b.var], b.value, b.span) for b in needed])
-    replaced = _Replace(lambda node: fresh.get(node) or raw.parameter(node)).seq(
-        SeqExpr([block], Tuple(list(outputs)))
-    )
-    transform = Function(raw.params, replaced)
+        transform = Function(raw.params, replaced)
     return Lifted(
         main,
         len(func.params),
-        tuple(weights),
+        tuple(given.values),
         transform,
-        tuple(raw.arrays),
-        tuple(weight_names),
+        tuple(a for a in raw.values if not isinstance(a, int)),
+        tuple(given.names),
         tuple(raw.names),
-        aliases={**aliases, **raw.aliases},
+        aliases={**given.aliases, **raw.aliases},
     )
 
 
@@ -221,30 +192,40 @@ def _needed(bindings: list[Binding], roots: list[Var]) -> list[Binding]:
     return kept[::-1]
 
 
-class _Numbering:
-    """Parameters for weights in order of first use."""
+class _Parameters:
+    """Parameters in the place of weights and of the variables ``heavy``, in order of first use.
 
-    def __init__(self, is_weight: Callable[[Expr], bool]) -> None:
-        self.is_weight = is_weight
+    values: the array of each, or the place of the variable in ``outputs``
+    """
+
+    def __init__(self, is_weight: Callable[[Expr], bool], heavy: set[Var]) -> None:
+        self.is_weight, self.heavy = is_weight, heavy
         self.params: list[Var] = []
-        self.arrays: list[Array] = []
+        self.values: list[Array | int] = []
         self.names: list[str] = []
         self.aliases: dict[str, str] = {}
-        self.known: dict[int, Var] = {}
+        self.outputs: list[Var] = []
+        self.known: dict[Any, Var] = {}
 
-    def parameter(self, node: Expr) -> Expr | None:
-        """The parameter for a weight; None for any other node."""
-        if not self.is_weight(node):
-            return None
-        assert isinstance(node, Constant)
-        if id(node.data) not in self.known:
-            var = Var(f"w{len(self.params)}", node.struct_info)
-            self.known[id(node.data)] = var
-            self.params.append(var)
-            self.arrays.append(node.data)
-            self.names.append(_name(node))
-            self.aliases.update(_aliases(node))
-        return self.known[id(node.data)]
+    def of(self, node: Expr) -> Var | None:
+        """The parameter in the place of ``node``; None where it stays."""
+        if isinstance(node, Constant) and self.is_weight(node):
+            if id(node.data) not in self.known:
+                self._add(id(node.data), node, "", node.data, _name(node))
+                self.aliases.update(_aliases(node))
+            return self.known[id(node.data)]
+        if isinstance(node, Var) and node in self.heavy:
+            if node not in self.known:
+                self._add(node, node, f"_{node.name_hint}", len(self.outputs), "")
+                self.outputs.append(node)
+            return self.known[node]
+        return None
+
+    def _add(self, key: object, node: Expr, suffix: str, value: Array | int, name: str) -> None:
+        self.known[key] = Var(f"w{len(self.params)}{suffix}", node.struct_info)
+        self.params.append(self.known[key])
+        self.values.append(value)
+        self.names.append(name)
 
 
 class _Replace(Rewriter):
