@@ -11,9 +11,9 @@ from relax2xla.ir import (
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
-from relax2xla.transform.lower.dimension_values_as_tensors import SizesAsTensors
 from relax2xla.transform.lower.distributed import LowerDistIR
 from relax2xla.transform.lower.legalize import LegalizeOps, is_row
+from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors
 
 
 def to_stablehlo(

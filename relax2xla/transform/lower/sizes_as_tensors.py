@@ -24,7 +24,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
-from relax2xla.op._lower import convert, relax, reshape, scalar
+from relax2xla.op.shared.lowering import convert, relax, reshape, scalar
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.lower.dimension_values import Sources
 
