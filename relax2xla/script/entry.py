@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from relax2xla import ir
-from relax2xla.errors import DiagnosticError, UnsupportedError
+from relax2xla.errors import DiagnosticError
 from relax2xla.script.markers import Macro
 from relax2xla.script.parser import Parser
 from relax2xla.script.source import Source
@@ -80,12 +80,18 @@ def decorate_macro(func: Any, hygienic: bool = True) -> Macro:
 
 
 def decorate_rewriter(rewriter_mod: Any) -> Any:
-    """``@R.rewriter``: a rule of the pattern language, which is not part of this version."""
-    name = getattr(rewriter_mod, "__name__", type(rewriter_mod).__name__)
-    raise UnsupportedError(
-        f"R.rewriter: {name!r} needs the pattern language (dpl.PatternMatchingRewriter), which "
-        "relax2xla does not have yet; rewrite the module with a PyExprMutator instead"
-    )
+    """``@R.rewriter``: a PatternMatchingRewriter of a class with ``pattern`` and ``replacement``.
+
+    An IRModule is taken as well.
+    """
+    made = rewriter_mod
+    if not isinstance(made, ir.IRModule):
+        made = _definition(rewriter_mod, _caller(), {})
+    if not isinstance(made, ir.IRModule):
+        raise TypeError(f"R.rewriter decorates a class; got {type(rewriter_mod).__name__}")
+    from relax2xla.dpl.rewrite import PatternMatchingRewriter
+
+    return PatternMatchingRewriter.from_module(made)
 
 
 def _caller() -> types.FrameType:

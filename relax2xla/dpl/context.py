@@ -1,0 +1,333 @@
+"""Patterns of whole dataflow blocks: which values use which, beside what each looks like.
+
+::
+
+    with PatternContext() as ctx:
+        conv, relu = is_op("relax.nn.conv2d")(wildcard(), wildcard()), is_op("relax.nn.relu")
+        conv >> relu(wildcard())
+    matched = ctx.match_dfb(block)
+
+Source of the semantics: ``tvm.relax.dpl``, version 0.20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from typing import NamedTuple, TypeAlias
+
+from relax2xla.dpl.match import Matcher, key_of
+from relax2xla.dpl.pattern import DFPattern
+from relax2xla.errors import TVMError
+from relax2xla.ir.expr import Binding, DataflowBlock, Expr, Var, VarBinding
+from relax2xla.ir.lattice import dims_equal
+from relax2xla.ir.rewrite import deep_children
+from relax2xla.ir.struct_info import dims_of
+
+_CONTEXTS: ContextVar[tuple[PatternContext, ...]] = ContextVar("relax2xla_patterns", default=())
+
+
+class Edge(NamedTuple):
+    """One pattern uses another: ``only`` it does, and as argument ``index`` (-1: any)."""
+
+    only: bool
+    index: int
+
+
+class PatternSeq:
+    """Patterns each of which uses the one before it.
+
+    only_use: nothing else of the block uses it. Inside a PatternContext, this is noted there.
+    """
+
+    def __init__(self, patterns: Sequence[DFPattern], only_use: bool = False) -> None:
+        if not patterns:
+            raise ValueError("PatternSeq needs at least one pattern")
+        self._set(tuple(patterns), (Edge(only_use, -1),) * (len(patterns) - 1))
+        self._note(0)
+
+    def _set(self, patterns: tuple[DFPattern, ...], edges: tuple[Edge, ...]) -> None:
+        self.patterns, self.edges = patterns, edges
+
+    def _note(self, start: int) -> None:
+        """Tell the current context of the edges from ``start`` on."""
+        context = PatternContext.current()
+        if context is not None:
+            pairs = zip(self.patterns, self.patterns[1:], self.edges, strict=False)
+            for producer, consumer, edge in list(pairs)[start:]:
+                context.add_edge(producer, consumer, edge)
+
+    def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """This sequence, then ``other``, which uses its last value."""
+        return self._then(other, Edge(False, index))
+
+    def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """This sequence, then ``other``, which alone uses its last value."""
+        return self._then(other, Edge(True, index))
+
+    def _then(self, other: DFPattern | PatternSeq, edge: Edge) -> PatternSeq:
+        rest = PatternSeq([other]) if isinstance(other, DFPattern) else other
+        context = PatternContext.current()
+        if context is not None:
+            context.add_edge(self.patterns[-1], rest.patterns[0], edge)
+        return _sequence(self.patterns + rest.patterns, (*self.edges, edge, *rest.edges))
+
+    def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.used_by(other)
+
+    def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.only_used_by(other)
+
+    def __getitem__(self, index: int) -> DFPattern:
+        return self.patterns[index]
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def dup(self) -> PatternSeq:
+        """The same sequence of other pattern nodes."""
+        made = _sequence(tuple(p.dup() for p in self.patterns), self.edges)
+        made._note(0)
+        return made
+
+    def __repr__(self) -> str:
+        text = repr(self.patterns[0])
+        for edge, pattern in zip(self.edges, self.patterns[1:], strict=True):
+            text += f" {'>>' if edge.only else '^'} {pattern!r}"
+        return f"[{text}]"
+
+
+def _sequence(patterns: tuple[DFPattern, ...], edges: tuple[Edge, ...]) -> PatternSeq:
+    """A sequence whose edges the context knows."""
+    made = object.__new__(PatternSeq)
+    made._set(patterns, edges)
+    return made
+
+
+class DFConstraint:
+    """Base class of what is asked of several patterns together."""
+
+
+class SameShapeConstraint(DFConstraint):
+    """All of the patterns match values of the same shape, provably."""
+
+    def __init__(self, *args: DFPattern) -> None:
+        self.args = args
+        context = PatternContext.current()
+        if context is not None:
+            context.constraints.append(self)
+
+    def may_hold(self, matched: Callable[[DFPattern], Var | None]) -> bool:
+        """Whether nothing speaks against it yet; ``matched``: the values that are known."""
+        found = [matched(p) for p in self.args]
+        shapes = [dims_of(v.struct_info_) for v in found if v is not None]
+        if any(s is None or len(s) != len(shapes[0] or ()) for s in shapes):
+            return False
+        if len(shapes) == len(found):
+            return all(dims_equal(shapes[0], s) for s in shapes)
+        first = shapes[0] if shapes else ()
+        return not any(
+            isinstance(a, int) and isinstance(b, int) and a != b
+            for s in shapes
+            for a, b in zip(first or (), s or (), strict=True)
+        )
+
+
+class PatternContext:
+    """Collects how the patterns that are written inside it use each other.
+
+    ``incremental``: with all that the context around it has collected, to add more.
+    """
+
+    def __init__(self, incremental: bool = False) -> None:
+        self.edges: dict[DFPattern, dict[DFPattern, list[Edge]]] = {}
+        self.constraints: list[SameShapeConstraint] = []
+        if incremental:
+            around = PatternContext.current()
+            if around is None:
+                raise TVMError(
+                    "PatternContext(incremental=True) goes on from the context around it; there "
+                    "is none"
+                )
+            for producer, consumers in around.edges.items():
+                self.edges[producer] = {c: list(edges) for c, edges in consumers.items()}
+            self.constraints += around.constraints
+        self._tokens: list[Token[tuple[PatternContext, ...]]] = []
+
+    def __enter__(self) -> PatternContext:
+        self._tokens.append(_CONTEXTS.set((*_CONTEXTS.get(), self)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _CONTEXTS.reset(self._tokens.pop())
+
+    @staticmethod
+    def current() -> PatternContext | None:
+        """The innermost context that is open, or None."""
+        stack = _CONTEXTS.get()
+        return stack[-1] if stack else None
+
+    def add_edge(self, producer: DFPattern, consumer: DFPattern, edge: Edge) -> None:
+        """``consumer`` uses ``producer``; TVMError where just that has been said before."""
+        known = self.edges.setdefault(producer, {}).setdefault(consumer, [])
+        if edge in known:
+            raise TVMError(f"that {consumer!r} uses {producer!r} in this way is said twice")
+        known.append(edge)
+
+    def match_dfb(self, dfb: DataflowBlock) -> dict[DFPattern, Var] | None:
+        """Variables of ``dfb`` that the patterns of this context match, one for each; else None.
+
+        A pattern that uses nothing may match a parameter, too. Uses outside of the block do not
+        count.
+        """
+        return GraphMatcher(self, dfb.bindings).match()
+
+
+# ---- the match -----------------------------------------------------------------------------------
+Found: TypeAlias = dict[DFPattern, Var]
+Search: TypeAlias = Generator["Search", "Found | None", "Found | None"]
+"""A step of the search: yields searches, gets what they find, returns what it finds itself."""
+
+
+def _run(root: Search) -> Found | None:
+    """What a search finds; patterns may be chains of any length, so it is a loop."""
+    stack, result = [root], None
+    while stack:
+        try:
+            stack.append(stack[-1].send(result))
+            result = None
+        except StopIteration as stop:
+            stack.pop()
+            result = stop.value
+    return result
+
+
+class GraphMatcher:
+    """Matches the patterns of a context with bindings, again and again as some of them go.
+
+    visits: how often a pattern was compared with a variable
+    """
+
+    def __init__(self, context: PatternContext, bindings: Iterable[Binding]) -> None:
+        self.consumers = context.edges
+        self.constraints = context.constraints
+        self.values = {b.var: b.value for b in bindings if isinstance(b, VarBinding)}
+        self.matcher = Matcher(self.values)
+        self.visits = 0
+        # What each variable reads, in order, as often as it does; who reads it, each once.
+        self.reads = {var: reads(value) for var, value in self.values.items()}
+        self.users: dict[Var, dict[Var, None]] = {}
+        for user, used in self.reads.items():
+            for var in used:
+                self.users.setdefault(var, {})[user] = None
+        used_patterns = {c for consumers in self.consumers.values() for c in consumers}
+        self.patterns = [*self.consumers, *(p for p in used_patterns if p not in self.consumers)]
+        self.roots = [p for p in self.consumers if p not in used_patterns]
+        self._keys = {p: p.keys() for p in self.roots}
+        known = {p for c in self.constraints for p in c.args}
+        for pattern in known.difference(self.patterns):
+            raise TVMError(f"same_shape_as names {pattern!r}, which no pattern uses or is used by")
+        self._order = list(self.users)
+        self._rank = {var: i for i, var in enumerate(self._order)}
+        self._start = 0
+
+    def remove(self, variables: Iterable[Var]) -> None:
+        """Leave bindings out of further matches."""
+        for var in variables:
+            for used in self.reads.pop(var, ()):
+                self.users[used].pop(var, None)
+            self.values.pop(var, None)
+
+    def skip(self) -> None:
+        """Leave the last match as it is; the next one begins with another variable."""
+        self._start += 1
+
+    def match(self) -> Found | None:
+        """The next match; without a removal it is the same again."""
+        if not self.roots:
+            return None
+        # What is removed makes no new matches, so the first root goes on where it found the last.
+        first = self.roots[0]
+        for at in range(self._start, len(self._order)):
+            self._start = at
+            if self._may_be(first, self._order[at]):
+                found = _run(self._rest({}, 0, [self._order[at]]))
+                if found is not None:
+                    return found
+        self._start = len(self._order)
+        return None
+
+    def _may_be(self, root: DFPattern, var: Var) -> bool:
+        keys = self._keys[root]
+        if keys is not None and key_of(self.matcher.value(var)) not in keys:
+            return False
+        return len(self.users[var]) > 0
+
+    def _rest(self, found: Found, index: int, candidates: Sequence[Var] | None = None) -> Search:
+        """``found`` with all roots from ``index`` on."""
+        while index < len(self.roots) and self.roots[index] in found:
+            index += 1
+        if index == len(self.roots):
+            return found
+        root = self.roots[index]
+        if candidates is None:
+            candidates = self._candidates(root, found)
+        taken = set(found.values())
+        for var in candidates:
+            if var in taken or not self._may_be(root, var):
+                continue
+            more = yield self._with(root, var, found)
+            if more is None:
+                continue
+            tried = {**found, **more}
+            if all(c.may_hold(tried.get) for c in self.constraints):
+                result = yield self._rest(tried, index + 1)
+                if result is not None:
+                    return result
+        return None
+
+    def _candidates(self, root: DFPattern, found: Mapping[DFPattern, Var]) -> Sequence[Var]:
+        """Variables that ``root`` may be: where a user is known already, what that one reads."""
+        for consumer in self.consumers[root]:
+            if consumer in found:
+                return sorted({*self.reads.get(found[consumer], ())}, key=self._rank.__getitem__)
+        return self._order
+
+    def _with(self, pattern: DFPattern, var: Var, found: Found) -> Search:
+        """``var`` as ``pattern``, and its users as the patterns that use it."""
+        self.visits += 1
+        if not self.matcher.match(pattern, var):
+            return None
+        new: Found = {pattern: var}
+        for consumer, edges in self.consumers.get(pattern, {}).items():
+            for user in self.users.get(var, ()):
+                if user in new.values() or found.get(consumer, user) is not user:
+                    continue
+                if not all(self._holds(edge, var, user) for edge in edges):
+                    continue
+                more = yield self._with(consumer, user, found)
+                if more is not None:
+                    new.update(more)
+                    break
+            if consumer not in new:
+                return None
+        return new
+
+    def _holds(self, edge: Edge, var: Var, user: Var) -> bool:
+        if edge.only and len(self.users[var]) != 1:
+            return False
+        read = self.reads[user]
+        return edge.index == -1 or (edge.index < len(read) and read[edge.index] is var)
+
+
+def reads(value: Expr) -> list[Var]:
+    """Variables that ``value`` reads, in order, each as often as it does."""
+    found: list[Var] = []
+    todo: list[Expr] = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Var):
+            found.append(node)
+        else:
+            todo.extend(reversed(deep_children(node)))
+    return found
