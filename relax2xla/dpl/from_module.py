@@ -122,10 +122,12 @@ def _pattern(expr: Expr, known: dict[Var, DFPattern]) -> DFPattern:
 
 def _replacement_of(func: Function, holes: list[WildcardPattern]) -> Replacement:
     def replaced(expr: Expr, found: dict[DFPattern, Expr]) -> Expr:
+        new = copy_with_new_vars(func)
         dims: dict[tir.Var, tir.Dim] = {}
-        for param, hole in zip(func.params, holes, strict=True):
+        values: dict[Var, Expr] = {}
+        for param, hole in zip(new.params, holes, strict=True):
             unify(param.struct_info, found[hole].struct_info, dims)
-        values = {p: found[hole] for p, hole in zip(func.params, holes, strict=True)}
-        return Rewriter(dims, values).seq(copy_with_new_vars(func).body)
+            values[param] = found[hole]
+        return Rewriter(dims, values).seq(new.body)
 
     return replaced

@@ -232,14 +232,11 @@ class Parser(FunctionParser):
         for decorator in node.decorator_list:
             call = decorator if isinstance(decorator, ast.Call) else None
             value = self.value(decorator if call is None else call.func)
-            if isinstance(value, Decorator) and value.name == "R.rewriter":
-                what = "R.rewriter needs the pattern language, which relax2xla does not have yet"
-                self.source.fail(decorator, what)
-            if not isinstance(value, Decorator) or value.name != "I.ir_module":
+            if not isinstance(value, Decorator) or value.name not in ("I.ir_module", "R.rewriter"):
                 continue
             for k in [] if call is None else call.keywords:
-                if k.arg != "check_well_formed":
-                    self.source.fail(k, f"@I.ir_module has no option {k.arg!r}")
+                if k.arg != "check_well_formed" or value.name != "I.ir_module":
+                    self.source.fail(k, f"@{value.name} has no option {k.arg!r}")
                 wanted = bool(self.value(k.value))
             return wanted
         self.source.fail(node, f"the class {node.name!r} must be decorated with @I.ir_module")
