@@ -70,25 +70,78 @@ if TYPE_CHECKING:
     from relax2xla.dpl.rewrite import rewrite_bindings as rewrite_bindings
     from relax2xla.dpl.rewrite import rewrite_call as rewrite_call
 
-_REWRITERS = frozenset(
-    (
-        "ExprPatternRewriter",
-        "OrRewriter",
-        "PatternMatchingRewriter",
-        "TupleRewriter",
-        "rewrite_bindings",
-        "rewrite_call",
-    )
-)
+# For `from relax2xla.dpl import *`, which programs for TVM write.
+__all__ = [
+    "AndPattern",
+    "AttrPattern",
+    "CallPattern",
+    "ConstantPattern",
+    "DFConstraint",
+    "DFPattern",
+    "DataTypePattern",
+    "DataflowBlockRewrite",
+    "DataflowVarPattern",
+    "ExprPattern",
+    "ExprPatternRewriter",
+    "ExternFuncPattern",
+    "FunctionPattern",
+    "GlobalVarPattern",
+    "NotPattern",
+    "OrPattern",
+    "OrRewriter",
+    "PatternContext",
+    "PatternMatchingRewriter",
+    "PatternSeq",
+    "PrimArrPattern",
+    "SameShapeConstraint",
+    "ShapePattern",
+    "StructInfoPattern",
+    "TupleGetItemPattern",
+    "TuplePattern",
+    "TupleRewriter",
+    "TypePattern",
+    "UnorderedTuplePattern",
+    "VarPattern",
+    "WildcardPattern",
+    "has_attr",
+    "has_dtype",
+    "is_call_dps_packed",
+    "is_call_packed",
+    "is_call_tir",
+    "is_const",
+    "is_dfv",
+    "is_expr",
+    "is_gv",
+    "is_op",
+    "is_shape",
+    "is_tuple",
+    "is_tuple_get_item",
+    "is_var",
+    "make_attention_pattern",
+    "make_conv2d_pattern",
+    "make_fused_bias_activation_pattern",
+    "make_layer_norm_pattern",
+    "make_matmul_dequantize_pattern",
+    "make_matmul_multiply_pattern",
+    "make_matmul_pattern",
+    "make_residual_block_pattern",
+    "make_rms_norm_pattern",
+    "make_stacked_attention_pattern",
+    "reject",
+    "rewrite_bindings",
+    "rewrite_call",
+    "wildcard",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _REWRITERS:
+    # Of the names above only those of rewriters are not here yet.
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from relax2xla.dpl import rewrite as found
+    from relax2xla.dpl import rewrite
 
-    return getattr(found, name)
+    return getattr(rewrite, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_REWRITERS})
+    return sorted({*globals(), *__all__})

@@ -211,11 +211,14 @@ class GraphMatcher:
     def __init__(self, context: PatternContext, bindings: Iterable[Binding]) -> None:
         self.consumers = context.edges
         self.constraints = context.constraints
-        self.values = {b.var: b.value for b in bindings if isinstance(b, VarBinding)}
-        self.matcher = Matcher(self.values)
+        self.matcher = Matcher()
         self.visits = 0
         # What each variable reads, in order, as often as it does; who reads it, each once.
-        self.reads = {var: reads(value) for var, value in self.values.items()}
+        self.reads: dict[Var, list[Var]] = {}
+        for b in bindings:
+            if isinstance(b, VarBinding):
+                self.matcher.define(b.var, b.value)
+                self.reads[b.var] = reads(b.value)
         self.users: dict[Var, dict[Var, None]] = {}
         for user, used in self.reads.items():
             for var in used:
@@ -236,7 +239,7 @@ class GraphMatcher:
         for var in variables:
             for used in self.reads.pop(var, ()):
                 self.users[used].pop(var, None)
-            self.values.pop(var, None)
+            self.matcher.forget(var)
 
     def skip(self) -> None:
         """Leave the last match as it is; the next one begins with another variable."""

@@ -51,8 +51,7 @@ class _Search:
         self.shared = {(a, b): list(nodes[a] & nodes[b]) for a in count for b in count if a != b}
         self.candidates: dict[tuple[int, int, Hashable], list[_Candidate]] = {}
         self.by_var: dict[Var, _Candidate] = {}
-        self.values: dict[Var, Expr] = {}
-        self.matcher = Matcher(self.values)
+        self.matcher = Matcher()
         self.made: dict[Var, Expr] = {}
 
     def add(self, b: Binding) -> None:
@@ -62,7 +61,7 @@ class _Search:
             new = _Candidate(b.var, b.value, found)
             matched = any(f is not None for f in found)
             if not (matched and self._completed(new)):
-                self.values[b.var] = b.value
+                self.matcher.define(b.var, b.value)
                 if matched:
                     self._note(new)
         for var in reads(b.value):
@@ -125,7 +124,7 @@ class _Search:
         for i, c in enumerate(chosen):
             self.made[c.var] = made.fields[i] if isinstance(made, Tuple) else TupleGetItem(made, i)
             c.free = False
-            self.values.pop(c.var, None)
+            self.matcher.forget(c.var)
         return True
 
 

@@ -63,14 +63,15 @@ class _Mark(NamedTuple):
 
 
 class Matcher:
-    """Matches expressions, with ``values`` for the variables in them.
+    """Matches expressions; variables in them are bound to ``values``, else as they are defined.
 
     found: what each pattern node has matched, variables looked through; at: the operands as they
     stand; dims: what symbolic dimensions of the pattern stand for; visits: pairs that were compared
     """
 
     def __init__(self, values: Values | None = None) -> None:
-        self.values: Values = {} if values is None else values
+        self._defined: dict[Var, Expr] = {}
+        self.values: Values = self._defined if values is None else values
         self.visits = 0
         self._clear()
 
@@ -97,6 +98,14 @@ class Matcher:
                 expr = expr.body
             else:
                 return expr
+
+    def define(self, var: Var, value: Expr) -> None:
+        """``var`` is bound to ``value``; of a copy, to what that is bound to."""
+        self._defined[var] = self.value(value)
+
+    def forget(self, var: Var) -> None:
+        """``var`` is a leaf from now on."""
+        self._defined.pop(var, None)
 
     def mark(self) -> _Mark:
         """For :meth:`undo`."""

@@ -205,8 +205,8 @@ def _scopes(value: Expr) -> list[SeqExpr]:
 class Sweep:
     """One walk over bindings, front to back, under rules.
 
-    values: what the variables in sight are bound to; renamed: variables whose struct infos their
-    new values do not have, and those in their place
+    matcher: with what the variables in sight are bound to; renamed: variables whose struct infos
+    their new values do not have, and those in their place
     """
 
     def __init__(
@@ -219,8 +219,7 @@ class Sweep:
         root: Function | None = None,
     ) -> None:
         self.index, self.again, self.inside, self.share = index, again, inside, share
-        self.values: dict[Var, Expr] = {}
-        self.matcher = Matcher(self.values)
+        self.matcher = Matcher()
         self.renamed: dict[Var, Var] = {}
         self.modified = 0
         self._root = root
@@ -261,7 +260,7 @@ class Sweep:
                     isinstance(v, DataflowVar) for v in _plain(b.value)
                 )
                 if hidden:
-                    self.values.pop(b.var, None)
+                    self.matcher.forget(b.var)
         return block if self.modified == before else type(block)(out, block.span)
 
     def binding(self, b: Binding, emitter: Emitter) -> None:
@@ -277,7 +276,7 @@ class Sweep:
                         continue
                 if self.inside and (scopes := _scopes(b.value)):
                     b = self._inner(b, scopes)
-                self.values[b.var] = b.value
+                self.matcher.define(b.var, b.value)
                 emitter.note(b.var, b.value)
             emitter.out.append(b)
 
@@ -303,11 +302,10 @@ class Sweep:
                 )
             new: list[Binding] = [*emitter.out[start:], self._rebound(b, value)]
             if not self.again:
-                self.values.update(
-                    (x.var, x.value) for x in emitter.out[start:] if isinstance(x, VarBinding)
-                )
-                self.values[b.var] = value
-                emitter.note(b.var, value)
+                for x in new:
+                    if isinstance(x, VarBinding):
+                        self.matcher.define(x.var, x.value)
+                emitter.note(new[-1].var, value)
                 emitter.out.append(new[-1])
                 return []
             del emitter.out[start:]
