@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("script", "dpl", "stablehlo.emit", "stablehlo.read"),
     ("analysis",),
     ("transform", "expr_functor", "instrument"),
+    ("dpl.rewrite", "dpl.tidy"),
     ("runtime", "target"),
     ("vm", "nd"),
     ("frontend.nn",),
@@ -40,6 +41,8 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # Imports at call time that go up, each with its reason: (importing room, imported room).
 DEFERRED = {
     ("ir", "script"): "IRModule.script(), .show() and repr() print TVMScript",
+    ("dpl", "dpl.rewrite"): "rewriters are passes, patterns are what passes are made of",
+    ("script", "dpl.rewrite"): "@R.rewriter makes one",
     ("vm", ""): "saved files name the version that made them",
     ("runtime", "vm"): "runtime.load_module() is relax2xla.load_module()",
     ("", "importers"): "relax2xla.load() takes a file of any supported kind",

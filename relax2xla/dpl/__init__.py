@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from relax2xla.dpl.binding_rewrite import DataflowBlockRewrite as DataflowBlockRewrite
 from relax2xla.dpl.builders import make_attention_pattern as make_attention_pattern
 from relax2xla.dpl.builders import make_conv2d_pattern as make_conv2d_pattern
-from relax2xla.dpl.builders import make_fused_bias_activation_pattern as make_fused_bias_activation_pattern
+from relax2xla.dpl.builders import (
+    make_fused_bias_activation_pattern as make_fused_bias_activation_pattern,
+)
 from relax2xla.dpl.builders import make_layer_norm_pattern as make_layer_norm_pattern
 from relax2xla.dpl.builders import make_matmul_dequantize_pattern as make_matmul_dequantize_pattern
 from relax2xla.dpl.builders import make_matmul_multiply_pattern as make_matmul_multiply_pattern
@@ -27,9 +29,9 @@ from relax2xla.dpl.pattern import AndPattern as AndPattern
 from relax2xla.dpl.pattern import AttrPattern as AttrPattern
 from relax2xla.dpl.pattern import CallPattern as CallPattern
 from relax2xla.dpl.pattern import ConstantPattern as ConstantPattern
-from relax2xla.dpl.pattern import DFPattern as DFPattern
-from relax2xla.dpl.pattern import DataTypePattern as DataTypePattern
 from relax2xla.dpl.pattern import DataflowVarPattern as DataflowVarPattern
+from relax2xla.dpl.pattern import DataTypePattern as DataTypePattern
+from relax2xla.dpl.pattern import DFPattern as DFPattern
 from relax2xla.dpl.pattern import ExprPattern as ExprPattern
 from relax2xla.dpl.pattern import ExternFuncPattern as ExternFuncPattern
 from relax2xla.dpl.pattern import FunctionPattern as FunctionPattern

@@ -1,7 +1,7 @@
 """Patterns that many rewrites share, each a function of what varies.
 
-All but the first give, beside the pattern, its parts by name, for who takes matches apart. Source of
-names and forms: ``tvm.relax.dpl.pattern`` and ``tvm.relax.backend.patterns``, version 0.20.
+All but the first give, beside the pattern, its parts by name, for who takes matches apart. Source
+of names and forms: ``tvm.relax.dpl.pattern`` and ``tvm.relax.backend.patterns``, version 0.20.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def make_matmul_multiply_pattern(transposed_rhs: bool = False) -> Named:
 
 
 def make_attention_pattern(with_bias: bool = False, var_len: bool = False) -> Named:
-    """Attention; parts ``query``, ``key``, ``value``, and ``bias`` or the lengths of ``var_len``."""
+    """Attention; parts ``query``, ``key``, ``value``, ``bias`` or the lengths of ``var_len``."""
     names = ["query", "key", "value"]
     op = "relax.nn.attention"
     if with_bias:

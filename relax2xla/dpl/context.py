@@ -28,10 +28,10 @@ _CONTEXTS: ContextVar[tuple[PatternContext, ...]] = ContextVar("relax2xla_patter
 
 
 class Edge(NamedTuple):
-    """One pattern uses another: ``only`` it does, and as argument ``index`` (-1: any)."""
+    """One pattern uses another: ``only`` it does, and as argument ``place`` (-1: any)."""
 
     only: bool
-    index: int
+    place: int
 
 
 class PatternSeq:
@@ -43,19 +43,16 @@ class PatternSeq:
     def __init__(self, patterns: Sequence[DFPattern], only_use: bool = False) -> None:
         if not patterns:
             raise ValueError("PatternSeq needs at least one pattern")
-        self._set(tuple(patterns), (Edge(only_use, -1),) * (len(patterns) - 1))
-        self._note(0)
+        self.patterns = tuple(patterns)
+        self.edges = (Edge(only_use, -1),) * (len(patterns) - 1)
+        self._note()
 
-    def _set(self, patterns: tuple[DFPattern, ...], edges: tuple[Edge, ...]) -> None:
-        self.patterns, self.edges = patterns, edges
-
-    def _note(self, start: int) -> None:
-        """Tell the current context of the edges from ``start`` on."""
+    def _note(self) -> None:
+        """Tell the current context of the edges."""
         context = PatternContext.current()
         if context is not None:
-            pairs = zip(self.patterns, self.patterns[1:], self.edges, strict=False)
-            for producer, consumer, edge in list(pairs)[start:]:
-                context.add_edge(producer, consumer, edge)
+            for i, edge in enumerate(self.edges):
+                context.add_edge(self.patterns[i], self.patterns[i + 1], edge)
 
     def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
         """This sequence, then ``other``, which uses its last value."""
@@ -70,7 +67,14 @@ class PatternSeq:
         context = PatternContext.current()
         if context is not None:
             context.add_edge(self.patterns[-1], rest.patterns[0], edge)
-        return _sequence(self.patterns + rest.patterns, (*self.edges, edge, *rest.edges))
+        return self._of(self.patterns + rest.patterns, (*self.edges, edge, *rest.edges))
+
+    @classmethod
+    def _of(cls, patterns: tuple[DFPattern, ...], edges: tuple[Edge, ...]) -> PatternSeq:
+        """A sequence whose edges the context knows."""
+        made = cls(patterns[:1])
+        made.patterns, made.edges = patterns, edges
+        return made
 
     def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
         return self.used_by(other)
@@ -86,8 +90,8 @@ class PatternSeq:
 
     def dup(self) -> PatternSeq:
         """The same sequence of other pattern nodes."""
-        made = _sequence(tuple(p.dup() for p in self.patterns), self.edges)
-        made._note(0)
+        made = self._of(tuple(p.dup() for p in self.patterns), self.edges)
+        made._note()
         return made
 
     def __repr__(self) -> str:
@@ -95,13 +99,6 @@ class PatternSeq:
         for edge, pattern in zip(self.edges, self.patterns[1:], strict=True):
             text += f" {'>>' if edge.only else '^'} {pattern!r}"
         return f"[{text}]"
-
-
-def _sequence(patterns: tuple[DFPattern, ...], edges: tuple[Edge, ...]) -> PatternSeq:
-    """A sequence whose edges the context knows."""
-    made = object.__new__(PatternSeq)
-    made._set(patterns, edges)
-    return made
 
 
 class DFConstraint:
@@ -320,7 +317,7 @@ class GraphMatcher:
         if edge.only and len(self.users[var]) != 1:
             return False
         read = self.reads[user]
-        return edge.index == -1 or (edge.index < len(read) and read[edge.index] is var)
+        return edge.place == -1 or (edge.place < len(read) and read[edge.place] is var)
 
 
 def reads(value: Expr) -> list[Var]:

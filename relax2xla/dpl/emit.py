@@ -135,8 +135,10 @@ def _over(node: Expr, new: Sequence[Expr], span: Any) -> Expr:
         return Tuple(new, at)
     if isinstance(node, TupleGetItem):
         value = new[0]
-        return value.fields[node.index] if isinstance(value, Tuple) else TupleGetItem(
-            value, node.index, at
+        return (
+            value.fields[node.index]
+            if isinstance(value, Tuple)
+            else TupleGetItem(value, node.index, at)
         )
     return node
 

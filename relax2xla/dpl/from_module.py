@@ -1,5 +1,4 @@
-"""A rewrite that is written as a module: what the function ``pattern`` computes, ``replacement`` does.
-"""
+"""A rewrite written as a module: what ``pattern`` computes, its ``replacement`` does."""
 
 from __future__ import annotations
 

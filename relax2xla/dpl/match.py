@@ -3,8 +3,8 @@
 Patterns say what they look at (``DFPattern.test``); the matcher remembers what each pattern node
 has matched, takes that back where a try fails, looks through variables to what they are bound to,
 and solves the symbolic dimensions of struct infos. One loop drives it all, so neither deep graphs
-nor deep patterns cost Python frames. As in TVM, a choice that has matched (a side of ``|``, an order
-of the operands) is not taken back because of what comes later.
+nor deep patterns cost Python frames. As in TVM, a choice that has matched (a side of ``|``, an
+order of the operands) is not taken back because of what comes later.
 """
 
 from __future__ import annotations

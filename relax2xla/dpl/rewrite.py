@@ -1,15 +1,16 @@
 """Rewriting under TVM's names: matches are replaced until nothing matches any more.
 
 A rewriter works on stretches of a function in which order does not matter: a dataflow block, or the
-bindings between two impure calls. A pattern sees what lies in the same stretch. After a round, copies
-and values that are computed twice or not used are cleared away, and the next round begins. Source of
-the semantics: ``tvm.relax.dpl``, version 0.20.
+bindings between two impure calls. A pattern sees what lies in the same stretch. After a round,
+copies and values that are computed twice or not used are cleared away, and the next round begins.
+Source of the semantics: ``tvm.relax.dpl``, version 0.20.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from relax2xla.dpl.context import GraphMatcher, PatternContext, reads
@@ -47,7 +48,7 @@ CallRewriter: TypeAlias = Callable[[Expr, dict[DFPattern, Expr]], Expr | None]
 """Gets the value that matched and what each pattern node has matched; gives what takes its place,
 the value itself if nothing."""
 BindingRewriter: TypeAlias = Callable[[dict[DFPattern, Var], dict[Var, Expr]], Mapping[Var, Expr]]
-"""Gets what each pattern has matched and what variables are bound to; gives other values for some."""
+"""Gets what each pattern has matched and what variables are bound to; gives new values of some."""
 Subroutines: TypeAlias = Mapping[GlobalVar, BaseFunc]
 
 Target = TypeVar("Target", bound=Expr | IRModule)
@@ -89,7 +90,7 @@ class PatternMatchingRewriter(Pass):
         """The rewrites of one round, in order."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")
 
-    def __call__(self, obj: Target) -> Target:  # pyright: ignore
+    def __call__(self, obj: Target) -> Target:
         """``obj``, a module or an expression, rewritten; itself if nothing matches."""
         if isinstance(obj, IRModule):
             return super().__call__(obj)
@@ -281,7 +282,7 @@ def _in_order(bindings: list[Binding]) -> list[Binding]:
 class _Step:
     """One rewrite of a round."""
 
-    subroutines: Subroutines = {}
+    subroutines: Subroutines = MappingProxyType({})
 
     def apply(self, stretch: _Stretch) -> bool:
         """Rewrite a stretch; whether anything has changed."""
@@ -486,7 +487,7 @@ def _without(block: BindingBlock, result: Var, old: Expr) -> tuple[BindingBlock,
 def _with_subroutines(
     mod: IRModule, changed: Mapping[GlobalVar, BaseFunc], subroutines: Subroutines
 ) -> IRModule:
-    """``mod`` with changed functions and the subroutines that they call, under names of their own."""
+    """``mod`` with changed functions and the subroutines that they call, each under a free name."""
     functions = {**dict(mod.items()), **changed}
     taken = {g.name_hint for g in functions}
     names: dict[Expr, GlobalVar] = {}

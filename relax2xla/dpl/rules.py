@@ -12,9 +12,10 @@
 
     func, modified = rewrite(func, [product_of_rows])
 
-Rules are found by the operator at the root of their patterns, so that a binding which none can match
-costs one look into a dictionary. Functions are walked once, front to back. A match sees what the
-operands of its root are computed from, as the rules before it have left it; never what comes later.
+Rules are found by the operator at the root of their patterns, so that a binding which none can
+match costs one look into a dictionary. Functions are walked once, front to back. A match sees what
+the operands of its root are computed from, as the rules before it have left it; never what comes
+later.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from relax2xla.dpl.emit import Emitter
 from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
 from relax2xla.errors import TransformError
-from relax2xla.ir.base import Span
 from relax2xla.ir.check import LEAVES
 from relax2xla.ir.deep import nests
 from relax2xla.ir.equal import structural_equal
@@ -47,6 +47,7 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.module import IRModule
+from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
 
 
@@ -82,8 +83,18 @@ class Match:
         return found
 
     def bound(self, expr: Expr) -> Expr:
-        """What ``expr`` is bound to, if it is a variable of which that is known."""
+        """What ``expr`` is bound to, if it is a variable and what computes it is in sight here."""
         return self._sweep.matcher.value(expr)
+
+    def origin(self, expr: Expr) -> Expr:
+        """What ``expr`` is bound to, wherever: it may read what is out of sight here."""
+        while isinstance(expr, Var) and expr in self._sweep.defined:
+            expr = self._sweep.defined[expr]
+        return expr
+
+    def from_constants(self, expr: Expr) -> bool:
+        """Whether ``expr`` is computed from constants alone, none of them behind a barrier."""
+        return self._sweep.from_constants(expr)
 
     def uses(self, expr: Expr) -> int:
         """How often the function, as it was given, reads ``expr``."""
@@ -92,6 +103,10 @@ class Match:
     def bind(self, name: str, value: Expr) -> Var:
         """A variable for ``value``, before this one and named after it."""
         return self._emitter.bind(value, f"{self.var.name_hint}_{name}", self.var.span)
+
+    def drop(self, expr: Expr) -> None:
+        """If the match is replaced, the binding of the variable ``expr`` goes: nobody reads it."""
+        self._sweep.to_drop.add(expr)
 
 
 Action: TypeAlias = Callable[[Match], Expr | None]
@@ -112,7 +127,10 @@ def rule(pattern: DFPattern) -> Callable[[Action], Rule]:
 
 
 class Index:
-    """Rules by what their patterns have at the root; ``get`` gives those that may match."""
+    """Rules by what their patterns have at the root.
+
+    found: by key; anywhere: those that any value may match
+    """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         found: dict[object, list[tuple[int, Rule]]] = {}
@@ -127,12 +145,12 @@ class Index:
         def in_order(some: Sequence[tuple[int, Rule]]) -> tuple[Rule, ...]:
             return tuple(r for _, r in sorted([*some, *anywhere], key=lambda pair: pair[0]))
 
-        self._found = {key: in_order(some) for key, some in found.items()}
-        self._anywhere = in_order(())
+        self.found = {key: in_order(some) for key, some in found.items()}
+        self.anywhere = in_order(())
 
     def get(self, value: Expr) -> tuple[Rule, ...]:
         """The rules whose patterns may match ``value``, in order."""
-        return self._found.get(key_of(value), self._anywhere)
+        return self.found.get(key_of(value), self.anywhere)
 
 
 Target = TypeVar("Target", Function, IRModule)
@@ -183,13 +201,24 @@ def finished(func: Function, body: SeqExpr, renamed: Mapping[Var, Var]) -> Funct
 
 @nests
 def _is_candidate(seq: SeqExpr, index: Index, inside: bool) -> bool:
-    """Whether a rule may match anything in ``seq``."""
-    for b in bindings_of(seq):
-        value = b.value
-        if index.get(value):
-            return True
-        if inside and any(_is_candidate(s, index, inside) for s in _scopes(value)):
-            return True
+    """Whether a rule may match anything in ``seq``; most bindings of most functions none does."""
+    found = index.found
+    for block in seq.blocks:
+        for b in block.bindings:
+            value = b.value
+            if type(value) is not Call:
+                if index.get(value):
+                    return True
+                if inside and any(_is_candidate(s, index, inside) for s in _scopes(value)):
+                    return True
+                continue
+            op = value.op
+            if op in found or ((index.anywhere or not isinstance(op, Op)) and index.get(value)):
+                return True
+            if inside:
+                for a in value.args:
+                    if type(a) is Function and _is_candidate(a.body, index, inside):
+                        return True
     return False
 
 
@@ -222,6 +251,10 @@ class Sweep:
         self.matcher = Matcher()
         self.renamed: dict[Var, Var] = {}
         self.modified = 0
+        self.defined: dict[Expr, Expr] = {}  # never forgotten, unlike what patterns see
+        self.to_drop: set[Expr] = set()
+        self._dropped: set[Expr] = set()
+        self._constant: dict[Expr, bool] = {}
         self._root = root
         self._uses: Counter[Expr] | None = None
         self._seen = 0
@@ -238,10 +271,36 @@ class Sweep:
                         self._uses.update(_plain(node.body))
         return self._uses
 
+    def from_constants(self, root: Expr) -> bool:
+        """See :meth:`Match.from_constants`."""
+        known = self._constant
+        todo = _plain(root)
+        while todo:
+            var = todo[-1]
+            if var in known:
+                todo.pop()
+                continue
+            value = self.defined.get(var)
+            if value is None or is_op(value, "relax.stablehlo.optimization_barrier"):
+                known[var] = False
+                continue
+            reads = _plain(value)
+            unknown = [v for v in reads if v not in known]
+            if unknown:
+                todo += unknown
+            else:
+                known[var] = all(known[v] for v in reads)
+        return all(known[v] for v in _plain(root))
+
     @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:
         """``seq`` with what the rules have made; itself if nothing changes."""
         blocks = [self.block(block) for block in seq.blocks]
+        if self._dropped:
+            blocks = [
+                type(block)([b for b in block.bindings if b.var not in self._dropped], block.span)
+                for block in blocks
+            ]
         if all(a is b for a, b in zip(blocks, seq.blocks, strict=True)):
             return seq
         return SeqExpr(blocks, seq.body, seq.span)
@@ -278,6 +337,7 @@ class Sweep:
                     b = self._inner(b, scopes)
                 self.matcher.define(b.var, b.value)
                 emitter.note(b.var, b.value)
+            self.defined[b.var] = b.value
             emitter.out.append(b)
 
     def _rewritten(
@@ -289,12 +349,14 @@ class Sweep:
         for r in rules:
             if not self.matcher.match(r.pattern, b.value):
                 continue
+            self.to_drop = set()
             made = r.action(Match(self, emitter, b))
             value = None if made is None or made is b.value else emitter.flat(made, b.span)
             if value is None or structural_equal(value, b.value):
                 emitter.drop(start)
                 continue
             self.modified += 1
+            self._dropped |= self.to_drop
             if self.modified > 100 * (self._seen + 100):
                 raise TransformError(
                     f"a rewrite does not come to an end: at {b.var.name_hint} its results match "
@@ -303,6 +365,7 @@ class Sweep:
             new: list[Binding] = [*emitter.out[start:], self._rebound(b, value)]
             if not self.again:
                 for x in new:
+                    self.defined[x.var] = x.value
                     if isinstance(x, VarBinding):
                         self.matcher.define(x.var, x.value)
                 emitter.note(new[-1].var, value)

@@ -1,10 +1,10 @@
-"""R.macro and R.rewriter."""
+"""R.macro."""
 
 from __future__ import annotations
 
 import pytest
 
-from relax2xla.errors import DiagnosticError, UnsupportedError
+from relax2xla.errors import DiagnosticError
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
 from relax2xla.script import relax as R
@@ -165,13 +165,3 @@ def test_bad_uses() -> None:
         with pytest.raises(DiagnosticError, match=r"@R\.macro has one option"):
             from_source(f"@R.macro({option})\ndef f(a):\n    return a\n" + text("    return z"))
     assert repr(scaled).startswith("@R.macro\ndef scaled(a, k: float=2.0):")
-
-
-def test_rewriter_is_refused() -> None:
-    class Rule:
-        """Would be a rule."""
-
-    with pytest.raises(UnsupportedError, match=r"'Rule' needs the pattern language"):
-        R.rewriter(Rule)
-    with pytest.raises(DiagnosticError, match=r"R\.rewriter needs the pattern language"):
-        from_source("@R.rewriter\nclass A:\n    pass\n")

@@ -12,18 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from string import ascii_lowercase
 
-from relax2xla.ir import (
-    BindingBlock,
-    Call,
-    Expr,
-    Function,
-    IRModule,
-    Op,
-    SeqExpr,
-    TensorStructInfo,
-    VarBinding,
-)
-from relax2xla.ir.op import call_attrs, is_op
+from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.rules import Match, rewrite, rule
+from relax2xla.ir import Expr, Function, IRModule, Op, TensorStructInfo
+from relax2xla.ir.op import call_attrs
 from relax2xla.transform.core import FunctionPass, PassContext, register
 
 
@@ -38,47 +30,26 @@ class FuseTransposeMatmul(FunctionPass):
         self.pays = pays
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        made = _fuse(func)
-        return made if self.pays is None or self.pays(made) else func
+        made, modified = rewrite(func, [_contraction], inside=False)
+        return made if modified and (self.pays is None or self.pays(made)) else func
 
 
-def _fuse(func: Function) -> Function:
-    transposed: dict[Expr, Expr] = {}
-    blocks: list[BindingBlock] = []
-    for block in func.body.blocks:
-        bindings = []
-        for b in block.bindings:
-            value = b.value if isinstance(b, VarBinding) else None
-            if value is not None and is_op(value, "relax.permute_dims"):
-                matrix = _transposed_matrix(value)
-                if matrix is not None:
-                    transposed[b.var] = matrix
-            elif value is not None and is_op(value, "relax.matmul"):
-                fused = _contraction(value, transposed)
-                if fused is not None:
-                    b = VarBinding(b.var, fused, b.span)
-            bindings.append(b)
-        blocks.append(type(block)(bindings, block.span))
-    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
+_x, _w = wildcard(), wildcard()
+_transposed = is_op("relax.permute_dims")(_w)
 
 
-def _transposed_matrix(value: Expr) -> Expr | None:
-    """The matrix that ``value`` transposes, if it does just that."""
-    assert isinstance(value, Call)
-    info = value.args[0].struct_info_
-    axes = call_attrs(value)["axes"]
-    rank2 = isinstance(info, TensorStructInfo) and info.ndim == 2
-    return value.args[0] if rank2 and (axes is None or tuple(axes) in ((1, 0), (-1, -2))) else None
-
-
-def _contraction(value: Expr, transposed: dict[Expr, Expr]) -> Call | None:
-    assert isinstance(value, Call)
-    x, w = value.args
-    matrix = transposed.get(w)
-    info, result = x.struct_info_, value.struct_info_
-    if matrix is None or not isinstance(info, TensorStructInfo) or info.ndim < 1:
+@rule(is_op("relax.matmul")(_x, _transposed))
+def _contraction(m: Match) -> Expr | None:
+    matrix, axes = m[_w].struct_info_, call_attrs(m.called(_transposed))["axes"]
+    if not isinstance(matrix, TensorStructInfo) or matrix.ndim != 2:
+        return None
+    if axes is not None and tuple(axes) not in ((1, 0), (-1, -2)):
+        return None
+    info, result = m[_x].struct_info_, m.value.struct_info_
+    if not isinstance(info, TensorStructInfo) or info.ndim < 1:
         return None
     if not isinstance(result, TensorStructInfo) or result.dtype != info.dtype:
         return None
     rows = ascii_lowercase[: info.ndim - 1]
-    return Op.get("relax.einsum")((x, matrix), subscripts=f"{rows}y,zy->{rows}z", span=value.span)
+    einsum = Op.get("relax.einsum")
+    return einsum((m[_x], m[_w]), subscripts=f"{rows}y,zy->{rows}z", span=m.value.span)

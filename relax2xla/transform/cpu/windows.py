@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from relax2xla.ir import (
-    Binding,
-    BindingBlock,
-    Call,
-    Expr,
-    Function,
-    Op,
-    SeqExpr,
-    TensorStructInfo,
-    Var,
-    VarBinding,
-)
+from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.rules import Action, Match, Rule, rewrite
+from relax2xla.ir import Call, Expr, Function, Op, TensorStructInfo, Var
 from relax2xla.ir.op import call_attrs
 
 # Larger windows make programs that take long to compile.
@@ -32,19 +23,12 @@ LAYOUTS = ("NHWC", "HWIO", "NHWC")
 class Convolution:
     """A call of a convolution whose shapes are known, and what takes its place.
 
-    image, weight, result: the dimensions; out: bindings made so far
+    image, weight, result: the dimensions
     """
 
-    def __init__(self, var: Var, call: Call) -> None:
-        self.var, self.call, self.attrs = var, call, call_attrs(call)
-        self.image, self.weight, self.result = (_dims(v) for v in (*call.args, call))
-        self.out: list[Binding] = []
-
-    def bind(self, name: str, value: Call) -> Var:
-        """A new variable for ``value``, named after the convolution's."""
-        made = type(self.var)(f"{self.var.name_hint}_{name}", value.struct_info, self.var.span)
-        self.out.append(VarBinding(made, value, self.var.span))
-        return made
+    def __init__(self, match: Match) -> None:
+        self.call, self.attrs, self.bind = match.call, call_attrs(match.call), match.bind
+        self.image, self.weight, self.result = (_dims(v) for v in (*self.call.args, self.call))
 
     @property
     def dtype(self) -> str:
@@ -63,8 +47,8 @@ class Convolution:
 class Windows(Convolution):
     """A convolution of planes in NHWC and HWIO."""
 
-    def __init__(self, var: Var, call: Call) -> None:
-        super().__init__(var, call)
+    def __init__(self, match: Match) -> None:
+        super().__init__(match)
         self._padded: Expr | None = None
 
     def shifted(self, i: int, j: int) -> Var:
@@ -113,32 +97,14 @@ def rewrite_convolutions(
 
     Only static shapes in float32 and float64: sums in half precision would be rounded each time.
     """
-    blocks: list[BindingBlock] = []
-    for block in func.body.blocks:
-        made = [_rewritten(b, kind, rewrites) for b in block.bindings]
-        if any(made):
-            out = [x for b, m in zip(block.bindings, made, strict=True) for x in m or [b]]
-            blocks.append(type(block)(out, block.span))
-        else:
-            blocks.append(block)
-    if all(a is b for a, b in zip(blocks, func.body.blocks, strict=True)):
-        return func
-    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
 
+    def of(change: Callable[[Kind], Call | None]) -> Action:
+        return lambda m: change(kind(m)) if _is_known(m.call) else None
 
-def _rewritten(
-    b: Binding, kind: type[Kind], rewrites: Mapping[str, Callable[[Kind], Call | None]]
-) -> list[Binding] | None:
-    """The bindings in the place of ``b``; None where it stays."""
-    if not isinstance(b, VarBinding) or not isinstance(b.value, Call):
-        return None
-    call = b.value
-    rewrite = rewrites.get(call.op.name) if isinstance(call.op, Op) else None
-    if rewrite is None or not _is_known(call):
-        return None
-    convolution = kind(b.var, call)
-    value = rewrite(convolution)
-    return None if value is None else [*convolution.out, VarBinding(b.var, value, b.span)]
+    rules = [
+        Rule(is_op(name)(wildcard(), wildcard()), of(change)) for name, change in rewrites.items()
+    ]
+    return rewrite(func, rules, inside=False)[0]
 
 
 def op(name: str, *args: object, **kw: Any) -> Call:

@@ -8,27 +8,22 @@ weights alone, which ``lift_weights`` computes once at load::
 
 from __future__ import annotations
 
-from collections import Counter
-
+from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import (
-    Binding,
-    BindingBlock,
     Call,
     Expr,
     Function,
     IRModule,
     Op,
-    SeqExpr,
     ShapeExpr,
     StructInfo,
     TensorStructInfo,
     Tuple,
     Var,
-    VarBinding,
     const,
 )
-from relax2xla.ir.op import call_attrs, is_op
-from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.ir.op import call_attrs
 from relax2xla.ir.struct_info import dims_of
 from relax2xla.ir.traits import Convolution
 from relax2xla.tir import Dim
@@ -42,52 +37,24 @@ class FoldBatchNorm(FunctionPass):
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return _fold(func)
+        return rewrite(func, [_folded], inside=False)[0]
 
 
-def _fold(func: Function) -> Function:
-    if not any(isinstance(b, VarBinding) and _foldable(b.value) for b in bindings_of(func.body)):
-        return func
-    uses = _use_counts(func)
-    convs: dict[Expr, Call] = {}
-    merged: set[Expr] = set()
-    made: list[tuple[BindingBlock, list[Binding]]] = []
-    for block in func.body.blocks:
-        out: list[Binding] = []
-        for b in block.bindings:
-            value = b.value if isinstance(b, VarBinding) else None
-            if isinstance(value, Call) and _foldable(value):
-                data = value.args[0]
-                conv = convs.get(data) if uses[data] == 1 else None
-                if conv is not None and _channel_axis(conv) == _axis(value):
-                    merged.add(data)
-                else:
-                    conv = None
-                out.extend(_folded(b.var, value, conv))
-                continue
-            if isinstance(value, Call) and _is_convolution(value):
-                convs[b.var] = value
-            out.append(b)
-        made.append((block, out))
-    blocks = [
-        type(block)([b for b in out if b.var not in merged], block.span) for block, out in made
-    ]
-    return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
+_data = wildcard()
+_batch_norm = is_op("relax.nn.batch_norm")(_data, varg_default_wildcard=True)
 
 
-def _foldable(value: Expr) -> bool:
-    """Whether ``value`` is a batch norm of inference of which enough is known."""
-    if not isinstance(value, Call) or not is_op(value, "relax.nn.batch_norm"):
-        return False
-    info, moments = value.args[0].struct_info, value.args[4].struct_info
-    known = isinstance(info, TensorStructInfo) and info.ndim >= 0
-    return known and dims_of(moments) is not None and not call_attrs(value)["training"]
-
-
-def _use_counts(func: Function) -> Counter[Expr]:
-    """How many values read each variable, those that hold it deep inside too, and the result."""
-    roots = [*(b.value for b in bindings_of(func.body)), func.body.body]
-    return Counter(n for r in roots for n in post_order_deep(r) if isinstance(n, Var))
+@rule(_batch_norm)
+def _folded(m: Match) -> Expr | None:
+    """The tuple of three that ``batch_norm`` gives, without it."""
+    if not _foldable(m.call):
+        return None
+    conv = m.bound(m[_data]) if m.uses(m[_data]) == 1 else None
+    if isinstance(conv, Call) and _is_convolution(conv):
+        if _channel_axis(conv) == _axis(m.call):
+            m.drop(m[_data])
+            return _scaled_and_shifted(m, conv)
+    return _scaled_and_shifted(m, None)
 
 
 def _is_convolution(call: Call) -> bool:
@@ -95,11 +62,16 @@ def _is_convolution(call: Call) -> bool:
     return found is not None and not found.transposed
 
 
-def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:
-    """Bindings that make ``var`` the result of ``bn`` (a tuple of three) without it.
+def _foldable(value: Call) -> bool:
+    """Whether a batch norm is one of inference of which enough is known."""
+    info, moments = value.args[0].struct_info, value.args[4].struct_info
+    known = isinstance(info, TensorStructInfo) and info.ndim >= 0
+    return known and dims_of(moments) is not None and not call_attrs(value)["training"]
 
-    ``conv``: the convolution before it, whose place they take, too.
-    """
+
+def _scaled_and_shifted(m: Match, conv: Call | None) -> Tuple:
+    """The results of the batch norm; ``conv``: the convolution before it, which goes, too."""
+    bn, fold = m.call, _Bindings(m)
     attrs = call_attrs(bn)
     data, gamma, beta, mean, variance = bn.args
     info, moments = data.struct_info, variance.struct_info
@@ -108,7 +80,6 @@ def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:
     alike = all(v.struct_info == moments for v in (gamma, beta, mean))
     vector = moments if alike else None
     axis = _axis(bn)
-    fold = _Bindings(var)
     eps = const(attrs["epsilon"], moments.dtype)
     scale: Expr = fold(
         "rsqrt", "relax.rsqrt", vector, fold("eps", "relax.add", vector, variance, eps)
@@ -128,7 +99,7 @@ def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:
         along = fold.along(scale, outputs, len(layout))
         weight = fold("weight", "relax.multiply", same, kernel, along)
         args, known = [conv.args[0], weight], None if same is None else info
-        scaled: Expr = fold.bind(
+        scaled: Expr = m.bind(
             "conv", Call(conv.op, args, conv.attrs, span=conv.span, struct_info=known)
         )
     else:
@@ -136,7 +107,7 @@ def _folded(var: Var, bn: Call, conv: Call | None) -> list[Binding]:
         scaled = fold("scaled", "relax.multiply", same, data, fold.along(scale, axis, info.ndim))
     same = _scaled(scaled.struct_info, moments, axis)
     result = fold("out", "relax.add", same, scaled, fold.along(shift, axis, info.ndim))
-    return [*fold.made, VarBinding(var, Tuple([result, mean, variance]), var.span)]
+    return Tuple([result, mean, variance])
 
 
 def _scaled(info: StructInfo, vector: TensorStructInfo, axis: int) -> StructInfo | None:
@@ -148,17 +119,10 @@ def _scaled(info: StructInfo, vector: TensorStructInfo, axis: int) -> StructInfo
 
 
 class _Bindings:
-    """Bindings that take the place of one variable's, in order."""
+    """Calls of operators, each with a variable of its own."""
 
-    def __init__(self, var: Var) -> None:
-        self.var = var
-        self.made: list[Binding] = []
-
-    def bind(self, name: str, value: Call) -> Var:
-        """A new variable for ``value``, named after the one it works for."""
-        made = type(self.var)(f"{self.var.name_hint}_{name}", value.struct_info, self.var.span)
-        self.made.append(VarBinding(made, value, self.var.span))
-        return made
+    def __init__(self, m: Match) -> None:
+        self.bind = m.bind
 
     def __call__(self, name: str, operator: str, info: StructInfo | None, *operands: Expr) -> Var:
         """A new variable for a call of an operator, whose struct info may be known."""
