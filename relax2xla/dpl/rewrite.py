@@ -490,9 +490,12 @@ def _with_subroutines(
     """``mod`` with changed functions and the subroutines that they call, each under a free name."""
     functions = {**dict(mod.items()), **changed}
     taken = {g.name_hint for g in functions}
+    known = {id(f): g for g, f in functions.items()}
     names: dict[Expr, GlobalVar] = {}
     for gvar, func in subroutines.items():
-        if functions.get(gvar) is func:
+        if id(func) in known:
+            # A module that has been rewritten before.
+            names[gvar] = known[id(func)]
             continue
         name, count = gvar.name_hint, 0
         while name in taken:

@@ -325,6 +325,7 @@ class Sweep:
     def binding(self, b: Binding, emitter: Emitter) -> None:
         """One binding and, if ``again``, whatever rules make of it."""
         todo = [b]
+        self._seen += 1
         while todo:
             b = todo.pop()
             if isinstance(b, VarBinding):
@@ -344,7 +345,6 @@ class Sweep:
         self, b: VarBinding, rules: Iterable[Rule], emitter: Emitter
     ) -> list[Binding] | None:
         """The bindings in the place of ``b`` that are still to be looked at; None: it stays."""
-        self._seen += 1
         start = len(emitter.out)
         for r in rules:
             if not self.matcher.match(r.pattern, b.value):
@@ -357,7 +357,7 @@ class Sweep:
                 continue
             self.modified += 1
             self._dropped |= self.to_drop
-            if self.modified > 100 * (self._seen + 100):
+            if self.modified > 10 * (self._seen + 100):
                 raise TransformError(
                     f"a rewrite does not come to an end: at {b.var.name_hint} its results match "
                     "again and again; let the rule leave alone what it has made itself"

@@ -123,8 +123,8 @@ def test_symbols_stand_for_one_number() -> None:
     assert other.match(Tuple([eight, four]))
     assert not other.match(Tuple([nine, four]))
     # A number is no symbol: a program's dimension may be another.
-    assert not wildcard().has_struct_info(R.Tensor((4,))).match(
-        Var("v", relax.TensorStructInfo((N,)))
+    assert (
+        not wildcard().has_struct_info(R.Tensor((4,))).match(Var("v", relax.TensorStructInfo((N,))))
     )
 
 
