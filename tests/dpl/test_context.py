@@ -45,7 +45,9 @@ def test_used_by_and_only_used_by() -> None:
         a, b = SIN(wildcard()), COS(wildcard(), add_constraint=False)
         a ^ b
         found = ctx.match_dfb(BLOCK)
-        assert found is not None and found[a] is NAMES["a"] and found[b] is NAMES["b"]
+        assert found is not None
+        assert found[a] is NAMES["a"]
+        assert found[b] is NAMES["b"]
     with PatternContext() as ctx:
         SIN(wildcard()) >> COS(wildcard(), add_constraint=False)  # `add` uses the sine, too
         assert ctx.match_dfb(BLOCK) is None
@@ -71,7 +73,8 @@ def test_sequences_and_contexts() -> None:
         assert PatternContext.current() is ctx
         seq = is_var("x") ^ SIN(wildcard(), add_constraint=False)
         more = seq.used_by(COS(wildcard(), add_constraint=False))
-        assert len(more) == 3 and more[0] is seq[0]
+        assert len(more) == 3
+        assert more[0] is seq[0]
         assert repr(more).count(" ^ ") == 2
         assert ctx.match_dfb(BLOCK) is not None
         with PatternContext(incremental=True) as inner:
@@ -107,7 +110,8 @@ def test_same_shape() -> None:
         total = ADD(lhs, rhs)
         lhs.same_shape_as(rhs)
         found = ctx.match_dfb(block)
-        assert found is not None and found[total].name_hint == "b"
+        assert found is not None
+        assert found[total].name_hint == "b"
         lhs.same_shape_as(wildcard())
         with pytest.raises(TVMError, match="same_shape_as names"):
             ctx.match_dfb(block)

@@ -65,7 +65,8 @@ def test_matches(pattern: dpl.DFPattern, yes: Expr, no: Expr) -> None:
     assert pattern.dup().match(yes)
     assert pattern.dup() is not pattern
     found = pattern.extract_matched_expr(yes)
-    assert found is not None and found[pattern] is yes
+    assert found is not None
+    assert found[pattern] is yes
     assert pattern.extract_matched_expr(no) is None
     assert type(pattern).__name__ in repr(pattern)
 
@@ -87,14 +88,16 @@ def test_one_node_is_one_value_and_what_failed_is_forgotten() -> None:
     value = op.add(op.nn.relu(X), Y)
     found = pattern.extract_matched_expr(value)
     assert found is not None
-    assert found[a] is Y and found[X_PATTERN] is X
+    assert found[a] is Y
+    assert found[X_PATTERN] is X
     assert not is_op("relax.add")(b, is_op("relax.nn.relu")(X_PATTERN)).match(
         op.add(op.nn.relu(X), op.nn.relu(Y))
     )
     left = is_op("relax.add")(is_var("y"), A)
     either = left | A
     found = either.extract_matched_expr(op.add(X, Z))
-    assert found is not None and left not in found
+    assert found is not None
+    assert left not in found
 
 
 def test_division_of_products_that_are_nested() -> None:
@@ -194,12 +197,14 @@ def test_builders_match_what_they_are_named_after() -> None:
         dpl.make_matmul_pattern(), activation="relax.nn.relu"
     )
     found = block.extract_matched_expr(op.nn.relu(op.add(b, op.matmul(x, w))))
-    assert found is not None and found[parts["residual"]] is b
+    assert found is not None
+    assert found[parts["residual"]] is b
     norm, _ = dpl.make_layer_norm_pattern()
     row = Var("g", relax.TensorStructInfo((4,), "float32"))
     assert norm.match(op.nn.layer_norm(x, row, row, [-1]))
     conv, parts = dpl.make_conv2d_pattern()
-    assert conv.match(CONV) and set(parts) == {"input", "weight", "root"}
+    assert conv.match(CONV)
+    assert set(parts) == {"input", "weight", "root"}
     deq, parts = dpl.make_matmul_dequantize_pattern()
     assert set(parts) == {"lhs", "rhs", "root", "scale", "zp"}
     assert not deq.match(op.matmul(x, w))

@@ -58,7 +58,8 @@ def test_a_rule_sees_what_is_in_sight() -> None:
     assert modified == 2
     assert well_formed(after)
     text = after.script()
-    assert text.count("R.multiply") == 2 and "b_half" in text
+    assert text.count("R.multiply") == 2
+    assert "b_half" in text
     outer, modified = rewrite(Module, [cosine_of_sine], inside=False)
     assert modified == 1
     x = np.float32([1, 2, 3])
@@ -86,7 +87,8 @@ def test_the_first_rule_that_applies() -> None:
     body = relax.SeqExpr([relax.BindingBlock([VarBinding(y, op.sin(x))])], y)
     func = Function([x], body)
     after, modified = rewrite(func, [note("no", None), note("yes", op.cos(x)), note("late", x)])
-    assert asked == ["no", "yes"] and modified == 1
+    assert asked == ["no", "yes"]
+    assert modified == 1
     assert "R.cos" in after.script()
     # What a rule has bound goes again when it refuses after all, or gives the same.
     for refuse in (lambda m: m.bind("t", op.exp(m[A])) and None, lambda m: op.sin(m[A])):
@@ -110,9 +112,12 @@ def test_again_goes_on_with_what_was_made() -> None:
 
     rules = [to_sine, nothing, to_tan]
     once, modified = rewrite(Module, rules)
-    assert modified == 4 and "R.add" in once.script() and "R.tan" in once.script()
+    assert modified == 4
+    assert "R.add" in once.script()
+    assert "R.tan" in once.script()
     after, modified = rewrite(Module, rules, again=True)
-    assert modified == 6 and after.script().count("R.sin") == 0
+    assert modified == 6
+    assert after.script().count("R.sin") == 0
     swap = rule(is_op("relax.add")(A, B))(lambda m: op.add(m[B], m[A]))
     with pytest.raises(TransformError, match="does not come to an end"):
         rewrite(Module, [swap], again=True)
@@ -159,7 +164,8 @@ def test_dropping_and_uses_and_constants() -> None:
         return h
 
     after, modified = rewrite(func, [merged])
-    assert facts == [(2, False), (1, False), (1, True)] and modified == 2
+    assert facts == [(2, False), (1, False), (1, True)]
+    assert modified == 2
     assert [b.var.name_hint for b in bindings_of(after.body)] == ["a", "b", "c", "e", "g", "h"]
     assert well_formed(IRModule({"main": after}))
 
