@@ -25,6 +25,22 @@ from relax2xla.dpl.context import DFConstraint as DFConstraint
 from relax2xla.dpl.context import PatternContext as PatternContext
 from relax2xla.dpl.context import PatternSeq as PatternSeq
 from relax2xla.dpl.context import SameShapeConstraint as SameShapeConstraint
+from relax2xla.dpl.make import has_attr as has_attr
+from relax2xla.dpl.make import has_dtype as has_dtype
+from relax2xla.dpl.make import is_call_dps_packed as is_call_dps_packed
+from relax2xla.dpl.make import is_call_packed as is_call_packed
+from relax2xla.dpl.make import is_call_tir as is_call_tir
+from relax2xla.dpl.make import is_const as is_const
+from relax2xla.dpl.make import is_dfv as is_dfv
+from relax2xla.dpl.make import is_expr as is_expr
+from relax2xla.dpl.make import is_gv as is_gv
+from relax2xla.dpl.make import is_op as is_op
+from relax2xla.dpl.make import is_shape as is_shape
+from relax2xla.dpl.make import is_tuple as is_tuple
+from relax2xla.dpl.make import is_tuple_get_item as is_tuple_get_item
+from relax2xla.dpl.make import is_var as is_var
+from relax2xla.dpl.make import reject as reject
+from relax2xla.dpl.make import wildcard as wildcard
 from relax2xla.dpl.pattern import AndPattern as AndPattern
 from relax2xla.dpl.pattern import AttrPattern as AttrPattern
 from relax2xla.dpl.pattern import CallPattern as CallPattern
@@ -47,22 +63,6 @@ from relax2xla.dpl.pattern import TypePattern as TypePattern
 from relax2xla.dpl.pattern import UnorderedTuplePattern as UnorderedTuplePattern
 from relax2xla.dpl.pattern import VarPattern as VarPattern
 from relax2xla.dpl.pattern import WildcardPattern as WildcardPattern
-from relax2xla.dpl.pattern import has_attr as has_attr
-from relax2xla.dpl.pattern import has_dtype as has_dtype
-from relax2xla.dpl.pattern import is_call_dps_packed as is_call_dps_packed
-from relax2xla.dpl.pattern import is_call_packed as is_call_packed
-from relax2xla.dpl.pattern import is_call_tir as is_call_tir
-from relax2xla.dpl.pattern import is_const as is_const
-from relax2xla.dpl.pattern import is_dfv as is_dfv
-from relax2xla.dpl.pattern import is_expr as is_expr
-from relax2xla.dpl.pattern import is_gv as is_gv
-from relax2xla.dpl.pattern import is_op as is_op
-from relax2xla.dpl.pattern import is_shape as is_shape
-from relax2xla.dpl.pattern import is_tuple as is_tuple
-from relax2xla.dpl.pattern import is_tuple_get_item as is_tuple_get_item
-from relax2xla.dpl.pattern import is_var as is_var
-from relax2xla.dpl.pattern import reject as reject
-from relax2xla.dpl.pattern import wildcard as wildcard
 
 if TYPE_CHECKING:
     from relax2xla.dpl.rewrite import ExprPatternRewriter as ExprPatternRewriter

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from relax2xla.dpl.emit import refitted
 from relax2xla.errors import TVMError
 from relax2xla.ir import (
     Binding,
@@ -23,7 +24,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import is_base_of, result_info
+from relax2xla.ir.lattice import is_base_of
 from relax2xla.ir.rewrite import Rewriter, bindings_of, deep_children, post_order_deep
 
 
@@ -189,10 +190,7 @@ class DataflowBlockRewrite:
         if self._result is None:
             around = _Around(self._dfb, {}, self._bindings)
             func = around.function(self._root)
-            info = func.body.struct_info_
-            if info is not None and not is_base_of(func.ret_struct_info, info):
-                func = func.replace(ret_struct_info=result_info(func.params, info))
-            self._result = func, around.new
+            self._result = refitted(func), around.new
         return self._result
 
 

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from relax2xla.dpl.pattern import (
-    DFPattern,
-    GlobalVarPattern,
-    TuplePattern,
-    is_const,
-    is_op,
-    is_tuple_get_item,
-    wildcard,
-)
+from relax2xla.dpl.make import is_const, is_op, is_tuple_get_item, wildcard
+from relax2xla.dpl.pattern import DFPattern, GlobalVarPattern, TuplePattern
 
 Named: TypeAlias = tuple[DFPattern, dict[str, DFPattern]]
 """A pattern, and its parts by name."""

@@ -15,6 +15,7 @@ from relax2xla.ir.expr import (
     DataflowVar,
     DataTypeImm,
     Expr,
+    Function,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -24,6 +25,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.normal import with_info
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order
@@ -188,3 +190,24 @@ def _exact(value: Any) -> Hashable:
     if isinstance(value, float):
         return value.hex()
     return (type(value), value if isinstance(value, Hashable) else id(value))
+
+
+# ---- struct infos of what has changed ------------------------------------------------------------
+def retyped(var: Var, value: Expr, renamed: dict[Var, Var]) -> Var:
+    """``var``, or a variable in its place (noted in ``renamed``) that its new value fits.
+
+    A weaker declaration is the user's choice and stays.
+    """
+    info, declared = value.struct_info_, var.struct_info_
+    if info is None or declared is None or is_base_of(declared, info):
+        return var
+    new = renamed[var] = type(var)(var.vid, info, var.span)
+    return new
+
+
+def refitted(func: Function) -> Function:
+    """``func``, which says of its result what its body, that may have changed, gives."""
+    info = func.body.struct_info_
+    if info is None or is_base_of(func.ret_struct_info, info):
+        return func
+    return func.replace(ret_struct_info=result_info(func.params, info))

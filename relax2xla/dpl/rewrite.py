@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from relax2xla.dpl.context import GraphMatcher, PatternContext, reads
-from relax2xla.dpl.emit import Emitter
+from relax2xla.dpl.emit import Emitter, refitted, retyped
 from relax2xla.dpl.from_module import as_rule
 from relax2xla.dpl.implicit_tuples import matched_tuples
 from relax2xla.dpl.pattern import DFPattern, OrPattern, TuplePattern
@@ -39,7 +39,6 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.module import BaseFunc, IRModule
 from relax2xla.ir.rewrite import Rewriter, bindings_of
 from relax2xla.transform import Pass, PassContext, PassInfo
@@ -246,7 +245,7 @@ class _Stretch:
             if isinstance(b, MatchCast):
                 out.append(MatchCast(b.var, value, b.struct_info, b.span))
             else:
-                out.append(VarBinding(self.walk.retyped(b.var, value), value, b.span))
+                out.append(VarBinding(retyped(b.var, value, self.walk.renamed), value, b.span))
         self.bindings = _in_order(out)
 
 
@@ -392,21 +391,10 @@ class _Walk(Rewriter):
         self.renamed: dict[Var, Var] = {}
         self.visits = 0
 
-    def retyped(self, var: Var, value: Expr) -> Var:
-        """``var``, or one in its place that its new value fits."""
-        info, declared = value.struct_info_, var.struct_info_
-        if info is None or declared is None or is_base_of(declared, info):
-            return var
-        new = self.renamed[var] = type(var)(var.vid, info, var.span)
-        return new
-
     @nests
     def function(self, func: Function) -> Function:
         new = super().function(func)
-        info = new.body.struct_info_
-        if new is func or info is None or is_base_of(new.ret_struct_info, info):
-            return new
-        return new.replace(ret_struct_info=result_info(new.params, info))
+        return new if new is func else refitted(new)
 
     @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from relax2xla.dpl.emit import Emitter
+from relax2xla.dpl.emit import Emitter, refitted, retyped
 from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
 from relax2xla.errors import TransformError
@@ -45,7 +45,6 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
@@ -193,10 +192,7 @@ def finished(func: Function, body: SeqExpr, renamed: Mapping[Var, Var]) -> Funct
     func = func.replace(body=body)
     if renamed:
         func = Rewriter(values=renamed).function(func)
-    info = func.body.struct_info_
-    if info is not None and not is_base_of(func.ret_struct_info, info):
-        func = func.replace(ret_struct_info=result_info(func.params, info))
-    return func
+    return refitted(func)
 
 
 @nests
@@ -362,7 +358,10 @@ class Sweep:
                     f"a rewrite does not come to an end: at {b.var.name_hint} its results match "
                     "again and again; let the rule leave alone what it has made itself"
                 )
-            new: list[Binding] = [*emitter.out[start:], self._rebound(b, value)]
+            new: list[Binding] = [
+                *emitter.out[start:],
+                VarBinding(retyped(b.var, value, self.renamed), value, b.span),
+            ]
             if not self.again:
                 for x in new:
                     self.defined[x.var] = x.value
@@ -374,14 +373,6 @@ class Sweep:
             del emitter.out[start:]
             return new
         return None
-
-    def _rebound(self, b: VarBinding, value: Expr) -> VarBinding:
-        var, info = b.var, value.struct_info_
-        declared = var.struct_info_
-        if info is not None and declared is not None and not is_base_of(declared, info):
-            var = type(var)(var.vid, info, var.span)
-            self.renamed[b.var] = var
-        return VarBinding(var, value, b.span)
 
     def _inner(self, b: VarBinding, scopes: Sequence[SeqExpr]) -> VarBinding:
         """``b`` with its branches and functions under the rules."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from string import ascii_lowercase
 
-from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import Expr, Function, IRModule, Op, TensorStructInfo
 from relax2xla.ir.op import call_attrs

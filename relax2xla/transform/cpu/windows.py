@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Action, Match, Rule, rewrite
 from relax2xla.ir import Call, Expr, Function, Op, TensorStructInfo, Var
 from relax2xla.ir.op import call_attrs

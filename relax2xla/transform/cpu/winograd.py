@@ -6,7 +6,7 @@ On XLA:CPU this takes about 0.6 of the time of the convolution (28x28, 128 chann
 
 from __future__ import annotations
 
-from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import Call, Expr, Function, IRModule, TensorStructInfo
 from relax2xla.ir.op import call_attrs

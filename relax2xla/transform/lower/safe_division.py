@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 
-from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.dtypes import is_integer
 from relax2xla.ir import Call, Constant, Expr, Function, IRModule, Op, TensorStructInfo
@@ -19,9 +19,8 @@ from relax2xla.stablehlo.table import rows_with
 from relax2xla.transform.core import ROWS, FunctionPass, PassContext, register
 
 _dividend, _divisor = wildcard(), wildcard()
-_division = functools.reduce(
-    operator.or_, (is_op(f"relax.{n}") for n in sorted(rows_with(Division)))
-)
+_rows = [is_op(f"relax.{name}") for name in sorted(rows_with(Division))]
+_division = functools.reduce(operator.or_, _rows)
 
 
 @register(stage="static", requires=(ROWS,), ensures=(ROWS,), needed=True)

@@ -8,7 +8,7 @@ weights alone, which ``lift_weights`` computes once at load::
 
 from __future__ import annotations
 
-from relax2xla.dpl.pattern import is_op, wildcard
+from relax2xla.dpl.make import is_op, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import (
     Call,
