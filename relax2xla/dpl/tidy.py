@@ -90,7 +90,10 @@ class _Tidy(Rewriter):
         self._outside.update(reads(seq.body))
         mark = len(self._added)
         try:
-            return super().seq(seq)
+            new = super().seq(seq)
+            if all(block.bindings for block in new.blocks):
+                return new
+            return SeqExpr([b for b in new.blocks if b.bindings], new.body, new.span)
         finally:
             for key in self._added[mark:]:
                 self._known.pop(key, None)

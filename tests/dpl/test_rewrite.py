@@ -148,6 +148,12 @@ def test_visits_are_linear_in_what_can_match(every: int) -> None:
     assert left == 2000 - 2000 // every
 
 
+def test_a_block_of_which_nothing_is_left_goes() -> None:
+    after = rewrite_call(ADD_ZERO, without_zero, chain(5))
+    assert after.body.blocks == ()
+    assert after.body.body is after.params[0]
+
+
 def test_a_hundred_thousand_bindings() -> None:
     func = chain(100_000, 25_000)
     after, modified = rewrite(func, [Rule(ADD_ZERO, lambda m: m[A])])
