@@ -62,9 +62,6 @@ class PatternMatchingRewriter(Pass):
 
     info = PassInfo("PatternMatchingRewriter")
 
-    def __init__(self) -> None:
-        self.rule = self.transform_module
-
     @staticmethod
     def from_pattern(pattern: DFPattern, func: CallRewriter) -> PatternMatchingRewriter:
         """What :func:`rewrite_call` does with ``pattern`` and ``func``.
