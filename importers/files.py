@@ -263,9 +263,9 @@ def _check_content(path: Path, kind: Format, head: bytes) -> None:
 
 # -- reading ---------------------------------------------------------------------------------------
 def _load_onnx(path: Path, shapes: Shapes) -> IRModule:
-    from relax2xla.importers.onnx.read import file
+    from relax2xla.importers.onnx import load as load_onnx
 
-    return file.load(path, shapes)
+    return load_onnx.load(path, shapes)
 
 
 def _load_pt2(path: Path, shapes: Shapes) -> IRModule:

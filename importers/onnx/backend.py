@@ -25,8 +25,8 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from relax2xla.errors import CallError, DeviceError, OpError, OpNotImplemented
+from relax2xla.importers.onnx.engine.known_values import Array
 from relax2xla.importers.onnx.engine.model import Importer, checked
-from relax2xla.importers.onnx.engine.values import Array
 from relax2xla.runtime.device import Device, device
 from relax2xla.vm.call.machine import VirtualMachine
 from relax2xla.vm.pjrt.xla import jax_device

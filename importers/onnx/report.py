@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from relax2xla.errors import Gap
 from relax2xla.importers.onnx.engine.functions import Functions, domain_of, gaps_of, opsets_of
 from relax2xla.importers.onnx.engine.model import load_converters
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.source import Model, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Support:
         return "\n".join(lines)
 
 
-def support(model: reader.Model) -> Support:
+def support(model: Model) -> Support:
     """What ``model`` (a message, a path or bytes) needs, and what of it is missing.
 
     Raises ``FileFormatError`` for what is no ONNX model.
     """
     load_converters()
-    proto = reader.read(model).proto
+    proto = read(model).proto
     opsets = opsets_of(proto.opset_import)
     opsets.setdefault("", 1)
     gaps, _ = gaps_of(proto, opsets, Functions.of(proto))

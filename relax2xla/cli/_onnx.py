@@ -12,8 +12,9 @@ from onnx import ModelProto, TensorProto, TypeProto
 
 from relax2xla.cli._reference import Reference
 from relax2xla.cli._values import Declared
-from relax2xla.importers.onnx.read import file as onnx_file
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx import load as load_onnx
+from relax2xla.importers.onnx.read.source import read
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 
 
 def runtimes(
@@ -26,7 +27,7 @@ def runtimes(
 
     def model() -> ModelProto:
         read = onnx.load(file)
-        onnx_file.add_outputs(read, taps)
+        load_onnx.add_outputs(read, taps)
         return read
 
     found: dict[str, Callable[[], Reference]] = {}
@@ -40,8 +41,8 @@ def runtimes(
 
 def declared(file: Path) -> dict[str, Declared]:
     """What a model says of its inputs that are no tensors of numbers, by name."""
-    graph = reader.read(file).proto.graph
-    names = set(onnx_file.input_names(graph))
+    graph = read(file).proto.graph
+    names = set(load_onnx.input_names(graph))
     found = {i.name: _declared(i.type) for i in graph.input if i.name in names}
     return {name: kind for name, kind in found.items() if kind is not None}
 
@@ -67,7 +68,7 @@ def _declared(proto: TypeProto) -> Declared | None:
         dims = tuple(
             d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
         )
-    dtype = "" if text else reader.dtype_of_code(tensor.elem_type, "an input").name
+    dtype = "" if text else dtype_of_code(tensor.elem_type, "an input").name
     return Declared(dtype, sequence, optional, keys, dims)
 
 
@@ -91,6 +92,6 @@ def _session(model: str | bytes, flat: Sequence[Any], threads: int | None) -> Re
 def _evaluator(model: ModelProto, flat: Sequence[Any]) -> Reference:
     from onnx.reference import ReferenceEvaluator
 
-    feeds = dict(zip(onnx_file.input_names(model.graph), map(_feed, flat), strict=True))
+    feeds = dict(zip(load_onnx.input_names(model.graph), map(_feed, flat), strict=True))
     evaluator: Any = ReferenceEvaluator(model)
     return Reference("onnx.reference", lambda: list(evaluator.run(None, feeds)))

@@ -178,17 +178,17 @@ class Taps:
         device: Device,
         asked: Asked,
     ) -> None:
-        from relax2xla.importers.onnx.read import file as onnx_file
-        from relax2xla.importers.onnx.read import reader
+        from relax2xla.importers.onnx import load as load_onnx
+        from relax2xla.importers.onnx.read.source import read
 
-        graph = reader.read(file).proto.graph
+        graph = read(file).proto.graph
         outputs = [o.name for o in graph.output]
-        self.makers = onnx_file.makers(graph)
+        self.makers = load_onnx.makers(graph)
         self.names = [n for n in self.makers if n not in outputs]
         self.order = [*outputs, *self.names]
         with status("compiling all values"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were shown when the model itself was read
-            mod = onnx_file.load(file, shapes, self.names)
+            mod = load_onnx.load(file, shapes, self.names)
             made = results(file, mod, device, asked, shapes, flat)[1]
         self.values = list(made) if len(self.order) > 1 else [made]
 

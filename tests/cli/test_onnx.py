@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from relax2xla import op as R  # noqa: E402
 from relax2xla.frontend.onnx import unregister_converter  # noqa: E402
-from relax2xla.importers.onnx.engine import registry  # noqa: E402
+from relax2xla.importers.onnx.engine import converters  # noqa: E402
 from relax2xla.ir import const  # noqa: E402
 
 PLUGIN = """
@@ -57,7 +57,7 @@ def custom(tmp_path: Path) -> Generator[tuple[Path, Path]]:
     plugin = tmp_path / "mine.py"
     plugin.write_text(PLUGIN)
     yield save(tmp_path, nodes, [2, 2], "com.example"), plugin
-    if ("com.example", "Scale") in registry.CUSTOM:
+    if ("com.example", "Scale") in converters.CUSTOM:
         unregister_converter("Scale", domain="com.example")
 
 
@@ -167,19 +167,19 @@ def test_installed_packages_register_by_their_entry_points(
     monkeypatch.syspath_prepend(plugin.parent)
     points = [EntryPoint("mine", "mine", "relax2xla.onnx_converters")]
     monkeypatch.setattr(
-        registry.importlib.metadata,
+        converters.importlib.metadata,
         "entry_points",
         lambda group: points if group == "relax2xla.onnx_converters" else [],
     )
-    registry.load_entry_points.cache_clear()
+    converters.load_entry_points.cache_clear()
     assert cli("inspect", file, "--support").code == 0
     points[:] = [EntryPoint("bad", "no_such_module_of_mine", "relax2xla.onnx_converters")]
-    registry.load_entry_points.cache_clear()
+    converters.load_entry_points.cache_clear()
     done = cli("inspect", file, "--support")
     assert done.code == 2
     assert "the entry point bad" in done.err
     monkeypatch.undo()
-    registry.load_entry_points.cache_clear()
+    converters.load_entry_points.cache_clear()
 
 
 # -- verify ----------------------------------------------------------------------------------------
@@ -203,13 +203,13 @@ def test_verify_compares_with_both_references(tmp_path: Path, cli: Cli) -> None:
 def test_taps_name_the_first_node_that_departs(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forms = [c for c in registry.CONVERTERS["", "Softmax"] if c.since == 13]
+    forms = [c for c in converters.CONVERTERS["", "Softmax"] if c.since == 13]
     assert forms
 
     def wrong(ctx: Any, input: Any, *, axis: int = -1) -> Any:
         return R.add(forms[0].function(ctx, input, axis=axis), const(0.25, "float32"))
 
-    registry.register_converter("Softmax", since=13)(wrong)
+    converters.register_converter("Softmax", since=13)(wrong)
     try:
         file = save(tmp_path, CHAIN, ["n", 3])
         x = tmp_path / "x.npz"

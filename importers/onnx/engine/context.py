@@ -12,9 +12,14 @@ from onnx import GraphProto
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
+from relax2xla.importers.onnx.engine.bound_numbers import (
+    bound_integers,
+    bound_sizes,
+    pinned,
+    vector,
+)
 from relax2xla.importers.onnx.engine.evaluate import constant_value
-from relax2xla.importers.onnx.engine.runtime import bound_integers, bound_sizes, pinned, vector
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.known_values import (
     Array,
     NeedsValue,
     dtype_of,
@@ -27,7 +32,7 @@ from relax2xla.ir import Constant, Expr, Op, ShapeExpr, Var
 from relax2xla.tir import Dim
 
 if TYPE_CHECKING:
-    from relax2xla.importers.onnx.engine.hosted import Kind
+    from relax2xla.importers.onnx.engine.objects import Kind
 
 
 class Subgraph(Protocol):
@@ -66,6 +71,7 @@ class LoopMemory:
     unrolled: int = 0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Context:
     """One node under conversion.
 
@@ -78,33 +84,18 @@ class Context:
     loop of XLA, what random numbers are made from in each iteration.
     """
 
-    def __init__(
-        self,
-        builder: BlockBuilder,
-        op: str,
-        opset: int,
-        wanted: Sequence[bool],
-        subgraph: Subgraph,
-        loops: LoopMemory,
-        mark: Callable[[], Callable[[], None]],
-        label: str,
-        binds: bool = True,
-        host: bool = True,
-        kinds: dict[Expr, Kind] | None = None,
-        key: Expr | None = None,
-    ) -> None:
-        self.builder = builder
-        self.op = op
-        self.opset = opset
-        self.wanted = wanted
-        self.subgraph = subgraph
-        self.loops = loops
-        self.mark = mark
-        self.label = label
-        self.binds = binds
-        self.host = host
-        self.kinds: dict[Expr, Kind] = {} if kinds is None else kinds
-        self.key = key
+    builder: BlockBuilder
+    op: str
+    opset: int
+    wanted: Sequence[bool]
+    subgraph: Subgraph
+    loops: LoopMemory
+    mark: Callable[[], Callable[[], None]]
+    label: str
+    binds: bool = True
+    host: bool = True
+    kinds: dict[Expr, Kind] = field(default_factory=lambda: dict[Expr, "Kind"]())
+    key: Expr | None = None
 
     def wants(self, output: int) -> bool:
         """Whether the node names its output ``output``."""

@@ -13,7 +13,7 @@ import numpy as np
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TVMError
-from relax2xla.importers.onnx.engine.values import Array
+from relax2xla.importers.onnx.engine.known_values import Array
 from relax2xla.ir import (
     BindingBlock,
     Call,

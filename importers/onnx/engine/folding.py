@@ -19,7 +19,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.dtypes import BY_ONNX, is_float, is_integer, limits
 from relax2xla.errors import OpError
-from relax2xla.importers.onnx.engine.values import Array, Host, sprawls, tidy
+from relax2xla.importers.onnx.engine.known_values import Array, Host, sprawls, tidy
 
 NODE_LIMIT = 1 << 20  # bytes of one folded result
 MODEL_LIMIT = 1 << 28  # bytes of all folded results of a model

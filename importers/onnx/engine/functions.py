@@ -13,7 +13,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import FileFormatError
-from relax2xla.importers.onnx.engine.registry import LEGACY, custom, find
+from relax2xla.importers.onnx.engine.converters import LEGACY, custom, find
 from relax2xla.importers.shared.gaps import Gaps, Unsupported
 from relax2xla.ir import Expr, TensorStructInfo
 

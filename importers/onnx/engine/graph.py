@@ -12,7 +12,27 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 from relax2xla.analysis.sizes_fit import check_info
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import FileFormatError, OpError, TVMError
+from relax2xla.importers.onnx.engine.bound_numbers import (
+    LIST_LIMIT,
+    bound_floats,
+    bound_integers,
+    bound_sizes,
+    limited,
+    pinned,
+)
 from relax2xla.importers.onnx.engine.context import Context, LoopMemory, Missing
+from relax2xla.importers.onnx.engine.converters import (
+    FLOATS,
+    INTS,
+    KNOWN,
+    LAZY,
+    LEGACY,
+    SIZES,
+    Converter,
+    Input,
+    custom,
+    find,
+)
 from relax2xla.importers.onnx.engine.evaluate import constant_value
 from relax2xla.importers.onnx.engine.folding import Budget
 from relax2xla.importers.onnx.engine.functions import (
@@ -25,29 +45,9 @@ from relax2xla.importers.onnx.engine.functions import (
     schema_of,
     where,
 )
-from relax2xla.importers.onnx.engine.hosted import Kind
-from relax2xla.importers.onnx.engine.registry import (
-    FLOATS,
-    INTS,
-    KNOWN,
-    LAZY,
-    LEGACY,
-    SIZES,
-    Converter,
-    Input,
-    custom,
-    find,
-)
-from relax2xla.importers.onnx.engine.runtime import (
-    LIST_LIMIT,
-    bound_floats,
-    bound_integers,
-    bound_sizes,
-    limited,
-    pinned,
-)
-from relax2xla.importers.onnx.engine.values import Host, NeedsValue, Text, sprawls
-from relax2xla.importers.onnx.read import attributes, reader
+from relax2xla.importers.onnx.engine.known_values import Host, NeedsValue, Text, sprawls
+from relax2xla.importers.onnx.engine.objects import Kind
+from relax2xla.importers.onnx.read import attributes, tensors
 from relax2xla.importers.shared.gaps import Gaps, Unsupported, reason_of
 from relax2xla.ir import Constant, Expr, Span, TensorStructInfo, Tuple, TupleStructInfo, Var
 
@@ -145,7 +145,7 @@ class Interpreter:
     """
 
     def __init__(
-        self, builder: BlockBuilder, functions: Functions, directory: reader.Folder | None
+        self, builder: BlockBuilder, functions: Functions, directory: tensors.Folder | None
     ) -> None:
         self.builder = builder
         self.functions = functions
@@ -173,12 +173,12 @@ class Interpreter:
             if name in made:
                 raise FileFormatError(f"two initializers have the name {name!r}")
             if t is not None and t.data_type == TensorProto.STRING:
-                made[name] = Text(reader.strings(t))
+                made[name] = Text(tensors.strings(t))
                 continue
             data = (
-                reader.tensor(t, self.directory)
+                tensors.tensor(t, self.directory)
                 if t is not None
-                else reader.sparse(s, self.directory)  # pyright: ignore[reportArgumentType]
+                else tensors.sparse(s, self.directory)  # pyright: ignore[reportArgumentType]
             )
             made[name] = Host.weight(data, name)
         return made
@@ -339,18 +339,18 @@ class Interpreter:
             args.pop()
         wanted = [bool(o) for o in node.output]
         ctx = Context(
-            self.builder,
-            node.op_type,
-            opset,
-            wanted,
-            lambda g, xs, host=False, key=None: self.subgraph(g, frame, xs, host, key),
-            self.loops,
-            self.mark,
-            label,
-            self.binding and frame.binds,
-            frame.binds,
-            self.kinds,
-            frame.key,
+            builder=self.builder,
+            op=node.op_type,
+            opset=opset,
+            wanted=wanted,
+            subgraph=lambda g, xs, host=False, key=None: self.subgraph(g, frame, xs, host, key),
+            loops=self.loops,
+            mark=self.mark,
+            label=label,
+            binds=self.binding and frame.binds,
+            host=frame.binds,
+            kinds=self.kinds,
+            key=frame.key,
         )
         try:
             return converter.function(ctx, *args, **values)

@@ -18,13 +18,14 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, is_integer
 from relax2xla.errors import FileFormatError
+from relax2xla.importers.onnx.engine.converters import load_entry_points
 from relax2xla.importers.onnx.engine.functions import Functions, gaps_of, opsets_of
 from relax2xla.importers.onnx.engine.graph import Frame, Interpreter
-from relax2xla.importers.onnx.engine.hosted import Kind
-from relax2xla.importers.onnx.engine.registry import load_entry_points
-from relax2xla.importers.onnx.engine.values import Array, Host
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.engine.known_values import Array, Host
+from relax2xla.importers.onnx.engine.objects import Kind
 from relax2xla.importers.onnx.read.dimensions import Expressions, is_unknown
+from relax2xla.importers.onnx.read.source import Model, Source, complaints, read
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.modules import load_modules
 from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
@@ -38,7 +39,7 @@ WITH_BRANCHES = frozenset({"If", "Loop", "SequenceMap"})
 
 
 def from_onnx(
-    model: reader.Model,
+    model: Model,
     shape_dict: Mapping[str, Sequence[Any]] | None = None,
     dtype_dict: str | Mapping[str, str] | None = "float32",
     opset: int | None = None,
@@ -74,11 +75,11 @@ def from_onnx(
     return importer.run()
 
 
-def checked(model: reader.Model) -> reader.Source:
+def checked(model: Model) -> Source:
     """The model, read; what onnx's checker says against it is a warning."""
     load_converters()
-    source = reader.read(model)
-    complaint = reader.complaints(source.proto)
+    source = read(model)
+    complaint = complaints(source.proto)
     if complaint is not None:
         warnings.warn(complaint, stacklevel=3)
     return source
@@ -119,7 +120,7 @@ class Importer:
 
     def __init__(
         self,
-        source: reader.Source,
+        source: Source,
         opsets: dict[str, int] | None = None,
         shapes: Mapping[str, Sequence[Any]] | None = None,
         dtypes: Mapping[str, str] | None = None,
@@ -253,7 +254,7 @@ class Importer:
             if name in self.dtypes:
                 dtype = dtype_name(self.dtypes[name])
             else:
-                dtype = reader.dtype_of_code(tensor.elem_type, what).name
+                dtype = dtype_of_code(tensor.elem_type, what).name
         except Unsupported as e:
             self.interpreter.gaps.add("input", e.reason, name)
             self.interpreter.gaps.raise_if_any()

@@ -15,9 +15,15 @@ from onnx import GraphProto
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, Missing, fold_dim, known, known_number
-from relax2xla.importers.onnx.engine.hosted import Kind, as_value, host_loop, kind_of, stacked
-from relax2xla.importers.onnx.engine.registry import as_int, onnx_op
-from relax2xla.importers.onnx.engine.values import NeedsValue, axis_of, dims_of, dtype_of, scalar
+from relax2xla.importers.onnx.engine.converters import as_int, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
+    NeedsValue,
+    axis_of,
+    dims_of,
+    dtype_of,
+    scalar,
+)
+from relax2xla.importers.onnx.engine.objects import Kind, as_value, host_loop, kind_of, stacked
 from relax2xla.importers.onnx.ops.random import loop_key
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported

@@ -12,8 +12,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.importers.onnx.engine.context import Context, fold_dim
-from relax2xla.importers.onnx.engine.registry import Ints, Lazy, Sizes, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Ints, Lazy, Sizes, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     Array,
     Host,
     Text,
@@ -25,7 +25,7 @@ from relax2xla.importers.onnx.engine.values import (
     statics,
     text_of,
 )
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr
 
@@ -127,7 +127,7 @@ def _range_at_run_time(ctx: Context, *ends: Sequence[Any] | Expr) -> Expr:
 
 @onnx_op("EyeLike", since=9)
 def eye_like(ctx: Context, input: Expr, *, dtype: int | None = None, k: int = 0) -> Expr:
-    kind = dtype_of(input) if dtype is None else reader.dtype_of_code(dtype, "EyeLike").name
+    kind = dtype_of(input) if dtype is None else dtype_of_code(dtype, "EyeLike").name
     rows, columns = dims_of(input)
     return R.eye(rows, columns, k, kind)
 
@@ -174,5 +174,5 @@ def constant_fill(
     if input is not None and not input_as_shape:
         raise Unsupported("ConstantFill with the shape of its input; use input_as_shape=1")
     given = list(shape or ()) if input is None else [*input, *(extra_shape or ())]
-    kind = reader.dtype_of_code(dtype, "ConstantFill").name
+    kind = dtype_of_code(dtype, "ConstantFill").name
     return R.full(statics(given, "the shape"), scalar(value, kind), kind)

@@ -7,8 +7,8 @@ import importlib.util
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import dtype_of, ndim_of
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import dtype_of, ndim_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Expr
 

@@ -10,8 +10,8 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dtypes import limits
 from relax2xla.importers.onnx.engine.context import Context, choice, known
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     NeedsValue,
     axis_of,
     dims_of,

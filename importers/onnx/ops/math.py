@@ -15,8 +15,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
 from relax2xla.importers.onnx.engine.context import Context, choice, known_number, row
-from relax2xla.importers.onnx.engine.registry import Ints, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Ints, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,
@@ -26,7 +26,7 @@ from relax2xla.importers.onnx.engine.values import (
     product,
     scalar,
 )
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared import conversion as _conversion
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
@@ -385,7 +385,7 @@ def cast_by_name(ctx: Context, input: Expr, *, to: str) -> Expr:
 
 @onnx_op("Cast", since=6)
 def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
-    return converted(ctx, input, reader.dtype_of_code(to, "the result of Cast").name, saturate)
+    return converted(ctx, input, dtype_of_code(to, "the result of Cast").name, saturate)
 
 
 @onnx_op("Cast", since=24)
@@ -393,7 +393,7 @@ def cast_rounding(
     ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
     """``round_mode`` says how to round to float8e8m0."""
-    dtype = reader.dtype_of_code(to, "the result of Cast").name
+    dtype = dtype_of_code(to, "the result of Cast").name
     return converted(ctx, input, dtype, saturate, round_mode)
 
 
@@ -411,7 +411,7 @@ def cast_like_rounding(
 
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: Context, input: Expr, *, to: int) -> Expr:
-    dtype = reader.dtype_of_code(to, "the result of BitCast").name
+    dtype = dtype_of_code(to, "the result of BitCast").name
     # A boolean is a byte of 0 or 1; any other byte is true.
     if dtype == dtype_of(input):
         return input

@@ -17,8 +17,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import limits
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
-from relax2xla.importers.onnx.engine.registry import Sizes, onnx_op
-from relax2xla.importers.onnx.engine.values import dims_of, dtype_of, ndim_of, scalar, static
+from relax2xla.importers.onnx.engine.converters import Sizes, onnx_op
+from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, ndim_of, scalar, static
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN
 from relax2xla.importers.onnx.ops.microsoft_quant import projected
 from relax2xla.importers.shared.gaps import Unsupported

@@ -12,8 +12,8 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,

@@ -15,8 +15,8 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     Array,
     dims_of,
     dtype_of,

@@ -15,8 +15,8 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import Array, dims_of, dtype_of, scalar
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.ops.ml import DOMAIN, floats, labels_of, rows_of, transformed
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported

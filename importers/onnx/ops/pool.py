@@ -18,8 +18,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float, limits, numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
-from relax2xla.importers.onnx.engine.registry import Ints, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Ints, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     ndim_of,

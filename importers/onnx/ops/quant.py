@@ -12,11 +12,11 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, limits
 from relax2xla.importers.onnx.engine.context import Context
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import axis_of, dims_of, dtype_of, ndim_of, scalar
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import axis_of, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.onnx.ops.math import converted
 from relax2xla.importers.onnx.ops.pool import conv
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.ir import Expr, ShapeExpr
 
 
@@ -64,11 +64,11 @@ def quantize_linear(
     saturate: int = 1,
 ) -> Expr:
     """``precision`` is of the division, which is in float32 (or float64) whatever it says."""
-    if precision and not is_float(reader.dtype_of_code(precision, "precision").name):
+    if precision and not is_float(dtype_of_code(precision, "precision").name):
         raise ValueError(f"precision={precision} is no floating-point type")
     wanted = "uint8" if y_zero_point is None else dtype_of(y_zero_point)
     if output_dtype:
-        wanted = reader.dtype_of_code(output_dtype, "QuantizeLinear").name
+        wanted = dtype_of_code(output_dtype, "QuantizeLinear").name
     at = axis if ndim_of(x) > axis else -1
     kind = "float64" if dtype_of(x) == "float64" else "float32"
     scale = ctx.cast(fitted(y_scale, x, at, block_size), kind)
@@ -89,7 +89,7 @@ def dequantize_linear(
 ) -> Expr:
     kind = dtype_of(x_scale)
     if output_dtype:
-        kind = reader.dtype_of_code(output_dtype, "DequantizeLinear").name
+        kind = dtype_of_code(output_dtype, "DequantizeLinear").name
     at = axis if ndim_of(x) > axis else -1
     middle = "float32" if is_float(dtype_of(x)) else "int32"
     y = R.astype(x, middle)

@@ -20,9 +20,9 @@ from onnx import GraphProto
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.onnx.engine.context import Context
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import dims_of, dtype_of, scalar
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, Op, TensorStructInfo, TupleGetItem
 from relax2xla.tir import Dim
@@ -132,7 +132,7 @@ def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
 
 def _float(code: int | None, like: Expr | None, what: str) -> str:
     if code is not None:
-        kind = reader.dtype_of_code(code, what).name
+        kind = dtype_of_code(code, what).name
     else:
         kind = "float32" if like is None else dtype_of(like)
     if not is_float(kind):
@@ -205,7 +205,7 @@ def random_normal_like(
 def bernoulli(
     ctx: Context, input: Expr, *, dtype: int | None = None, seed: float | None = None
 ) -> Expr:
-    kind = dtype_of(input) if dtype is None else reader.dtype_of_code(dtype, "Bernoulli").name
+    kind = dtype_of(input) if dtype is None else dtype_of_code(dtype, "Bernoulli").name
     chance = ctx.cast(input, "float32") if dtype_of(input) != "float64" else input
     drawn = uniform(ctx, dims_of(input), seed, dtype_of(chance))
     return ctx.cast(R.less(drawn, chance), kind)
@@ -227,7 +227,7 @@ def multinomial(
     drawn = R.expand_dims(uniform(ctx, (batch, sample_size), seed, "float32"), [2])
     passed = R.sum(R.astype(R.greater_equal(drawn, total), "int64"), [2])
     last = R.subtract(ctx.size(classes, "int64"), scalar(1, "int64"))
-    return ctx.cast(R.minimum(passed, last), reader.dtype_of_code(dtype, "Multinomial").name)
+    return ctx.cast(R.minimum(passed, last), dtype_of_code(dtype, "Multinomial").name)
 
 
 def dropped(ctx: Context, x: Expr, ratio: Any, seed: int | None) -> tuple[Expr, Expr]:

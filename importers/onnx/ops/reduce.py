@@ -14,11 +14,11 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float, limits
-from relax2xla.importers.onnx.engine import late
+from relax2xla.importers.onnx.engine import computed_shapes
+from relax2xla.importers.onnx.engine.bound_numbers import count_of
 from relax2xla.importers.onnx.engine.context import Context, fold_dim
-from relax2xla.importers.onnx.engine.registry import Lazy, Sizes, onnx_op
-from relax2xla.importers.onnx.engine.runtime import count_of
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Lazy, Sizes, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,
@@ -119,7 +119,7 @@ _STEPS: dict[str, tuple[str, str, Callable[[Expr], Expr]]] = {
 def _reduced_late(ctx: Context, name: str, x: Expr, axes: Expr, keep: bool) -> Expr:
     """Over axes that are computed at run time, one after the other."""
     ndim = ndim_of(x)
-    gone = late.axes_in_order(ctx, axes, ndim)
+    gone = computed_shapes.axes_in_order(ctx, axes, ndim)
     first, then, last = _STEPS.get(name, (name, name, lambda x: x))
     if len(gone) == 1:
         first, last = name, lambda x: x

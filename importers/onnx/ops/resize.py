@@ -18,8 +18,8 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
-from relax2xla.importers.onnx.engine.registry import Floats, Sizes, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Floats, Sizes, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,

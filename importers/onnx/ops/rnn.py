@@ -16,8 +16,15 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import dims_of, dtype_of, like, ndim_of, scalar, static
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
+    dims_of,
+    dtype_of,
+    like,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.importers.shared.recurrent import sweep
 from relax2xla.ir import Constant, Expr, ShapeExpr
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
-from relax2xla.importers.onnx.engine.registry import Ints, Sizes, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Ints, Sizes, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     like,

@@ -16,8 +16,18 @@ from onnx import GraphProto, TensorProto, TypeProto
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice, known
+from relax2xla.importers.onnx.engine.converters import as_int, onnx_op
 from relax2xla.importers.onnx.engine.evaluate import constant_value
-from relax2xla.importers.onnx.engine.hosted import (
+from relax2xla.importers.onnx.engine.known_values import (
+    Host,
+    Items,
+    axis_of,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+)
+from relax2xla.importers.onnx.engine.objects import (
     NO_RANK,
     TEXT,
     Kind,
@@ -29,18 +39,8 @@ from relax2xla.importers.onnx.engine.hosted import (
     tensor_from,
     typed,
 )
-from relax2xla.importers.onnx.engine.registry import as_int, onnx_op
-from relax2xla.importers.onnx.engine.values import (
-    Host,
-    Items,
-    axis_of,
-    dims_of,
-    dtype_of,
-    ndim_of,
-    scalar,
-)
 from relax2xla.importers.onnx.ops.strings import is_text
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, Tuple
 
@@ -80,7 +80,7 @@ def sequence_construct(ctx: Context, *inputs: Expr) -> Items:
 def sequence_empty(ctx: Context, *, dtype: int = 1) -> Items:
     made = Items([])
     text = dtype == TensorProto.STRING
-    name = TEXT if text else reader.dtype_of_code(dtype, "SequenceEmpty").name
+    name = TEXT if text else dtype_of_code(dtype, "SequenceEmpty").name
     ctx.kinds[made.expr] = Kind(True, dtype=name, ndim=NO_RANK)
     return made
 

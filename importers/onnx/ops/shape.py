@@ -12,10 +12,10 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.importers.onnx.engine import late
+from relax2xla.importers.onnx.engine import computed_shapes
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim, known_number
-from relax2xla.importers.onnx.engine.registry import Ints, Lazy, Sizes, one, onnx_op
-from relax2xla.importers.onnx.engine.values import (
+from relax2xla.importers.onnx.engine.converters import Ints, Lazy, Sizes, one, onnx_op
+from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
     dims_of,
     dtype_of,
@@ -47,7 +47,7 @@ def reshape_attribute(ctx: Context, data: Expr, *, shape: list[int]) -> Expr:
 def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Expr:
     """0 copies a dimension (unless ``allowzero``), one -1 is what is left."""
     if isinstance(shape, Expr):
-        return late.reshape(ctx, data, shape, bool(allowzero))
+        return computed_shapes.reshape(ctx, data, shape, bool(allowzero))
     wanted = [tir.as_dim(d) for d in shape]
     if allowzero and 0 in wanted:
         return R.zeros(ShapeExpr(wanted), dtype_of(data))  # of no elements; R.reshape would copy
@@ -136,7 +136,7 @@ def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None
 @strings_too
 def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
     if isinstance(axes, Expr):
-        return late.squeeze(ctx, data, axes)
+        return computed_shapes.squeeze(ctx, data, axes)
     if axes is not None:
         return R.squeeze(data, statics(axes, "an axis"))
     made, dims = R.squeeze(data), info_of(data).dims
@@ -156,7 +156,7 @@ def unsqueeze_attribute(ctx: Context, data: Expr, *, axes: list[int]) -> Expr:
 @strings_too
 def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
     if isinstance(axes, Expr):
-        return late.unsqueeze(ctx, data, axes)
+        return computed_shapes.unsqueeze(ctx, data, axes)
     wanted = statics(axes, "an axis")
     rank = ndim_of(data) + len(wanted)
     return R.expand_dims(data, sorted(axis_of(a, rank) for a in wanted))
@@ -172,7 +172,7 @@ def transpose(ctx: Context, data: Expr, *, perm: list[int] | None = None) -> Exp
 def expand(ctx: Context, input: Expr, shape: Lazy) -> Expr:
     """Broadcast both ways: an axis of ``input`` that is larger than in ``shape`` stays."""
     if isinstance(shape, Expr):
-        return late.expand(ctx, input, shape)
+        return computed_shapes.expand(ctx, input, shape)
     dims = dims_of(input)
     wanted = [tir.as_dim(d) for d in shape]
     rank = max(len(dims), len(wanted))
@@ -355,7 +355,7 @@ def slice_(
         or isinstance(axes, Expr)
         or isinstance(steps, Expr)
     ):
-        return late.slice_(ctx, data, starts, ends, axes, steps)
+        return computed_shapes.slice_(ctx, data, starts, ends, axes, steps)
     dims = dims_of(data)
     count = len(starts)
     where = list(range(count)) if axes is None else statics(axes, "an axis")
@@ -431,7 +431,7 @@ def pad(
 ) -> Expr:
     """``axes`` (opset 18) names the axes that ``pads`` is about."""
     if isinstance(pads, Expr) or isinstance(axes, Expr):
-        return late.pad(ctx, data, pads, constant_value, axes, _PAD_MODES[_mode(mode)])
+        return computed_shapes.pad(ctx, data, pads, constant_value, axes, _PAD_MODES[_mode(mode)])
     widths = [tir.as_dim(w) for w in pads]
     if axes is not None:
         rank = ndim_of(data)
@@ -519,7 +519,7 @@ def center_crop_pad(
     where = list(range(len(dims))) if axes is None else [axis_of(a, len(dims)) for a in axes]
     targets = [tir.as_dim(s) for s in shape]
     if any(isinstance(d, tir.PrimExpr) for d in (*targets, *(dims[a] for a in where))):
-        return late.center_crop_pad(ctx, input_data, targets, where)
+        return computed_shapes.center_crop_pad(ctx, input_data, targets, where)
     begin = [0] * len(dims)
     end = statics(dims, "the shape")
     widths = [0] * (2 * len(dims))

@@ -12,9 +12,9 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import dtype_info
 from relax2xla.importers.onnx.engine.context import Context
-from relax2xla.importers.onnx.engine.registry import Floats, Ints, one, onnx_op
-from relax2xla.importers.onnx.engine.values import info_of, ndim_of
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.engine.converters import Floats, Ints, one, onnx_op
+from relax2xla.importers.onnx.engine.known_values import info_of, ndim_of
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.ir import Expr
 from relax2xla.op.signal import mel_bank
 
@@ -83,7 +83,7 @@ def mel_weight_matrix(
     *,
     output_datatype: int = 1,
 ) -> Any:
-    dtype = reader.dtype_of_code(output_datatype, "MelWeightMatrix").name
+    dtype = dtype_of_code(output_datatype, "MelWeightMatrix").name
     counts = [
         _one(v, n)
         for v, n in (

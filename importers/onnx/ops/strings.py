@@ -11,9 +11,9 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.hosted import TEXT, Kind, held
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import ndim_of
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import ndim_of
+from relax2xla.importers.onnx.engine.objects import TEXT, Kind, held
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Call, Constant, Expr, ObjectStructInfo, Var
 

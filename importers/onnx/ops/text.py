@@ -8,8 +8,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import Array, dims_of, dtype_of, ndim_of, scalar
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.onnx.ops.strings import known_rank, rank_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
-from relax2xla.importers.onnx.engine.registry import onnx_op
-from relax2xla.importers.onnx.engine.values import dtype_of, like, scalar
+from relax2xla.importers.onnx.engine.converters import onnx_op
+from relax2xla.importers.onnx.engine.known_values import dtype_of, like, scalar
 from relax2xla.ir import Expr
 
 DOMAIN = "ai.onnx.preview.training"

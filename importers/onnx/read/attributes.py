@@ -8,7 +8,7 @@ from typing import Any
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from relax2xla.errors import FileFormatError
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read import tensors
 
 Attributes = Mapping[str, AttributeProto]
 
@@ -40,7 +40,7 @@ def resolved(node: NodeProto, scope: Attributes) -> dict[str, AttributeProto]:
     return found
 
 
-def value(proto: AttributeProto, directory: reader.Folder | None) -> Any:
+def value(proto: AttributeProto, directory: tensors.Folder | None) -> Any:
     """The value: int, float, str, numpy array, GraphProto, or a list of them."""
     kind = AttributeProto
     match proto.type:
@@ -52,8 +52,8 @@ def value(proto: AttributeProto, directory: reader.Folder | None) -> Any:
             return text(proto.s)
         case kind.TENSOR:
             if proto.t.data_type == TensorProto.STRING:
-                return reader.strings(proto.t)
-            return reader.tensor(proto.t, directory)
+                return tensors.strings(proto.t)
+            return tensors.tensor(proto.t, directory)
         case kind.GRAPH:
             return proto.g
         case kind.INTS:
@@ -63,9 +63,9 @@ def value(proto: AttributeProto, directory: reader.Folder | None) -> Any:
         case kind.STRINGS:
             return [text(v) for v in proto.strings]
         case kind.SPARSE_TENSOR:
-            return reader.sparse(proto.sparse_tensor, directory)
+            return tensors.sparse(proto.sparse_tensor, directory)
         case kind.TENSORS:
-            return [reader.tensor(t, directory) for t in proto.tensors]
+            return [tensors.tensor(t, directory) for t in proto.tensors]
         case kind.GRAPHS:
             return list(proto.graphs)
         case kind.TYPE_PROTO:

@@ -14,7 +14,7 @@ from relax2xla.dtypes import BY_ONNX
 from relax2xla.errors import FileFormatError
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.importers.onnx import load_initializers
-from relax2xla.importers.onnx.read import reader, wire
+from relax2xla.importers.onnx.read import large_initializers, tensors
 from relax2xla.ir import Call, Constant
 from tests.importers.onnx.support import model_of, value
 
@@ -44,10 +44,10 @@ def test_raw_bytes(code: int) -> None:
     proto = numpy_helper.from_array(want, "w")
     assert proto.data_type == code
     assert proto.HasField("raw_data")
-    same(reader.tensor(proto), want)
+    same(tensors.tensor(proto), want)
     proto.raw_data = proto.raw_data[:-1]
     with pytest.raises(FileFormatError, match=r"'w' of shape .7, 1. and .* needs"):
-        reader.tensor(proto)
+        tensors.tensor(proto)
 
 
 @pytest.mark.parametrize("code", CODES, ids=NAMES)
@@ -56,10 +56,10 @@ def test_typed_fields(code: int) -> None:
     proto = helper.make_tensor("w", code, [7], want)
     assert not proto.HasField("raw_data")
     same(numpy_helper.to_array(proto), want)
-    same(reader.tensor(proto), want)
+    same(tensors.tensor(proto), want)
     proto.dims[0] = 30
     with pytest.raises(FileFormatError, match=r"needs .* values in"):
-        reader.tensor(proto)
+        tensors.tensor(proto)
 
 
 @pytest.mark.parametrize("code", CODES, ids=NAMES)
@@ -72,17 +72,17 @@ def test_external_data(code: int, tmp_path: Path) -> None:
     proto.data_location = TensorProto.EXTERNAL
     for key, text in entries.items():
         proto.external_data.add(key=key, value=text)
-    same(reader.tensor(proto, reader.Folder(tmp_path)), want)
+    same(tensors.tensor(proto, tensors.Folder(tmp_path)), want)
     with pytest.raises(FileFormatError, match="pass the model's path"):
-        reader.tensor(proto)
+        tensors.tensor(proto)
 
 
 def test_strings() -> None:
     proto = helper.make_tensor("w", TensorProto.STRING, [3], np.array(["a", "é", ""], object))
-    assert reader.strings(proto).tolist() == ["a", "é", ""]
+    assert tensors.strings(proto).tolist() == ["a", "é", ""]
     proto.dims[0] = 2**40
     with pytest.raises(FileFormatError, match="needs 1099511627776 strings; it has 3"):
-        reader.strings(proto)
+        tensors.strings(proto)
 
 
 @pytest.mark.parametrize("indices", [[1, 7], [[0, 1], [3, 1]]])
@@ -93,17 +93,17 @@ def test_sparse(indices: Any) -> None:
         [4, 2],
     )
     want = np.array([[0, 5], [0, 0], [0, 0], [0, 6]], np.float32)
-    same(reader.sparse(proto), want)
+    same(tensors.sparse(proto), want)
     proto.dims[0] = 3
     with pytest.raises(FileFormatError, match="indices do not fit"):
-        reader.sparse(proto)
+        tensors.sparse(proto)
     proto.dims[0] = 2**40
     with pytest.raises(FileFormatError, match="too large to be made dense"):
-        reader.sparse(proto)
+        tensors.sparse(proto)
 
 
 # -- large initializers ----------------------------------------------------------------------------
-SIZE = wire.LARGE // 4
+SIZE = large_initializers.LARGE // 4
 W = np.arange(2 * SIZE, dtype=np.float32).reshape(2, SIZE)
 
 
@@ -125,7 +125,7 @@ def constants(mod: Any) -> list[np.ndarray[Any, Any]]:
 
 def test_large_initializers_are_cut_out_and_found_again(tmp_path: Path) -> None:
     contents = large().SerializeToString()
-    small = wire.cut(memoryview(contents), "here")
+    small = large_initializers.cut(memoryview(contents), "here")
     assert small is not None
     assert len(small) < 1000
     path = tmp_path / "m.onnx"
@@ -168,7 +168,7 @@ def test_a_cut_model_says_what_the_whole_one_says() -> None:
         changed = bytearray(contents)
         changed[int(rng.choice(heads))] = int(rng.integers(256))
         damaged = bytes(changed)
-        small = wire.cut(memoryview(damaged), "here")
+        small = large_initializers.cut(memoryview(damaged), "here")
         if small is None:
             continue
         cuts += 1

@@ -19,7 +19,8 @@ from relax2xla.errors import BudgetError, FileFormatError, OpError, OpNotImpleme
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.importers.onnx import support
 from relax2xla.importers.onnx.engine import graph as importer
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.engine import model as reading
+from relax2xla.importers.onnx.read import source
 from tests.importers.onnx.mutants import MODELS, F, info, model, node
 from tests.work import calls, peak
 
@@ -230,7 +231,7 @@ def test_too_long_a_graph_is_refused_before_anything_looks_at_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nodes of subgraphs and of functions count."""
-    monkeypatch.setattr(reader, "GRAPH_LIMIT", 40)
+    monkeypatch.setattr(source, "GRAPH_LIMIT", 40)
 
     def complaints(_: Any) -> None:
         raise AssertionError("the checker ran")
@@ -243,7 +244,7 @@ def test_too_long_a_graph_is_refused_before_anything_looks_at_it(
     calls = [node("F", ["v"], ["v0"], domain="own")]
     branches = [node("If", ["v"], ["v0"], then_branch=inside, else_branch=inside)]
     from_onnx(model(inside.node, *ends))
-    monkeypatch.setattr(reader, "complaints", complaints)
+    monkeypatch.setattr(reading, "complaints", complaints)
     for nodes, functions in (
         ([*inside.node, node("Neg", ["v0"], ["w"])], []),
         (branches, []),

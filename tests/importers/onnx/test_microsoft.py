@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 
 from relax2xla.errors import OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
+from relax2xla.importers.onnx.engine.converters import CONVERTERS, REQUIRED
 from relax2xla.importers.onnx.engine.model import load_converters
-from relax2xla.importers.onnx.engine.registry import CONVERTERS, REQUIRED
 from tests.importers.onnx.support import Arrays, ours, theirs, value
 
 pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers.onnx.engine.registry import CONVERTERS, REQUIRED
+from relax2xla.importers.onnx.engine.converters import CONVERTERS, REQUIRED
 from relax2xla.ir import TensorStructInfo
 from tests.importers.onnx.support import agree, one, ours
 

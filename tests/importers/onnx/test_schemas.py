@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from relax2xla.importers import onnx as importer
-from relax2xla.importers.onnx.engine import registry
+from relax2xla.importers.onnx.engine import converters
 from relax2xla.importers.onnx.engine.model import load_converters
 
 # What there is no converter for, and why.
@@ -47,7 +47,7 @@ def test_every_version_of_every_operator_has_a_converter_or_a_body() -> None:
     missing = {
         (s.domain, s.name, s.since_version)
         for s in schemas()
-        if registry.find(s.domain, s.name, s.since_version) is None and not has_body(s)
+        if converters.find(s.domain, s.name, s.since_version) is None and not has_body(s)
     }
     assert missing <= set(MISSING)
 
@@ -55,11 +55,11 @@ def test_every_version_of_every_operator_has_a_converter_or_a_body() -> None:
 def test_converters_take_every_attribute_and_input_of_their_schemas() -> None:
     wrong: list[str] = []
     for s in schemas():
-        converter = registry.find(s.domain, s.name, s.since_version)
+        converter = converters.find(s.domain, s.name, s.since_version)
         if converter is None or has_body(s):
             continue
         name = f"{s.domain}.{s.name}-{s.since_version}"
-        lacks = set(s.attributes) - set(converter.attributes) - registry.LEGACY
+        lacks = set(s.attributes) - set(converter.attributes) - converters.LEGACY
         wrong += [f"{name} lacks {a}" for a in sorted(lacks)]
         if not converter.variadic and len(s.inputs) > len(converter.inputs):
             wrong.append(f"{name} takes {len(converter.inputs)} of {len(s.inputs)} inputs")
@@ -67,13 +67,13 @@ def test_converters_take_every_attribute_and_input_of_their_schemas() -> None:
             continue  # a tree is its lists
         for a, default in converter.attributes.items():
             needed = a in NEEDED.get(s.name, ()) or (a in s.attributes and s.attributes[a].required)
-            if default is registry.REQUIRED and not needed:
+            if default is converters.REQUIRED and not needed:
                 wrong.append(f"{name} needs {a}")
     assert not wrong
 
 
-def converters() -> Iterator[ast.FunctionDef]:
-    for file in Path(importer.__file__).parent.glob("ops_*.py"):
+def written() -> Iterator[ast.FunctionDef]:
+    for file in Path(importer.__file__).parent.glob("ops/*.py"):
         for made in ast.walk(ast.parse(file.read_text("utf-8"))):
             decorators = getattr(made, "decorator_list", ())
             if isinstance(made, ast.FunctionDef) and any(
@@ -85,10 +85,12 @@ def converters() -> Iterator[ast.FunctionDef]:
 def test_what_a_converter_does_not_use_its_documentation_names() -> None:
     """An input or attribute that is taken and then forgotten would be silently wrong."""
     count, forgotten = 0, list[str]()
-    for made in converters():
+    for made in written():
         count += 1
         own = made.args
-        names = {a.arg for a in (*own.args[1:], *own.kwonlyargs, own.vararg) if a is not None}
+        names = {
+            a.arg for a in (*own.args[1:], *own.kwonlyargs, own.vararg, own.kwarg) if a is not None
+        }
         used = {n.id for part in made.body for n in ast.walk(part) if isinstance(n, ast.Name)}
         told = ast.get_docstring(made) or ""
         forgotten += [f"{made.name}: {n}" for n in sorted(names - used) if f"``{n}``" not in told]

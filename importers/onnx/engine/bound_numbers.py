@@ -16,8 +16,8 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
-from relax2xla.importers.onnx.engine.partial import items_of
-from relax2xla.importers.onnx.engine.values import NeedsValue, info_of
+from relax2xla.importers.onnx.engine.known_items import items_of
+from relax2xla.importers.onnx.engine.known_values import NeedsValue, info_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo, Var
 from relax2xla.tir import Dim

@@ -14,8 +14,8 @@ from onnx import TensorProto, TypeProto
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
-from relax2xla.importers.onnx.engine.values import scalar
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.engine.known_values import scalar
+from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.loops import NotInvariant
 from relax2xla.ir import (
@@ -79,7 +79,7 @@ class Kind:
             return Kind(sequence, optional, "", ndim)
         if tensor.elem_type == TensorProto.STRING:
             return Kind(sequence, optional, TEXT, ndim)
-        return Kind(sequence, optional, reader.dtype_of_code(tensor.elem_type, what).name, ndim)
+        return Kind(sequence, optional, dtype_of_code(tensor.elem_type, what).name, ndim)
 
     def holding(self, x: Expr) -> Kind:
         """The kind of a sequence of this kind into which the tensor ``x`` is put."""

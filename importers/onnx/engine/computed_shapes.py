@@ -13,9 +13,9 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla import tir
+from relax2xla.importers.onnx.engine.bound_numbers import count_of
 from relax2xla.importers.onnx.engine.context import Context, fold_dim, known_number
-from relax2xla.importers.onnx.engine.runtime import count_of
-from relax2xla.importers.onnx.engine.values import dims_of, dtype_of, ndim_of, scalar
+from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, ndim_of, scalar
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from relax2xla.errors import TVMError
 from relax2xla.importers.onnx.engine.model import from_onnx
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read.source import read
 from relax2xla.ir import IRModule
 
 # Sizes of symbolic dimensions by name, or the whole shape of an input by its name.
@@ -22,7 +22,7 @@ def load(path: Path, shapes: Shapes, taps: Iterable[str] = ()) -> IRModule:
 
     Raises as :func:`from_onnx`, and TVMError for shapes of what the model does not have.
     """
-    source = reader.read(path)
+    source = read(path)
     add_outputs(source.proto, taps)
     return from_onnx(source, _shape_dict(source.proto.graph, shapes) if shapes else None)
 

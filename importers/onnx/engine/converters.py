@@ -8,7 +8,16 @@
 Positional parameters are inputs in the schema's order (``*inputs`` for variadic ones), keyword-only
 ones are attributes with the schema's defaults; a parameter without a default must be given by the
 node. ``since`` is the first opset of that form: the form with the largest ``since`` up to the
-model's opset is used. A node with an input or attribute that the function lacks is a gap.
+model's opset is used. A node with an input or attribute that the form lacks is a gap.
+
+One function serves all opsets that differ in their signature alone; it has the parameters of all of
+them, and each form says what is different in it (see :func:`onnx_op`)::
+
+    @onnx_op("Unsqueeze", attributes="axes")
+    @onnx_op("Unsqueeze", since=13)
+    def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr: ...
+
+Attributes that many operators share are the keys of a TypedDict: ``**window: Unpack[Windowed]``.
 
 The annotation of an input says how the converter takes it: ``Expr`` as a value at run time,
 :data:`Known` as an array that is known at import, :data:`Ints` as a list of (symbolic) integers,
@@ -104,16 +113,49 @@ class Converter:
 CONVERTERS: dict[tuple[str, str], list[Converter]] = {}
 
 
-def onnx_op(*names: str, since: int = 1, domain: str = "") -> Callable[[Function], Function]:
-    """Register a converter for operators of ``domain`` ("" is ai.onnx) from opset ``since`` on."""
+def onnx_op(
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    lacks: str = "",
+    attributes: str = "",
+    needs: str = "",
+    **defaults: Any,
+) -> Callable[[Function], Function]:
+    """Register a converter for operators of ``domain`` ("" is ai.onnx) from opset ``since`` on.
+
+    What this form has otherwise than the function, by names of parameters in one string:
+
+    lacks:      those that it has not
+    attributes: those that are inputs of other forms and attributes of this one
+    needs:      those that are optional in other forms, and must be given in this one
+    defaults:   attributes that are something else in this form where they are not given
+    """
 
     def register(function: Function) -> Function:
+        made = _converter("", domain, since, function)
+        gone, moved, needed = set(lacks.split()), attributes.split(), set(needs.split())
+        signature = {i.name: REQUIRED if i.required else None for i in made.inputs}
+        signature |= made.attributes
+        unknown = {*gone, *moved, *needed, *defaults} - set(signature)
+        if unknown:
+            raise RuntimeError(f"{function.__name__} has no parameter {', '.join(unknown)}")
+        own = {n: signature[n] for n in (*made.attributes, *moved) if n not in gone} | defaults
+        form = replace(
+            made,
+            function=functools.partial(function, **defaults) if defaults else function,
+            inputs=tuple(
+                replace(i, required=i.required or i.name in needed)
+                for i in made.inputs
+                if i.name not in gone and i.name not in moved
+            ),
+            attributes={n: REQUIRED if n in needed else v for n, v in own.items()},
+        )
         for name in names:
-            made = _converter(name, domain, since, function)
             forms = CONVERTERS.setdefault((domain, name), [])
             if any(c.since == since for c in forms):
                 raise RuntimeError(f"two converters for {name} since opset {since}")
-            forms.append(made)
+            forms.append(replace(form, op=name))
             forms.sort(key=lambda c: c.since)
         return function
 
@@ -223,6 +265,13 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
             variadic = True
         elif p.kind is inspect.Parameter.KEYWORD_ONLY:
             attributes[p.name] = p.default
+        elif p.kind is inspect.Parameter.VAR_KEYWORD:
+            # ``**name: Unpack[SomeTypedDict]``
+            for shared in typing.get_args(hints.get(p.name)):
+                attributes |= {
+                    n: REQUIRED if n in shared.__required_keys__ else None
+                    for n in typing.get_type_hints(shared)
+                }
         else:
             # An optional input may stand before one that is required.
             optional = type(None) in typing.get_args(hints.get(p.name))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla.builder import BlockBuilder
-from relax2xla.importers.onnx.engine.values import Array
+from relax2xla.importers.onnx.engine.known_values import Array
 from relax2xla.ir import Call, Constant, Expr, Op, ShapeExpr, TensorStructInfo, Tuple, Var
 from relax2xla.ir.traits import Reshapes
 

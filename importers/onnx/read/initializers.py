@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from relax2xla.importers.onnx.read import reader
+from relax2xla.importers.onnx.read import tensors
+from relax2xla.importers.onnx.read.source import read
 
 
 def load_initializers(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
@@ -15,6 +16,6 @@ def load_initializers(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any
 
     Raises FileFormatError for what is damaged, or points outside of the model's folder.
     """
-    source = reader.read(path)
+    source = read(path)
     graph = source.proto.graph
-    return {t.name: reader.tensor(t, source.directory) for t in graph.initializer}
+    return {t.name: tensors.tensor(t, source.directory) for t in graph.initializer}
