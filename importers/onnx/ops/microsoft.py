@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     static,
 )
-from relax2xla.importers.onnx.ops.pool import conv, max_pool
+from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, conv, max_pool
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
@@ -218,16 +218,9 @@ def fused_conv(
     *,
     activation: str | None = None,
     activation_params: list[float] | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
     """``Z`` is added before the activation."""
-    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
-    window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
     y = conv(ctx, X, W, B, **window)
     return activated(y if Z is None else R.add(y, Z), activation, activation_params)
 
@@ -249,22 +242,12 @@ def nhwc_max_pool(
     ctx: Context,
     x: Expr,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: list[int] | None = None,
     kernel_shape: list[int],
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Windowed],
 ) -> Expr:
     (y,) = max_pool(
-        ctx,
-        channels_first(x),
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        dilations=dilations,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        ctx, channels_first(x), ceil_mode=ceil_mode, kernel_shape=kernel_shape, **window
     )
     return channels_last(y)
 

@@ -8,7 +8,7 @@ Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
@@ -22,7 +22,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
 )
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN, channels_first, channels_last
-from relax2xla.importers.onnx.ops.pool import average_pool
+from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, average_pool
 from relax2xla.importers.onnx.ops.quant import (
     centred,
     dequantize_linear,
@@ -172,7 +172,7 @@ def dequantize(
 
 
 # -- averages ------------------------------------------------------------------------------------
-@onnx_op("QLinearAveragePool", domain=DOMAIN)
+@onnx_op("QLinearAveragePool", domain=DOMAIN, lacks="dilations")
 def qlinear_average_pool(
     ctx: Context,
     X: Expr,
@@ -181,24 +181,20 @@ def qlinear_average_pool(
     y_scale: Expr,
     y_zero_point: Expr | None = None,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     channels_last: int = 0,
     count_include_pad: int = 0,
     kernel_shape: list[int],
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Windowed],
 ) -> Expr:
     x = _real(ctx, X, x_scale, x_zero_point)
     y = average_pool(
         ctx,
         channels_first(x) if channels_last else x,
-        auto_pad=auto_pad,
         ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
         kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        **window,
     )
     return _back(ctx, _last(y, channels_last), y_scale, y_zero_point, dtype_of(X))
 
@@ -255,19 +251,12 @@ def qlinear_conv_channels(
     y_zero_point: Expr,
     B: Expr | None = None,
     *,
-    auto_pad: str = "NOTSET",
     channels_last: int = 0,
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
     """Weights are (out, in, ...) whatever ``channels_last`` says of the data."""
     data = channels_first(x) if channels_last else x
     weight = (w, w_scale, w_zero_point, y_scale, y_zero_point, B)
-    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
-    window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
     y = qlinear_conv(ctx, data, x_scale, x_zero_point, *weight, **window)
     return _last(y, channels_last)
 

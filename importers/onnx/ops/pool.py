@@ -8,9 +8,9 @@ ONNX.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -28,12 +28,37 @@ from relax2xla.importers.onnx.engine.known_values import (
     statics,
 )
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.windows import (
+    AVG_POOL,
+    CONV,
+    CONV_TRANSPOSE,
+    MAX_POOL,
+    Family,
+    biased,
+    halves,
+)
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
 # Elements of all windows whose positions are made at import.
 POSITIONS_LIMIT = 1 << 26
 AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+class Windowed(TypedDict, total=False):
+    """Attributes of everything that slides a window."""
+
+    auto_pad: str
+    dilations: list[int]
+    pads: list[int]
+    strides: list[int]
+
+
+class Convolved(Windowed, total=False):
+    """Attributes of convolutions, whose weights say the kernel's shape."""
+
+    group: int
+    kernel_shape: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +71,29 @@ class Window:
     pads: tuple[int, ...]
 
     @staticmethod
-    def of(
-        x: Expr,
-        kernel: Sequence[int],
-        strides: Sequence[int] | None,
-        dilations: Sequence[int] | None,
-        pads: Sequence[int] | None,
-        auto_pad: str,
-    ) -> Window:
-        """With defaults filled in and ``auto_pad`` made explicit."""
+    def of(x: Expr, kernel: Sequence[int], given: Windowed, auto_pad: str | None = None) -> Window:
+        """With defaults filled in and ``auto_pad`` (the operator's, or this one) made explicit."""
         n = len(kernel)
-        step = tuple(strides or (1,) * n)
-        spread = tuple(dilations or (1,) * n)
+        step = tuple(given.get("strides") or (1,) * n)
+        spread = tuple(given.get("dilations") or (1,) * n)
         if not len(step) == len(spread) == n == ndim_of(x) - 2:
             raise ValueError(f"{n} kernel sizes for {ndim_of(x) - 2} spatial axes")
         if min((*step, *spread, *kernel)) < 1:
             raise ValueError("kernel sizes, strides and dilations must be positive")
-        auto = choice(auto_pad, AUTO, "auto_pad")
+        auto = auto_pad or choice(given.get("auto_pad", "NOTSET"), AUTO, "auto_pad")
+        around = [0] * (2 * n)
         if auto == "NOTSET":
-            around = tuple(pads or (0,) * (2 * n))
-        elif auto == "VALID":
-            around = (0,) * (2 * n)
-        else:
+            around = given.get("pads") or around
+        elif auto != "VALID":
             sizes = _sizes(dims_of(x)[2:], step, auto)
             total = [
                 max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
                 for size, k, s, d in zip(sizes, kernel, step, spread, strict=True)
             ]
-            around = _halves(total, auto == "SAME_UPPER")
+            around = halves(total, auto == "SAME_UPPER")
         if len(around) != 2 * n:
             raise ValueError(f"{len(around)} paddings for {n} spatial axes")
-        return Window(tuple(kernel), step, spread, around)
+        return Window(tuple(kernel), step, spread, tuple(around))
 
 
 def _sizes(dims: Sequence[Any], strides: Sequence[int], auto: str) -> list[int]:
@@ -98,17 +115,11 @@ class LateSame:
     sizes: tuple[Dim, ...]
 
     @staticmethod
-    def of(
-        ctx: Context,
-        x: Expr,
-        kernel: Sequence[int],
-        strides: Sequence[int] | None,
-        dilations: Sequence[int] | None,
-        auto_pad: str,
-    ) -> LateSame | None:
+    def of(ctx: Context, x: Expr, kernel: Sequence[int], given: Windowed) -> LateSame | None:
         """None where :class:`Window` knows the padding, or refuses it."""
         n, space = len(kernel), dims_of(x)[2:]
-        step, spread = strides or (1,) * n, dilations or (1,) * n
+        step, spread = (given.get(name) or [1] * n for name in ("strides", "dilations"))
+        auto_pad = given.get("auto_pad", "")
         known = all(isinstance(d, int) or s == 1 for d, s in zip(space, step, strict=False))
         sound = len(space) == len(step) == len(spread) == n and min((*step, *spread, *kernel)) > 0
         if known or not (auto_pad.startswith("SAME") and ctx.binds and sound):
@@ -134,25 +145,7 @@ class LateSame:
         return ctx.pinned(y, [*dims_of(y)[:2], *self.sizes])
 
 
-def _halves(total: Sequence[int], more_behind: bool) -> tuple[int, ...]:
-    less = [t // 2 for t in total]
-    more = [t - t // 2 for t in total]
-    return (*less, *more) if more_behind else (*more, *less)
-
-
 # -- convolution ---------------------------------------------------------------------------------
-_CONV: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.conv1d(*a, **k),
-    2: lambda *a, **k: R.nn.conv2d(*a, **k),
-    3: lambda *a, **k: R.nn.conv3d(*a, **k),
-}
-_CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
-    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
-    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
-}
-
-
 def _spatial(x: Expr, what: str) -> int:
     n = ndim_of(x) - 2
     if n not in (1, 2, 3):
@@ -160,44 +153,30 @@ def _spatial(x: Expr, what: str) -> int:
     return n
 
 
-def _kernel(W: Expr, kernel_shape: Sequence[int] | None) -> list[int]:
-    found = statics(dims_of(W)[2:], "the kernel's shape")
-    if kernel_shape is not None and list(kernel_shape) != found:
-        raise ValueError(f"kernel_shape {list(kernel_shape)} differs from the weight's {found}")
+def kernel_of(W: Expr, given: Convolved) -> list[int]:
+    """The sizes of a kernel, which ``kernel_shape`` may only repeat."""
+    found, asked = statics(dims_of(W)[2:], "the kernel's shape"), given.get("kernel_shape")
+    if asked is not None and list(asked) != found:
+        raise ValueError(f"kernel_shape {list(asked)} differs from the weight's {found}")
     return found
-
-
-def _with_bias(y: Expr, bias: Expr | None) -> Expr:
-    if bias is None:
-        return y
-    return R.add(y, R.reshape(bias, (1, dims_of(bias)[0], *[1] * (ndim_of(y) - 2))))
 
 
 @onnx_op("Conv")
 def conv(
-    ctx: Context,
-    X: Expr,
-    W: Expr,
-    B: Expr | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    ctx: Context, X: Expr, W: Expr, B: Expr | None = None, **window: Unpack[Convolved]
 ) -> Expr:
     n, x = _spatial(X, "a convolution"), X
-    kernel = _kernel(W, kernel_shape)
-    late = LateSame.of(ctx, X, kernel, strides, dilations, auto_pad)
+    kernel = kernel_of(W, window)
+    late = LateSame.of(ctx, X, kernel, window)
     if late is not None:
-        x, auto_pad = late.padded(ctx, X), "VALID"
-    w = Window.of(x, kernel, strides, dilations, pads, auto_pad)
+        x = late.padded(ctx, X)
+    w = Window.of(x, kernel, window, late and "VALID")
     if min(w.pads) < 0:
         raise Unsupported("a convolution with negative padding")
-    y = _CONV[n](x, W, strides=w.strides, padding=w.pads, dilation=w.dilations, groups=group)
+    form = {"strides": w.strides, "padding": w.pads, "dilation": w.dilations}
+    y = CONV[n](x, W, **form, groups=window.get("group", 1))
     y = y if late is None else late.pinned(ctx, ctx.emit(y))
-    return _with_bias(y, B)
+    return biased(y, B)
 
 
 @onnx_op("ConvTranspose")
@@ -207,22 +186,17 @@ def conv_transpose(
     W: Expr,
     B: Expr | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
     output_padding: list[int] | None = None,
     output_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
     """``output_shape`` and the SAME modes say the padding; what it lacks is added behind."""
     n = _spatial(X, "a transposed convolution")
-    kernel = _kernel(W, kernel_shape)
+    kernel = kernel_of(W, window)
     grown = list(output_padding or [0] * n)
-    auto = choice(auto_pad, AUTO, "auto_pad")
-    w = Window.of(X, kernel, strides, dilations, pads, "NOTSET" if auto == "NOTSET" else "VALID")
-    around = w.pads
+    auto = choice(window.get("auto_pad", "NOTSET"), AUTO, "auto_pad")
+    w = Window.of(X, kernel, window, None if auto == "NOTSET" else "VALID")
+    around: Sequence[int] = w.pads
     if output_shape is not None or auto.startswith("SAME"):
         sizes = statics(dims_of(X)[2:], "the spatial sizes")
         wanted = (output_shape or [i * s for i, s in zip(sizes, w.strides, strict=True)])[-n:]
@@ -233,38 +207,26 @@ def conv_transpose(
             )
         ]
         grown = [o + max(-t, 0) for o, t in zip(grown, total, strict=True)]
-        around = _halves([max(t, 0) for t in total], auto == "SAME_UPPER")
+        around = halves([max(t, 0) for t in total], auto == "SAME_UPPER")
     # What the operator cannot add itself (it allows less than a stride) is padding behind.
     most = [max(s, d) - 1 for s, d in zip(w.strides, w.dilations, strict=True)]
     extra = [max(g - m, 0) for g, m in zip(grown, most, strict=True)]
-    y = _CONV_TRANSPOSE[n](
+    y = CONV_TRANSPOSE[n](
         X,
         W,
         strides=w.strides,
         padding=around,
         output_padding=[min(g, m) for g, m in zip(grown, most, strict=True)],
         dilation=w.dilations,
-        groups=group,
+        groups=window.get("group", 1),
     )
     if any(extra):
         y = R.nn.pad(y, [0, 0, 0, 0, *(p for e in extra for p in (0, e))])
-    return _with_bias(y, B)
+    return biased(y, B)
 
 
 # -- pooling -------------------------------------------------------------------------------------
-_MAX: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.max_pool1d(*a, **k),
-    2: lambda *a, **k: R.nn.max_pool2d(*a, **k),
-    3: lambda *a, **k: R.nn.max_pool3d(*a, **k),
-}
-_AVERAGE: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.avg_pool1d(*a, **k),
-    2: lambda *a, **k: R.nn.avg_pool2d(*a, **k),
-    3: lambda *a, **k: R.nn.avg_pool3d(*a, **k),
-}
-
-
-def _pool(family: dict[int, Callable[..., Expr]], x: Expr, w: Window, **more: Any) -> Expr:
+def _pool(family: Family, x: Expr, w: Window, **more: Any) -> Expr:
     return family[_spatial(x, "pooling")](
         x, w.kernel, strides=w.strides, padding=w.pads, dilation=w.dilations, **more
     )
@@ -275,21 +237,18 @@ def max_pool(
     ctx: Context,
     X: Expr,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: list[int] | None = None,
     kernel_shape: list[int],
-    pads: list[int] | None = None,
     storage_order: int = 0,
-    strides: list[int] | None = None,
-) -> Any:
-    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    **window: Unpack[Windowed],
+) -> list[Expr]:
+    late = LateSame.of(ctx, X, kernel_shape, window)
     if late is not None and is_float(dtype_of(X)) and not ctx.wants(1):
-        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
-        values = _pool(_MAX, late.padded(ctx, X, -math.inf), w)
+        w = Window.of(X, kernel_shape, window, "VALID")
+        values = _pool(MAX_POOL, late.padded(ctx, X, -math.inf), w)
         return [late.pinned(ctx, ctx.emit(values))]
-    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
-    values = _pool(_MAX, X, w, ceil_mode=bool(ceil_mode))
+    w = Window.of(X, kernel_shape, window)
+    values = _pool(MAX_POOL, X, w, ceil_mode=bool(ceil_mode))
     if not ctx.wants(1):
         return [values]
     return [values, _positions(X, values, w, storage_order)]
@@ -347,77 +306,48 @@ def average_pool(
     ctx: Context,
     X: Expr,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: list[int] | None = None,
     kernel_shape: list[int],
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Windowed],
 ) -> Expr:
-    late = LateSame.of(ctx, X, kernel_shape, strides, dilations, auto_pad)
+    late = LateSame.of(ctx, X, kernel_shape, window)
     if late is not None:
-        w = Window.of(X, kernel_shape, strides, dilations, None, "VALID")
-        y = _pool(_AVERAGE, late.padded(ctx, X), w)
+        w = Window.of(X, kernel_shape, window, "VALID")
+        y = _pool(AVG_POOL, late.padded(ctx, X), w)
         if not count_include_pad:
             ones = R.ones(ShapeExpr((1, 1, *dims_of(X)[2:])), dtype_of(X))
-            y = R.divide(y, _pool(_AVERAGE, late.padded(ctx, ones), w))
+            y = R.divide(y, _pool(AVG_POOL, late.padded(ctx, ones), w))
         return late.pinned(ctx, ctx.emit(y))
-    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
-    return _pool(
-        _AVERAGE,
-        X,
-        w,
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
-    )
+    w = Window.of(X, kernel_shape, window)
+    counted = bool(count_include_pad)
+    return _pool(AVG_POOL, X, w, ceil_mode=bool(ceil_mode), count_include_pad=counted)
 
 
-@onnx_op("LpPool")
-def lp_pool_float(
-    ctx: Context,
-    X: Expr,
-    *,
-    auto_pad: str = "NOTSET",
-    kernel_shape: list[int],
-    p: float = 2.0,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Expr:
-    w = Window.of(X, kernel_shape, strides, None, pads, auto_pad)
-    return _lp_pool(X, w, p, False)
-
-
+@onnx_op("LpPool", lacks="ceil_mode dilations")
 @onnx_op("LpPool", since=2)
 def lp_pool(
     ctx: Context,
     X: Expr,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: list[int] | None = None,
     kernel_shape: list[int],
-    p: int = 2,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    p: float = 2,
+    **window: Unpack[Windowed],
 ) -> Expr:
     """The p-th root of the sum of p-th powers: padding counts nothing, whatever its number."""
-    w = Window.of(X, kernel_shape, strides, dilations, pads, auto_pad)
-    return _lp_pool(X, w, p, bool(ceil_mode))
-
-
-def _lp_pool(x: Expr, w: Window, p: float, ceil_mode: bool) -> Expr:
-    dtype = dtype_of(x)
-    powers = R.power(R.abs(x), scalar(p, dtype))
+    w = Window.of(X, kernel_shape, window)
+    dtype = dtype_of(X)
+    powers = R.power(R.abs(X), scalar(p, dtype))
     if ceil_mode:
         # The last windows may reach beyond the padding: what they hold is counted for each.
-        mean = _pool(_AVERAGE, powers, w, ceil_mode=True, count_include_pad=False)
-        sizes = statics(dims_of(x)[2:], "the spatial sizes")
+        mean = _pool(AVG_POOL, powers, w, ceil_mode=True, count_include_pad=False)
+        sizes = statics(dims_of(X)[2:], "the spatial sizes")
         counts = _counts(sizes, statics(dims_of(mean)[2:], "the spatial sizes"), w)
         total = R.multiply(mean, Constant(counts.astype(numpy_dtype(dtype))[None, None]))
         total = R.where(Constant(counts[None, None] > 0), total, scalar(0, dtype))
     else:
-        mean = _pool(_AVERAGE, powers, w, ceil_mode=False, count_include_pad=True)
+        mean = _pool(AVG_POOL, powers, w, ceil_mode=False, count_include_pad=True)
         total = R.multiply(mean, scalar(math.prod(w.kernel), dtype))
     return R.power(total, scalar(1 / p, dtype))
 
@@ -433,38 +363,29 @@ def _counts(sizes: Sequence[int], out: Sequence[int], w: Window) -> Any:
     return total
 
 
-def _global(reduce: Callable[[Expr, Sequence[int]], Expr], x: Expr) -> Expr:
-    return reduce(x, range(2, ndim_of(x)))
+def _space(x: Expr) -> list[int]:
+    """The axes of space."""
+    return list(range(2, ndim_of(x)))
 
 
 @onnx_op("GlobalAveragePool")
 def global_average_pool(ctx: Context, X: Expr) -> Expr:
-    return _global(lambda x, axes: R.mean(x, list(axes), True), X)
+    return R.mean(X, _space(X), True)
 
 
 @onnx_op("GlobalMaxPool")
 def global_max_pool(ctx: Context, X: Expr) -> Expr:
-    return _global(lambda x, axes: R.max(x, list(axes), True), X)
+    return R.max(X, _space(X), True)
 
 
 @onnx_op("GlobalLpPool")
-def global_lp_pool_float(ctx: Context, X: Expr, *, p: float = 2.0) -> Expr:
-    return _global_lp_pool(X, p)
-
-
-@onnx_op("GlobalLpPool", since=2)
-def global_lp_pool(ctx: Context, X: Expr, *, p: int = 2) -> Expr:
-    return _global_lp_pool(X, p)
-
-
-def _global_lp_pool(X: Expr, p: float) -> Expr:
+def global_lp_pool(ctx: Context, X: Expr, *, p: float = 2) -> Expr:
     dtype = dtype_of(X)
-    powers = R.power(R.abs(X), scalar(p, dtype))
-    total = _global(lambda x, axes: R.sum(x, list(axes), True), powers)
+    total = R.sum(R.power(R.abs(X), scalar(p, dtype)), _space(X), True)
     return R.power(total, scalar(1 / p, dtype))
 
 
-@onnx_op("MaxUnpool", since=9)
+@onnx_op("MaxUnpool", since=9, lacks="auto_pad dilations")
 def max_unpool(
     ctx: Context,
     X: Expr,
@@ -472,11 +393,10 @@ def max_unpool(
     output_shape: Ints | None = None,
     *,
     kernel_shape: list[int],
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Windowed],
 ) -> Expr:
     """Values go back to the positions that MaxPool gave, in the smallest tensor it had."""
-    w = Window.of(X, kernel_shape, strides, None, pads, "NOTSET")
+    w = Window.of(X, kernel_shape, window)
     dims = statics(dims_of(X), "the shape")
     n = len(w.kernel)
     sizes = [

@@ -7,7 +7,7 @@ integers in int32.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, limits
@@ -15,8 +15,9 @@ from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import axis_of, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.onnx.ops.math import converted
-from relax2xla.importers.onnx.ops.pool import conv
+from relax2xla.importers.onnx.ops.pool import Convolved, conv
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
+from relax2xla.importers.shared.windows import biased
 from relax2xla.ir import Expr, ShapeExpr
 
 
@@ -151,17 +152,9 @@ def conv_integer(
     w: Expr,
     x_zero_point: Expr | None = None,
     w_zero_point: Expr | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
     """Padding holds the zero point of ``x``, which is zero after it is taken away."""
-    window: dict[str, Any] = {"auto_pad": auto_pad, "dilations": dilations, "group": group}
-    window |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
     weight = centred(w, w_zero_point, 0)
     return conv(ctx, centred(x, x_zero_point, 1), weight, None, **window)
 
@@ -178,29 +171,10 @@ def qlinear_conv(
     y_scale: Expr,
     y_zero_point: Expr,
     B: Expr | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
-    y = conv_integer(
-        ctx,
-        x,
-        w,
-        x_zero_point,
-        w_zero_point,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-    if B is not None:
-        y = R.add(y, R.reshape(B, (1, dims_of(B)[0], *[1] * (ndim_of(y) - 2))))
+    y = conv_integer(ctx, x, w, x_zero_point, w_zero_point, **window)
+    y = biased(y, B)
     scale = R.divide(R.multiply(x_scale, w_scale), y_scale)
     scaled = R.multiply(R.astype(y, "float32"), fitted(scale, y, 1, 0))
     return quantised(ctx, scaled, fitted(y_zero_point, y, 1, 0), dtype_of(y_zero_point))

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     statics,
 )
-from relax2xla.importers.onnx.ops.pool import Window
+from relax2xla.importers.onnx.ops.pool import Convolved, Window, kernel_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -283,7 +284,7 @@ def grid_sample(
 
 
 # -- DeformConv ----------------------------------------------------------------------------------
-@onnx_op("DeformConv", since=19)
+@onnx_op("DeformConv", since=19, lacks="auto_pad")
 def deform_conv(
     ctx: Context,
     X: Expr,
@@ -292,21 +293,15 @@ def deform_conv(
     B: Expr | None = None,
     mask: Expr | None = None,
     *,
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
     offset_group: int = 1,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **window: Unpack[Convolved],
 ) -> Expr:
     """A convolution whose kernel's elements are moved by ``offset`` and scaled by ``mask``."""
     dims = statics(dims_of(X), "the shape")
     n, channels, *sizes = dims
     weight = statics(dims_of(W), "the weight's shape")
-    kernel = weight[2:]
-    if kernel_shape is not None and list(kernel_shape) != kernel:
-        raise ValueError(f"kernel_shape {kernel_shape} differs from the weight's {kernel}")
-    w = Window.of(X, kernel, strides, dilations, pads, "NOTSET")
+    kernel, group = kernel_of(W, window), window.get("group", 1)
+    w = Window.of(X, kernel, window)
     rank, taps = len(sizes), math.prod(kernel)
     _few(2**rank)
     out = statics(dims_of(offset)[2:], "the offset's shape")
