@@ -180,22 +180,20 @@ def prelu(ctx: Context, X: Expr, slope: Expr) -> Expr:
     return R.where(R.less(X, like(X, 0)), R.multiply(X, slope), X)
 
 
-@onnx_op("Clip")
-def clip_attributes(
-    ctx: Context, input: Expr, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX
-) -> Expr:
-    """Infinities stop at bounds that are not given, too."""
-    return _clip(input, min, max)
-
-
+@onnx_op("Clip", attributes="min max", min=-FLOAT_MAX, max=FLOAT_MAX)
 @onnx_op("Clip", since=11)
-def clip(ctx: Context, input: Expr, min: Expr | None = None, max: Expr | None = None) -> Expr:
-    """Bounds that are NaN bound nothing, as in ONNX Runtime."""
-    low, high = known_number(min), known_number(max)
-    if (min is None or low is not None) and (max is None or high is not None):
+def clip(
+    ctx: Context, input: Expr, min: Expr | float | None = None, max: Expr | float | None = None
+) -> Expr:
+    """Bounds that are NaN bound nothing, as in ONNX Runtime.
+
+    As attributes, infinities stop at bounds that are not given, too.
+    """
+    low, high = (b if isinstance(b, float) else known_number(b) for b in (min, max))
+    if not any(isinstance(b, Expr) and n is None for b, n in ((min, low), (max, high))):
         return _clip(input, -math.inf if low is None else low, math.inf if high is None else high)
-    x = input if min is None else R.maximum(input, _bound(ctx, min, -math.inf))
-    return x if max is None else R.minimum(x, _bound(ctx, max, math.inf))
+    x = R.maximum(input, _bound(ctx, min, -math.inf)) if isinstance(min, Expr) else input
+    return R.minimum(x, _bound(ctx, max, math.inf)) if isinstance(max, Expr) else x
 
 
 def _bound(ctx: Context, bound: Expr, none: float) -> Expr:
@@ -383,27 +381,17 @@ def cast_by_name(ctx: Context, input: Expr, *, to: str) -> Expr:
     return cast(ctx, input, to=names.Value(choice(to, names.keys(), "to")))
 
 
-@onnx_op("Cast", since=6)
-def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1) -> Expr:
-    return converted(ctx, input, dtype_of_code(to, "the result of Cast").name, saturate)
-
-
+@onnx_op("Cast", since=6, lacks="round_mode")
 @onnx_op("Cast", since=24)
-def cast_rounding(
-    ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up"
-) -> Expr:
+def cast(ctx: Context, input: Expr, *, to: int, saturate: int = 1, round_mode: str = "up") -> Expr:
     """``round_mode`` says how to round to float8e8m0."""
     dtype = dtype_of_code(to, "the result of Cast").name
     return converted(ctx, input, dtype, saturate, round_mode)
 
 
-@onnx_op("CastLike", since=15)
-def cast_like(ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1) -> Expr:
-    return converted(ctx, input, dtype_of(target_type), saturate)
-
-
+@onnx_op("CastLike", since=15, lacks="round_mode")
 @onnx_op("CastLike", since=24)
-def cast_like_rounding(
+def cast_like(
     ctx: Context, input: Expr, target_type: Expr, *, saturate: int = 1, round_mode: str = "up"
 ) -> Expr:
     return converted(ctx, input, dtype_of(target_type), saturate, round_mode)
@@ -473,19 +461,23 @@ _SOFT: dict[str, Callable[[Expr, int], Expr]] = {
 
 
 def _register_soft(name: str, rule: Callable[[Expr, int], Expr]) -> None:
-    @onnx_op(name)
-    def _(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
-        """Before opset 13 all axes from ``axis`` on are one."""
-        dims = dims_of(input)
-        at = len(dims) if axis == len(dims) else axis_of(axis, len(dims))
-        if at == len(dims) - 1:
-            return rule(input, at)
-        flat = ctx.reshape(input, (product(dims[:at]), product(dims[at:])))
-        return ctx.reshape(rule(flat, 1), dims)
-
+    @onnx_op(name, axis=1)
     @onnx_op(name, since=13)
     def _(ctx: Context, input: Expr, *, axis: int = -1) -> Expr:
-        return rule(input, axis_of(axis, ndim_of(input)))
+        """Before opset 13 all axes from ``axis`` on are one."""
+        return along_or_from(ctx, rule, input, axis, ctx.opset < 13)
+
+
+def along_or_from(
+    ctx: Context, rule: Callable[[Expr, int], Expr], x: Expr, axis: int, all_behind: bool
+) -> Expr:
+    """``rule`` along an axis, or over all axes from it on as one."""
+    dims = dims_of(x)
+    at = len(dims) if all_behind and axis == len(dims) else axis_of(axis, len(dims))
+    if not all_behind or at == len(dims) - 1:
+        return rule(x, at)
+    flat = ctx.reshape(x, (product(dims[:at]), product(dims[at:])))
+    return ctx.reshape(rule(flat, 1), dims)
 
 
 for _name, _soft_rule in _SOFT.items():
@@ -498,24 +490,8 @@ def matmul(ctx: Context, A: Expr, B: Expr) -> Expr:
     return R.matmul(A, B)
 
 
-@onnx_op("Gemm")
-def gemm_broadcast(
-    ctx: Context,
-    A: Expr,
-    B: Expr,
-    C: Expr,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    broadcast: int = 0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Expr:
-    """``broadcast`` only allows what later opsets always do."""
-    return gemm(ctx, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
-
-
-@onnx_op("Gemm", since=7)
+@onnx_op("Gemm", needs="C")
+@onnx_op("Gemm", since=7, lacks="broadcast")
 def gemm(
     ctx: Context,
     A: Expr,
@@ -524,9 +500,11 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
+    broadcast: int = 0,
     transA: int = 0,
     transB: int = 0,
 ) -> Expr:
+    """``broadcast`` only allows what later opsets always do."""
     a = R.permute_dims(A) if transA else A
     b = R.permute_dims(B) if transB else B
     made = _scaled(R.matmul(a, b), alpha)
@@ -547,25 +525,19 @@ def einsum(ctx: Context, *Inputs: Expr, equation: str) -> Expr:
 
 
 # -- running totals ------------------------------------------------------------------------------
-def _running(
-    scan: Callable[..., Expr], ctx: Context, x: Expr, axis: Ints, exclusive: int, reverse: int
-) -> Expr:
-    if len(axis) != 1:
-        raise ValueError(f"{len(axis)} axes")
-    at = tir.as_dim(axis[0])
-    if isinstance(at, int):
-        at = axis_of(at, ndim_of(x))
-    turned = R.flip(x, at) if reverse else x
-    made = scan(turned, at, exclusive=bool(exclusive))
-    made = R.flip(made, at) if reverse else made
-    return made if isinstance(at, int) else ctx.pinned(made, dims_of(x))
+def _register_running(name: str, since: int, scan: Callable[..., Expr]) -> None:
+    @onnx_op(name, since=since)
+    def _(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+        if len(axis) != 1:
+            raise ValueError(f"{len(axis)} axes")
+        at = tir.as_dim(axis[0])
+        if isinstance(at, int):
+            at = axis_of(at, ndim_of(x))
+        turned = R.flip(x, at) if reverse else x
+        made = scan(turned, at, exclusive=bool(exclusive))
+        made = R.flip(made, at) if reverse else made
+        return made if isinstance(at, int) else ctx.pinned(made, dims_of(x))
 
 
-@onnx_op("CumSum", since=11)
-def cumsum(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
-    return _running(R.cumsum, ctx, x, axis, exclusive, reverse)
-
-
-@onnx_op("CumProd", since=26)
-def cumprod(ctx: Context, x: Expr, axis: Ints, *, exclusive: int = 0, reverse: int = 0) -> Expr:
-    return _running(R.cumprod, ctx, x, axis, exclusive, reverse)
+_register_running("CumSum", 11, R.cumsum)
+_register_running("CumProd", 26, R.cumprod)

@@ -16,7 +16,6 @@ from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
-    axis_of,
     dims_of,
     dtype_of,
     like,
@@ -24,8 +23,8 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     static,
 )
+from relax2xla.importers.onnx.ops.nn import last_axes, want_float32
 from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, conv, max_pool
-from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 DOMAIN = "com.microsoft"
@@ -106,10 +105,8 @@ def simplified_layer_normalization(
     stash_type: int = 1,
 ) -> list[Expr]:
     """ONNX Runtime keeps it in the domain ai.onnx; ``stash_type`` 1 computes in float32."""
-    if stash_type != 1:
-        raise Unsupported(f"stash_type={stash_type}")
-    ndim = ndim_of(X)
-    axes = list(range(axis_of(axis, ndim), ndim))
+    want_float32(stash_type)
+    axes = last_axes(X, axis)
     made: list[Expr] = [R.nn.rms_norm(X, scale, axes, epsilon)]
     if ctx.wants(1):
         x = ctx.emit(ctx.cast(X, "float32"))

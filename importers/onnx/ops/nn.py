@@ -28,77 +28,9 @@ from relax2xla.ir import Expr, ShapeExpr
 
 
 # -- batch normalisation -------------------------------------------------------------------------
-def _batch_norm(
-    x: Expr,
-    scale: Expr,
-    B: Expr,
-    mean: Expr,
-    var: Expr,
-    epsilon: float,
-    momentum: float,
-    train: int,
-) -> list[Expr]:
-    """The five tensors' dtypes may differ since opset 14: the data's holds."""
-    dtype = dtype_of(x)
-    params = [p if dtype_of(p) == dtype else R.astype(p, dtype) for p in (scale, B, mean, var)]
-    made = R.nn.batch_norm(
-        x,
-        *params,
-        axis=1,
-        epsilon=epsilon,
-        # ONNX's momentum is the share of the old statistics.
-        momentum=1.0 - momentum,
-        training=bool(train),
-    )
-    return [made[i] for i in range(3)]
-
-
-@onnx_op("BatchNormalization")
-def batch_normalization_old(
-    ctx: Context,
-    X: Expr,
-    scale: Expr,
-    B: Expr,
-    mean: Expr,
-    var: Expr,
-    *,
-    epsilon: float = 1e-5,
-    is_test: int = 0,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> list[Expr]:
-    """Until opset 6 the mode is ``is_test``; more than one output asks for training.
-
-    With ``spatial=0`` each position has statistics of its own: they have the shape of one entry.
-    """
-    if not is_test and any(ctx.wanted[1:]):
-        raise Unsupported("training outputs; export the model for inference")
-    if not spatial:
-        deviation = R.sqrt(R.add(var, scalar(epsilon, dtype_of(var))))
-        return [R.add(R.multiply(R.divide(R.subtract(X, mean), deviation), scale), B)]
-    return _batch_norm(X, scale, B, mean, var, epsilon, momentum, 0)[:1]
-
-
-@onnx_op("BatchNormalization", since=7)
-def batch_normalization_implicit(
-    ctx: Context,
-    X: Expr,
-    scale: Expr,
-    B: Expr,
-    mean: Expr,
-    var: Expr,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> list[Expr]:
-    """Opsets 7 to 13: more than one output means training."""
-    return batch_normalization_old(
-        ctx, X, scale, B, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial
-    )
-
-
-@onnx_op("BatchNormalization", since=14)
+@onnx_op("BatchNormalization", lacks="training_mode")
+@onnx_op("BatchNormalization", since=7, lacks="is_test training_mode")
+@onnx_op("BatchNormalization", since=14, lacks="is_test spatial")
 def batch_normalization(
     ctx: Context,
     X: Expr,
@@ -108,14 +40,45 @@ def batch_normalization(
     input_var: Expr,
     *,
     epsilon: float = 1e-5,
+    is_test: int = 0,
     momentum: float = 0.9,
+    spatial: int = 1,
     training_mode: int = 0,
 ) -> list[Expr]:
-    made = _batch_norm(X, scale, B, input_mean, input_var, epsilon, momentum, training_mode)
-    return made if training_mode else made[:1]
+    """Until opset 6 the mode is ``is_test``, until 13 more than one output asks for training.
+
+    With ``spatial=0`` each position has statistics of its own: they have the shape of one entry.
+    """
+    if ctx.opset < 14 and not is_test and any(ctx.wanted[1:]):
+        raise Unsupported("training outputs; export the model for inference")
+    if not spatial:
+        deviation = R.sqrt(R.add(input_var, scalar(epsilon, dtype_of(input_var))))
+        return [R.add(R.multiply(R.divide(R.subtract(X, input_mean), deviation), scale), B)]
+    # The five tensors' dtypes may differ since opset 14: the data's holds.
+    made = R.nn.batch_norm(
+        X,
+        *(ctx.cast(p, dtype_of(X)) for p in (scale, B, input_mean, input_var)),
+        axis=1,
+        epsilon=epsilon,
+        # ONNX's momentum is the share of the old statistics.
+        momentum=1.0 - momentum,
+        training=bool(training_mode),
+    )
+    return [made[i] for i in range(3 if training_mode else 1)]
 
 
 # -- layer, group, instance ----------------------------------------------------------------------
+def want_float32(stash_type: int) -> None:
+    """A gap unless statistics are computed in float32, as ``stash_type`` 1 says."""
+    if stash_type != 1:
+        raise Unsupported(f"stash_type={stash_type}")
+
+
+def last_axes(x: Expr, axis: int) -> list[int]:
+    """The axes from ``axis`` on."""
+    return list(range(axis_of(axis, ndim_of(x)), ndim_of(x)))
+
+
 @onnx_op("LayerNormalization", since=17)
 def layer_normalization(
     ctx: Context,
@@ -128,10 +91,8 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> list[Expr]:
     """``stash_type`` 1 computes in float32, as R.nn.layer_norm does of all narrow dtypes."""
-    if stash_type != 1:
-        raise Unsupported(f"stash_type={stash_type}")
-    ndim = ndim_of(X)
-    axes = list(range(axis_of(axis, ndim), ndim))
+    want_float32(stash_type)
+    axes = last_axes(X, axis)
     dims = [dims_of(X)[a] for a in axes]
     scale = _spread(ctx, Scale, dims)
     bias = R.zeros(ShapeExpr(dims), dtype_of(X)) if B is None else _spread(ctx, B, dims)
@@ -160,10 +121,8 @@ def rms_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Expr:
-    if stash_type != 1:
-        raise Unsupported(f"stash_type={stash_type}")
-    ndim = ndim_of(X)
-    axes = list(range(axis_of(axis, ndim), ndim))
+    want_float32(stash_type)
+    axes = last_axes(X, axis)
     weight = _spread(ctx, scale, [dims_of(X)[a] for a in axes])
     return R.nn.rms_norm(X, weight, axes, epsilon)
 
@@ -179,23 +138,7 @@ def instance_normalization(
     return R.nn.instance_norm(input, scale, B, 1, _channels(ndim_of(input)), epsilon)
 
 
-@onnx_op("GroupNormalization", since=18)
-def group_normalization_of_groups(
-    ctx: Context,
-    X: Expr,
-    scale: Expr,
-    bias: Expr,
-    *,
-    epsilon: float = 1e-5,
-    num_groups: int,
-) -> Expr:
-    """Until opset 21 the parameters are one number a group."""
-    channels = static(dims_of(X)[1], "the number of channels")
-    each = channels // num_groups
-    gamma, beta = (R.repeat(p, each, 0) for p in (scale, bias))
-    return R.nn.group_norm(X, gamma, beta, num_groups, 1, _channels(ndim_of(X)), epsilon)
-
-
+@onnx_op("GroupNormalization", since=18, lacks="stash_type")
 @onnx_op("GroupNormalization", since=21)
 def group_normalization(
     ctx: Context,
@@ -207,8 +150,11 @@ def group_normalization(
     num_groups: int,
     stash_type: int = 1,
 ) -> Expr:
-    if stash_type != 1:
-        raise Unsupported(f"stash_type={stash_type}")
+    """Until opset 21 the parameters are one number a group."""
+    want_float32(stash_type)
+    if ctx.opset < 21:
+        each = static(dims_of(X)[1], "the number of channels") // num_groups
+        scale, bias = (R.repeat(p, each, 0) for p in (scale, bias))
     return R.nn.group_norm(X, scale, bias, num_groups, 1, _channels(ndim_of(X)), epsilon)
 
 
@@ -274,14 +220,13 @@ def _dropout(ctx: Context, x: Expr, mask: str) -> list[Expr]:
 
 
 @onnx_op("Dropout")
-def dropout_old(ctx: Context, data: Expr, *, ratio: float = 0.5, is_test: int = 0) -> list[Expr]:
-    """Runtimes always took opsets 1 to 6 for inference, whatever ``is_test`` and ``ratio`` are."""
-    return _dropout(ctx, data, dtype_of(data))
-
-
-@onnx_op("Dropout", since=7)
-def dropout_ratio(ctx: Context, data: Expr, *, ratio: float = 0.5) -> list[Expr]:
-    """Of inference only, in which ``ratio`` changes nothing."""
+@onnx_op("Dropout", since=7, lacks="is_test")
+def dropout_inference(
+    ctx: Context, data: Expr, *, ratio: float = 0.5, is_test: int = 0
+) -> list[Expr]:
+    """Until opset 12 of inference only: runtimes always took opsets 1 to 6 for that, too, whatever
+    ``is_test`` and ``ratio`` are.
+    """
     return _dropout(ctx, data, dtype_of(data) if ctx.opset < 10 else "bool")
 
 
@@ -294,7 +239,7 @@ def dropout(
     *,
     seed: int | None = None,
 ) -> list[Expr]:
-    """In training mode the mask is drawn with ``seed``; see :mod:`.ops_random`."""
+    """In training mode the mask is drawn with ``seed``; see :mod:`.random`."""
     rate = 0.5 if ratio is None else one(ratio, "ratio")
     training = 0 if training_mode is None else one(training_mode, "training_mode")
     trains, drops = isinstance(training, int), isinstance(rate, float)

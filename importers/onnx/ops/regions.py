@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
 """ai.onnx: pools over regions of images. Semantics: ONNX's specification and its reference."""
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from relax2xla.importers.shared import loops as _loops
 from relax2xla.ir import Expr, ShapeExpr
 
 
+@onnx_op("RoiAlign", since=10, lacks="coordinate_transformation_mode")
 @onnx_op("RoiAlign", since=16)
 def roi_align(
     ctx: Context,
@@ -29,67 +29,20 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Expr:
+    """A loop over the samples of a bin, as many as the largest region has (or the ratio says).
+
+    Before opset 16 pixels are at their corners.
+    """
     kinds = ("half_pixel", "output_half_pixel")
     half = choice(coordinate_transformation_mode, kinds, "coordinate_transformation_mode")
-    return _roi_align(
-        ctx,
-        X,
-        rois,
-        batch_indices,
-        mode,
-        (output_height, output_width),
-        sampling_ratio,
-        spatial_scale,
-        0.5 if half == "half_pixel" else 0.0,
-    )
-
-
-@onnx_op("RoiAlign", since=10)
-def roi_align_corner(
-    ctx: Context,
-    X: Expr,
-    rois: Expr,
-    batch_indices: Expr,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Expr:
-    """Before opset 16 pixels are at their corners."""
-    return roi_align(
-        ctx,
-        X,
-        rois,
-        batch_indices,
-        coordinate_transformation_mode="output_half_pixel",
-        mode=mode,
-        output_height=output_height,
-        output_width=output_width,
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-    )
-
-
-def _roi_align(
-    ctx: Context,
-    x: Expr,
-    rois: Expr,
-    batch_indices: Expr,
-    mode: str,
-    size: tuple[int, int],
-    sampling_ratio: int,
-    spatial_scale: float,
-    shift: float,
-) -> Expr:
-    """A loop over the samples of a bin, as many as the largest region has (or the ratio says)."""
+    shift = 0.5 if half == "half_pixel" and ctx.opset >= 16 else 0.0
+    size = (output_height, output_width)
     average = choice(mode, ("avg", "max"), "mode") == "avg"
-    batch, channels, *sides = dims_of(x)
+    batch, channels, *sides = dims_of(X)
     count = dims_of(rois)[0]
-    kind = working(dtype_of(x))
+    kind = working(dtype_of(X))
     area = product(sides)
-    flat = R.permute_dims(R.reshape(x, ShapeExpr((batch, channels, area))), [0, 2, 1])
+    flat = R.permute_dims(R.reshape(X, ShapeExpr((batch, channels, area))), [0, 2, 1])
     flat = ctx.cast(flat, kind)
     flat = ctx.emit(R.reshape(flat, ShapeExpr((product([batch, area]), channels))))
     width = ctx.emit(ctx.size(sides[1], "int64"))
@@ -171,7 +124,7 @@ def _roi_align(
         result = R.divide(result, R.astype(R.maximum(number, scalar(1, "int64")), kind))
     else:
         result = R.where(R.isinf(result), scalar(0, kind), result)
-    return ctx.cast(R.permute_dims(result, [0, 3, 1, 2]), dtype_of(x))
+    return ctx.cast(R.permute_dims(result, [0, 3, 1, 2]), dtype_of(X))
 
 
 @onnx_op("MaxRoiPool")

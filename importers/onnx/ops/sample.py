@@ -253,23 +253,11 @@ def _tap(
     return R.multiply(ctx.cast(seen, dtype_of(weight)), R.expand_dims(weight, [2]))
 
 
+# Until opset 20, which takes more axes than two.
 _OLD_MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 
 
-@onnx_op("GridSample", since=16)
-def grid_sample_2d(
-    ctx: Context,
-    X: Expr,
-    grid: Expr,
-    *,
-    align_corners: int = 0,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-) -> Expr:
-    known = _OLD_MODES[choice(mode, _OLD_MODES, "mode")]
-    return _grid_sample(ctx, X, grid, known, padding_mode, align_corners)
-
-
+@onnx_op("GridSample", since=16, mode="bilinear")
 @onnx_op("GridSample", since=20)
 def grid_sample(
     ctx: Context,
@@ -280,6 +268,8 @@ def grid_sample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Expr:
+    if ctx.opset < 20:
+        mode = _OLD_MODES[choice(mode, _OLD_MODES, "mode")]
     return _grid_sample(ctx, X, grid, mode, padding_mode, align_corners)
 
 

@@ -23,37 +23,21 @@ def _one(values: Sequence[Any] | None, what: str) -> Any:
     return None if values is None else one(values, what)
 
 
-def _dft(ctx: Context, x: Expr, length: Any, axis: Any, inverse: int, onesided: int) -> Expr:
-    ndim = ndim_of(x)
-    made = R.signal.dft(x, axis, length, bool(inverse), bool(onesided))
-    return made if info_of(made).dims is not None else ctx.pinned(made, [None] * ndim)
-
-
-@onnx_op("DFT", since=17)
-def dft_attribute(
-    ctx: Context,
-    input: Expr,
-    dft_length: Ints | None = None,
-    *,
-    axis: int = 1,
-    inverse: int = 0,
-    onesided: int = 0,
-) -> Expr:
-    return _dft(ctx, input, _one(dft_length, "dft_length"), axis, inverse, onesided)
-
-
+@onnx_op("DFT", since=17, attributes="axis", axis=1)
 @onnx_op("DFT", since=20)
 def dft(
     ctx: Context,
     input: Expr,
     dft_length: Ints | None = None,
-    axis: Ints | None = None,
+    axis: Ints | int | None = None,
     *,
     inverse: int = 0,
     onesided: int = 0,
 ) -> Expr:
-    at = -2 if axis is None else _one(axis, "axis")
-    return _dft(ctx, input, _one(dft_length, "dft_length"), at, inverse, onesided)
+    at = -2 if axis is None else axis if isinstance(axis, int) else _one(axis, "axis")
+    length = _one(dft_length, "dft_length")
+    made = R.signal.dft(input, at, length, bool(inverse), bool(onesided))
+    return made if info_of(made).dims is not None else ctx.pinned(made, [None] * ndim_of(input))
 
 
 @onnx_op("STFT", since=17)
@@ -84,20 +68,16 @@ def mel_weight_matrix(
     output_datatype: int = 1,
 ) -> Any:
     dtype = dtype_of_code(output_datatype, "MelWeightMatrix").name
-    counts = [
+    bins, length, rate, lower, upper = given = [
         _one(v, n)
         for v, n in (
             (num_mel_bins, "num_mel_bins"),
             (dft_length, "dft_length"),
             (sample_rate, "sample_rate"),
+            (lower_edge_hertz, "lower_edge_hertz"),
+            (upper_edge_hertz, "upper_edge_hertz"),
         )
     ]
-    edges = [
-        _one(lower_edge_hertz, "lower_edge_hertz"),
-        _one(upper_edge_hertz, "upper_edge_hertz"),
-    ]
-    bins, length, rate = counts
-    lower, upper = edges
-    if all(isinstance(v, int | float) for v in (*counts, *edges)):
+    if all(isinstance(v, int | float) for v in given):
         return mel_bank(bins, length, rate, lower, upper).astype(dtype_info(dtype).numpy)
     return R.signal.mel_weight_matrix(bins, length, rate, lower, upper, dtype)
