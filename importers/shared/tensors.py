@@ -1,9 +1,14 @@
-"""What converters ask of a tensor: its struct info, or a gap where it is not known at import."""
+"""What converters ask of a tensor: its struct info, or a gap where it is not known at import.
+
+And how they make operations that Relax has no operator for.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Expr, TensorStructInfo
+from relax2xla.ir import Expr, Op, TensorStructInfo
 from relax2xla.tir import Dim
 
 
@@ -34,3 +39,13 @@ def dims_of(x: Expr) -> tuple[Dim, ...]:
     if dims is None:
         raise Unsupported("the shape of an operand is not known at import")
     return dims
+
+
+def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
+    """The StableHLO operation ``name``."""
+    return Op.get(f"relax.stablehlo.{name}")(*operands, **attrs)
+
+
+def chlo(name: str, *operands: Expr) -> Expr:
+    """The CHLO operation ``name``."""
+    return Op.get(f"relax.chlo.{name}")(*operands)

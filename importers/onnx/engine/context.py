@@ -28,7 +28,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
 )
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr, Var
+from relax2xla.ir import Constant, Expr, ShapeExpr, Var
 from relax2xla.tir import Dim
 
 if TYPE_CHECKING:
@@ -178,11 +178,6 @@ def known_number(x: Expr | None) -> float | None:
     """The value of a constant of one element, or None."""
     data = known(x)
     return None if data is None or data.size != 1 else data.reshape(()).item()
-
-
-def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
-    """The StableHLO operation ``name``, for what Relax has no operator for."""
-    return Op.get(f"relax.stablehlo.{name}")(*operands, **attrs)
 
 
 def choice(value: Any, known_values: Iterable[Any], what: str) -> Any:

@@ -69,13 +69,9 @@ def constant_of_shape(ctx: Context, input: Sizes, *, value: Array | None = None)
     return R.full(input, Constant(fill), str(fill.dtype))
 
 
-@onnx_op("Shape")
-def shape(ctx: Context, data: Expr) -> Host:
-    return integers(dims_of(data))
-
-
+@onnx_op("Shape", lacks="start end")
 @onnx_op("Shape", since=15)
-def shape_part(ctx: Context, data: Expr, *, start: int = 0, end: int | None = None) -> Host:
+def shape(ctx: Context, data: Expr, *, start: int = 0, end: int | None = None) -> Host:
     return integers(dims_of(data)[start:end])
 
 

@@ -44,11 +44,7 @@ def gather_nd(ctx: Context, data: Expr, indices: Expr, *, batch_dims: int = 0) -
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
-@onnx_op("Scatter")
-def scatter(ctx: Context, data: Expr, indices: Expr, updates: Expr, *, axis: int = 0) -> Expr:
-    return scatter_elements(ctx, data, indices, updates, axis=axis)
-
-
+@onnx_op("Scatter", lacks="reduction")
 @onnx_op("ScatterElements", since=11)
 def scatter_elements(
     ctx: Context,

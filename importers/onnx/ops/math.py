@@ -14,7 +14,7 @@ from onnx import TensorProto
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
-from relax2xla.importers.onnx.engine.context import Context, choice, known_number, row
+from relax2xla.importers.onnx.engine.context import Context, choice, known_number
 from relax2xla.importers.onnx.engine.converters import Ints, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
@@ -27,8 +27,10 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
 )
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
-from relax2xla.importers.shared import conversion as _conversion
+from relax2xla.importers.shared import activations as activation
+from relax2xla.importers.shared import conversion
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.tensors import row
 from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
 
 # The largest finite float32.
@@ -38,56 +40,44 @@ Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
 
 
-def _clipped(x: Expr, low: float, high: float) -> Expr:
-    return R.minimum(R.maximum(x, like(x, low)), like(x, high))
-
-
 # -- one operand ---------------------------------------------------------------------------------
 def _reciprocal(x: Expr) -> Expr:
     return R.divide(like(x, 1), x)
 
 
-def _softplus(x: Expr) -> Expr:
-    return R.log_add_exp(x, like(x, 0))
-
-
-def _hard_swish(x: Expr) -> Expr:
-    return R.multiply(x, _clipped(R.add(R.divide(x, like(x, 6)), like(x, 0.5)), 0, 1))
-
-
 _UNARY: dict[str, Unary] = {
-    "Abs": lambda x: R.abs(x),
-    "Acos": lambda x: R.acos(x),
-    "Acosh": lambda x: R.acosh(x),
-    "Asin": lambda x: R.asin(x),
-    "Asinh": lambda x: R.asinh(x),
-    "Atan": lambda x: R.atan(x),
-    "Atanh": lambda x: R.atanh(x),
-    "BitwiseNot": lambda x: R.bitwise_not(x),
-    "Ceil": lambda x: R.ceil(x),
-    "Cos": lambda x: R.cos(x),
-    "Cosh": lambda x: R.cosh(x),
-    "Erf": lambda x: R.erf(x),
-    "Exp": lambda x: R.exp(x),
-    "Floor": lambda x: R.floor(x),
-    "HardSwish": _hard_swish,
-    "IsNaN": lambda x: R.isnan(x),
-    "Log": lambda x: R.log(x),
-    "Mish": lambda x: R.multiply(x, R.tanh(_softplus(x))),
-    "Neg": lambda x: R.negative(x),
-    "Not": lambda x: R.logical_not(x),
+    "Abs": R.abs,
+    "Acos": R.acos,
+    "Acosh": R.acosh,
+    "Asin": R.asin,
+    "Asinh": R.asinh,
+    "Atan": R.atan,
+    "Atanh": R.atanh,
+    "BitwiseNot": R.bitwise_not,
+    "Ceil": R.ceil,
+    "Cos": R.cos,
+    "Cosh": R.cosh,
+    "Erf": R.erf,
+    "Exp": R.exp,
+    "Floor": R.floor,
+    "HardSwish": activation.hard_swish,
+    "IsNaN": R.isnan,
+    "Log": R.log,
+    "Mish": activation.mish,
+    "Neg": R.negative,
+    "Not": R.logical_not,
     "Reciprocal": _reciprocal,
-    "Relu": lambda x: R.nn.relu(x),
-    "Round": lambda x: R.round(x),
-    "Sigmoid": lambda x: R.sigmoid(x),
-    "Sign": lambda x: R.sign(x),
-    "Sin": lambda x: R.sin(x),
-    "Sinh": lambda x: R.sinh(x),
-    "Softplus": _softplus,
-    "Softsign": lambda x: R.divide(x, R.add(R.abs(x), like(x, 1))),
-    "Sqrt": lambda x: R.sqrt(x),
-    "Tan": lambda x: R.tan(x),
-    "Tanh": lambda x: R.tanh(x),
+    "Relu": R.nn.relu,
+    "Round": R.round,
+    "Sigmoid": R.sigmoid,
+    "Sign": R.sign,
+    "Sin": R.sin,
+    "Sinh": R.sinh,
+    "Softplus": activation.softplus,
+    "Softsign": activation.softsign,
+    "Sqrt": R.sqrt,
+    "Tan": R.tan,
+    "Tanh": R.tanh,
 }
 
 
@@ -112,15 +102,12 @@ def isinf(ctx: Context, X: Expr, *, detect_negative: int = 1, detect_positive: i
 
 @onnx_op("Elu")
 def elu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
-    grown = R.multiply(like(X, alpha), R.subtract(R.exp(X), like(X, 1)))
-    return R.where(R.less(X, like(X, 0)), grown, X)
+    return activation.elu(X, alpha)
 
 
 @onnx_op("Celu", since=12)
 def celu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
-    scaled = R.subtract(R.exp(R.divide(X, like(X, alpha))), like(X, 1))
-    zero = like(X, 0)
-    return R.add(R.maximum(X, zero), R.minimum(zero, R.multiply(like(X, alpha), scaled)))
+    return activation.elu(X, alpha, 1, 1 / alpha)
 
 
 @onnx_op("Selu")
@@ -131,8 +118,7 @@ def selu(
     alpha: float = 1.67326319217681884765625,
     gamma: float = 1.05070102214813232421875,
 ) -> Expr:
-    grown = R.multiply(like(X, alpha), R.subtract(R.exp(X), like(X, 1)))
-    return R.multiply(like(X, gamma), R.where(R.less_equal(X, like(X, 0)), grown, X))
+    return activation.elu(X, alpha, gamma)
 
 
 @onnx_op("LeakyRelu")
@@ -142,12 +128,12 @@ def leaky_relu(ctx: Context, X: Expr, *, alpha: float = 0.01) -> Expr:
 
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
-    return R.where(R.greater(X, like(X, alpha)), X, like(X, 0))
+    return activation.thresholded(X, alpha)
 
 
 @onnx_op("HardSigmoid")
 def hard_sigmoid(ctx: Context, X: Expr, *, alpha: float = 0.2, beta: float = 0.5) -> Expr:
-    return _clipped(R.add(R.multiply(X, like(X, alpha)), like(X, beta)), 0, 1)
+    return activation.hard_sigmoid(X, alpha, beta)
 
 
 @onnx_op("Shrink", since=9)
@@ -157,12 +143,12 @@ def shrink(ctx: Context, input: Expr, *, bias: float = 0.0, lambd: float = 0.5) 
     x = input if is_float(kind) else ctx.emit(R.astype(input, "float32"))
     inner = R.where(R.greater(x, like(x, lambd)), R.subtract(x, like(x, bias)), like(x, 0))
     made = R.where(R.less(x, like(x, -lambd)), R.add(x, like(x, bias)), inner)
-    return _conversion.converted(made, kind)
+    return conversion.converted(made, kind)
 
 
 @onnx_op("Swish", since=24)
 def swish(ctx: Context, X: Expr, *, alpha: float = 1.0) -> Expr:
-    return R.multiply(X, R.sigmoid(R.multiply(X, like(X, alpha))))
+    return activation.swish(X, alpha)
 
 
 @onnx_op("Gelu", since=20)
@@ -177,7 +163,7 @@ def prelu(ctx: Context, X: Expr, slope: Expr) -> Expr:
     # Before opset 7 a slope for each channel was written without the axes after it.
     if ctx.opset < 7 and ndim_of(slope) == 1 and lead > 0 and dims_of(slope) != (1,):
         slope = R.reshape(slope, (*dims_of(slope), *[1] * (ndim_of(X) - 2)))
-    return R.where(R.less(X, like(X, 0)), R.multiply(X, slope), X)
+    return activation.prelu(X, slope)
 
 
 @onnx_op("Clip", attributes="min max", min=-FLOAT_MAX, max=FLOAT_MAX)
@@ -189,7 +175,7 @@ def clip(
 
     As attributes, infinities stop at bounds that are not given, too.
     """
-    low, high = (b if isinstance(b, float) else known_number(b) for b in (min, max))
+    low, high = (known_number(b) if isinstance(b, Expr) else b for b in (min, max))
     if not any(isinstance(b, Expr) and n is None for b, n in ((min, low), (max, high))):
         return _clip(input, -math.inf if low is None else low, math.inf if high is None else high)
     x = R.maximum(input, _bound(ctx, min, -math.inf)) if isinstance(min, Expr) else input
@@ -236,7 +222,7 @@ def _power(a: Expr, b: Expr) -> Expr:
         return R.power(a, b)
     if is_float(base) or is_integer(exponent):
         return R.power(a, R.astype(b, base))
-    return _conversion.converted(R.power(R.astype(a, exponent), b), base)
+    return conversion.converted(R.power(R.astype(a, exponent), b), base)
 
 
 def divisor(b: Expr) -> Expr:
@@ -252,24 +238,24 @@ def _equal(a: Expr, b: Expr) -> Expr:
 
 
 _BINARY: dict[str, Binary] = {
-    "Add": lambda a, b: R.add(a, b),
-    "Sub": lambda a, b: R.subtract(a, b),
-    "Mul": lambda a, b: R.multiply(a, b),
+    "Add": R.add,
+    "Sub": R.subtract,
+    "Mul": R.multiply,
     "Div": lambda a, b: R.divide(a, divisor(b)),
     "Pow": _power,
-    "And": lambda a, b: R.logical_and(a, b),
-    "Or": lambda a, b: R.logical_or(a, b),
-    "Xor": lambda a, b: R.logical_xor(a, b),
+    "And": R.logical_and,
+    "Or": R.logical_or,
+    "Xor": R.logical_xor,
     "Equal": _equal,
-    "Greater": lambda a, b: R.greater(a, b),
-    "Less": lambda a, b: R.less(a, b),
+    "Greater": R.greater,
+    "Less": R.less,
 }
 _BINARY_LATER: dict[str, tuple[int, Binary]] = {
-    "GreaterOrEqual": (12, lambda a, b: R.greater_equal(a, b)),
-    "LessOrEqual": (12, lambda a, b: R.less_equal(a, b)),
-    "BitwiseAnd": (18, lambda a, b: R.bitwise_and(a, b)),
-    "BitwiseOr": (18, lambda a, b: R.bitwise_or(a, b)),
-    "BitwiseXor": (18, lambda a, b: R.bitwise_xor(a, b)),
+    "GreaterOrEqual": (12, R.greater_equal),
+    "LessOrEqual": (12, R.less_equal),
+    "BitwiseAnd": (18, R.bitwise_and),
+    "BitwiseOr": (18, R.bitwise_or),
+    "BitwiseXor": (18, R.bitwise_xor),
 }
 
 
@@ -316,10 +302,10 @@ def _register_variadic(name: str, rule: Binary, mean: bool) -> None:
 
 
 for _name, _binary_rule, _mean in (
-    ("Max", lambda a, b: R.maximum(a, b), False),
-    ("Min", lambda a, b: R.minimum(a, b), False),
-    ("Sum", lambda a, b: R.add(a, b), False),
-    ("Mean", lambda a, b: R.add(a, b), True),
+    ("Max", R.maximum, False),
+    ("Min", R.minimum, False),
+    ("Sum", R.add, False),
+    ("Mean", R.add, True),
 ):
     _register_variadic(_name, _binary_rule, _mean)
 
@@ -341,10 +327,10 @@ def converted(ctx: Context, x: Expr, dtype: str, saturate: int, round_mode: str 
     if is_float(dtype) and info.bits < 16 and (saturate or info.bits < 8):
         wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
         low, high = limits(dtype)
-        x = _clipped(wide, low, high)
+        x = activation.clamped(wide, low, high)
     if is_integer(dtype) and info.bits < 8:
-        x = _conversion.converted(x, "int32")  # ONNX keeps the lowest bits
-    return _conversion.converted(x, dtype)
+        x = conversion.converted(x, "int32")  # ONNX keeps the lowest bits
+    return conversion.converted(x, dtype)
 
 
 def _exponent(ctx: Context, x: Expr, saturate: int, round_mode: str) -> Expr:
@@ -455,7 +441,7 @@ def _softmax(x: Expr, axis: int) -> Expr:
 
 _SOFT: dict[str, Callable[[Expr, int], Expr]] = {
     "Softmax": _softmax,
-    "LogSoftmax": lambda x, axis: R.nn.log_softmax(x, axis),
+    "LogSoftmax": R.nn.log_softmax,
     "Hardmax": _hardmax,
 }
 
@@ -472,9 +458,11 @@ def along_or_from(
     ctx: Context, rule: Callable[[Expr, int], Expr], x: Expr, axis: int, all_behind: bool
 ) -> Expr:
     """``rule`` along an axis, or over all axes from it on as one."""
+    if not all_behind:
+        return rule(x, axis_of(axis, ndim_of(x)))
     dims = dims_of(x)
-    at = len(dims) if all_behind and axis == len(dims) else axis_of(axis, len(dims))
-    if not all_behind or at == len(dims) - 1:
+    at = len(dims) if axis == len(dims) else axis_of(axis, len(dims))
+    if at == len(dims) - 1:
         return rule(x, at)
     flat = ctx.reshape(x, (product(dims[:at]), product(dims[at:])))
     return ctx.reshape(rule(flat, 1), dims)

@@ -25,6 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.ops.nn import last_axes, want_float32
 from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, conv, max_pool
+from relax2xla.importers.shared import activations as activation
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 DOMAIN = "com.microsoft"
@@ -48,7 +49,7 @@ def fast_gelu(ctx: Context, X: Expr, bias: Expr | None = None) -> Expr:
 
 @onnx_op("QuickGelu", domain=DOMAIN)
 def quick_gelu(ctx: Context, X: Expr, *, alpha: float = 1.702) -> Expr:
-    return R.multiply(X, R.sigmoid(R.multiply(X, like(X, alpha))))
+    return activation.swish(X, alpha)
 
 
 # -- normalisations ------------------------------------------------------------------------------
@@ -182,15 +183,12 @@ def fused_matmul(
 
 # Activations of fused operators by name: the number of parameters and the rule.
 ACTIVATIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
-    "Relu": (0, lambda x: R.nn.relu(x)),
-    "Tanh": (0, lambda x: R.tanh(x)),
-    "Sigmoid": (0, lambda x: R.sigmoid(x)),
-    "LeakyRelu": (1, lambda x, alpha: R.nn.leakyrelu(x, alpha)),
-    "Clip": (2, lambda x, low, high: R.clip(x, low, high)),
-    "HardSigmoid": (
-        2,
-        lambda x, a, b: R.clip(R.add(R.multiply(x, like(x, a)), like(x, b)), 0.0, 1.0),
-    ),
+    "Relu": (0, R.nn.relu),
+    "Tanh": (0, R.tanh),
+    "Sigmoid": (0, R.sigmoid),
+    "LeakyRelu": (1, R.nn.leakyrelu),
+    "Clip": (2, R.clip),
+    "HardSigmoid": (2, activation.hard_sigmoid),
 }
 
 

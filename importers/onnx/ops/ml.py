@@ -350,7 +350,7 @@ def _probit(x: Expr) -> Expr:
 _POST: dict[str, Callable[[Expr], Expr]] = {
     "NONE": lambda x: x,
     "SOFTMAX": lambda x: R.nn.softmax(x, 1),
-    "LOGISTIC": lambda x: R.sigmoid(x),
+    "LOGISTIC": R.sigmoid,
     "SOFTMAX_ZERO": _softmax_zero,
     "PROBIT": _probit,
 }

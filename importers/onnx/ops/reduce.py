@@ -26,14 +26,17 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     statics,
 )
+from relax2xla.importers.shared.reductions import log_sum_exp
 from relax2xla.ir import Expr
-from relax2xla.tir import Dim
 
 Reduce = Callable[[Expr, Sequence[int] | None, bool], Expr]
 
 
-def _extreme(reduce: Reduce, pick: Callable[[tuple[Any, Any]], Any]) -> Reduce:
-    """Of no elements the value that any other beats; of booleans by way of integers."""
+def _extreme(reduce: Reduce, end: int) -> Reduce:
+    """Of no elements the value that any other beats; of booleans by way of integers.
+
+    end: which of the least and the largest value of a dtype that is
+    """
 
     def rule(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
         dtype = dtype_of(x)
@@ -42,45 +45,32 @@ def _extreme(reduce: Reduce, pick: Callable[[tuple[Any, Any]], Any]) -> Reduce:
         dims = dims_of(x)
         over = range(len(dims)) if axes is None else axes
         if any(isinstance(a, int) and dims[a] == 0 for a in over):
-            low, high = (-math.inf, math.inf) if is_float(dtype) else limits(dtype)
+            ends = (-math.inf, math.inf) if is_float(dtype) else limits(dtype)
             kept = [1 if i in over else d for i, d in enumerate(dims) if keep or i not in over]
-            return R.full(kept, scalar(pick((high, low)), dtype), dtype)
+            return R.full(kept, scalar(ends[end], dtype), dtype)
         return reduce(x, axes, keep)
 
     return rule
 
 
-def _sum(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
-    return R.sum(x, axes, keep)
-
-
 def _log_sum_exp(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
-    """Without overflow: the maximum is taken out (0 in its place where it is infinite)."""
-    top = R.max(x, axes, True)
-    top = R.where(R.isfinite(top), top, scalar(0, dtype_of(x)))
-    total = R.log(R.sum(R.exp(R.subtract(x, top)), axes, True))
-    made = R.add(total, top)
+    if any(d == 0 for d in dims_of(x)):
+        return R.log(R.sum(R.exp(x), axes, keep))
+    made = log_sum_exp(x, axes)
     return made if keep else R.squeeze(made, axes)
 
 
-def _log_sum_exp_or_empty(x: Expr, axes: Sequence[int] | None, keep: bool) -> Expr:
-    dims = dims_of(x)
-    if any(d == 0 for d in dims):
-        return R.log(R.sum(R.exp(x), axes, keep))
-    return _log_sum_exp(x, axes, keep)
-
-
 _REDUCTIONS: dict[str, Reduce] = {
-    "ReduceSum": _sum,
-    "ReduceMean": lambda x, axes, keep: R.mean(x, axes, keep),
-    "ReduceProd": lambda x, axes, keep: R.prod(x, axes, keep),
-    "ReduceMax": _extreme(lambda x, axes, keep: R.max(x, axes, keep), lambda ends: ends[1]),
-    "ReduceMin": _extreme(lambda x, axes, keep: R.min(x, axes, keep), lambda ends: ends[0]),
-    "ReduceL1": lambda x, axes, keep: _sum(R.abs(x), axes, keep),
-    "ReduceL2": lambda x, axes, keep: _sqrt(_sum(R.multiply(x, x), axes, keep)),
-    "ReduceLogSum": lambda x, axes, keep: R.log(_sum(x, axes, keep)),
-    "ReduceLogSumExp": _log_sum_exp_or_empty,
-    "ReduceSumSquare": lambda x, axes, keep: _sum(R.multiply(x, x), axes, keep),
+    "ReduceSum": R.sum,
+    "ReduceMean": R.mean,
+    "ReduceProd": R.prod,
+    "ReduceMax": _extreme(R.max, 0),
+    "ReduceMin": _extreme(R.min, 1),
+    "ReduceL1": lambda x, axes, keep: R.sum(R.abs(x), axes, keep),
+    "ReduceL2": lambda x, axes, keep: _sqrt(R.sum(R.multiply(x, x), axes, keep)),
+    "ReduceLogSum": lambda x, axes, keep: R.log(R.sum(x, axes, keep)),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceSumSquare": lambda x, axes, keep: R.sum(R.multiply(x, x), axes, keep),
 }
 
 
@@ -135,10 +125,7 @@ def _reduced_late(ctx: Context, name: str, x: Expr, axes: Expr, keep: bool) -> E
 
 
 def _register(name: str) -> None:
-    @onnx_op(name)
-    def _(ctx: Context, data: Expr, *, axes: list[int] | None = None, keepdims: int = 1) -> Expr:
-        return _reduced(ctx, name, data, axes, keepdims, 0)
-
+    @onnx_op(name, attributes="axes", lacks="noop_with_empty_axes")
     @onnx_op(name, since=13 if name == "ReduceSum" else 18)
     def _(
         ctx: Context,
@@ -155,60 +142,41 @@ for _name in _REDUCTIONS:
     _register(_name)
 
 
-def _position(
-    ctx: Context, pick: Callable[..., Expr], x: Expr, axis: int, keepdims: int, last: int
-) -> Expr:
-    """The first, or the last, position of an extreme."""
-    at = axis_of(axis, ndim_of(x))
-    dims = dims_of(x)
-    if dims[at] == 0 and any(d == 0 for i, d in enumerate(dims) if i != at):
-        kept = [1 if i == at else d for i, d in enumerate(dims) if keepdims or i != at]
-        return R.zeros(kept, "int64")  # nothing is asked for a position of nothing
-    if not last:
-        return pick(x, axis=at, keepdims=bool(keepdims))
-    found = pick(R.flip(x, at), axis=at, keepdims=bool(keepdims))
-    return R.subtract(ctx.size(fold_dim(dims[at] - 1), "int64"), found)
+def _register_position(name: str, pick: Callable[..., Expr]) -> None:
+    @onnx_op(name)
+    def _(
+        ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Expr:
+        """The first, or the last, position of an extreme."""
+        at = axis_of(axis, ndim_of(data))
+        dims = dims_of(data)
+        if dims[at] == 0 and any(d == 0 for i, d in enumerate(dims) if i != at):
+            kept = [1 if i == at else d for i, d in enumerate(dims) if keepdims or i != at]
+            return R.zeros(kept, "int64")  # nothing is asked for a position of nothing
+        if not select_last_index:
+            return pick(data, axis=at, keepdims=bool(keepdims))
+        found = pick(R.flip(data, at), axis=at, keepdims=bool(keepdims))
+        return R.subtract(ctx.size(fold_dim(dims[at] - 1), "int64"), found)
 
 
-@onnx_op("ArgMax")
-def argmax(
-    ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Expr:
-    return _position(ctx, R.argmax, data, axis, keepdims, select_last_index)
-
-
-@onnx_op("ArgMin")
-def argmin(
-    ctx: Context, data: Expr, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> Expr:
-    return _position(ctx, R.argmin, data, axis, keepdims, select_last_index)
+_register_position("ArgMax", R.argmax)
+_register_position("ArgMin", R.argmin)
 
 
 @onnx_op("TopK")
 def topk_attribute(ctx: Context, X: Expr, *, k: int, axis: int = -1) -> Any:
-    return _topk(ctx, X, k, axis, 1)
+    return topk(ctx, X, [k], axis=axis)
 
 
-@onnx_op("TopK", since=10)
-def topk_input(ctx: Context, X: Expr, K: Sizes, *, axis: int = -1) -> Any:
-    return _topk(ctx, X, _one(K), axis, 1)
-
-
+@onnx_op("TopK", since=10, lacks="largest sorted")
 @onnx_op("TopK", since=11)
 def topk(
     ctx: Context, X: Expr, K: Sizes, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
     """Sorted even where ``sorted`` leaves the order open."""
-    return _topk(ctx, X, _one(K), axis, largest)
-
-
-def _one(k: Sequence[Dim]) -> Dim:
-    if len(k) != 1:
-        raise ValueError(f"K has {len(k)} values; it must have one")
-    return tir.as_dim(k[0])
-
-
-def _topk(ctx: Context, x: Expr, k: Dim, axis: int, largest: int) -> Any:
+    if len(K) != 1:
+        raise ValueError(f"K has {len(K)} values; it must have one")
+    x, k = X, tir.as_dim(K[0])
     at = axis_of(axis, ndim_of(x))
     size = dims_of(x)[at]
     if (isinstance(k, int) and k == 0) or (size == 0 and not isinstance(k, int)):

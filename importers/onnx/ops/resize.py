@@ -28,7 +28,8 @@ from relax2xla.importers.onnx.engine.known_values import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.onnx.ops.sample import TAPS, clamped
+from relax2xla.importers.onnx.ops.sample import TAPS
+from relax2xla.importers.shared.activations import clamped
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Expr, ShapeExpr
 from relax2xla.op.image.resampling import (
@@ -135,8 +136,8 @@ _PLACES: dict[str, Callable[[Expr, Expr, Expr, Expr], Expr]] = {
 _ROUNDED: dict[str, Callable[[Expr], Expr]] = {
     "round_prefer_floor": lambda x: R.ceil(R.subtract(x, like(x, 0.5))),
     "round_prefer_ceil": lambda x: R.floor(R.add(x, like(x, 0.5))),
-    "floor": lambda x: R.floor(x),
-    "ceil": lambda x: R.ceil(x),
+    "floor": R.floor,
+    "ceil": R.ceil,
 }
 
 

@@ -28,6 +28,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     statics,
 )
 from relax2xla.importers.onnx.ops.pool import Convolved, Window, kernel_of
+from relax2xla.importers.shared.activations import clamped
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -36,7 +37,6 @@ from relax2xla.tir import Dim
 TAPS_LIMIT = 64
 # Points whose places are made at import.
 POINTS_LIMIT = 1 << 24
-# Elements of a patch that Col2Im adds one after the other.
 
 
 def working(dtype: str) -> str:
@@ -44,18 +44,10 @@ def working(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _bound(x: Expr, limit: float | Expr) -> Expr:
-    return limit if isinstance(limit, Expr) else like(x, limit)
-
-
 def between(x: Expr, low: float | Expr, high: float | Expr) -> Expr:
     """Where ``low <= x <= high``."""
-    return R.logical_and(R.greater_equal(x, _bound(x, low)), R.less_equal(x, _bound(x, high)))
-
-
-def clamped(x: Expr, low: float | Expr, high: float | Expr) -> Expr:
-    """The nearest value to ``x`` within the bounds."""
-    return R.minimum(R.maximum(x, _bound(x, low)), _bound(x, high))
+    least, most = (b if isinstance(b, Expr) else like(x, b) for b in (low, high))
+    return R.logical_and(R.greater_equal(x, least), R.less_equal(x, most))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,7 @@ def identity(ctx: Context, input: Expr) -> Expr:
 
 
 # -- reshape -------------------------------------------------------------------------------------
-@onnx_op("Reshape")
-@strings_too
-def reshape_attribute(ctx: Context, data: Expr, *, shape: list[int]) -> Expr:
-    return reshape(ctx, data, shape)
-
-
+@onnx_op("Reshape", attributes="shape", lacks="allowzero")
 @onnx_op("Reshape", since=5)
 @strings_too
 def reshape(ctx: Context, data: Expr, shape: Lazy, *, allowzero: int = 0) -> Expr:
@@ -126,12 +121,7 @@ def flatten(ctx: Context, input: Expr, *, axis: int = 1) -> Expr:
     return ctx.reshape(input, (product(dims[:at]), product(dims[at:])))
 
 
-@onnx_op("Squeeze")
-@strings_too
-def squeeze_attribute(ctx: Context, data: Expr, *, axes: list[int] | None = None) -> Expr:
-    return squeeze(ctx, data, axes)
-
-
+@onnx_op("Squeeze", attributes="axes")
 @onnx_op("Squeeze", since=13)
 @strings_too
 def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
@@ -146,12 +136,7 @@ def squeeze(ctx: Context, data: Expr, axes: Lazy | None = None) -> Expr:
     return ctx.pinned(made, [d for d in dims if d != 1])
 
 
-@onnx_op("Unsqueeze")
-@strings_too
-def unsqueeze_attribute(ctx: Context, data: Expr, *, axes: list[int]) -> Expr:
-    return unsqueeze(ctx, data, axes)
-
-
+@onnx_op("Unsqueeze", attributes="axes")
 @onnx_op("Unsqueeze", since=13)
 @strings_too
 def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr:
@@ -224,17 +209,9 @@ def tile(ctx: Context, input: Expr, repeats: Sizes) -> Expr:
 
 
 # -- joining and cutting -------------------------------------------------------------------------
-@onnx_op("Concat")
-def concat_default(ctx: Context, *inputs: Expr, axis: int = 1) -> Expr:
-    return _concat(ctx, inputs, axis)
-
-
+@onnx_op("Concat", axis=1)
 @onnx_op("Concat", since=4)
 def concat(ctx: Context, *inputs: Expr, axis: int) -> Expr:
-    return _concat(ctx, inputs, axis)
-
-
-def _concat(ctx: Context, inputs: Sequence[Expr], axis: int) -> Expr:
     if len(inputs) == 1:
         return inputs[0]
     made = ctx.emit(R.concat(list(inputs), axis))
@@ -286,29 +263,13 @@ def split_either(
     split: list[int] | None = None,
 ) -> Any:
     """By an attribute or, in opset 1, by an input; the latter counts."""
-    return split_input(ctx, input, split if lengths is None else lengths, axis=axis)
+    return split_(ctx, input, split if lengths is None else lengths, axis=axis)
 
 
-@onnx_op("Split", since=2)
-def split_lengths(
-    ctx: Context, input: Expr, *, axis: int = 0, split: list[int] | None = None
-) -> Any:
-    return split_input(ctx, input, split, axis=axis)
-
-
-@onnx_op("Split", since=13)
-def split_input(ctx: Context, input: Expr, split: Sizes | None = None, *, axis: int = 0) -> Any:
-    if split is not None:
-        return _parts(ctx, input, axis, [tir.as_dim(s) for s in split])
-    count = len(ctx.wanted)
-    size = dims_of(input)[axis_of(axis, ndim_of(input))]
-    if isinstance(size, int) and size % count:
-        raise ValueError(f"{size} elements in {count} equal parts")
-    return _parts(ctx, input, axis, [fold_dim(size // count)] * count)
-
-
+@onnx_op("Split", since=2, attributes="split", lacks="num_outputs")
+@onnx_op("Split", since=13, lacks="num_outputs")
 @onnx_op("Split", since=18)
-def split(
+def split_(
     ctx: Context,
     input: Expr,
     split: Sizes | None = None,
@@ -316,29 +277,23 @@ def split(
     axis: int = 0,
     num_outputs: int | None = None,
 ) -> Any:
-    """Without lengths the last part is what the others, of equal size, leave."""
-    if split is not None or num_outputs is None:
-        return split_input(ctx, input, split, axis=axis)
-    if num_outputs != len(ctx.wanted):
-        raise ValueError(f"num_outputs is {num_outputs}; the node has {len(ctx.wanted)} outputs")
+    """Without lengths in equal parts; with ``num_outputs`` the last is what the others leave."""
+    if split is not None:
+        return _parts(ctx, input, axis, [tir.as_dim(s) for s in split])
+    count = len(ctx.wanted)
     size = dims_of(input)[axis_of(axis, ndim_of(input))]
+    if num_outputs is None:
+        if isinstance(size, int) and size % count:
+            raise ValueError(f"{size} elements in {count} equal parts")
+        return _parts(ctx, input, axis, [fold_dim(size // count)] * count)
+    if num_outputs != count:
+        raise ValueError(f"num_outputs is {num_outputs}; the node has {count} outputs")
     step = fold_dim((size + num_outputs - 1) // num_outputs)
     lengths: list[Dim] = [step] * (num_outputs - 1)
     return _parts(ctx, input, axis, [*lengths, fold_dim(size - step * (num_outputs - 1))])
 
 
-@onnx_op("Slice")
-def slice_attributes(
-    ctx: Context,
-    data: Expr,
-    *,
-    starts: list[int],
-    ends: list[int],
-    axes: list[int] | None = None,
-) -> Expr:
-    return slice_(ctx, data, starts, ends, axes)
-
-
+@onnx_op("Slice", attributes="starts ends axes", lacks="steps")
 @onnx_op("Slice", since=10)
 def slice_(
     ctx: Context,
