@@ -27,6 +27,7 @@ from relax2xla.importers.onnx.engine.objects import Kind, as_value, host_loop, k
 from relax2xla.importers.onnx.ops.random import loop_key
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import joined
 from relax2xla.importers.shared.loops import NotInvariant, Stack
 from relax2xla.ir import (
     Constant,
@@ -210,7 +211,7 @@ def _unrolled(ctx: Context, count: int, starts: list[Expr], body: GraphProto) ->
             break
     if any(not stack for stack in rows):
         raise NotInvariant("it has no iterations")
-    return [*values, *(R.concat(s, 0) if len(s) > 1 else s[0] for s in rows)]
+    return [*values, *(joined(s) for s in rows)]
 
 
 def _open_ended(

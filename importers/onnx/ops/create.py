@@ -27,6 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import entry
 from relax2xla.ir import Constant, Expr
 
 
@@ -140,19 +141,13 @@ def one_hot(ctx: Context, indices: Expr, depth: Sizes, values: Expr, *, axis: in
     count: Any = tir.as_dim(int(depth[0]) if isinstance(depth[0], float) else depth[0])
     index = R.astype(indices, "int64") if is_float(dtype_of(indices)) else indices
     index = ctx.wrap(index, count)
-    pair = [_entry(values, i) for i in (0, 1)]
+    off, on = (entry(values, i) for i in (0, 1))
     hot = R.one_hot(index, tir.const(1, "int8"), tir.const(0, "int8"), count, axis)
     if not isinstance(count, int):
         dims = list(dims_of(indices))
         dims.insert(axis_of(axis, len(dims) + 1), count)
         hot = ctx.pinned(hot, dims)
-    return R.where(R.astype(hot, "bool"), pair[1], pair[0])
-
-
-def _entry(values: Expr, at: int) -> Expr:
-    if isinstance(values, Constant):
-        return Constant(values.data[at].reshape(()))
-    return R.reshape(R.strided_slice(values, [0], [at], [at + 1]), ())
+    return R.where(R.astype(hot, "bool"), on, off)
 
 
 @onnx_op("ConstantFill")

@@ -22,6 +22,7 @@ from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, ndim
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN
 from relax2xla.importers.onnx.ops.microsoft_quant import projected
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.loops import number
 from relax2xla.ir import Expr, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -100,7 +101,7 @@ def _scale(scale: float | None, q: Expr) -> float:
 
 def _ahead(q: Dim, k: Dim, past: Dim) -> Expr:
     """Whether a key stands behind the query's own place, (1, 1, q, k)."""
-    return R.expand_dims(R.greater(_positions(k, 0), R.add(_column(q), _number(past))), [0, 1])
+    return R.expand_dims(R.greater(_positions(k, 0), R.add(_column(q), number(past))), [0, 1])
 
 
 def _positions(size: Dim, extra: int) -> Expr:
@@ -111,12 +112,6 @@ def _positions(size: Dim, extra: int) -> Expr:
 
 def _column(size: Dim) -> Expr:
     return R.expand_dims(_positions(size, 0), [1])
-
-
-def _number(dim: Dim) -> Expr:
-    if isinstance(dim, int):
-        return scalar(dim, "int64")
-    return R.reshape(R.shape_to_tensor(ShapeExpr((dim,))), ())
 
 
 def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr:
@@ -331,7 +326,7 @@ def multi_head_attention(
             start = R.reshape(ctx.cast(past_sequence_length, "int64"), (1, 1))
             start = ctx.emit(R.broadcast_to(start, ShapeExpr((dims_of(k)[0], 1))))
             hidden = R.greater_equal(
-                _positions(before, 3), R.add(R.expand_dims(start, [2, 3]), _number(dims_of(k)[2]))
+                _positions(before, 3), R.add(R.expand_dims(start, [2, 3]), number(dims_of(k)[2]))
             )
             k = _appended(ctx, past_key, ctx.emit(k), start, before, rest=True)
             v = _appended(ctx, past_value, ctx.emit(v), start, before, rest=True)
@@ -483,10 +478,10 @@ def group_query_attention(
         k = ctx.emit(R.nn.rms_norm(k, k_norm_weight, [-1], qk_norm_epsilon))
     batch, _, length, _ = dims_of(q)
     total = tir.as_dim(total_sequence_length[0])
-    ends = R.add(ctx.cast(R.reshape(seqlens_k, ShapeExpr((batch, 1))), "int64"), _number(1))
+    ends = R.add(ctx.cast(R.reshape(seqlens_k, ShapeExpr((batch, 1))), "int64"), number(1))
     # A first prompt starts at 0, though shorter entries of the batch may be filled up behind.
-    prompt = R.equal(_number(total), _number(length))
-    start = R.where(prompt, _number(0), R.subtract(ends, _number(length)))
+    prompt = R.equal(number(total), number(length))
+    start = R.where(prompt, number(0), R.subtract(ends, number(length)))
     start = ctx.emit(start)  # (batch, 1)
     at = ctx.emit(R.add(start, _positions(length, 1)))  # (batch, length)
     if do_rotary:
@@ -514,7 +509,7 @@ def group_query_attention(
     if local_window_size > 0:
         if not causal:
             raise ValueError("local_window_size needs causal=1")
-        far = R.less_equal(keys, R.subtract(own, _number(local_window_size)))
+        far = R.less_equal(keys, R.subtract(own, number(local_window_size)))
         hidden = R.logical_or(hidden, far)
     biases: list[Expr] = []
     if attention_bias is not None:
@@ -553,11 +548,11 @@ def _appended(
     if not _equal(more, 0):
         filled = R.concat([past, R.zeros(ShapeExpr((b, n, more, size)), dtype_of(past))], 2)
     offset = ctx.emit(R.subtract(_positions(cache, 1), start))  # (batch, cache)
-    last = R.subtract(_number(length), _number(1))
-    index = R.minimum(R.maximum(offset, _number(0)), last)
+    last = R.subtract(number(length), number(1))
+    index = R.minimum(R.maximum(offset, number(0)), last)
     rows = R.gather_nd(R.permute_dims(new, [0, 2, 1, 3]), R.expand_dims(index, [2]), 1)
     old, behind = (
-        R.expand_dims(x, [1, 3]) for x in (R.less(offset, _number(0)), R.greater(offset, last))
+        R.expand_dims(x, [1, 3]) for x in (R.less(offset, number(0)), R.greater(offset, last))
     )
     rows = R.permute_dims(rows, [0, 2, 1, 3])
     if rest:

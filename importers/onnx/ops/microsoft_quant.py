@@ -18,9 +18,9 @@ from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     ndim_of,
-    product,
     scalar,
 )
+from relax2xla.importers.onnx.ops.math import along_or_from
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN, channels_first, channels_last
 from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, average_pool
 from relax2xla.importers.onnx.ops.quant import (
@@ -32,6 +32,7 @@ from relax2xla.importers.onnx.ops.quant import (
     quantised,
     quantize_linear,
 )
+from relax2xla.importers.shared.index import joined
 from relax2xla.ir import Expr
 
 
@@ -70,8 +71,8 @@ def _register_binary(name: str, rule: Callable[[Expr, Expr], Expr]) -> None:
         return _back(ctx, made, C_scale, C_zero_point, dtype_of(A))
 
 
-_register_binary("QLinearAdd", lambda a, b: R.add(a, b))
-_register_binary("QLinearMul", lambda a, b: R.multiply(a, b))
+_register_binary("QLinearAdd", R.add)
+_register_binary("QLinearMul", R.multiply)
 
 
 @onnx_op("QLinearSigmoid", domain=DOMAIN)
@@ -116,13 +117,7 @@ def qlinear_softmax(
 ) -> Expr:
     """Until opset 13 over all axes from ``axis`` on."""
     x = _real(ctx, X, X_scale, x_zero_point)
-    at = axis_of(axis, ndim_of(X))
-    if opset >= 13:
-        y = R.nn.softmax(x, at)
-    else:
-        dims = dims_of(X)
-        flat = ctx.reshape(x, (product(dims[:at]), product(dims[at:])))
-        y = ctx.reshape(R.nn.softmax(flat, 1), dims)
+    y = along_or_from(ctx, R.nn.softmax, x, axis, opset < 13)
     return _back(ctx, y, y_scale, y_zero_point, dtype_of(X))
 
 
@@ -154,21 +149,12 @@ def qlinear_concat(
         _back(ctx, _real(ctx, x, s, z), Y_scale, Y_zero_point, dtype_of(Y_zero_point))
         for x, s, z in zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
     ]
-    return parts[0] if len(parts) == 1 else R.concat(parts, axis)
+    return joined(parts, axis)
 
 
-@onnx_op("QuantizeLinear", domain=DOMAIN)
-def quantize(
-    ctx: Context, x: Expr, y_scale: Expr, y_zero_point: Expr | None = None, *, axis: int = 1
-) -> Expr:
-    return quantize_linear(ctx, x, y_scale, y_zero_point, axis=axis)
-
-
-@onnx_op("DequantizeLinear", domain=DOMAIN)
-def dequantize(
-    ctx: Context, x: Expr, x_scale: Expr, x_zero_point: Expr | None = None, *, axis: int = 1
-) -> Expr:
-    return dequantize_linear(ctx, x, x_scale, x_zero_point, axis=axis)
+_LATER = "block_size output_dtype"
+onnx_op("QuantizeLinear", domain=DOMAIN, lacks=f"{_LATER} precision saturate")(quantize_linear)
+onnx_op("DequantizeLinear", domain=DOMAIN, lacks=_LATER)(dequantize_linear)
 
 
 # -- averages ------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.ops.strings import known_rank, made, rank_of, strings_too
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import joined
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 DOMAIN = "ai.onnx.ml"
@@ -82,7 +83,7 @@ def feature_vectorizer(ctx: Context, *X: Expr, inputdimensions: list[int] | None
         elif have < size:
             x = R.nn.pad(x, [0, 0, 0, size - have])
         parts.append(x)
-    return parts[0] if len(parts) == 1 else R.concat(parts, 1)
+    return joined(parts, 1)
 
 
 @onnx_op("Imputer", domain=DOMAIN)

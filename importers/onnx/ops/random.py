@@ -24,7 +24,8 @@ from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Constant, Expr, Op, TensorStructInfo, TupleGetItem
+from relax2xla.importers.shared.tensors import chlo, row
+from relax2xla.ir import Constant, Expr, TensorStructInfo, TupleGetItem
 from relax2xla.tir import Dim
 
 # Values that are drawn at import.
@@ -103,8 +104,8 @@ def uniform(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
 
 def _drawn(state: Expr, dims: Sequence[Dim], dtype: str) -> Expr:
     infos = (TensorStructInfo((2,), "uint64"), TensorStructInfo(tuple(dims), dtype))
-    bits = Op.get("relax.stablehlo.rng_bit_generator")
-    return TupleGetItem(bits(state, rng_algorithm="THREE_FRY", sinfo_args=infos), 1)
+    bits = row("rng_bit_generator", state, rng_algorithm="THREE_FRY", sinfo_args=infos)
+    return TupleGetItem(bits, 1)
 
 
 def _bits(ctx: Context, dims: Sequence[Dim], seed: int | None, count: int) -> Expr:
@@ -126,15 +127,13 @@ def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
         return Constant(np.asarray(np.random.RandomState(number).standard_normal(known), dtype))
     # Odd multiples of 2**-23, all of which float32 holds: between -1 and 1, and none of them.
     odd = R.multiply(_bits(ctx, dims, number, 23), scalar(2.0**-22, "float32"))
-    made = Op.get("relax.chlo.erf_inv")(R.add(odd, scalar(2.0**-23 - 1, "float32")))
+    made = chlo("erf_inv", R.add(odd, scalar(2.0**-23 - 1, "float32")))
     return ctx.cast(R.multiply(made, scalar(math.sqrt(2), "float32")), dtype)
 
 
-def _float(code: int | None, like: Expr | None, what: str) -> str:
-    if code is not None:
-        kind = dtype_of_code(code, what).name
-    else:
-        kind = "float32" if like is None else dtype_of(like)
+def _float(code: int | None, like: str, what: str) -> str:
+    """The dtype that an attribute says, or without one ``like``."""
+    kind = like if code is None else dtype_of_code(code, what).name
     if not is_float(kind):
         raise Unsupported(f"random numbers of {kind}")
     return kind
@@ -145,60 +144,43 @@ def _spread(ctx: Context, x: Expr, low: float, high: float, dtype: str) -> Expr:
     return ctx.cast(moved, dtype)
 
 
-@onnx_op("RandomUniform")
+@onnx_op("RandomUniform", lacks="input", needs="shape", dtype=1)
+@onnx_op("RandomUniformLike", lacks="shape", needs="input")
 def random_uniform(
     ctx: Context,
-    *,
-    dtype: int = 1,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float | None = None,
-    shape: list[int],
-) -> Expr:
-    kind = _float(dtype, None, "RandomUniform")
-    return _spread(ctx, uniform(ctx, shape, seed, "float32"), low, high, kind)
-
-
-@onnx_op("RandomUniformLike")
-def random_uniform_like(
-    ctx: Context,
-    input: Expr,
+    input: Expr | None = None,
     *,
     dtype: int | None = None,
     high: float = 1.0,
     low: float = 0.0,
     seed: float | None = None,
+    shape: list[int] | None = None,
 ) -> Expr:
-    kind = _float(dtype, input, "RandomUniformLike")
-    return _spread(ctx, uniform(ctx, dims_of(input), seed, "float32"), low, high, kind)
+    dims, like = _form(input, shape)
+    kind = _float(dtype, like, ctx.op)
+    return _spread(ctx, uniform(ctx, dims, seed, "float32"), low, high, kind)
 
 
-@onnx_op("RandomNormal")
+@onnx_op("RandomNormal", lacks="input", needs="shape", dtype=1)
+@onnx_op("RandomNormalLike", lacks="shape", needs="input")
 def random_normal(
     ctx: Context,
-    *,
-    dtype: int = 1,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
-    shape: list[int],
-) -> Expr:
-    kind = _float(dtype, None, "RandomNormal")
-    return _spread(ctx, _normal(ctx, shape, seed, "float32"), mean, mean + scale, kind)
-
-
-@onnx_op("RandomNormalLike")
-def random_normal_like(
-    ctx: Context,
-    input: Expr,
+    input: Expr | None = None,
     *,
     dtype: int | None = None,
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
+    shape: list[int] | None = None,
 ) -> Expr:
-    kind = _float(dtype, input, "RandomNormalLike")
-    return _spread(ctx, _normal(ctx, dims_of(input), seed, "float32"), mean, mean + scale, kind)
+    dims, like = _form(input, shape)
+    kind = _float(dtype, like, ctx.op)
+    return _spread(ctx, _normal(ctx, dims, seed, "float32"), mean, mean + scale, kind)
+
+
+def _form(x: Expr | None, shape: Sequence[int] | None) -> tuple[Sequence[Dim], str]:
+    """The shape and the dtype of a tensor, or the shape that is given."""
+    return (shape or (), "float32") if x is None else (dims_of(x), dtype_of(x))
 
 
 @onnx_op("Bernoulli", since=15)

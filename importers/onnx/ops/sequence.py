@@ -42,6 +42,7 @@ from relax2xla.importers.onnx.engine.objects import (
 from relax2xla.importers.onnx.ops.strings import is_text
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import joined
 from relax2xla.ir import Constant, Expr, Tuple
 
 # Parts that a tensor is split into at most as a tuple.
@@ -150,7 +151,7 @@ def concat_from_sequence(
         items = [R.expand_dims(x, [at]) for x in items]
     else:
         at = axis_of(axis, rank)
-    return items[0] if len(items) == 1 else R.concat(items, at)
+    return joined(items, at)
 
 
 @onnx_op("SplitToSequence", since=11)

@@ -360,18 +360,18 @@ def _mode(mode: str) -> str:
     return choice(mode, _PAD_MODES, "mode")
 
 
-@onnx_op("Pad")
-def pad_paddings(
-    ctx: Context, data: Expr, *, paddings: list[int], mode: str = "constant", value: float = 0.0
-) -> Expr:
-    return _pad(ctx, data, paddings, mode, value)
-
-
-@onnx_op("Pad", since=2)
+@onnx_op("Pad", lacks="pads", needs="paddings")
+@onnx_op("Pad", since=2, lacks="paddings", needs="pads")
 def pad_attributes(
-    ctx: Context, data: Expr, *, pads: list[int], mode: str = "constant", value: float = 0.0
+    ctx: Context,
+    data: Expr,
+    *,
+    paddings: list[int] | None = None,
+    pads: list[int] | None = None,
+    mode: str = "constant",
+    value: float = 0.0,
 ) -> Expr:
-    return _pad(ctx, data, pads, mode, value)
+    return _pad(ctx, data, pads or paddings or [], mode, value)
 
 
 @onnx_op("Pad", since=11)
