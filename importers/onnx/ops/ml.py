@@ -25,7 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     static,
 )
-from relax2xla.importers.onnx.ops.strings import known_rank, made, rank_of, strings_too
+from relax2xla.importers.onnx.ops.strings import decoded, encoded, rank_of, strings_too
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
 from relax2xla.ir import Constant, Expr, ShapeExpr
@@ -158,35 +158,7 @@ def one_hot_encoder(
     return R.astype(R.equal(x, vector(cats_int64s, "int64")), "float32")
 
 
-@onnx_op("LabelEncoder", since=2, domain=DOMAIN)
-def label_encoder_lists(
-    ctx: Context,
-    X: Expr,
-    *,
-    default_float: float = 0.0,
-    default_int64: int = -1,
-    default_string: str = "_Unused",
-    keys_floats: list[float] | None = None,
-    keys_int64s: list[int] | None = None,
-    keys_strings: list[str] | None = None,
-    values_floats: list[float] | None = None,
-    values_int64s: list[int] | None = None,
-    values_strings: list[str] | None = None,
-) -> Expr:
-    if keys_strings is not None or values_strings is not None:
-        numbers = keys_floats if keys_floats is not None else keys_int64s
-        kind = "int64" if values_int64s is not None else "float32"
-        found = values_int64s if values_int64s is not None else values_floats
-        fill = default_int64 if kind == "int64" else default_float
-        values = None if found is None else np.asarray(found, numpy_dtype(kind))
-        return _labels(ctx, X, keys_strings, numbers, values_strings, values, default_string, fill)
-    keys = _one_of(keys_floats, keys_int64s, "keys")
-    values = _one_of(values_floats, values_int64s, "values")
-    kind = "int64" if values_int64s is not None else "float32"
-    default = default_int64 if kind == "int64" else default_float
-    return _encoded(ctx, X, np.asarray(keys), vector(values, kind).data, default)
-
-
+@onnx_op("LabelEncoder", since=2, domain=DOMAIN, lacks="default_tensor keys_tensor values_tensor")
 @onnx_op("LabelEncoder", since=4, domain=DOMAIN)
 def label_encoder(
     ctx: Context,
@@ -205,49 +177,32 @@ def label_encoder(
     values_strings: list[str] | None = None,
     values_tensor: Array | None = None,
 ) -> Expr:
-    if keys_tensor is None and values_tensor is None:
-        return label_encoder_lists(
-            ctx,
-            X,
-            default_float=default_float,
-            default_int64=default_int64,
-            default_string=default_string,
-            keys_floats=keys_floats,
-            keys_int64s=keys_int64s,
-            keys_strings=keys_strings,
-            values_floats=values_floats,
-            values_int64s=values_int64s,
-            values_strings=values_strings,
-        )
-    texts = [
-        _strings(t, s) for t, s in ((keys_tensor, keys_strings), (values_tensor, values_strings))
-    ]
-    if texts[0] is not None or texts[1] is not None:
-        numbers = None if texts[0] is not None else keys_tensor
-        if numbers is None and texts[0] is None:
-            numbers = np.asarray(_one_of(keys_floats, keys_int64s, "keys"))
-        plain = values_tensor
-        if texts[1] is not None:
-            plain = None
-        elif plain is None:
-            plain = np.asarray(_one_of(values_floats, values_int64s, "values"))
-            plain = plain.astype(np.int64 if values_int64s is not None else np.float32)
-        fill = default_float if plain is None or plain.dtype.kind == "f" else default_int64
-        if default_tensor is not None:
-            fill = default_tensor.reshape(-1)[0]
-        word = str(fill) if default_tensor is not None and plain is None else default_string
-        return _labels(ctx, X, texts[0], numbers, texts[1], plain, word, fill)
-    keys = keys_tensor if keys_tensor is not None else _one_of(keys_floats, keys_int64s, "keys")
-    if values_tensor is None:
-        kind = "int64" if values_int64s is not None else "float32"
-        values = vector(_one_of(values_floats, values_int64s, "values"), kind).data
-        default: Any = default_int64 if kind == "int64" else default_float
-    else:
-        values = values_tensor
-        default = default_int64 if values.dtype.kind in "iu" else default_float
+    words, labels = _strings(keys_tensor, keys_strings), _strings(values_tensor, values_strings)
+    keys = values = np.empty(0)
+    if words is None:
+        keys = _numbers(keys_tensor, keys_floats, keys_int64s, "keys")
+    if labels is None:
+        values = _numbers(values_tensor, values_floats, values_int64s, "values")
+    is_whole = labels is None and values.dtype.kind in "iu"
+    default: Any = default_int64 if is_whole else default_float
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[0]
-    return _encoded(ctx, X, np.asarray(keys), values, default)
+        default_string = str(default)
+    count = keys.size if words is None else len(words)
+    of_values = values.size if labels is None else len(labels)
+    if count != of_values:
+        raise ValueError(f"{count} keys and {of_values} values")
+    if words is not None and labels is not None:
+        # By the place among the keys.
+        places = np.arange(count, dtype=np.int64)
+        at = ctx.emit(encoded(ctx, X, words, places, -1, None))
+        return decoded(ctx, at, places, labels, default_string, rank_of(ctx, X))
+    if words is not None:
+        return encoded(ctx, X, words, values, default, rank_of(ctx, X))
+    listed = keys.astype(numpy_dtype(dtype_of(X)))
+    if labels is not None:
+        return decoded(ctx, X, listed, labels, default_string, ndim_of(X))
+    return _looked_up(X, listed, values, default)
 
 
 def _strings(tensor: Array | None, words: list[str] | None) -> list[str] | None:
@@ -257,63 +212,29 @@ def _strings(tensor: Array | None, words: list[str] | None) -> list[str] | None:
     return words
 
 
-def _labels(
-    ctx: Context,
-    x: Expr,
-    words: list[str] | None,
-    keys: Any,
-    labels: list[str] | None,
-    values: Array | None,
-    default: str,
-    fill: Any,
-) -> Expr:
-    """A look-up where the keys, the values or both are strings."""
-    if words is not None and values is not None:
-        entries = Constant(values.reshape(-1))
-        other = Constant(np.asarray(fill, values.dtype))
-        if len(words) != values.size:
-            raise ValueError(f"{len(words)} keys and {values.size} values")
-        return known_rank(ctx, R.text.encode(x, entries, other, tuple(words)), rank_of(ctx, x))
-    if labels is None:
-        raise ValueError("it must have one list of values; it has none")
-    if words is not None:
-        # By the place among the keys.
-        places = Constant(np.arange(len(words), dtype=np.int64))
-        if len(words) != len(labels):
-            raise ValueError(f"{len(words)} keys and {len(labels)} values")
-        at = ctx.emit(R.text.encode(x, places, Constant(np.array(-1, np.int64)), tuple(words)))
-        return made(ctx, R.text.decode(at, places, tuple(labels), default), rank_of(ctx, x))
-    if keys is None:
-        raise ValueError("it must have one list of keys; it has none")
-    listed = np.asarray(keys).reshape(-1).astype(numpy_dtype(dtype_of(x)))
-    if len(labels) != listed.size:
-        raise ValueError(f"{listed.size} keys and {len(labels)} values")
-    made_ = R.text.decode(x, Constant(listed), tuple(labels), default)
-    return made(ctx, made_, ndim_of(x))
+def _numbers(
+    tensor: Array | None, floats: list[float] | None, ints: list[int] | None, what: str
+) -> Array:
+    """Numbers that are an attribute, as a tensor or in one of two lists."""
+    if tensor is not None:
+        return tensor.reshape(-1)
+    count = (floats is not None) + (ints is not None)
+    if count != 1:
+        raise ValueError(f"it must have one list of {what}; it has {count}")
+    return np.asarray(floats, np.float32) if ints is None else np.asarray(ints, np.int64)
 
 
-def _one_of(a: Any, b: Any, what: str) -> Any:
-    given = [v for v in (a, b) if v is not None]
-    if len(given) != 1:
-        raise ValueError(f"it must have one list of {what}; it has {len(given)}")
-    return given[0]
-
-
-def _encoded(ctx: Context, x: Expr, keys: Array, values: Array, default: Any) -> Expr:
+def _looked_up(x: Expr, keys: Array, values: Array, default: Any) -> Expr:
     """The value of the last key that equals an element (NaN equals NaN), else the default."""
-    if len(keys) != len(values):
-        raise ValueError(f"{len(keys)} keys and {len(values)} values")
-    kind = dtype_of(x)
-    listed = Constant(keys.reshape(-1).astype(numpy_dtype(kind)))
-    wide = ctx.emit(R.expand_dims(x, [ndim_of(x)]))
+    listed = Constant(keys)
+    wide = R.expand_dims(x, [ndim_of(x)])
     same = R.equal(wide, listed)
-    if is_float(kind) and np.isnan(keys.astype(np.float64)).any():
+    if is_float(dtype_of(x)) and np.isnan(keys.astype(np.float64)).any():
         same = R.logical_or(same, R.logical_and(R.isnan(wide), R.isnan(listed)))
-    same = ctx.emit(R.astype(same, "int32"))
     # The last position that is equal: one of growing numbers, 0 for none.
     order = Constant(np.arange(1, len(keys) + 1, dtype=np.int32))
-    found = R.max(R.multiply(same, order), [ndim_of(x)])
-    table = np.concatenate([np.asarray([default]).astype(values.dtype), values.reshape(-1)])
+    found = R.max(R.multiply(R.astype(same, "int32"), order), [ndim_of(x)])
+    table = np.concatenate([np.asarray([default]).astype(values.dtype), values])
     return R.take(Constant(table), found, 0)
 
 
@@ -369,8 +290,8 @@ def labels_of(
     if strings:
         if not ctx.wants(0):
             return None
-        places = Constant(np.arange(len(strings), dtype=np.int64))
-        return made(ctx, R.text.decode(ctx.cast(index, "int64"), places, tuple(strings)), 1)
+        places = np.arange(len(strings), dtype=np.int64)
+        return decoded(ctx, ctx.cast(index, "int64"), places, strings, "", 1)
     if not ints:
         return ctx.cast(index, "int64")
     return R.take(vector(ints, "int64"), index, 0)

@@ -10,9 +10,9 @@ from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import ndim_of
 from relax2xla.importers.onnx.engine.objects import MAP, TEXT, Kind, held, kind_of, tensor_from
-from relax2xla.importers.onnx.ops.strings import is_text, known_rank, made, rank_of
+from relax2xla.importers.onnx.ops.strings import decoded, encoded, is_text, rank_of
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Expr
 
 DOMAIN = "ai.onnx.ml"
 Keys = tuple[tuple[int, ...], tuple[str, ...]]
@@ -30,11 +30,9 @@ def mapped(
     """Strings as the numbers that stand for them, or numbers as their strings."""
     if len(words) != len(numbers):
         raise ValueError(f"{len(words)} strings and {len(numbers)} integers")
-    listed = Constant(numbers)
     if is_text(x):
-        other = Constant(np.array(number, np.int64))
-        return known_rank(ctx, R.text.encode(x, listed, other, tuple(words)), rank_of(ctx, x))
-    return made(ctx, R.text.decode(x, listed, tuple(words), text), ndim_of(x))
+        return encoded(ctx, x, words, numbers, number, rank_of(ctx, x))
+    return decoded(ctx, x, numbers, words, text, ndim_of(x))
 
 
 @onnx_op("CategoryMapper", domain=DOMAIN)

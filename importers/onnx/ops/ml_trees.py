@@ -1,3 +1,4 @@
+# ruff: noqa: D103  (a converter's documentation is the ONNX schema; it says what differs)
 """ai.onnx.ml: ensembles of decision trees.
 
 All trees are walked side by side, one level an iteration, in a table of nodes; a leaf leads to
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, scalar
-from relax2xla.importers.onnx.ops.ml import DOMAIN, floats, labels_of, rows_of, transformed
+from relax2xla.importers.onnx.ops.ml import (
+    DOMAIN,
+    TRANSFORMS,
+    floats,
+    labels_of,
+    rows_of,
+    transformed,
+)
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
@@ -154,7 +162,6 @@ def _combined(
 
 # -- opset 5 -------------------------------------------------------------------------------------
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @onnx_op("TreeEnsemble", since=5, domain=DOMAIN)
@@ -216,7 +223,7 @@ def tree_ensemble(
     targets = n_targets if n_targets is not None else max(leaf_targetids) + 1
     x = floats(ctx, rows_of(X))
     made = _combined(ctx, forest.leaves(ctx, x), weights, count + leaves, targets, how, dtype_of(x))
-    made = transformed(made, _TRANSFORMS[choice(post_transform, range(5), "post_transform")])
+    made = transformed(made, TRANSFORMS[choice(post_transform, range(5), "post_transform")])
     return ctx.cast(made, kind)
 
 
@@ -240,31 +247,48 @@ def _members(modes: Array, values: Array | None, leaves: int) -> Array:
 
 
 # -- before opset 5 ------------------------------------------------------------------------------
+class _Needed(TypedDict):
+    nodes_falsenodeids: list[int]
+    nodes_featureids: list[int]
+    nodes_modes: list[str]
+    nodes_nodeids: list[int]
+    nodes_treeids: list[int]
+    nodes_truenodeids: list[int]
+
+
+class Nodes(_Needed, total=False):
+    """The attributes of the older operators that say their nodes, and what is done to scores.
+
+    ``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed.
+    """
+
+    base_values: list[float]
+    base_values_as_tensor: Array
+    nodes_hitrates: list[float]
+    nodes_hitrates_as_tensor: Array
+    nodes_missing_value_tracks_true: list[int]
+    nodes_values: list[float]
+    nodes_values_as_tensor: Array
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The attributes ``nodes_*`` of the older operators, and the positions of their nodes."""
+    """The trees of the older operators, the positions of their nodes, and what is added at last."""
 
     forest: Forest
     index: dict[tuple[int, int], int]
+    base: Array
 
     @staticmethod
-    def of(
-        treeids: Sequence[int],
-        nodeids: Sequence[int],
-        modes: Sequence[str],
-        features: Sequence[int],
-        values: Any,
-        true: Sequence[int],
-        false: Sequence[int],
-        missing: Sequence[int] | None,
-    ) -> Listed:
+    def of(nodes: Nodes) -> Listed:
         """A tree's root is its first node."""
+        treeids, nodeids = nodes["nodes_treeids"], nodes["nodes_nodeids"]
         index = {key: i for i, key in enumerate(zip(treeids, nodeids, strict=True))}
         if len(index) != len(treeids):
             raise ValueError("two nodes of a tree have the same number")
         codes = {f"BRANCH_{m}": i for i, m in enumerate(MODES[:-1])} | {"LEAF": LEAF}
-        kinds = np.array([codes[choice(m, codes, "nodes_modes")] for m in modes], np.int64)
-        own = np.arange(len(kinds))
+        named = [codes[choice(m, codes, "nodes_modes")] for m in nodes["nodes_modes"]]
+        kinds = np.array(named, np.int64)
 
         def children(ids: Sequence[int]) -> Array:
             found = [
@@ -275,16 +299,19 @@ class Listed:
         roots: dict[int, int] = {}
         for i, tree in enumerate(treeids):
             roots.setdefault(tree, i)
+        values = _either(nodes.get("nodes_values"), nodes.get("nodes_values_as_tensor"))
+        missing = nodes.get("nodes_missing_value_tracks_true") or [0] * len(kinds)
         forest = Forest(
             kinds,
-            np.where(kinds == LEAF, 0, np.asarray(features, np.int64)),
+            np.where(kinds == LEAF, 0, np.asarray(nodes["nodes_featureids"], np.int64)),
             np.asarray(values, np.float64).reshape(-1),
-            children(true),
-            children(false),
-            np.asarray(missing or np.zeros_like(own), np.int64),
+            children(nodes["nodes_truenodeids"]),
+            children(nodes["nodes_falsenodeids"]),
+            np.asarray(missing, np.int64),
             np.array(list(roots.values()), np.int64),
         )
-        return Listed(forest, index)
+        base = _either(nodes.get("base_values"), nodes.get("base_values_as_tensor"))
+        return Listed(forest, index, np.asarray(base, np.float64).reshape(-1))
 
     def weights(
         self, trees: Sequence[int], nodes: Sequence[int], targets: Sequence[int], weights: Any
@@ -310,39 +337,17 @@ def tree_regressor(
     X: Expr,
     *,
     aggregate_function: str = "SUM",
-    base_values: list[float] | None = None,
-    base_values_as_tensor: Array | None = None,
     n_targets: int | None = None,
-    nodes_falsenodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: Array | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
-    nodes_modes: list[str],
-    nodes_nodeids: list[int],
-    nodes_treeids: list[int],
-    nodes_truenodeids: list[int],
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
     target_ids: list[int],
     target_nodeids: list[int],
     target_treeids: list[int],
     target_weights: list[float] | None = None,
     target_weights_as_tensor: Array | None = None,
+    **nodes: Unpack[Nodes],
 ) -> Expr:
-    """``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed."""
     how = choice(aggregate_function, _AGGREGATES, "aggregate_function")
-    trees = Listed.of(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_modes,
-        nodes_featureids,
-        _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids,
-        nodes_falsenodeids,
-        nodes_missing_value_tracks_true,
-    )
+    trees = Listed.of(nodes)
     x = floats(ctx, rows_of(X))
     kind = dtype_of(x)
     targets = n_targets if n_targets is not None else max(target_ids) + 1
@@ -352,11 +357,10 @@ def tree_regressor(
         target_ids,
         _either(target_weights, target_weights_as_tensor),
     )
-    nodes = len(nodes_treeids)
-    made = _combined(ctx, trees.forest.leaves(ctx, x), weights, nodes, targets, how, kind)
-    base = np.asarray(_either(base_values, base_values_as_tensor))
-    if base.size:
-        made = R.add(made, Constant(base.astype(numpy_dtype(kind)).reshape(-1)))
+    leaf = trees.forest.leaves(ctx, x)
+    made = _combined(ctx, leaf, weights, len(trees.index), targets, how, kind)
+    if trees.base.size:
+        made = R.add(made, Constant(trees.base.astype(numpy_dtype(kind))))
     return ctx.cast(transformed(made, post_transform), "float32")
 
 
@@ -365,8 +369,6 @@ def tree_classifier(
     ctx: Context,
     X: Expr,
     *,
-    base_values: list[float] | None = None,
-    base_values_as_tensor: Array | None = None,
     class_ids: list[int],
     class_nodeids: list[int],
     class_treeids: list[int],
@@ -374,53 +376,31 @@ def tree_classifier(
     class_weights_as_tensor: Array | None = None,
     classlabels_int64s: list[int] | None = None,
     classlabels_strings: list[str] | None = None,
-    nodes_falsenodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: Array | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
-    nodes_modes: list[str],
-    nodes_nodeids: list[int],
-    nodes_treeids: list[int],
-    nodes_truenodeids: list[int],
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: Array | None = None,
     post_transform: str = "NONE",
+    **nodes: Unpack[Nodes],
 ) -> list[Expr | None]:
-    """``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed. Two classes of which one
-    has weights: see ``_binary``.
-    """
-    trees = Listed.of(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_modes,
-        nodes_featureids,
-        _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids,
-        nodes_falsenodeids,
-        nodes_missing_value_tracks_true,
-    )
+    """Two classes of which one has weights: see ``_binary``."""
+    trees = Listed.of(nodes)
     x = floats(ctx, rows_of(X))
     kind = dtype_of(x)
     classes = len(classlabels_int64s or classlabels_strings or [])
     if classes < 2:
         raise Unsupported(f"{classes} classes")
     given = _either(class_weights, class_weights_as_tensor)
-    base = np.asarray(_either(base_values, base_values_as_tensor), np.float64).reshape(-1)
     binary = classes == 2 and len(set(class_ids)) == 1
     ids = [0] * len(class_ids) if binary else class_ids
     weights = trees.weights(class_treeids, class_nodeids, ids, given)
     columns = 1 if binary else classes
     leaf = trees.forest.leaves(ctx, x)
-    scores = _combined(ctx, leaf, weights, len(nodes_treeids), columns, "SUM", kind)
+    scores = _combined(ctx, leaf, weights, len(trees.index), columns, "SUM", kind)
     if binary:
-        if base.size:
-            scores = R.add(scores, scalar(base[-1], kind))
+        if trees.base.size:
+            scores = R.add(scores, scalar(trees.base[-1], kind))
         positive = bool((np.asarray(given) >= 0).all())
         index, scores = _binary(ctx, ctx.emit(scores), positive, post_transform)
     else:
-        if base.size:
-            scores = R.add(scores, Constant(base.astype(numpy_dtype(kind))))
+        if trees.base.size:
+            scores = R.add(scores, Constant(trees.base.astype(numpy_dtype(kind))))
         scores = ctx.emit(scores)
         index = R.argmax(scores, axis=1)
         scores = transformed(scores, post_transform)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
-from relax2xla.importers.onnx.engine.known_values import ndim_of
+from relax2xla.importers.onnx.engine.known_values import Array, ndim_of
 from relax2xla.importers.onnx.engine.objects import TEXT, Kind, held
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Call, Constant, Expr, ObjectStructInfo, Var
@@ -47,6 +47,21 @@ def made(ctx: Context, x: Expr, rank: int | None) -> Expr:
 def known_rank(ctx: Context, x: Expr, rank: int | None) -> Expr:
     """A tensor of numbers that comes of strings, with its rank."""
     return x if rank is None or not ctx.binds else ctx.pinned(x, [None] * rank)
+
+
+def encoded(
+    ctx: Context, x: Expr, words: Sequence[str], numbers: Array, other: Any, rank: int | None
+) -> Expr:
+    """Strings as the numbers that stand for them, ``other`` for those that are not listed."""
+    fill = Constant(np.asarray(other, numbers.dtype))
+    return known_rank(ctx, R.text.encode(x, Constant(numbers), fill, tuple(words)), rank)
+
+
+def decoded(
+    ctx: Context, x: Expr, numbers: Array, words: Sequence[str], other: str, rank: int | None
+) -> Expr:
+    """Numbers as the strings that they stand for; the reverse of :func:`encoded`."""
+    return made(ctx, R.text.decode(x, Constant(numbers), tuple(words), other), rank)
 
 
 def strings_too(converter: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, ndim_of, scalar
-from relax2xla.importers.onnx.ops.strings import known_rank, rank_of
+from relax2xla.importers.onnx.ops.strings import encoded, rank_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -72,9 +72,8 @@ def _numbered(ctx: Context, x: Expr, pool: list[str]) -> tuple[Expr, list[int]]:
         raise Unsupported("words of unknown rank")
     names = list(dict.fromkeys(pool))
     numbers = {w: i for i, w in enumerate(names)}
-    listed = Constant(np.arange(len(names), dtype=np.int64))
-    made = R.text.encode(x, listed, scalar(-1, "int64"), tuple(names))
-    return known_rank(ctx, made, rank_of(ctx, x)), [numbers[w] for w in pool]
+    listed = np.arange(len(names), dtype=np.int64)
+    return encoded(ctx, x, names, listed, -1, rank_of(ctx, x)), [numbers[w] for w in pool]
 
 
 def _pool(
