@@ -17,7 +17,8 @@ them, and each form says what is different in it (see :func:`onnx_op`)::
     @onnx_op("Unsqueeze", since=13)
     def unsqueeze(ctx: Context, data: Expr, axes: Lazy) -> Expr: ...
 
-Attributes that many operators share are the keys of a TypedDict: ``**window: Unpack[Windowed]``.
+Attributes that many operators share are the keys of a TypedDict, whose annotations say defaults
+(``Annotated[str, "NOTSET"]``): ``**window: Unpack[Windowed]``. The function gets all of them.
 
 The annotation of an input says how the converter takes it: ``Expr`` as a value at run time,
 :data:`Known` as an array that is known at import, :data:`Ints` as a list of (symbolic) integers,
@@ -143,7 +144,7 @@ def onnx_op(
         own = {n: signature[n] for n in (*made.attributes, *moved) if n not in gone} | defaults
         form = replace(
             made,
-            function=functools.partial(function, **defaults) if defaults else function,
+            function=functools.partial(made.function, **defaults) if defaults else made.function,
             inputs=tuple(
                 replace(i, required=i.required or i.name in needed)
                 for i in made.inputs
@@ -188,8 +189,7 @@ def register_converter(
     def register(function: Function) -> Function:
         key = (_domain(domain), op)
         forms = [c for c in CUSTOM.get(key, ()) if c.since != since]
-        made = _converter(op, key[0], since, function)
-        forms.append(replace(made, function=_guarded(function)))
+        forms.append(_converter(op, key[0], since, _guarded(function)))
         CUSTOM[key] = sorted(forms, key=lambda c: c.since)
         return function
 
@@ -266,12 +266,11 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
         elif p.kind is inspect.Parameter.KEYWORD_ONLY:
             attributes[p.name] = p.default
         elif p.kind is inspect.Parameter.VAR_KEYWORD:
-            # ``**name: Unpack[SomeTypedDict]``
             for shared in typing.get_args(hints.get(p.name)):
-                attributes |= {
-                    n: REQUIRED if n in shared.__required_keys__ else None
-                    for n in typing.get_type_hints(shared)
-                }
+                for n, hint in typing.get_type_hints(shared, include_extras=True).items():
+                    (attributes[n],) = getattr(hint, "__metadata__", (REQUIRED,))
+                    if attributes[n] is not REQUIRED:
+                        function = functools.partial(function, **{n: attributes[n]})
         else:
             # An optional input may stand before one that is required.
             optional = type(None) in typing.get_args(hints.get(p.name))

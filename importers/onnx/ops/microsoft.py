@@ -23,8 +23,16 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     static,
 )
+from relax2xla.importers.onnx.ops.math import gelu
 from relax2xla.importers.onnx.ops.nn import last_axes, want_float32
-from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, conv, max_pool
+from relax2xla.importers.onnx.ops.pool import (
+    Convolved,
+    Windowed,
+    channels_first,
+    conv,
+    max_pool,
+    to_channels_last,
+)
 from relax2xla.importers.shared import activations as activation
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
@@ -32,9 +40,7 @@ DOMAIN = "com.microsoft"
 
 
 # -- activations ---------------------------------------------------------------------------------
-@onnx_op("Gelu", domain=DOMAIN)
-def gelu(ctx: Context, X: Expr) -> Expr:
-    return R.nn.gelu(X)
+onnx_op("Gelu", domain=DOMAIN, lacks="approximate")(gelu)
 
 
 @onnx_op("BiasGelu", domain=DOMAIN)
@@ -220,18 +226,6 @@ def fused_conv(
     return activated(y if Z is None else R.add(y, Z), activation, activation_params)
 
 
-def channels_first(x: Expr) -> Expr:
-    """NHWC as NCHW."""
-    n = ndim_of(x)
-    return R.permute_dims(x, [0, n - 1, *range(1, n - 1)])
-
-
-def channels_last(x: Expr) -> Expr:
-    """NCHW as NHWC."""
-    n = ndim_of(x)
-    return R.permute_dims(x, [0, *range(2, n), 1])
-
-
 @onnx_op("NhwcMaxPool", domain=DOMAIN)
 def nhwc_max_pool(
     ctx: Context,
@@ -244,7 +238,7 @@ def nhwc_max_pool(
     (y,) = max_pool(
         ctx, channels_first(x), ceil_mode=ceil_mode, kernel_shape=kernel_shape, **window
     )
-    return channels_last(y)
+    return to_channels_last(y)
 
 
 # -- weights of few bits -------------------------------------------------------------------------

@@ -7,8 +7,9 @@ Semantics: the operator documentation of ONNX Runtime (docs/ContribOperators.md)
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
@@ -21,14 +22,18 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
 )
 from relax2xla.importers.onnx.ops.math import along_or_from
-from relax2xla.importers.onnx.ops.microsoft import DOMAIN, channels_first, channels_last
-from relax2xla.importers.onnx.ops.pool import Convolved, Windowed, average_pool
+from relax2xla.importers.onnx.ops.microsoft import DOMAIN
+from relax2xla.importers.onnx.ops.pool import (
+    Windowed,
+    average_pool,
+    channels_first,
+    to_channels_last,
+)
 from relax2xla.importers.onnx.ops.quant import (
     centred,
     dequantize_linear,
     dynamic_quantize_linear,
     fitted,
-    qlinear_conv,
     quantised,
     quantize_linear,
 )
@@ -75,50 +80,79 @@ _register_binary("QLinearAdd", R.add)
 _register_binary("QLinearMul", R.multiply)
 
 
-@onnx_op("QLinearSigmoid", domain=DOMAIN)
-def qlinear_sigmoid(
-    ctx: Context,
-    X: Expr,
-    X_scale: Expr,
-    X_zero_point: Expr | None,
-    Y_scale: Expr,
-    Y_zero_point: Expr | None = None,
-) -> Expr:
-    y = R.sigmoid(_real(ctx, X, X_scale, X_zero_point))
-    return _back(ctx, y, Y_scale, Y_zero_point, dtype_of(X))
+def _on_numbers(name: str, **form: Any) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]:
+    """Register what is computed of a tensor's numbers, in float32, for one that is quantised."""
+
+    def register(rule: Callable[..., Expr]) -> Callable[..., Expr]:
+        def convert(
+            ctx: Context,
+            X: Expr,
+            X_scale: Expr,
+            X_zero_point: Expr | None,
+            Y_scale: Expr,
+            Y_zero_point: Expr | None = None,
+            **attributes: Any,
+        ) -> Expr:
+            y = rule(ctx, _real(ctx, X, X_scale, X_zero_point), **attributes)
+            return _back(ctx, y, Y_scale, Y_zero_point, dtype_of(X))
+
+        inputs = list(inspect.signature(convert).parameters.values())[:-1]
+        own = list(inspect.signature(rule).parameters.values())[2:]
+        convert.__signature__ = inspect.Signature([*inputs, *own])
+        convert.__annotations__ |= rule.__annotations__
+        onnx_op(name, domain=DOMAIN, **form)(convert)
+        return rule
+
+    return register
 
 
-@onnx_op("QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_leaky_relu(
-    ctx: Context,
-    X: Expr,
-    X_scale: Expr,
-    X_zero_point: Expr | None,
-    Y_scale: Expr,
-    Y_zero_point: Expr | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Expr:
-    y = R.nn.leakyrelu(_real(ctx, X, X_scale, X_zero_point), alpha)
-    return _back(ctx, y, Y_scale, Y_zero_point, dtype_of(X))
+@_on_numbers("QLinearSigmoid")
+def qlinear_sigmoid(ctx: Context, x: Expr) -> Expr:
+    return R.sigmoid(x)
 
 
-@onnx_op("QLinearSoftmax", domain=DOMAIN)
-def qlinear_softmax(
-    ctx: Context,
-    X: Expr,
-    X_scale: Expr,
-    x_zero_point: Expr | None,
-    y_scale: Expr,
-    y_zero_point: Expr,
-    *,
-    axis: int = -1,
-    opset: int,
-) -> Expr:
+@_on_numbers("QLinearLeakyRelu")
+def qlinear_leaky_relu(ctx: Context, x: Expr, *, alpha: float = 0.01) -> Expr:
+    return R.nn.leakyrelu(x, alpha)
+
+
+@_on_numbers("QLinearSoftmax", needs="Y_zero_point")
+def qlinear_softmax(ctx: Context, x: Expr, *, axis: int = -1, opset: int) -> Expr:
     """Until opset 13 over all axes from ``axis`` on."""
-    x = _real(ctx, X, X_scale, x_zero_point)
-    y = along_or_from(ctx, R.nn.softmax, x, axis, opset < 13)
-    return _back(ctx, y, y_scale, y_zero_point, dtype_of(X))
+    return along_or_from(ctx, R.nn.softmax, x, axis, opset < 13)
+
+
+@_on_numbers("QLinearReduceMean")
+def qlinear_reduce_mean(ctx: Context, x: Expr, *, axes: list[int], keepdims: int) -> Expr:
+    return R.mean(x, [axis_of(a, ndim_of(x)) for a in axes], bool(keepdims))
+
+
+@_on_numbers("QLinearAveragePool", lacks="dilations")
+def qlinear_average_pool(
+    ctx: Context,
+    x: Expr,
+    *,
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    kernel_shape: list[int],
+    **window: Unpack[Windowed],
+) -> Expr:
+    y = average_pool(
+        ctx,
+        channels_first(x) if channels_last else x,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        **window,
+    )
+    return to_channels_last(y) if channels_last else y
+
+
+@_on_numbers("QLinearGlobalAveragePool", needs="X_zero_point Y_zero_point")
+def qlinear_global_average_pool(ctx: Context, x: Expr, *, channels_last: int = 0) -> Expr:
+    space = range(1, ndim_of(x) - 1) if channels_last else range(2, ndim_of(x))
+    return R.mean(x, list(space), True)
 
 
 @onnx_op("QLinearWhere", domain=DOMAIN)
@@ -157,96 +191,7 @@ onnx_op("QuantizeLinear", domain=DOMAIN, lacks=f"{_LATER} precision saturate")(q
 onnx_op("DequantizeLinear", domain=DOMAIN, lacks=_LATER)(dequantize_linear)
 
 
-# -- averages ------------------------------------------------------------------------------------
-@onnx_op("QLinearAveragePool", domain=DOMAIN, lacks="dilations")
-def qlinear_average_pool(
-    ctx: Context,
-    X: Expr,
-    x_scale: Expr,
-    x_zero_point: Expr | None,
-    y_scale: Expr,
-    y_zero_point: Expr | None = None,
-    *,
-    ceil_mode: int = 0,
-    channels_last: int = 0,
-    count_include_pad: int = 0,
-    kernel_shape: list[int],
-    **window: Unpack[Windowed],
-) -> Expr:
-    x = _real(ctx, X, x_scale, x_zero_point)
-    y = average_pool(
-        ctx,
-        channels_first(x) if channels_last else x,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape,
-        **window,
-    )
-    return _back(ctx, _last(y, channels_last), y_scale, y_zero_point, dtype_of(X))
-
-
-def _last(y: Expr, wanted: int) -> Expr:
-    return channels_last(y) if wanted else y
-
-
-@onnx_op("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(
-    ctx: Context,
-    X: Expr,
-    x_scale: Expr,
-    x_zero_point: Expr,
-    y_scale: Expr,
-    y_zero_point: Expr,
-    *,
-    channels_last: int = 0,
-) -> Expr:
-    n = ndim_of(X)
-    over = list(range(1, n - 1)) if channels_last else list(range(2, n))
-    y = R.mean(_real(ctx, X, x_scale, x_zero_point), over, True)
-    return _back(ctx, y, y_scale, y_zero_point, dtype_of(X))
-
-
-@onnx_op("QLinearReduceMean", domain=DOMAIN)
-def qlinear_reduce_mean(
-    ctx: Context,
-    data: Expr,
-    data_scale: Expr,
-    data_zero_point: Expr | None,
-    reduced_scale: Expr,
-    reduced_zero_point: Expr | None = None,
-    *,
-    axes: list[int],
-    keepdims: int,
-) -> Expr:
-    over = [axis_of(a, ndim_of(data)) for a in axes]
-    y = R.mean(_real(ctx, data, data_scale, data_zero_point), over, bool(keepdims))
-    return _back(ctx, y, reduced_scale, reduced_zero_point, dtype_of(data))
-
-
 # -- products ------------------------------------------------------------------------------------
-@onnx_op("QLinearConv", domain=DOMAIN)
-def qlinear_conv_channels(
-    ctx: Context,
-    x: Expr,
-    x_scale: Expr,
-    x_zero_point: Expr,
-    w: Expr,
-    w_scale: Expr,
-    w_zero_point: Expr,
-    y_scale: Expr,
-    y_zero_point: Expr,
-    B: Expr | None = None,
-    *,
-    channels_last: int = 0,
-    **window: Unpack[Convolved],
-) -> Expr:
-    """Weights are (out, in, ...) whatever ``channels_last`` says of the data."""
-    data = channels_first(x) if channels_last else x
-    weight = (w, w_scale, w_zero_point, y_scale, y_zero_point, B)
-    y = qlinear_conv(ctx, data, x_scale, x_zero_point, *weight, **window)
-    return _last(y, channels_last)
-
-
 def _scaled(ctx: Context, y: Expr, *scales: Expr) -> Expr:
     """An int32 product as float32; a scale is one number, or one a column."""
     made = R.astype(y, "float32")

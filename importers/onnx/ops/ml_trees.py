@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -247,28 +247,25 @@ def _members(modes: Array, values: Array | None, leaves: int) -> Array:
 
 
 # -- before opset 5 ------------------------------------------------------------------------------
-class _Needed(TypedDict):
-    nodes_falsenodeids: list[int]
-    nodes_featureids: list[int]
-    nodes_modes: list[str]
-    nodes_nodeids: list[int]
-    nodes_treeids: list[int]
-    nodes_truenodeids: list[int]
-
-
-class Nodes(_Needed, total=False):
-    """The attributes of the older operators that say their nodes, and what is done to scores.
+class Nodes(TypedDict):
+    """The attributes of the older operators that say their nodes, and what is added to scores.
 
     ``nodes_hitrates`` and ``nodes_hitrates_as_tensor`` are about speed.
     """
 
-    base_values: list[float]
-    base_values_as_tensor: Array
-    nodes_hitrates: list[float]
-    nodes_hitrates_as_tensor: Array
-    nodes_missing_value_tracks_true: list[int]
-    nodes_values: list[float]
-    nodes_values_as_tensor: Array
+    base_values: Annotated[list[float] | None, None]
+    base_values_as_tensor: Annotated[Array | None, None]
+    nodes_falsenodeids: list[int]
+    nodes_featureids: list[int]
+    nodes_hitrates: Annotated[list[float] | None, None]
+    nodes_hitrates_as_tensor: Annotated[Array | None, None]
+    nodes_missing_value_tracks_true: Annotated[list[int] | None, None]
+    nodes_modes: list[str]
+    nodes_nodeids: list[int]
+    nodes_treeids: list[int]
+    nodes_truenodeids: list[int]
+    nodes_values: Annotated[list[float] | None, None]
+    nodes_values_as_tensor: Annotated[Array | None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +296,8 @@ class Listed:
         roots: dict[int, int] = {}
         for i, tree in enumerate(treeids):
             roots.setdefault(tree, i)
-        values = _either(nodes.get("nodes_values"), nodes.get("nodes_values_as_tensor"))
-        missing = nodes.get("nodes_missing_value_tracks_true") or [0] * len(kinds)
+        values = _either(nodes["nodes_values"], nodes["nodes_values_as_tensor"])
+        missing = nodes["nodes_missing_value_tracks_true"] or [0] * len(kinds)
         forest = Forest(
             kinds,
             np.where(kinds == LEAF, 0, np.asarray(nodes["nodes_featureids"], np.int64)),
@@ -310,7 +307,7 @@ class Listed:
             np.asarray(missing, np.int64),
             np.array(list(roots.values()), np.int64),
         )
-        base = _either(nodes.get("base_values"), nodes.get("base_values_as_tensor"))
+        base = _either(nodes["base_values"], nodes["base_values_as_tensor"])
         return Listed(forest, index, np.asarray(base, np.float64).reshape(-1))
 
     def weights(

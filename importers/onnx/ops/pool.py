@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -45,20 +45,20 @@ POSITIONS_LIMIT = 1 << 26
 AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
-class Windowed(TypedDict, total=False):
+class Windowed(TypedDict):
     """Attributes of everything that slides a window."""
 
-    auto_pad: str
-    dilations: list[int]
-    pads: list[int]
-    strides: list[int]
+    auto_pad: Annotated[str, "NOTSET"]
+    dilations: Annotated[list[int] | None, None]
+    pads: Annotated[list[int] | None, None]
+    strides: Annotated[list[int] | None, None]
 
 
-class Convolved(Windowed, total=False):
+class Convolved(Windowed):
     """Attributes of convolutions, whose weights say the kernel's shape."""
 
-    group: int
-    kernel_shape: list[int]
+    group: Annotated[int, 1]
+    kernel_shape: Annotated[list[int] | None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ class Window:
     def of(x: Expr, kernel: Sequence[int], given: Windowed, auto_pad: str | None = None) -> Window:
         """With defaults filled in and ``auto_pad`` (the operator's, or this one) made explicit."""
         n = len(kernel)
-        step = tuple(given.get("strides") or (1,) * n)
-        spread = tuple(given.get("dilations") or (1,) * n)
+        step = tuple(given["strides"] or (1,) * n)
+        spread = tuple(given["dilations"] or (1,) * n)
         if not len(step) == len(spread) == n == ndim_of(x) - 2:
             raise ValueError(f"{n} kernel sizes for {ndim_of(x) - 2} spatial axes")
         if min((*step, *spread, *kernel)) < 1:
             raise ValueError("kernel sizes, strides and dilations must be positive")
-        auto = auto_pad or choice(given.get("auto_pad", "NOTSET"), AUTO, "auto_pad")
+        auto = auto_pad or choice(given["auto_pad"], AUTO, "auto_pad")
         around = [0] * (2 * n)
         if auto == "NOTSET":
-            around = given.get("pads") or around
+            around = given["pads"] or around
         elif auto != "VALID":
             sizes = _sizes(dims_of(x)[2:], step, auto)
             total = [
@@ -118,8 +118,8 @@ class LateSame:
     def of(ctx: Context, x: Expr, kernel: Sequence[int], given: Windowed) -> LateSame | None:
         """None where :class:`Window` knows the padding, or refuses it."""
         n, space = len(kernel), dims_of(x)[2:]
-        step, spread = (given.get(name) or [1] * n for name in ("strides", "dilations"))
-        auto_pad = given.get("auto_pad", "")
+        step, spread = given["strides"] or [1] * n, given["dilations"] or [1] * n
+        auto_pad = given["auto_pad"]
         known = all(isinstance(d, int) or s == 1 for d, s in zip(space, step, strict=False))
         sound = len(space) == len(step) == len(spread) == n and min((*step, *spread, *kernel)) > 0
         if known or not (auto_pad.startswith("SAME") and ctx.binds and sound):
@@ -155,7 +155,7 @@ def _spatial(x: Expr, what: str) -> int:
 
 def kernel_of(W: Expr, given: Convolved) -> list[int]:
     """The sizes of a kernel, which ``kernel_shape`` may only repeat."""
-    found, asked = statics(dims_of(W)[2:], "the kernel's shape"), given.get("kernel_shape")
+    found, asked = statics(dims_of(W)[2:], "the kernel's shape"), given["kernel_shape"]
     if asked is not None and list(asked) != found:
         raise ValueError(f"kernel_shape {list(asked)} differs from the weight's {found}")
     return found
@@ -174,7 +174,7 @@ def conv(
     if min(w.pads) < 0:
         raise Unsupported("a convolution with negative padding")
     form = {"strides": w.strides, "padding": w.pads, "dilation": w.dilations}
-    y = CONV[n](x, W, **form, groups=window.get("group", 1))
+    y = CONV[n](x, W, **form, groups=window["group"])
     y = y if late is None else late.pinned(ctx, ctx.emit(y))
     return biased(y, B)
 
@@ -194,7 +194,7 @@ def conv_transpose(
     n = _spatial(X, "a transposed convolution")
     kernel = kernel_of(W, window)
     grown = list(output_padding or [0] * n)
-    auto = choice(window.get("auto_pad", "NOTSET"), AUTO, "auto_pad")
+    auto = choice(window["auto_pad"], AUTO, "auto_pad")
     w = Window.of(X, kernel, window, None if auto == "NOTSET" else "VALID")
     around: Sequence[int] = w.pads
     if output_shape is not None or auto.startswith("SAME"):
@@ -218,11 +218,23 @@ def conv_transpose(
         padding=around,
         output_padding=[min(g, m) for g, m in zip(grown, most, strict=True)],
         dilation=w.dilations,
-        groups=window.get("group", 1),
+        groups=window["group"],
     )
     if any(extra):
         y = R.nn.pad(y, [0, 0, 0, 0, *(p for e in extra for p in (0, e))])
     return biased(y, B)
+
+
+def channels_first(x: Expr) -> Expr:
+    """NHWC as NCHW."""
+    n = ndim_of(x)
+    return R.permute_dims(x, [0, n - 1, *range(1, n - 1)])
+
+
+def to_channels_last(x: Expr) -> Expr:
+    """NCHW as NHWC."""
+    n = ndim_of(x)
+    return R.permute_dims(x, [0, *range(2, n), 1])
 
 
 # -- pooling -------------------------------------------------------------------------------------
@@ -264,28 +276,16 @@ def _positions(x: Expr, pooled: Expr, w: Window, storage_order: int) -> Expr:
     n = len(w.kernel)
     if math.prod(out[2:]) * math.prod(w.kernel) > POSITIONS_LIMIT:
         raise Unsupported(f"the positions of maxima in windows of {w.kernel} over {dims[2:]}")
-    # positions[axis]: (out, kernel), -1 outside
-    axes: list[Any] = []
-    for i in range(n):
-        at = np.arange(out[2 + i])[:, None] * w.strides[i] - w.pads[i]
-        at = at + np.arange(w.kernel[i])[None, :] * w.dilations[i]
-        axes.append(np.where((at >= 0) & (at < dims[2 + i]), at, -1))
-    flat = np.zeros((1,) * 2 * n, np.int64)
-    linear = np.zeros((1,) * 2 * n, np.int64)
+    flat, linear = np.zeros((1,) * 2 * n, np.int64), np.zeros((1,) * 2 * n, np.int64)
     valid = np.ones((1,) * 2 * n, bool)
-    for i, at in enumerate(axes):
-        shape = [1] * (2 * n)
-        shape[i], shape[n + i] = at.shape
-        at = at.reshape(shape)
-        valid = valid & (at >= 0)
-        flat = flat * dims[2 + i] + at
-    order = range(n) if storage_order else range(n - 1, -1, -1)
-    step = 1
-    for i in order:
-        shape = [1] * (2 * n)
-        shape[i], shape[n + i] = axes[i].shape
-        linear = linear + axes[i].reshape(shape) * step
-        step *= dims[2 + i]
+    for i, size in enumerate(dims[2:]):
+        at = np.arange(out[2 + i])[:, None] * w.strides[i] - w.pads[i]
+        at = at + np.arange(w.kernel[i]) * w.dilations[i]
+        at = np.expand_dims(at, [k for k in range(2 * n) if k not in (i, n + i)])
+        valid = valid & (at >= 0) & (at < size)
+        flat = flat * size + at
+        # What is counted: the last axis first, or (``storage_order``) the first.
+        linear = linear + at * math.prod(dims[2 : 2 + i] if storage_order else dims[3 + i :])
     count = math.prod(w.kernel)
     flat = np.where(valid, flat, 0).reshape(-1, count)
     linear = np.broadcast_to(linear, valid.shape).reshape(-1, count)

@@ -15,7 +15,7 @@ from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import axis_of, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.onnx.ops.math import converted
-from relax2xla.importers.onnx.ops.pool import Convolved, conv
+from relax2xla.importers.onnx.ops.pool import Convolved, channels_first, conv, to_channels_last
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.windows import biased
 from relax2xla.ir import Expr, ShapeExpr
@@ -159,7 +159,8 @@ def conv_integer(
     return conv(ctx, centred(x, x_zero_point, 1), weight, None, **window)
 
 
-@onnx_op("QLinearConv", since=10)
+@onnx_op("QLinearConv", since=10, lacks="channels_last")
+@onnx_op("QLinearConv", domain="com.microsoft")
 def qlinear_conv(
     ctx: Context,
     x: Expr,
@@ -171,13 +172,17 @@ def qlinear_conv(
     y_scale: Expr,
     y_zero_point: Expr,
     B: Expr | None = None,
+    *,
+    channels_last: int = 0,
     **window: Unpack[Convolved],
 ) -> Expr:
-    y = conv_integer(ctx, x, w, x_zero_point, w_zero_point, **window)
-    y = biased(y, B)
+    """Weights are (out, in, ...) whatever ``channels_last`` says of the data."""
+    data = channels_first(x) if channels_last else x
+    y = biased(conv_integer(ctx, data, w, x_zero_point, w_zero_point, **window), B)
     scale = R.divide(R.multiply(x_scale, w_scale), y_scale)
     scaled = R.multiply(R.astype(y, "float32"), fitted(scale, y, 1, 0))
-    return quantised(ctx, scaled, fitted(y_zero_point, y, 1, 0), dtype_of(y_zero_point))
+    made = quantised(ctx, scaled, fitted(y_zero_point, y, 1, 0), dtype_of(y_zero_point))
+    return to_channels_last(made) if channels_last else made
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)

@@ -11,7 +11,6 @@ from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, product, scalar
 from relax2xla.importers.onnx.ops.sample import between, working
 from relax2xla.importers.shared import loops as _loops
-from relax2xla.importers.shared.activations import clamped
 from relax2xla.ir import Expr, ShapeExpr
 
 
@@ -132,45 +131,5 @@ def roi_align(
 def max_roi_pool(
     ctx: Context, X: Expr, rois: Expr, *, pooled_shape: list[int], spatial_scale: float = 1.0
 ) -> Expr:
-    """The largest element of each bin of a region; 0 for a bin without one.
-
-    First over rows, then over columns: both with a mask of the elements that a bin has.
-    """
-    sizes = dims_of(X)[2:]
-    kind = dtype_of(X)
-    count = dims_of(rois)[0]
-    columns = [
-        R.reshape(R.strided_slice(rois, [1], [i], [i + 1]), ShapeExpr((count,))) for i in range(5)
-    ]
-    images = R.take(X, R.astype(columns[0], "int64"), 0)
-
-    def rounded(x: Expr) -> Expr:
-        # Halves go up, as C's round does for what is not negative.
-        return R.floor(
-            R.add(
-                R.multiply(R.astype(x, "float32"), scalar(spatial_scale, "float32")),
-                scalar(0.5, "float32"),
-            )
-        )
-
-    low = scalar(-math.inf, kind)
-    for axis, (start, end) in enumerate(((2, 4), (1, 3))):
-        first = ctx.emit(rounded(columns[start]))
-        length = R.add(R.subtract(rounded(columns[end]), first), scalar(1, "float32"))
-        each = R.divide(
-            R.maximum(length, scalar(1, "float32")), scalar(pooled_shape[axis], "float32")
-        )
-        each = R.reshape(each, ShapeExpr((count, 1)))
-        number = R.reshape(R.arange(0, pooled_shape[axis], 1, "float32"), (1, pooled_shape[axis]))
-        begin = R.floor(R.multiply(number, each))
-        stop = R.ceil(R.multiply(R.add(number, scalar(1, "float32")), each))
-        first = R.reshape(first, ShapeExpr((count, 1)))
-        full = ctx.emit(ctx.size(sizes[axis], "float32"))
-        begin, stop = (R.expand_dims(clamped(R.add(v, first), 0, full), [2]) for v in (begin, stop))
-        position = R.expand_dims(R.arange(0, sizes[axis], 1, "float32"), [0, 1])
-        mask = R.logical_and(R.greater_equal(position, begin), R.less(position, stop))
-        # (rois, channels, bins, height, width), or (rois, channels, bins, columns, width).
-        mask = R.expand_dims(mask, [1, 4] if axis == 0 else [1, 2])
-        wide = R.expand_dims(images, [2] if axis == 0 else [3])
-        images = ctx.emit(R.max(R.where(mask, wide, low), [3] if axis == 0 else [4]))
-    return R.where(R.isinf(images), scalar(0, kind), images)
+    """The largest element of each bin of a region; 0 for a bin without one."""
+    return R.vision.roi_pool(X, rois, pooled_shape, spatial_scale)

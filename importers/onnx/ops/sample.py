@@ -282,7 +282,7 @@ def deform_conv(
     dims = statics(dims_of(X), "the shape")
     n, channels, *sizes = dims
     weight = statics(dims_of(W), "the weight's shape")
-    kernel, group = kernel_of(W, window), window.get("group", 1)
+    kernel, group = kernel_of(W, window), window["group"]
     w = Window.of(X, kernel, window)
     rank, taps = len(sizes), math.prod(kernel)
     _few(2**rank)

@@ -77,7 +77,7 @@ def written() -> Iterator[ast.FunctionDef]:
         for made in ast.walk(ast.parse(file.read_text("utf-8"))):
             decorators = getattr(made, "decorator_list", ())
             if isinstance(made, ast.FunctionDef) and any(
-                "onnx_op" in ast.dump(d) for d in decorators
+                name in ast.dump(d) for d in decorators for name in ("onnx_op", "_on_numbers")
             ):
                 yield made
 
