@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.importers.onnx.engine.bound_numbers import count_of
-from relax2xla.importers.onnx.engine.context import Context, fold_dim, known_number
-from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, ndim_of, scalar
+from relax2xla.importers.onnx.engine.context import Context
+from relax2xla.importers.onnx.engine.known_values import dims_of, ndim_of, scalar
+from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -95,8 +95,7 @@ def slice_(
         and all(isinstance(a, int) for a in where)
     ):
         return _forward(ctx, data, starts, ends, [a % rank for a in where], list(stride))
-    at = ctx.vector(where)
-    at = ctx.emit(R.where(R.less(at, _int(0)), R.add(at, _int(rank)), at))
+    at = ctx.emit(_places(ctx, where, rank))
     rows = (
         (Constant(np.zeros(rank, np.int64)), starts),
         (ctx.vector(dims), ends),
@@ -152,82 +151,29 @@ def _forward(
     return ctx.pinned(made, [length.get(i, d) for i, d in enumerate(dims)])
 
 
-def pad(
-    ctx: Context,
-    data: Expr,
-    pads: Numbers,
-    value: Expr | None,
-    axes: Numbers | None,
-    mode: str,
-) -> Expr:
-    """``data`` with paddings before and behind each axis; negative ones crop."""
-    rank = ndim_of(data)
-    dims = dims_of(data)
+def pad_widths(ctx: Context, rank: int, pads: Numbers, axes: Numbers | None) -> list[Dim]:
+    """How wide to pad before, then behind, each axis; negative ones crop."""
     widths = ctx.vector(pads)
     if axes is not None:
         count = _count(pads, "pads") // 2
-        at = ctx.vector(axes)
-        at = R.where(R.less(at, _int(0)), R.add(at, _int(rank)), at)
-        index = R.broadcast_to(R.expand_dims(at, [0]), (2, count))
+        index = R.broadcast_to(R.expand_dims(_places(ctx, axes, rank), [0]), (2, count))
         none = Constant(np.zeros((2, rank), np.int64))
         widths = R.scatter_elements(none, index, R.reshape(widths, (2, count)), 1)
         widths = R.reshape(ctx.emit(widths), (2 * rank,))
     bound = ctx.integers(ctx.emit(widths), "the paddings")
     if len(bound) != 2 * rank:
         raise ValueError(f"{len(bound)} paddings for {rank} axes")
-    crops = [fold_dim(tir.max(-w, 0)) for w in bound]
-    ends = [fold_dim(d - c) for d, c in zip(dims, crops[rank:], strict=True)]
-    cut = ctx.pinned(R.strided_slice(data, list(range(rank)), crops[:rank], ends), [None] * rank)
-    flat = [fold_dim(tir.max(bound[i + side * rank], 0)) for i in range(rank) for side in (0, 1)]
-
-    def padded(x: Expr, fill: float) -> Expr:
-        return ctx.pinned(R.nn.pad(x, flat, mode, fill), [None] * rank)
-
-    dtype = dtype_of(data)
-    number = 0.0 if value is None or mode != "constant" else known_number(value)
-    if dtype == "bool":
-        whole = padded(R.astype(cut, "uint8"), 0.0 if number is None else float(bool(number)))
-        whole = R.astype(whole, "bool")
-    else:
-        exact = number is not None and dtype not in ("int64", "uint64")
-        whole = padded(cut, number if exact and number is not None else 0.0)
-        if exact or (not number and number is not None):
-            return whole
-    if number is not None and dtype == "bool":
-        return whole
-    # The value is no attribute, or would lose bits as one: in place of what was padded.
-    assert value is not None
-    own = ctx.pinned(
-        R.nn.pad(R.ones(ShapeExpr(dims_of(cut)), "uint8"), flat, mode, 0.0), dims_of(whole)
-    )
-    return R.where(R.astype(own, "bool"), whole, R.reshape(value, ()))
+    return bound
 
 
-def center_crop_pad(ctx: Context, x: Expr, targets: Sequence[Dim], where: Sequence[int]) -> Expr:
-    """Each axis cut, or padded with zeros, around its middle to its target."""
-    dims = list(dims_of(x))
-    begin: list[Dim] = []
-    end: list[Dim] = []
-    widths: list[Dim] = [0] * (2 * len(dims))
-    result = list(dims)
-    for a, target in zip(where, targets, strict=True):
-        size = dims[a]
-        first = fold_dim(tir.max(size - target, 0) // 2)
-        begin.append(first)
-        end.append(fold_dim(first + tir.min(size, target)))
-        more: Any = tir.max(target - size, 0)
-        widths[2 * a] = fold_dim(more // 2)
-        widths[2 * a + 1] = fold_dim(more - more // 2)
-        result[a] = target
-    cut = R.strided_slice(x, list(where), begin, end)
-    return ctx.pinned(R.nn.pad(cut, widths, "constant", 0.0), result)
+def _places(ctx: Context, axes: Numbers, rank: int) -> Expr:
+    """Axes of a tensor of ``rank``, counted from the front."""
+    return ctx.wrap(ctx.vector(axes), rank)
 
 
 def axes_in_order(ctx: Context, axes: Expr, rank: int) -> list[Dim]:
     """Axes of a tensor of ``rank``, counted from the front, in ascending order."""
-    at = ctx.vector(axes)
-    at = R.where(R.less(at, _int(0)), R.add(at, _int(rank)), at)
-    return ctx.sizes(ctx.emit(R.sort(ctx.emit(at))), "the axes")
+    return ctx.sizes(ctx.emit(R.sort(ctx.emit(_places(ctx, axes, rank)))), "the axes")
 
 
 def squeeze(ctx: Context, x: Expr, axes: Expr) -> Expr:

@@ -10,7 +10,6 @@ import numpy as np
 from onnx import GraphProto
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.importers.onnx.engine.bound_numbers import (
     bound_integers,
@@ -28,6 +27,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
 )
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import wrapped
 from relax2xla.ir import Constant, Expr, ShapeExpr, Var
 from relax2xla.tir import Dim
 
@@ -165,8 +165,7 @@ class Context:
         if dtype.startswith("u"):
             return indices
         indices = self.emit(indices)
-        negative = R.less(indices, scalar(0, dtype))
-        return R.where(negative, R.add(indices, self.size(size, dtype)), indices)
+        return wrapped(indices, self.size(size, dtype), scalar(0, dtype))
 
 
 def known(x: Expr | None) -> Array | None:
@@ -186,8 +185,3 @@ def choice(value: Any, known_values: Iterable[Any], what: str) -> Any:
     if value not in valid:
         raise Unsupported(f"{what}={value!r}; supported: {', '.join(map(repr, valid))}")
     return value
-
-
-def fold_dim(dim: Any) -> Dim:
-    """A dimension in simplest form."""
-    return dim if isinstance(dim, int) else tir.simplify(dim)

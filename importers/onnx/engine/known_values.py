@@ -6,7 +6,6 @@ are arrays of Python integers and symbolic expressions here, so that numpy's fun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -205,17 +204,6 @@ def axis_of(axis: int, ndim: int) -> int:
     if not -ndim <= axis < ndim:
         raise ValueError(f"the axis {axis} is out of range for a tensor of rank {ndim}")
     return axis % ndim
-
-
-def product(dims: Iterable[Dim]) -> Dim:
-    """The number of elements."""
-    items = list(dims)
-    known = math.prod(d for d in items if isinstance(d, int))
-    total: Any = known
-    for d in items:
-        if not isinstance(d, int):
-            total = total * d
-    return total if isinstance(total, int) else tir.simplify(total)
 
 
 def scalar(value: Any, dtype: str) -> Constant:

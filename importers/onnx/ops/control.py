@@ -14,7 +14,7 @@ from typing import Any
 from onnx import GraphProto
 
 from relax2xla import op as R
-from relax2xla.importers.onnx.engine.context import Context, Missing, fold_dim, known, known_number
+from relax2xla.importers.onnx.engine.context import Context, Missing, known, known_number
 from relax2xla.importers.onnx.engine.converters import as_int, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     NeedsValue,
@@ -26,6 +26,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 from relax2xla.importers.onnx.engine.objects import Kind, as_value, host_loop, kind_of, stacked
 from relax2xla.importers.onnx.ops.random import loop_key
 from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
 from relax2xla.importers.shared.loops import NotInvariant, Stack

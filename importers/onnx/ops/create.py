@@ -11,7 +11,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
-from relax2xla.importers.onnx.engine.context import Context, fold_dim
+from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import Ints, Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     Array,
@@ -26,6 +26,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     text_of,
 )
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
+from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import entry
 from relax2xla.ir import Constant, Expr

@@ -17,9 +17,9 @@ from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     ndim_of,
-    product,
     scalar,
 )
+from relax2xla.importers.shared.dims import product
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -81,10 +81,15 @@ def compress(ctx: Context, input: Expr, condition: Expr, *, axis: int | None = N
 
 
 # -- what is found in the values: the host says how much it is -------------------------------------
-def _found(ctx: Context, x: Expr, rank: int) -> Expr:
-    """``R.nonzero`` with the number of what it found as a symbolic dimension."""
+def _want_host(ctx: Context, x: Expr) -> None:
+    """A gap where the host cannot look at ``x``."""
     if not ctx.binds:
         raise NeedsValue(x, "a tensor whose values say the size of a result")
+
+
+def _found(ctx: Context, x: Expr, rank: int) -> Expr:
+    """``R.nonzero`` with the number of what it found as a symbolic dimension."""
+    _want_host(ctx, x)
     return ctx.pinned(R.nonzero(x), [rank, None])
 
 
@@ -99,8 +104,7 @@ def nonzero(ctx: Context, X: Expr) -> Expr:
 @onnx_op("Unique", since=11)
 def unique(ctx: Context, X: Expr, *, axis: int | None = None, sorted: int = 1) -> list[Expr]:
     """Values, where each was first, which of them each element is, how often each occurs."""
-    if not ctx.binds:
-        raise NeedsValue(X, "a tensor whose values say the size of a result")
+    _want_host(ctx, X)
     dims = dims_of(X)
     at = None if axis is None else axis_of(axis, len(dims))
     made = ctx.emit(R.unique(X, bool(sorted), True, True, True, at))
@@ -124,8 +128,7 @@ def non_max_suppression(
     center_point_box: int = 0,
 ) -> Expr:
     """Rows of batch, class and box. How many there are is read on the host."""
-    if not ctx.binds:
-        raise NeedsValue(boxes, "a tensor whose values say the size of a result")
+    _want_host(ctx, boxes)
     if max_output_boxes_per_class is None:
         return R.zeros((0, 3), "int64")
     dtype = dtype_of(boxes)

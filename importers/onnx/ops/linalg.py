@@ -10,8 +10,9 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import onnx_op
-from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, product, scalar, static
+from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar, static
 from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared.dims import product
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
 # Matrices up to this size are expanded by cofactors.

@@ -23,12 +23,12 @@ from relax2xla.importers.onnx.engine.known_values import (
     info_of,
     like,
     ndim_of,
-    product,
     scalar,
 )
 from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared import activations as activation
 from relax2xla.importers.shared import conversion
+from relax2xla.importers.shared.dims import product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.tensors import row
 from relax2xla.ir import Constant, Expr, ObjectStructInfo, TensorStructInfo
@@ -250,6 +250,7 @@ _BINARY: dict[str, Binary] = {
     "Greater": R.greater,
     "Less": R.less,
 }
+# Those that no opset broadcasts by attributes, and their first opset.
 _BINARY_LATER: dict[str, tuple[int, Binary]] = {
     "GreaterOrEqual": (12, R.greater_equal),
     "LessOrEqual": (12, R.less_equal),
@@ -259,21 +260,19 @@ _BINARY_LATER: dict[str, tuple[int, Binary]] = {
 }
 
 
-def _register_binary(name: str, rule: Binary, since: int) -> None:
-    @onnx_op(name, since=since)
-    def _(ctx: Context, A: Expr, B: Expr) -> Expr:
-        return rule(A, B)
+def _register_binary(name: str, rule: Binary, since: int | None = None) -> None:
+    @onnx_op(name, since=since or 7, lacks="broadcast axis")
+    def convert(
+        ctx: Context, A: Expr, B: Expr, *, broadcast: int = 0, axis: int | None = None
+    ) -> Expr:
+        return rule(A, _aligned(A, B, broadcast, axis) if ctx.opset < 7 else B)
 
-
-def _register_aligned(name: str, rule: Binary) -> None:
-    @onnx_op(name)
-    def _(ctx: Context, A: Expr, B: Expr, *, broadcast: int = 0, axis: int | None = None) -> Expr:
-        return rule(A, _aligned(A, B, broadcast, axis))
+    if since is None:
+        onnx_op(name)(convert)
 
 
 for _name, _binary_rule in _BINARY.items():
-    _register_aligned(_name, _binary_rule)
-    _register_binary(_name, _binary_rule, 7)
+    _register_binary(_name, _binary_rule)
 for _name, (_since, _binary_rule) in _BINARY_LATER.items():
     _register_binary(_name, _binary_rule, _since)
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import limits
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import Sizes, onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, ndim_of, scalar, static
 from relax2xla.importers.onnx.ops.microsoft import DOMAIN
 from relax2xla.importers.onnx.ops.microsoft_quant import projected
+from relax2xla.importers.shared.dims import fold_dim, larger, same_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.loops import number
 from relax2xla.ir import Expr, ShapeExpr
@@ -123,7 +124,7 @@ def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr
     dims = dims_of(mask)
     zero = scalar(0, "float32")
     if len(dims) in (2, 3):
-        if not _equal(dims[-1], total):
+        if not same_dim(dims[-1], total):
             raise Unsupported(f"a mask over {dims[-1]} of {total} keys")
         seen = R.greater(mask, scalar(0, dtype_of(mask)))
         seen = R.expand_dims(seen, [1, 2] if len(dims) == 2 else [1])
@@ -132,13 +133,13 @@ def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr
         raise Unsupported(f"a mask of rank {len(dims)}")
     rows = ctx.emit(R.astype(mask, "int64"))
     at = _positions(total, 1)
-    if _equal(dims[0], batch):
+    if same_dim(dims[0], batch):
         seen = R.less(at, R.expand_dims(rows, [1]))
-    elif _equal(dims[0], fold_dim(3 * batch + 2)):
+    elif same_dim(dims[0], fold_dim(3 * batch + 2)):
         # Nothing is packed here: the starts are those that the lengths of the axes say.
         ends = R.strided_slice(rows, [0], [0], [batch])
         seen = R.less(at, R.expand_dims(ends, [1]))
-    elif _equal(dims[0], fold_dim(2 * batch)):
+    elif same_dim(dims[0], fold_dim(2 * batch)):
         ends = R.strided_slice(rows, [0], [0], [batch])
         starts = R.strided_slice(rows, [0], [batch], [fold_dim(2 * batch)])
         seen = R.logical_and(
@@ -149,29 +150,38 @@ def _mask(ctx: Context, mask: Expr, batch: Dim, total: Dim, fill: float) -> Expr
     return ctx.emit(R.where(R.expand_dims(seen, [1, 2]), zero, scalar(fill, "float32")))
 
 
-def _equal(a: Dim, b: Dim) -> bool:
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return tir.can_prove_equal(a, b)
-
-
 # -- Attention -----------------------------------------------------------------------------------
+class Attended(TypedDict):
+    """Attributes of attention; a masked score is lowered by ``mask_filter_value``."""
+
+    mask_filter_value: Annotated[float, FILTER]
+    num_heads: int
+    scale: Annotated[float | None, None]
+    unidirectional: Annotated[int, 0]
+
+
+class Merged(Attended):
+    """Those of attention whose queries, keys and values lie side by side."""
+
+    do_rotary: Annotated[int, 0]
+    past_present_share_buffer: Annotated[int, 0]
+
+
 def _merged(
     ctx: Context,
     x: Expr,
     sizes: Sequence[int],
-    num_heads: int,
     mask: Expr | None,
     past: Expr | None,
     bias: Expr | None,
-    scale: float | None,
-    fill: float,
-    causal: int,
+    form: Merged,
 ) -> list[Expr]:
     """Attention of projected queries, keys and values that lie side by side in ``x``."""
+    choice(form["do_rotary"], (0,), "do_rotary")
+    choice(form["past_present_share_buffer"], (0,), "past_present_share_buffer")
     cuts = [sizes[0], sizes[0] + sizes[1]]
     parts = ctx.emit(R.split(x, cuts, 2))
-    q, k, v = (ctx.emit(split_heads(ctx, parts[i], num_heads)) for i in range(3))
+    q, k, v = (ctx.emit(split_heads(ctx, parts[i], form["num_heads"])) for i in range(3))
     before: Dim = 0
     if past is not None:
         before = dims_of(past)[3]
@@ -179,10 +189,10 @@ def _merged(
         k = ctx.emit(R.concat([R.squeeze(old[0], [0]), k], 2))
         v = ctx.emit(R.concat([R.squeeze(old[1], [0]), v], 2))
     batch, total = dims_of(q)[0], dims_of(k)[2]
-    biases = [] if mask is None else [_mask(ctx, mask, batch, total, fill)]
+    biases = [] if mask is None else [_mask(ctx, mask, batch, total, form["mask_filter_value"])]
     biases += [] if bias is None else [bias]
-    hidden = _ahead(dims_of(q)[2], total, before) if causal else None
-    made, _, _ = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
+    hidden = _ahead(dims_of(q)[2], total, before) if form["unidirectional"] else None
+    made, _, _ = attend(ctx, q, k, v, Scores(_scale(form["scale"], q), biases, hidden))
     outputs = [joined(ctx, made)]
     if ctx.wants(1):
         outputs.append(R.concat([R.expand_dims(k, [0]), R.expand_dims(v, [0])], 0))
@@ -199,17 +209,10 @@ def attention(
     past: Expr | None = None,
     attention_bias: Expr | None = None,
     *,
-    do_rotary: int = 0,
-    mask_filter_value: float = FILTER,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
     qkv_hidden_sizes: list[int] | None = None,
     rotary_embedding_dim: int = 0,
-    scale: float | None = None,
-    unidirectional: int = 0,
+    **form: Unpack[Merged],
 ) -> list[Expr]:
-    choice(do_rotary, (0,), "do_rotary")
-    choice(past_present_share_buffer, (0,), "past_present_share_buffer")
     choice(rotary_embedding_dim, (0,), "rotary_embedding_dim")
     width = static(dims_of(weights)[1], "the width of the weights")
     sizes = qkv_hidden_sizes or [width // 3] * 3
@@ -218,18 +221,7 @@ def attention(
     x = R.matmul(input, weights)
     if bias is not None:
         x = R.add(x, bias)
-    return _merged(
-        ctx,
-        x,
-        sizes,
-        num_heads,
-        mask_index,
-        past,
-        attention_bias,
-        scale,
-        mask_filter_value,
-        unidirectional,
-    )
+    return _merged(ctx, x, sizes, mask_index, past, attention_bias, form)
 
 
 @onnx_op("QAttention", domain=DOMAIN)
@@ -244,23 +236,12 @@ def qattention(
     input_zero_point: Expr | None = None,
     weight_zero_point: Expr | None = None,
     past: Expr | None = None,
-    *,
-    do_rotary: int = 0,
-    mask_filter_value: float = FILTER,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    scale: float | None = None,
-    unidirectional: int = 0,
+    **form: Unpack[Merged],
 ) -> list[Expr]:
-    choice(do_rotary, (0,), "do_rotary")
-    choice(past_present_share_buffer, (0,), "past_present_share_buffer")
     width = static(dims_of(weight)[1], "the width of the weights")
     given = (input, input_scale, input_zero_point)
     x = projected(ctx, *given, weight, weight_scale, weight_zero_point)
-    x = R.add(x, bias)
-    sizes = [width // 3] * 3
-    more = (scale, mask_filter_value, unidirectional)
-    return _merged(ctx, x, sizes, num_heads, mask_index, past, None, *more)
+    return _merged(ctx, R.add(x, bias), [width // 3] * 3, mask_index, past, None, form)
 
 
 # -- MultiHeadAttention --------------------------------------------------------------------------
@@ -283,17 +264,14 @@ def multi_head_attention(
     past_key: Expr | None = None,
     past_value: Expr | None = None,
     past_sequence_length: Expr | None = None,
-    *,
-    mask_filter_value: float = FILTER,
-    num_heads: int,
-    scale: float | None = None,
-    unidirectional: int = 0,
+    **form: Unpack[Attended],
 ) -> list[Expr]:
     """Queries, keys and values apart, or packed; keys of four axes are those of a cache.
 
     With ``past_sequence_length`` the cache is longer than what it holds, and stays as long. The
     last output is the scores.
     """
+    num_heads, unidirectional = form["num_heads"], form["unidirectional"]
     if ndim_of(query) == 5:
         if key is not None or value is not None:
             raise ValueError("a packed query holds the key and value")
@@ -336,12 +314,12 @@ def multi_head_attention(
     batch, total = dims_of(q)[0], dims_of(k)[2]
     biases: list[Expr] = []
     if key_padding_mask is not None:
-        biases.append(_mask(ctx, key_padding_mask, batch, total, mask_filter_value))
+        biases.append(_mask(ctx, key_padding_mask, batch, total, form["mask_filter_value"]))
     if attention_bias is not None:
         biases.append(attention_bias)
     if unidirectional:
         hidden = _ahead(dims_of(q)[2], total, before)
-    made, scores, _ = attend(ctx, q, k, v, Scores(_scale(scale, q), biases, hidden))
+    made, scores, _ = attend(ctx, q, k, v, Scores(_scale(form["scale"], q), biases, hidden))
     return [joined(ctx, made), k, v, scores]
 
 
@@ -537,15 +515,10 @@ def _appended(
     """
     b, n, held, size = dims_of(past)
     length = dims_of(new)[2]
-    if isinstance(held, int) and isinstance(total, int):
-        cache: Any = max(held, total)
-    elif _equal(fold_dim(held + length), total):
-        cache = total
-    else:
-        cache = fold_dim(tir.max(held, total))
+    cache: Any = total if same_dim(fold_dim(held + length), total) else larger(held, total)
     more = fold_dim(cache - held)
     filled = past
-    if not _equal(more, 0):
+    if not same_dim(more, 0):
         filled = R.concat([past, R.zeros(ShapeExpr((b, n, more, size)), dtype_of(past))], 2)
     offset = ctx.emit(R.subtract(_positions(cache, 1), start))  # (batch, cache)
     last = R.subtract(number(length), number(1))
@@ -563,7 +536,7 @@ def _appended(
 def _widened(bias: Expr, cache: Dim) -> Expr:
     """A bias over the keys so far, with zeros for the rest of the cache."""
     *rest, have = dims_of(bias)
-    if _equal(have, cache):
+    if same_dim(have, cache):
         return bias
     more = R.zeros(ShapeExpr((*rest, fold_dim(cache - have))), dtype_of(bias))
     return R.concat([bias, more], 3)

@@ -21,11 +21,11 @@ from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     ndim_of,
-    product,
     scalar,
     static,
 )
 from relax2xla.importers.onnx.ops.strings import decoded, encoded, rank_of, strings_too
+from relax2xla.importers.shared.dims import product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
 from relax2xla.ir import Constant, Expr, ShapeExpr

@@ -15,9 +15,8 @@ from typing import Annotated, Any, TypedDict, Unpack
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.dtypes import is_float, limits, numpy_dtype
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import Ints, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
@@ -27,6 +26,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     static,
     statics,
 )
+from relax2xla.importers.shared.dims import fold_dim, larger
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.windows import (
     AVG_POOL,
@@ -85,23 +85,22 @@ class Window:
         if auto == "NOTSET":
             around = given["pads"] or around
         elif auto != "VALID":
-            sizes = _sizes(dims_of(x)[2:], step, auto)
-            total = [
-                max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
-                for size, k, s, d in zip(sizes, kernel, step, spread, strict=True)
+            # With a stride of 1 the padding depends on no size.
+            sizes = [
+                s if s == 1 and not isinstance(d, int) else static(d, f"a spatial size with {auto}")
+                for d, s in zip(dims_of(x)[2:], step, strict=True)
             ]
-            around = halves(total, auto == "SAME_UPPER")
+            total = [_same(*of)[1] for of in zip(sizes, kernel, step, spread, strict=True)]
+            around = halves(statics(total, "padding"), auto == "SAME_UPPER")
         if len(around) != 2 * n:
             raise ValueError(f"{len(around)} paddings for {n} spatial axes")
         return Window(tuple(kernel), step, spread, tuple(around))
 
 
-def _sizes(dims: Sequence[Any], strides: Sequence[int], auto: str) -> list[int]:
-    """Spatial sizes; with a stride of 1 the padding depends on none."""
-    return [
-        s if not isinstance(d, int) and s == 1 else static(d, f"a spatial size with {auto}")
-        for d, s in zip(dims, strides, strict=True)
-    ]
+def _same(size: Any, kernel: int, stride: int, dilation: int) -> tuple[Dim, Dim]:
+    """Of an axis in a SAME mode: the size of the result, and how much is padded."""
+    out: Any = fold_dim((size + (stride - 1)) // stride)
+    return out, larger((out - 1) * stride + ((kernel - 1) * dilation + 1) - size, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +126,7 @@ class LateSame:
         widths: list[Dim] = [0] * 4
         sizes: list[Dim] = []
         for size, k, s, d in zip(space, kernel, step, spread, strict=True):
-            out = fold_dim((size + (s - 1)) // s)
-            total: Any = tir.max((out - 1) * s + ((k - 1) * d + 1) - size, 0)
+            out, total = _same(size, k, s, d)
             less, more = fold_dim(total // 2), fold_dim(total - total // 2)
             widths += [less, more] if auto_pad == "SAME_UPPER" else [more, less]
             sizes.append(out)

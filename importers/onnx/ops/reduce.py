@@ -16,7 +16,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float, limits
 from relax2xla.importers.onnx.engine import computed_shapes
 from relax2xla.importers.onnx.engine.bound_numbers import count_of
-from relax2xla.importers.onnx.engine.context import Context, fold_dim
+from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import Lazy, Sizes, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
@@ -26,6 +26,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     statics,
 )
+from relax2xla.importers.shared.dims import fold_dim, larger
 from relax2xla.importers.shared.reductions import log_sum_exp
 from relax2xla.ir import Expr
 
@@ -184,7 +185,7 @@ def topk(
         return [R.zeros(dims, kind) for kind in (dtype_of(x), "int64")]
     if not isinstance(k, int):
         # None of them is a part of the first: R.topk takes 0 for all.
-        some: Any = fold_dim(tir.max(k, 1))
+        some: Any = larger(k, 1)
         made = ctx.emit(R.topk(x, some, at, "both", bool(largest), "int64"))
         dims = [k if i == at else d for i, d in enumerate(dims_of(x))]
         parts = [R.strided_slice(made[i], [at], [0], [k]) for i in (0, 1)]

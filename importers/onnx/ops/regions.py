@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from relax2xla import op as R
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
-from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, product, scalar
+from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.ops.sample import between, working
 from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared.dims import fold_dim, product
 from relax2xla.ir import Expr, ShapeExpr
 
 

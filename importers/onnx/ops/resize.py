@@ -17,7 +17,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import Floats, Sizes, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
@@ -30,6 +30,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.ops.sample import TAPS
 from relax2xla.importers.shared.activations import clamped
+from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Expr, ShapeExpr
 from relax2xla.op.image.resampling import (

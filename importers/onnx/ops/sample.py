@@ -17,18 +17,18 @@ from typing import Unpack
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import Ints, Sizes, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     dims_of,
     dtype_of,
     like,
-    product,
     scalar,
     statics,
 )
 from relax2xla.importers.onnx.ops.pool import Convolved, Window, kernel_of
 from relax2xla.importers.shared.activations import clamped
+from relax2xla.importers.shared.dims import fold_dim, product
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim

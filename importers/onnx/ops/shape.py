@@ -13,7 +13,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers.onnx.engine import computed_shapes
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim, known_number
+from relax2xla.importers.onnx.engine.context import Context, choice, known_number
 from relax2xla.importers.onnx.engine.converters import Ints, Lazy, Sizes, one, onnx_op
 from relax2xla.importers.onnx.engine.known_values import (
     axis_of,
@@ -21,11 +21,10 @@ from relax2xla.importers.onnx.engine.known_values import (
     dtype_of,
     info_of,
     ndim_of,
-    product,
-    static,
     statics,
 )
 from relax2xla.importers.onnx.ops.strings import strings_too
+from relax2xla.importers.shared.dims import fold_dim, larger, product, smaller
 from relax2xla.ir import Expr, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -356,10 +355,6 @@ def _before(value: Dim, size: Dim) -> bool:
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-def _mode(mode: str) -> str:
-    return choice(mode, _PAD_MODES, "mode")
-
-
 @onnx_op("Pad", lacks="pads", needs="paddings")
 @onnx_op("Pad", since=2, lacks="paddings", needs="pads")
 def pad_attributes(
@@ -385,37 +380,39 @@ def pad(
     mode: str = "constant",
 ) -> Expr:
     """``axes`` (opset 18) names the axes that ``pads`` is about."""
+    rank, late = ndim_of(data), isinstance(pads, Expr) or isinstance(axes, Expr)
+    widths: list[Dim] = [0] * (2 * rank)
     if isinstance(pads, Expr) or isinstance(axes, Expr):
-        return computed_shapes.pad(ctx, data, pads, constant_value, axes, _PAD_MODES[_mode(mode)])
-    widths = [tir.as_dim(w) for w in pads]
-    if axes is not None:
-        rank = ndim_of(data)
-        at = [axis_of(a, rank) for a in statics(axes, "an axis")]
-        spread: list[Dim] = [0] * (2 * rank)
-        for i, a in enumerate(at):
-            spread[a], spread[a + rank] = widths[i], widths[i + len(at)]
-        widths = spread
+        widths = computed_shapes.pad_widths(ctx, rank, pads, axes)
+    elif axes is None:
+        widths = [tir.as_dim(w) for w in pads]
+    else:
+        for i, a in enumerate(statics(axes, "an axis")):
+            at = axis_of(a, rank)
+            widths[at], widths[at + rank] = pads[i], pads[i + len(axes)]
     if constant_value is None or mode != "constant":
-        return _pad(ctx, data, widths, mode, 0.0)
+        return _pad(ctx, data, widths, mode, 0.0, late)
     value = known_number(constant_value)
     if value is not None and dtype_of(data) not in ("int64", "uint64"):
-        return _pad(ctx, data, widths, mode, value)
+        return _pad(ctx, data, widths, mode, value, late)
     # Where the value is no attribute (or would lose bits as one): in place of what was padded.
-    own = _pad(ctx, R.ones(ShapeExpr(dims_of(data)), "uint8"), widths, mode, 0.0)
-    filler = R.reshape(constant_value, ())
-    return R.where(R.astype(own, "bool"), _pad(ctx, data, widths, mode, 0.0), filler)
+    made = _pad(ctx, data, widths, mode, 0.0, late)
+    own = _pad(ctx, R.ones(ShapeExpr(dims_of(data)), "uint8"), widths, mode, 0.0, late)
+    own = ctx.pinned(own, dims_of(made)) if late else own
+    return R.where(R.astype(own, "bool"), made, R.reshape(constant_value, ()))
 
 
 def _at_least_zero(width: Dim) -> Dim:
-    if isinstance(width, int):
-        return max(width, 0)
-    if tir.Analyzer(tir.free_vars(width)).can_prove(width >= 0):
+    if not isinstance(width, int) and tir.Analyzer(tir.free_vars(width)).can_prove(width >= 0):
         return width
-    return fold_dim(tir.max(width, 0))
+    return larger(width, 0)
 
 
-def _pad(ctx: Context, data: Expr, widths: Sequence[Dim], mode: str, value: float) -> Expr:
-    kind = _PAD_MODES[_mode(mode)]
+def _pad(
+    ctx: Context, data: Expr, widths: Sequence[Dim], mode: str, value: float, late: bool = False
+) -> Expr:
+    """``late``: the widths are read when the model runs, and so are the sizes of the result."""
+    kind = _PAD_MODES[choice(mode, _PAD_MODES, "mode")]
     rank = len(widths) // 2
     # Whatever the mode, negative widths crop first.
     less = [_at_least_zero(fold_dim(-w)) for w in widths]
@@ -425,15 +422,18 @@ def _pad(ctx: Context, data: Expr, widths: Sequence[Dim], mode: str, value: floa
         dims = dims_of(data)
         ends = [fold_dim(dims[a] - after) for a, _, after in crops]
         axes, begins = [a for a, *_ in crops], [b for _, b, _ in crops]
-        inside = not all(isinstance(c, int) for c in less)
+        inside = not late and not all(isinstance(c, int) for c in less)
         data = R.strided_slice(data, axes, begins, ends, assume_inbound=inside)
+        data = ctx.pinned(data, [None] * rank) if late else data
     flat = [_at_least_zero(widths[i + side * rank]) for i in range(rank) for side in (0, 1)]
     if flat == [0] * len(flat):
         return data
     truth = dtype_of(data) == "bool"
     x = R.astype(data, "uint8") if truth else data
     x = R.nn.pad(x, flat, kind, float(bool(value)) if truth else value)
-    if not all(isinstance(w, int) for w in flat):
+    if late:
+        x = ctx.pinned(x, [None] * rank)
+    elif not all(isinstance(w, int) for w in flat):
         grown = [flat[i] + flat[i + 1] for i in range(0, len(flat), 2)]
         sides = zip(dims_of(data), grown, strict=True)
         x = ctx.pinned(x, [fold_dim(d + g) for d, g in sides])
@@ -472,19 +472,20 @@ def center_crop_pad(
 ) -> Expr:
     dims = dims_of(input_data)
     where = list(range(len(dims))) if axes is None else [axis_of(a, len(dims)) for a in axes]
-    targets = [tir.as_dim(s) for s in shape]
-    if any(isinstance(d, tir.PrimExpr) for d in (*targets, *(dims[a] for a in where))):
-        return computed_shapes.center_crop_pad(ctx, input_data, targets, where)
-    begin = [0] * len(dims)
-    end = statics(dims, "the shape")
-    widths = [0] * (2 * len(dims))
-    for a, target in zip(where, statics(shape, "the shape"), strict=True):
-        size = static(dims[a], "the shape")
-        if size > target:
-            begin[a] = (size - target) // 2
-            end[a] = begin[a] + target
-        else:
-            widths[a] = (target - size) // 2
-            widths[a + len(dims)] = target - size - widths[a]
-    cut = R.strided_slice(input_data, list(range(len(dims))), begin, end)
-    return _pad(ctx, cut, widths, "constant", 0.0)
+    """Each axis cut, or padded with zeros, around its middle."""
+    result = list(dims)
+    widths: list[Dim] = [0] * (2 * len(dims))
+    begin, end = list[Dim](), list[Dim]()
+    for a, wanted in zip(where, shape, strict=True):
+        size: Any = dims[a]
+        target: Any = tir.as_dim(wanted)
+        begin.append(fold_dim(larger(size - target, 0) // 2))
+        end.append(fold_dim(begin[-1] + smaller(size, target)))
+        more = larger(target - size, 0)
+        before = fold_dim(more // 2)
+        widths[a], widths[a + len(dims)] = before, fold_dim(more - before)
+        result[a] = target
+    cut = R.strided_slice(input_data, where, begin, end)
+    if all(isinstance(d, int) for d in (*begin, *end, *widths)):
+        return _pad(ctx, cut, widths, "constant", 0.0)
+    return ctx.pinned(_pad(ctx, cut, widths, "constant", 0.0, True), result)

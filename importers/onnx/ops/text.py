@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from relax2xla import op as R
-from relax2xla import tir
 from relax2xla.dtypes import numpy_dtype
-from relax2xla.importers.onnx.engine.context import Context, choice, fold_dim
+from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, ndim_of, scalar
 from relax2xla.importers.onnx.ops.strings import encoded, rank_of
+from relax2xla.importers.shared.dims import fold_dim, larger
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
@@ -55,7 +55,7 @@ def tf_idf_vectorizer(
             count = fold_dim(width - step * (length - 1))
             if isinstance(count, int) and count < 1:
                 break
-            count = fold_dim(tir.max(count, 0))
+            count = larger(count, 0)
             found = _occurrences(ctx, x, grams, step, count)
             index = R.broadcast_to(Constant(columns[None]), ShapeExpr((rows, len(columns))))
             total = ctx.emit(R.scatter_elements(total, index, found, 1, "add"))
