@@ -141,15 +141,14 @@ def onnx_op(
         unknown = {*gone, *moved, *needed, *defaults} - set(signature)
         if unknown:
             raise RuntimeError(f"{function.__name__} has no parameter {', '.join(unknown)}")
+        inputs = [i for i in made.inputs if i.name not in gone and i.name not in moved]
+        if inputs != list(made.inputs[: len(inputs)]):
+            raise RuntimeError(f"{function.__name__}: a form may lack its last inputs only")
         own = {n: signature[n] for n in (*made.attributes, *moved) if n not in gone} | defaults
         form = replace(
             made,
             function=functools.partial(made.function, **defaults) if defaults else made.function,
-            inputs=tuple(
-                replace(i, required=i.required or i.name in needed)
-                for i in made.inputs
-                if i.name not in gone and i.name not in moved
-            ),
+            inputs=tuple(replace(i, required=i.required or i.name in needed) for i in inputs),
             attributes={n: REQUIRED if n in needed else v for n, v in own.items()},
         )
         for name in names:
