@@ -25,7 +25,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.onnx.engine.objects import Kind, as_value, host_loop, kind_of, stacked
 from relax2xla.importers.onnx.ops.random import loop_key
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.dims import fold_dim
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import joined
@@ -63,7 +63,7 @@ def if_(
             f"its branches have {len(first)} and {len(second)} outputs; it has {count}"
         )
     for a, b in zip(first, second, strict=True):
-        if not (_loops.same(a.struct_info, b.struct_info) or _is_either(ctx, a, b)):
+        if not (loops.same(a.struct_info, b.struct_info) or _is_either(ctx, a, b)):
             raise NeedsValue(
                 cond, f"the branches differ ({a.struct_info}, {b.struct_info}) and the condition"
             )
@@ -98,7 +98,7 @@ def _joined(ctx: Context, x: Expr, a: Expr, b: Expr) -> Expr:
     info = x.struct_info
     if isinstance(info, ObjectStructInfo):
         ctx.kinds[x] = kind_of(ctx, a).joined(kind_of(ctx, b))
-    elif not _loops.same(a.struct_info, b.struct_info):
+    elif not loops.same(a.struct_info, b.struct_info):
         sides = zip(dims_of(a), dims_of(b), strict=True)
         return ctx.pinned(x, [p if isinstance(p, int) and p == q else None for p, q in sides])
     return x
@@ -188,7 +188,7 @@ def _counted(
             raise _Conditional("it may end early")
         return made[: len(starts)], made[len(starts) :]
 
-    last, stacked = _loops.scan(ctx.builder, count, step, starts, [Stack()] * rows)
+    last, stacked = loops.scan(ctx.builder, count, step, starts, [Stack()] * rows)
     return [*last, *stacked]
 
 
@@ -233,7 +233,7 @@ def _open_ended(
         return [R.add(at, scalar(1, "int64")), _truth(new), *made]
 
     inits = [scalar(0, "int64"), flag, *starts]
-    return _loops.while_loop(ctx.builder, go_on, step, inits)[2:]
+    return loops.while_loop(ctx.builder, go_on, step, inits)[2:]
 
 
 def _hosted(
@@ -286,11 +286,10 @@ def scan(
     keys = loop_key(ctx, body)
 
     def step(i: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
-        last = R.subtract(_loops.number(length), scalar(1, "int64"))
+        last = R.subtract(loops.number(length), scalar(1, "int64"))
         back = ctx.emit(R.subtract(last, i)) if any(turns) else i
         seen = [
-            _loops.element(x, back if t else i, a)
-            for x, a, t in zip(inputs, at, turns, strict=True)
+            loops.element(x, back if t else i, a) for x, a, t in zip(inputs, at, turns, strict=True)
         ]
         made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)], key=keys(i))
         return made[: len(states)], made[len(states) :]
@@ -316,10 +315,10 @@ def scan_batch(
     keys = loop_key(ctx, body)
 
     def entry(b: Expr, _: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
-        own = [ctx.emit(_loops.element(x, b, 0)) for x in inputs]
-        size = _loops.number(length)
+        own = [ctx.emit(loops.element(x, b, 0)) for x in inputs]
+        size = loops.number(length)
         if sequence_lens is not None:
-            size = ctx.emit(R.astype(_loops.element(sequence_lens, b, 0), "int64"))
+            size = ctx.emit(R.astype(loops.element(sequence_lens, b, 0), "int64"))
 
         def step(i: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
             within = None if sequence_lens is None else ctx.emit(R.less(i, size))
@@ -328,8 +327,8 @@ def scan_batch(
                 R.subtract(R.subtract(size, scalar(1, "int64")), i), scalar(0, "int64")
             )
             back = ctx.emit(back)
-            seen = [_loops.element(x, back if t else i, 0) for x, t in zip(own, turns, strict=True)]
-            place = R.add(R.multiply(b, _loops.number(length)), i)
+            seen = [loops.element(x, back if t else i, 0) for x, t in zip(own, turns, strict=True)]
+            place = R.add(R.multiply(b, loops.number(length)), i)
             made = ctx.subgraph(body, [*values, *map(ctx.emit, seen)], key=keys(place))
             new, out = made[: len(states)], made[len(states) :]
             if within is None:
@@ -337,8 +336,8 @@ def scan_batch(
             kept = [R.where(within, a, b) for a, b in zip(new, values, strict=True)]
             return kept, [R.where(within, x, scalar(0, dtype_of(x))) for x in out]
 
-        first = [ctx.emit(_loops.element(s, b, 0)) for s in states]
-        last, stacked = _loops.scan(ctx.builder, length, step, first, [Stack()] * rows)
+        first = [ctx.emit(loops.element(s, b, 0)) for s in states]
+        last, stacked = loops.scan(ctx.builder, length, step, first, [Stack()] * rows)
         return [], [*last, *stacked]
 
     return _scanned(ctx, batch, entry, [], [Stack()] * (len(states) + rows))
@@ -361,7 +360,7 @@ def _length(inputs: Sequence[Expr], axes: Sequence[int]) -> Dim:
 
 def _scanned(ctx: Context, length: Dim, step: Any, states: list[Expr], stacks: Any) -> list[Expr]:
     try:
-        last, stacked = _loops.scan(ctx.builder, length, step, states, stacks)
+        last, stacked = loops.scan(ctx.builder, length, step, states, stacks)
     except NotInvariant as e:
         raise Unsupported(f"a scan whose states change their shape: {e}") from e
     return [*last, *stacked]

@@ -11,7 +11,7 @@ from relax2xla import op as R
 from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar, static
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.dims import product
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
@@ -66,7 +66,7 @@ def _eliminated(ctx: Context, x: Expr, n: int) -> Expr:
 
     def step(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         a, total = values
-        column = ctx.emit(_loops.element(a, k, 2))  # (batch, n)
+        column = ctx.emit(loops.element(a, k, 2))  # (batch, n)
         below = R.where(R.less(order, k), scalar(-1, dtype), R.abs(column))
         pivot = ctx.emit(R.argmax(below, axis=1, keepdims=True))
         # Rows k and pivot change places.
@@ -74,9 +74,9 @@ def _eliminated(ctx: Context, x: Expr, n: int) -> Expr:
         place = R.where(R.equal(order, k), pivot, place)
         swapped = ctx.emit(R.gather_nd(a, R.expand_dims(place, [2]), 1))
         moved = R.not_equal(R.squeeze(pivot, [1]), k)
-        row = ctx.emit(_loops.element(swapped, k, 1))  # (batch, n)
-        column = ctx.emit(_loops.element(swapped, k, 2))
-        head = ctx.emit(_loops.element(row, k, 1))  # (batch,)
+        row = ctx.emit(loops.element(swapped, k, 1))  # (batch, n)
+        column = ctx.emit(loops.element(swapped, k, 2))
+        head = ctx.emit(loops.element(row, k, 1))  # (batch,)
         safe = R.expand_dims(R.where(R.equal(head, zero), one, head), [1])
         factors = R.where(R.greater(order, k), R.divide(column, safe), zero)
         change = R.multiply(R.expand_dims(factors, [2]), R.expand_dims(row, [1]))
@@ -84,4 +84,4 @@ def _eliminated(ctx: Context, x: Expr, n: int) -> Expr:
         return [R.subtract(swapped, change), total], []
 
     ones = R.ones(ShapeExpr((batch,)), dtype)
-    return _loops.scan(ctx.builder, n, step, [x, ones], [])[0][1]
+    return loops.scan(ctx.builder, n, step, [x, ones], [])[0][1]

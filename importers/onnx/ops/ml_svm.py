@@ -17,7 +17,7 @@ from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import Array, dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.ops.ml import DOMAIN, floats, labels_of, rows_of, transformed, vector
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
@@ -202,4 +202,4 @@ def _coupled(ctx: Context, chance: Expr, k: int) -> Expr:
 
     start = R.full(ShapeExpr((rows, k)), scalar(1 / k, dtype), dtype)
     never = R.zeros(ShapeExpr((rows, 1)), "bool")
-    return _loops.scan(ctx.builder, limit, step, [start, never], [])[0][0]
+    return loops.scan(ctx.builder, limit, step, [start, never], [])[0][0]

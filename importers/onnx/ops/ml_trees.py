@@ -26,7 +26,7 @@ from relax2xla.importers.onnx.ops.ml import (
     rows_of,
     transformed,
 )
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeExpr
 
@@ -104,7 +104,7 @@ class Forest:
 
         if not depth:
             return start
-        return _loops.scan(ctx.builder, depth, step, [start], [])[0][0]
+        return loops.scan(ctx.builder, depth, step, [start], [])[0][0]
 
     def _test(self, mode: int, seen: Expr, split: Expr, at: Expr) -> Expr:
         tests = {

@@ -99,7 +99,8 @@ def uniform(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -
     number, known = _number(seed), _static(dims)
     if number is not None and known is not None:
         return Constant(np.asarray(np.random.RandomState(number).random_sample(known), dtype))
-    return _fractions(ctx, dims, number, dtype)
+    part = R.multiply(_bits(ctx, dims, number, 24), scalar(2.0**-24, "float32"))
+    return ctx.cast(part, dtype)
 
 
 def _drawn(state: Expr, dims: Sequence[Dim], dtype: str) -> Expr:
@@ -114,11 +115,6 @@ def _bits(ctx: Context, dims: Sequence[Dim], seed: int | None, count: int) -> Ex
     state = ctx.emit(R.concat([key, Constant(np.zeros(1, np.uint64))]))
     drawn = _drawn(state, dims, "uint32")
     return R.astype(R.right_shift(drawn, scalar(32 - count, "uint32")), "float32")
-
-
-def _fractions(ctx: Context, dims: Sequence[Dim], seed: int | None, dtype: str) -> Expr:
-    part = _bits(ctx, dims, seed, 24)
-    return ctx.cast(R.multiply(part, scalar(2.0**-24, "float32")), dtype)
 
 
 def _normal(ctx: Context, dims: Sequence[Dim], seed: float | None, dtype: str) -> Expr:

@@ -10,7 +10,7 @@ from relax2xla.importers.onnx.engine.context import Context, choice
 from relax2xla.importers.onnx.engine.converters import onnx_op
 from relax2xla.importers.onnx.engine.known_values import dims_of, dtype_of, scalar
 from relax2xla.importers.onnx.ops.sample import between, working
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.dims import fold_dim, product
 from relax2xla.ir import Expr, ShapeExpr
 
@@ -117,7 +117,7 @@ def roi_align(
 
     start = R.full(shape, scalar(0 if average else -math.inf, kind), kind)
     limit = ctx.emit(R.multiply(most[0], most[1]))
-    result = _loops.while_loop(
+    result = loops.while_loop(
         ctx.builder, lambda v: R.less(v[0], limit), step, [scalar(0, "int64"), start]
     )[1]
     number = R.reshape(R.multiply(*grids), ShapeExpr((count, 1, 1, 1)))

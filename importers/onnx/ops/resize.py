@@ -309,13 +309,7 @@ def upsample_sides(
     return _old(ctx, X, [1.0, 1.0, height_scale, width_scale], mode)
 
 
-@onnx_op("Upsample", since=7)
-def upsample_attribute(
-    ctx: Context, X: Expr, *, mode: str = "nearest", scales: list[float]
-) -> Expr:
-    return _old(ctx, X, scales, mode)
-
-
+@onnx_op("Upsample", since=7, attributes="scales")
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
 def upsample(ctx: Context, X: Expr, scales: Floats, *, mode: str = "nearest") -> Expr:

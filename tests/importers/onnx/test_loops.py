@@ -15,7 +15,7 @@ from relax2xla import op as R
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import OpNotImplemented
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.importers.shared import loops as _loops
+from relax2xla.importers.shared import loops
 from relax2xla.importers.shared.loops import NotInvariant, Stack
 from relax2xla.ir import Constant, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.testing import evaluate
@@ -49,7 +49,7 @@ def test_while_with_a_computed_end_sees_outer_values() -> None:
     def make(bb: BlockBuilder) -> Any:
         twice = bb.emit(R.add(step, step))
         cond = lambda v: R.less(v[0], const(np.float32(10)))  # noqa: E731
-        return _loops.while_loop(bb, cond, lambda v: [R.add(v[0], twice)], [x])[0]
+        return loops.while_loop(bb, cond, lambda v: [R.add(v[0], twice)], [x])[0]
 
     got = evaluate(built([x, step], make), [np.float32(1), np.float32(2)])
     assert got == 13
@@ -60,11 +60,11 @@ def test_scan_stacks_rows_on_any_axis_and_backwards() -> None:
 
     def make(bb: BlockBuilder) -> Any:
         def body(i: Any, values: Any) -> Any:
-            total = bb.emit(R.add(values[0], _loops.element(x, i, 0)))
+            total = bb.emit(R.add(values[0], loops.element(x, i, 0)))
             return [total], [total, R.exp(total)]
 
         zero = R.zeros((3,), "float32")
-        last, rows = _loops.scan(bb, 4, body, [zero], [Stack(1), Stack(0, reverse=True)])
+        last, rows = loops.scan(bb, 4, body, [zero], [Stack(1), Stack(0, reverse=True)])
         return Tuple([*last, *rows])
 
     data = f(4, 3)
@@ -79,7 +79,7 @@ def test_scan_of_no_iterations_and_of_a_body_that_changes_a_shape() -> None:
     x = Var("x", TensorStructInfo((2,), "float32"))
 
     def none(bb: BlockBuilder) -> Any:
-        last, rows = _loops.scan(bb, 0, lambda i, v: ([v[0]], [v[0]]), [x], [Stack()])
+        last, rows = loops.scan(bb, 0, lambda i, v: ([v[0]], [v[0]]), [x], [Stack()])
         return Tuple([*last, *rows])
 
     last, rows = evaluate(built([x], none), [f(2)])
@@ -87,7 +87,7 @@ def test_scan_of_no_iterations_and_of_a_body_that_changes_a_shape() -> None:
     assert rows.shape == (0, 2)
     with pytest.raises(NotInvariant, match="carries"):
         built(
-            [x], lambda bb: _loops.scan(bb, 2, lambda i, v: ([R.concat([x, v[0]])], []), [x], [])[0]
+            [x], lambda bb: loops.scan(bb, 2, lambda i, v: ([R.concat([x, v[0]])], []), [x], [])[0]
         )
 
 
