@@ -134,7 +134,7 @@ def onnx_op(
     """
 
     def register(function: Function) -> Function:
-        made = _converter("", domain, since, function)
+        made = _converter("", "", 0, function)
         gone, moved, needed = set(lacks.split()), attributes.split(), set(needs.split())
         signature = {i.name: REQUIRED if i.required else None for i in made.inputs}
         signature |= made.attributes
@@ -147,6 +147,8 @@ def onnx_op(
         own = {n: signature[n] for n in (*made.attributes, *moved) if n not in gone} | defaults
         form = replace(
             made,
+            domain=domain,
+            since=since,
             function=functools.partial(made.function, **defaults) if defaults else made.function,
             inputs=tuple(replace(i, required=i.required or i.name in needed) for i in inputs),
             attributes={n: REQUIRED if n in needed else v for n, v in own.items()},
@@ -253,6 +255,7 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
+@functools.lru_cache(1)  # the forms of a function register one after the other
 def _converter(name: str, domain: str, since: int, function: Function) -> Converter:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     hints = typing.get_type_hints(function, include_extras=True)
@@ -266,16 +269,23 @@ def _converter(name: str, domain: str, since: int, function: Function) -> Conver
             attributes[p.name] = p.default
         elif p.kind is inspect.Parameter.VAR_KEYWORD:
             for shared in typing.get_args(hints.get(p.name)):
-                for n, hint in typing.get_type_hints(shared, include_extras=True).items():
-                    (attributes[n],) = getattr(hint, "__metadata__", (REQUIRED,))
-                    if attributes[n] is not REQUIRED:
-                        function = functools.partial(function, **{n: attributes[n]})
+                of_all = _shared(shared)
+                attributes |= of_all
+                given = {n: v for n, v in of_all.items() if v is not REQUIRED}
+                function = functools.partial(function, **given)
         else:
             # An optional input may stand before one that is required.
             optional = type(None) in typing.get_args(hints.get(p.name))
             required = p.default is REQUIRED and not optional
             inputs.append(Input(p.name, required, _form(hints.get(p.name))))
     return Converter(name, domain, since, function, tuple(inputs), variadic, attributes)
+
+
+@functools.cache
+def _shared(attributes: Any) -> dict[str, Any]:
+    """The attributes that a TypedDict has, and their defaults."""
+    hints = typing.get_type_hints(attributes, include_extras=True)
+    return {n: getattr(hint, "__metadata__", (REQUIRED,))[0] for n, hint in hints.items()}
 
 
 def _form(hint: Any) -> str | None:

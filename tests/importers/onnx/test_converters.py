@@ -84,7 +84,7 @@ def test_shared_attributes_come_with_their_defaults() -> None:
         ({"lacks": "a"}, "a form may lack its last inputs only"),
     ],
 )
-def test_a_form_that_cannot_be_is_refused(more: dict[str, str], message: str) -> None:
+def test_a_form_that_cannot_be_is_refused(more: dict[str, Any], message: str) -> None:
     def convert(ctx: Any, a: Expr | None = None, b: Expr | None = None) -> Any:
         return a, b
 
