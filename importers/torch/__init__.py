@@ -7,10 +7,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from relax2xla.importers.torch.engine.converters import register_converter as register_converter
 from relax2xla.importers.torch.engine.export import from_exported_program as from_exported_program
 from relax2xla.importers.torch.engine.fx import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch.engine.fx import from_fx as from_fx
-from relax2xla.importers.torch.engine.registry import register_converter as register_converter
 
 if TYPE_CHECKING:
     from relax2xla.importers.torch.compile.backend import relax_dynamo as relax_dynamo

@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
 from relax2xla.importers.torch.engine.export import import_program
-from relax2xla.importers.torch.engine.main import import_once
-from relax2xla.importers.torch.engine.walk import Options
-from relax2xla.importers.torch.engine.weights import as_numpy
+from relax2xla.importers.torch.engine.graph_walk import Options
+from relax2xla.importers.torch.engine.main_function import import_once
+from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.importers.torch.source.capture import capture
-from relax2xla.importers.torch.source.source import Output, Program, exported
+from relax2xla.importers.torch.source.program import Output, Program, exported
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.runtime.device import Device
 

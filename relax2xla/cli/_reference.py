@@ -78,7 +78,7 @@ def torch_reference(
     import torch
     from torch.utils import _pytree as pytree
 
-    from relax2xla.importers.torch.engine.weights import from_numpy
+    from relax2xla.importers.torch.engine.tensor_data import from_numpy
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -111,7 +111,7 @@ def torch_arguments(program: Any, flat: Sequence[Any]) -> tuple[Any, Any]:
     import torch
     from torch.utils import _pytree as pytree
 
-    from relax2xla.importers.torch.engine.weights import from_numpy
+    from relax2xla.importers.torch.engine.tensor_data import from_numpy
 
     tensors = [from_numpy(a) for a in flat]
     if program.example_inputs is None:

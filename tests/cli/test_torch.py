@@ -15,7 +15,7 @@ from tests.cli.conftest import Cli
 torch = pytest.importorskip("torch")
 
 from relax2xla import op as R  # noqa: E402
-from relax2xla.importers.torch.engine.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.importers.torch.engine.converters import CONVERTERS, Converter  # noqa: E402
 
 
 def test_taps_agree(models: Any, cli: Cli) -> None:

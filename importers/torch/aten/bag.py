@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Bags of embeddings, distances between rows, products of three operands."""
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from relax2xla.importers.torch.engine.context import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 SUM, MEAN, MAX = 0, 1, 2
@@ -29,15 +28,14 @@ SUM, MEAN, MAX = 0, 1, 2
     "_embedding_bag_forward_only",
     "embedding_bag",
     "embedding_bag.padding_idx",
+    ignored="scale_grad_by_freq sparse",
 )
 def embedding_bag(
     ctx: Context,
     weight: Expr,
     indices: Expr,
     offsets: Expr,
-    scale_grad_by_freq: bool = False,
     mode: int = 0,
-    sparse: bool = False,
     per_sample_weights: Expr | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
@@ -103,10 +101,8 @@ def _for_the_gradient(
 
 
 # -- distances -----------------------------------------------------------------------------------
-@aten("_cdist_forward", "cdist")
-def cdist(
-    ctx: Context, x1: Expr, x2: Expr, p: float = 2.0, compute_mode: int | None = None
-) -> Expr:
+@aten("_cdist_forward", "cdist", ignored="compute_mode")
+def cdist(ctx: Context, x1: Expr, x2: Expr, p: float = 2.0) -> Expr:
     """Always from the differences: ``compute_mode`` trades accuracy for speed."""
     if 0 in dims_of(x1) or 0 in dims_of(x2):
         return R.zeros(ctx.dims(), ctx.dtype())
@@ -136,7 +132,7 @@ def pdist(ctx: Context, self: Expr, p: float = 2.0) -> Expr:
 
 
 # -- products ------------------------------------------------------------------------------------
-@aten("_trilinear")
+@aten("_trilinear", ignored="unroll_dim", wide=True)
 def trilinear(
     ctx: Context,
     i1: Expr,
@@ -146,7 +142,6 @@ def trilinear(
     expand2: Sequence[int],
     expand3: Sequence[int],
     sumdim: Sequence[int],
-    unroll_dim: int = 1,
 ) -> Expr:
     """Each operand gets new axes; their product is summed. ``unroll_dim`` is about speed."""
     ops = [

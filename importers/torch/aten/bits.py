@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """The bits of floating-point numbers, and common divisors."""
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Constant, Expr, TensorStructInfo
 
 CARRIERS = {"float64": "int64", "float32": "int32", "float16": "int16", "bfloat16": "int16"}
@@ -39,19 +38,15 @@ def bits_of(x: Expr) -> Expr:
     return row("bitcast_convert", x, sinfo_args=TensorStructInfo(dims_of(x), kind))
 
 
-def negative(x: Expr) -> Expr:
-    """Where the sign bit is set, for -0 and NaN too."""
-    dtype = dtype_of(x)
-    if is_float(dtype):
-        return R.less(bits_of(x), scalar(0, CARRIERS[dtype]))
-    if dtype == "bool" or dtype.startswith("uint"):
-        return R.full_like(x, scalar(False, "bool"), "bool")
-    return R.less(x, scalar(0, dtype))
-
-
 @aten("signbit")
 def signbit(ctx: Context, self: Expr) -> Expr:
-    return negative(self)
+    """Where the sign bit is set, for -0 and NaN too."""
+    dtype = dtype_of(self)
+    if is_float(dtype):
+        return R.less(bits_of(self), scalar(0, CARRIERS[dtype]))
+    if dtype == "bool" or dtype.startswith("uint"):
+        return R.full_like(self, scalar(False, "bool"), "bool")
+    return R.less(self, scalar(0, dtype))
 
 
 @aten("copysign.Tensor", "copysign.Scalar")
@@ -60,7 +55,7 @@ def copysign(ctx: Context, self: Expr, other: Any) -> Expr:
     size = ctx.emit(R.abs(ctx.cast(self, dtype)))
     if not isinstance(other, Expr):
         return R.negative(size) if np.signbit(other) else size
-    return R.where(negative(ctx.emit(other)), R.negative(size), size)
+    return R.where(signbit(ctx, ctx.emit(other)), R.negative(size), size)
 
 
 @aten("nextafter")
@@ -131,10 +126,8 @@ def lcm(ctx: Context, self: Expr, other: Expr) -> Expr:
     return R.where(R.equal(common, zero), zero, whole)
 
 
-@aten("hash_tensor")
-def hash_tensor(
-    ctx: Context, self: Expr, dim: Any = None, keepdim: bool = False, mode: int = 0
-) -> Expr:
+@aten("hash_tensor", ignored="keepdim")
+def hash_tensor(ctx: Context, self: Expr, dim: Any = None, mode: int = 0) -> Expr:
     """Exclusive or of the bits: of integers as 64-bit ones, of other numbers as float64."""
     if mode != 0:
         raise Unsupported(f"hash_tensor with mode={mode}")
@@ -159,8 +152,3 @@ def hash_tensor(
             folded = R.concat([folded, R.strided_slice(y, [last], [count - 1], [count])], last)
         y, count = folded, half + count % 2
     return ctx.reshape(y, ctx.dims())
-
-
-@aten("prims::convert_element_type")
-def convert_element_type(ctx: Context, a: Expr, dtype: Any) -> Expr:
-    return ctx.cast(a, ctx.dtype())

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Complex numbers: their parts, conjugates, and matrices transposed with or without conjugation."""
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from relax2xla.importers.torch.engine.context import (
     row,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 #: The real dtype that goes with a dtype: that of norms, singular values and the like.
@@ -51,19 +50,9 @@ def conj(ctx: Context, self: Expr) -> Expr:
     return conjugate(ctx.emit(self))
 
 
-@aten("real")
-def real(ctx: Context, self: Expr) -> Expr:
-    return row("real", self) if is_complex(self) else self
-
-
-@aten("imag")
-def imag(ctx: Context, self: Expr) -> Expr:
-    return row("imag", self)
-
-
-@aten("complex")
-def complex_(ctx: Context, real: Expr, imag: Expr) -> Expr:
-    return joined(ctx, real, imag)
+aten("real")(lambda ctx, self: row("real", self) if is_complex(self) else self)
+aten("imag")(lambda ctx, self: row("imag", self))
+aten("complex")(joined)
 
 
 @aten("polar")
@@ -108,14 +97,8 @@ def transposed(x: Expr) -> Expr:
     return x if n < 2 else R.permute_dims(x, [*range(n - 2), n - 1, n - 2])
 
 
-@aten("t", "t_copy", "mT")
-def matrix_transpose(ctx: Context, self: Expr) -> Expr:
-    return transposed(self)
-
-
-@aten("mH", "matrix_H", "adjoint")
-def matrix_adjoint(ctx: Context, self: Expr) -> Expr:
-    return conjugate(ctx.emit(transposed(self)))
+aten("t", "t_copy", "mT")(lambda ctx, self: transposed(self))
+aten("mH", "matrix_H", "adjoint")(lambda ctx, self: conjugate(ctx.emit(transposed(self))))
 
 
 @aten("numpy_T")

@@ -6,6 +6,7 @@ symbol its value as soon as the data are there; the virtual machine runs such st
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from relax2xla.importers.torch.engine.context import (
     dtype_of,
     ndim_of,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr, ShapeStructInfo, TensorStructInfo
 
 #: Operators that read one element of a tensor as a number.
@@ -62,6 +63,7 @@ def item(ctx: Context, x: Expr, expected: Any) -> Any:
 
 
 # -- symbolic floats -----------------------------------------------------------------------------
+_NAMED = ("exp", "log", "cos", "sin", "tanh")
 _FLOATS: dict[str, Any] = {
     "FloatTrueDiv": R.divide,
     "IntTrueDiv": R.divide,
@@ -70,18 +72,9 @@ _FLOATS: dict[str, Any] = {
     "PowByNatural": R.power,
     "Max": R.maximum,
     "Min": R.minimum,
-    "OpaqueUnaryFn_sqrt": R.sqrt,
-    "OpaqueUnaryFn_exp": R.exp,
-    "OpaqueUnaryFn_log": R.log,
-    "OpaqueUnaryFn_cos": R.cos,
-    "OpaqueUnaryFn_sin": R.sin,
-    "OpaqueUnaryFn_tanh": R.tanh,
-    "exp": R.exp,
-    "log": R.log,
-    "cos": R.cos,
-    "sin": R.sin,
-    "tanh": R.tanh,
     "Abs": R.abs,
+    "OpaqueUnaryFn_sqrt": R.sqrt,
+    **{prefix + name: getattr(R, name) for prefix in ("", "OpaqueUnaryFn_") for name in _NAMED},
 }
 
 
@@ -106,11 +99,7 @@ def _number(ctx: Context, expr: Any) -> Expr:
         return _number(ctx, expr.args[0])
     args = [_number(ctx, a) for a in expr.args]
     if kind in ("Add", "Mul"):
-        join = R.add if kind == "Add" else R.multiply
-        total = args[0]
-        for a in args[1:]:
-            total = join(total, a)
-        return total
+        return functools.reduce(R.add if kind == "Add" else R.multiply, args)
     if kind not in _FLOATS:
         raise Unsupported(f"the symbolic number {expr} has no Relax counterpart")
     return _FLOATS[kind](*args)

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Fourier transforms: torch's three primitives, one axis at a time."""
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from relax2xla.importers.torch.engine.context import (
     row,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 KINDS = ("float32", "float64", "complex64", "complex128")

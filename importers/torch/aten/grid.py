@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relax2xla import op as R
 from relax2xla.importers.torch.engine.context import NARROW, Context, dtype_of, ndim_of
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 METHODS = ("bilinear", "nearest", "bicubic")

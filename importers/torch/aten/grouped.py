@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Matmuls of groups of rows, each group with its own matrix: mixtures of experts.
 
 The places where groups end are data, so shapes do not know them. Every row is multiplied with every
@@ -11,7 +10,7 @@ from __future__ import annotations
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.context import Context, dims_of, dtype_of, ndim_of, scalar
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 

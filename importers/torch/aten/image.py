@@ -7,7 +7,7 @@ only the ratio of the sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from relax2xla import op as R
 from relax2xla.dtypes import Array, is_float, numpy_dtype
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.context import Context, dims_of, dtype_of, ndim_of, static
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr
 
 # Suffixes of the schema's arguments, by the number of axes.
@@ -89,46 +89,34 @@ def _linear(ctx: Context, x: Expr, n: int, scales: Sequence[Any], align: bool) -
     return x
 
 
-def _register(n: int, kind: str) -> None:
-    """The two overloads of one operator: sizes and scales as lists, or argument by argument."""
-    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[n]
-    name = {
-        "nearest": f"upsample_nearest{n}d",
-        "exact": f"_upsample_nearest_exact{n}d",
-        "linear": f"upsample_{linear}{n}d",
-    }[kind]
+def _resize(n: int, resize: Callable[..., Expr]) -> Function:
+    """Of the overloads with sizes and scales as lists, and argument by argument."""
 
-    def resize(ctx: Context, x: Expr, scales: Sequence[Any], align: bool) -> Expr:
-        if kind == "linear":
-            return _linear(ctx, x, n, scales, align)
-        return _nearest(ctx, x, n, scales, kind == "exact")
-
-    def vector(
-        ctx: Context,
-        input: Expr,
-        output_size: Any,
-        scale_factors: Any = None,
-        align_corners: bool = False,
-    ) -> Expr:
-        return resize(ctx, input, scale_factors or [None] * n, align_corners)
-
-    def scalars(
+    def convert(
         ctx: Context,
         self: Expr,
-        output_size: Any,
         align_corners: bool = False,
+        scale_factors: Any = None,
         scales: Any = None,
         scales_d: Any = None,
         scales_h: Any = None,
         scales_w: Any = None,
     ) -> Expr:
-        given = {"": scales, "_d": scales_d, "_h": scales_h, "_w": scales_w}
-        return resize(ctx, self, [given[a] for a in AXES[n]], align_corners)
+        each = {"": scales, "_d": scales_d, "_h": scales_h, "_w": scales_w}
+        given = scale_factors or [each[axis] for axis in AXES[n]]
+        return resize(ctx, self, n, given, align_corners)
 
-    aten(f"{name}.vec")(vector)
-    aten(name)(scalars)
+    return convert
 
 
-for _n in AXES:
-    for _kind in ("nearest", "exact", "linear"):
-        _register(_n, _kind)
+KINDS: tuple[tuple[str, Callable[..., Expr]], ...] = (
+    ("upsample_nearest{n}d", lambda *args: _nearest(*args[:-1], exact=False)),
+    ("_upsample_nearest_exact{n}d", lambda *args: _nearest(*args[:-1], exact=True)),
+    ("upsample_{linear}{n}d", _linear),
+)
+for _n, _prefix in {1: "", 2: "bi", 3: "tri"}.items():
+    for _name, _kind in KINDS:
+        _full = _name.format(n=_n, linear=f"{_prefix}linear")
+        aten(_full, f"{_full}.vec", ignored="output_size", wide=_kind is _linear)(
+            _resize(_n, _kind)
+        )

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Indexing with tensors, gathering and scattering.
 
 Relax counts indices from the front; negative ones are wrapped here, as in torch.
@@ -23,7 +22,7 @@ from relax2xla.importers.torch.engine.context import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 
@@ -43,8 +42,8 @@ def take(ctx: Context, self: Expr, index: Expr) -> Expr:
     return R.take(flat, ctx.wrap(index, dims_of(flat)[0]), 0)
 
 
-@aten("gather")
-def gather(ctx: Context, self: Expr, dim: int, index: Expr, sparse_grad: bool = False) -> Expr:
+@aten("gather", ignored="sparse_grad")
+def gather(ctx: Context, self: Expr, dim: int, index: Expr) -> Expr:
     """``index`` may be shorter than ``self``; ``sparse_grad`` concerns the gradient."""
     ndim = ndim_of(self)
     if ndim == 0 or ndim_of(index) == 0:
@@ -118,7 +117,7 @@ def index(ctx: Context, self: Expr, indices: Sequence[Expr | None]) -> Expr:
     rest = [a for a in range(len(shape)) if a not in axes]
     order = axes + rest
     data = self if order == list(range(len(shape))) else R.permute_dims(self, order)
-    found = R.gather_nd(data, _coordinates(joint))
+    found = R.gather_nd(data, R.stack(joint, -1))
     # Axes of the result: those of the indices first. Where the indexed axes are neighbours, torch
     # puts them in their place.
     together = axes == list(range(axes[0], axes[-1] + 1))
@@ -140,10 +139,6 @@ def _broadcast(ctx: Context, indices: Sequence[Expr]) -> list[Expr]:
     if dims is None:
         raise Unsupported("index tensors whose common shape is not known")
     return [broadcast(i, dims) for i in indices]
-
-
-def _coordinates(indices: Sequence[Expr]) -> Expr:
-    return R.stack(list(indices), -1)
 
 
 @aten("index_put", "_unsafe_index_put")
@@ -183,7 +178,7 @@ def index_put(
     kind = "add" if accumulate else "update"
     if accumulate and dtype_of(self) == "bool":
         kind = "max"
-    made = _scatter_places(ctx, data, _coordinates(joint), updates, kind)
+    made = _scatter_places(ctx, data, R.stack(joint, -1), updates, kind)
     return made if plain else R.permute_dims(made, [order.index(a) for a in range(len(shape))])
 
 
@@ -228,15 +223,9 @@ def select_scatter(ctx: Context, self: Expr, src: Expr, dim: int, index: Any) ->
     return _between(ctx, self, thin, axis, at, at + 1)
 
 
-@aten("slice_scatter")
+@aten("slice_scatter", ignored="end")
 def slice_scatter(
-    ctx: Context,
-    self: Expr,
-    src: Expr,
-    dim: int = 0,
-    start: Any = None,
-    end: Any = None,
-    step: int = 1,
+    ctx: Context, self: Expr, src: Expr, dim: int = 0, start: Any = None, step: int = 1
 ) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     size, count = dims_of(self)[axis], dims_of(src)[axis]
@@ -263,18 +252,6 @@ def _between(ctx: Context, x: Expr, part: Expr, axis: int, start: Any, stop: Any
     return parts[0] if len(parts) == 1 else R.concat(parts, axis)
 
 
-@aten("index_add")
-def index_add(
-    ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, alpha: Any = 1
-) -> Expr:
-    return _along(ctx, self, dim, index, source, "add", alpha)
-
-
-@aten("index_copy")
-def index_copy(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr) -> Expr:
-    return _along(ctx, self, dim, index, source, "update", 1)
-
-
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> Expr:
     if ndim_of(index) == 0:
@@ -285,6 +262,19 @@ def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> E
     shape = list(dims_of(self))
     shape[axis] = dims_of(index)[0]
     return _along(ctx, self, dim, index, ctx.full(tuple(shape), value, dtype_of(self)), "update", 1)
+
+
+def _writing(kind: str) -> Function:
+    def convert(
+        ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, alpha: Any = 1
+    ) -> Expr:
+        return _along(ctx, self, dim, index, source, kind, alpha)
+
+    return convert
+
+
+aten("index_add")(_writing("add"))
+aten("index_copy")(_writing("update"))
 
 
 def _along(
@@ -307,8 +297,8 @@ def _along(
     return R.scatter_elements(self, R.broadcast_to(at, dims_of(source)), updates, axis, kind)
 
 
-@aten("one_hot")
-def one_hot(ctx: Context, self: Expr, num_classes: int = -1) -> Expr:
+@aten("one_hot", ignored="num_classes")
+def one_hot(ctx: Context, self: Expr) -> Expr:
     classes = ctx.dims()[-1]
     labels = R.expand_dims(self, -1)
     return R.astype(R.equal(labels, R.arange(classes, dtype=dtype_of(self))), "int64")

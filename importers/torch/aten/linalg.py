@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Linear algebra: factorisations by LAPACK, and what is made of them.
 
 Where eager torch raises for a matrix that cannot be factored, the results here are NaN (or
@@ -16,7 +15,6 @@ from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.complex import REAL, conjugate, is_complex, transposed
 from relax2xla.importers.torch.aten.shape import diagonal_alone
-from relax2xla.importers.torch.engine import lapack
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
@@ -31,8 +29,8 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     smaller,
 )
-from relax2xla.importers.torch.engine.lapack import failed, letter
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
+from relax2xla.importers.torch.engine.lapack_calls import call_lapack, failed, letter
 from relax2xla.ir import Expr
 
 
@@ -104,18 +102,13 @@ def common(a: Sequence[Any], b: Sequence[Any]) -> Dims:
 def lu_factor(ctx: Context, a: Expr) -> tuple[Expr, Expr, Expr]:
     """L and U in one matrix, the rows that changed places (counted from 1), LAPACK's report."""
     batch, m, n, k = sides(a)
-    kind = letter(a)
+    letter(a)
     if k == 0 or 0 in batch:
         pivots = R.zeros((*batch, k), "int32")
         return a, ctx.emit(pivots), ctx.emit(R.zeros(batch, "int32"))
-    made = lapack.call(
-        ctx,
-        f"{kind}getrf",
-        [a],
-        [((*batch, m, n), dtype_of(a)), ((*batch, k), "int32"), (batch, "int32")],
-        2,
-    )
-    return made[0], made[1], made[2]
+    shapes = [((*batch, m, n), dtype_of(a)), ((*batch, k), "int32"), (batch, "int32")]
+    lu, pivots, info = call_lapack(ctx, "getrf", [a], shapes)
+    return lu, pivots, info
 
 
 def permutation(ctx: Context, pivots: Expr, rows: Dim) -> Expr:
@@ -150,17 +143,23 @@ def permutation_matrix(ctx: Context, order: Expr, dtype: str) -> Expr:
     return ctx.cast(ctx.cast(hit, REAL[dtype]), dtype)
 
 
-def sign_of(ctx: Context, pivots: Expr) -> Expr:
-    """1 or -1 for an even or odd number of exchanges: int32."""
+def sign_of(ctx: Context, pivots: Expr, dtype: str) -> Expr:
+    """1 or -1 for an even or odd number of exchanges."""
     *batch, count = dims_of(pivots)
     own = ctx.grid((count,), (1,), 1, "int32")
     moved = R.astype(R.not_equal(pivots, own), "int32")
     odd = R.bitwise_and(R.sum(moved, [len(batch)]), scalar(1, "int32"))
-    return R.subtract(scalar(1, "int32"), R.multiply(odd, scalar(2, "int32")))
+    sign = R.subtract(scalar(1, "int32"), R.multiply(odd, scalar(2, "int32")))
+    return ctx.cast(ctx.cast(sign, REAL[dtype]), dtype)
 
 
-def lu_solve(ctx: Context, lu: Expr, pivots: Expr, b: Expr, adjointed: bool = False) -> Expr:
-    """X with ``A X = b`` (``adjointed``: ``A^H X = b``), for A in its factors."""
+def lu_solve(
+    ctx: Context, lu: Expr, pivots: Expr, b: Expr, left: bool = True, adjointed: bool = False
+) -> Expr:
+    """X with ``A X = b`` (``left`` not: ``X A = b``) for A in its factors, or for A^H."""
+    if not left:  # X A = B is A^H X^H = B^H
+        flipped = lu_solve(ctx, lu, pivots, adjoint_of(b), True, not adjointed)
+        return adjoint_of(ctx.emit(flipped))
     _, m, _, _ = sides(lu)
     order = permutation(ctx, pivots, m)
     shift = permutation_matrix(ctx, order, dtype_of(b))
@@ -174,32 +173,23 @@ def lu_solve(ctx: Context, lu: Expr, pivots: Expr, b: Expr, adjointed: bool = Fa
     return solve_triangular(ctx, lu, ctx.emit(y), upper=True)
 
 
-@aten("linalg_lu_factor_ex")
-def linalg_lu_factor_ex(
-    ctx: Context, A: Expr, pivot: bool = True, check_errors: bool = False
-) -> tuple[Expr, Expr, Expr]:
+@aten("linalg_lu_factor_ex", ignored="check_errors")
+def linalg_lu_factor_ex(ctx: Context, A: Expr, pivot: bool = True) -> tuple[Expr, Expr, Expr]:
     """``check_errors`` raises in torch; here a zero on U's diagonal stays."""
-    _with_pivots(pivot)
-    return lu_factor(ctx, ctx.emit(A))
-
-
-def _with_pivots(pivot: bool) -> None:
     if not pivot:
         raise Unsupported("an LU factorisation without pivots", "use pivot=True")
+    return lu_factor(ctx, ctx.emit(A))
 
 
 @aten("linalg_lu_factor")
 def linalg_lu_factor(ctx: Context, A: Expr, pivot: bool = True) -> tuple[Expr, Expr]:
-    _with_pivots(pivot)
-    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
+    lu, pivots, _ = linalg_lu_factor_ex(ctx, A, pivot)
     return lu, pivots
 
 
 @aten("linalg_lu")
 def linalg_lu(ctx: Context, A: Expr, pivot: bool = True) -> tuple[Expr, Expr, Expr]:
-    _with_pivots(pivot)
-    lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
-    return lu_unpack(ctx, lu, pivots)
+    return lu_unpack(ctx, *linalg_lu_factor(ctx, A, pivot))
 
 
 @aten("lu_unpack")
@@ -234,17 +224,13 @@ def linalg_lu_solve(
     lu = ctx.emit(broadcast(LU, (*batch, n, n)))
     places = ctx.emit(broadcast(pivots, (*batch, n)))
     b = broadcast(B, (*batch, *dims_of(B)[-2:]))
-    if left:
-        return lu_solve(ctx, lu, places, b, adjoint)
-    # X A = B is A^H X^H = B^H.
-    flipped = lu_solve(ctx, lu, places, adjoint_of(b), not adjoint)
-    return adjoint_of(ctx.emit(flipped))
+    return lu_solve(ctx, lu, places, b, left, adjoint)
 
 
 @aten("_linalg_det")
 def linalg_det(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr]:
     lu, pivots, _ = lu_factor(ctx, ctx.emit(A))
-    sign = ctx.cast(ctx.cast(sign_of(ctx, pivots), REAL[dtype_of(lu)]), dtype_of(lu))
+    sign = sign_of(ctx, pivots, dtype_of(lu))
     return R.multiply(sign, R.prod(diagonal_of(ctx, lu), [ndim_of(lu) - 2])), lu, pivots
 
 
@@ -254,21 +240,19 @@ def linalg_slogdet(ctx: Context, A: Expr) -> tuple[Expr, Expr, Expr, Expr]:
     last = ndim_of(lu) - 2
     entries = ctx.emit(diagonal_of(ctx, lu))
     size = ctx.emit(R.abs(entries))
-    dtype, real = dtype_of(lu), REAL[dtype_of(lu)]
-    exchanged = ctx.cast(ctx.cast(sign_of(ctx, pivots), real), dtype)
-    sign = R.multiply(exchanged, R.prod(R.sign(entries), [last]))
+    sign = R.multiply(sign_of(ctx, pivots, dtype_of(lu)), R.prod(R.sign(entries), [last]))
     return sign, R.sum(R.log(size), [last]), lu, pivots
 
 
-@aten("linalg_inv_ex")
-def linalg_inv_ex(ctx: Context, A: Expr, check_errors: bool = False) -> tuple[Expr, Expr]:
+@aten("linalg_inv_ex", ignored="check_errors")
+def linalg_inv_ex(ctx: Context, A: Expr) -> tuple[Expr, Expr]:
     a = ctx.emit(A)
     lu, pivots, info = lu_factor(ctx, a)
     made = lu_solve(ctx, lu, pivots, identity(ctx, dims_of(a), dtype_of(a)))
     return made, info
 
 
-@aten("linalg_inv")
+@aten("linalg_inv", "inverse")
 def linalg_inv(ctx: Context, A: Expr) -> Expr:
     return linalg_inv_ex(ctx, A)[0]
 
@@ -294,27 +278,16 @@ def linalg_tensorsolve(
     return ctx.reshape(x, ctx.dims())
 
 
-class OfTwo(Context):
-    """A context whose result is said to have two fields, of which only the first is asked for."""
-
-    def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.builder, ctx.symbols, ctx.values)
-        self.out = (ctx.out, ctx.out)
-
-
-@aten("linalg_solve_ex", "linalg_solve")
-def linalg_solve(
-    ctx: Context, A: Expr, B: Expr, left: bool = True, check_errors: bool = False
-) -> Any:
+@aten("linalg_solve_ex", "linalg_solve", ignored="check_errors")
+def linalg_solve(ctx: Context, A: Expr, B: Expr, left: bool = True) -> Any:
     several = isinstance(ctx.out, list | tuple)
-    inner = ctx if several else OfTwo(ctx)
-    made = linalg_solve_ex(inner, A, B, left)
-    return (made[0], made[3]) if several else made[0]
+    x, _, _, info = linalg_solve_ex(ctx if several else ctx.giving(ctx.out), A, B, left)
+    return (x, info) if several else x
 
 
-@aten("_linalg_solve_ex")
+@aten("_linalg_solve_ex", ignored="check_errors")
 def linalg_solve_ex(
-    ctx: Context, A: Expr, B: Expr, left: bool = True, check_errors: bool = False
+    ctx: Context, A: Expr, B: Expr, left: bool = True
 ) -> tuple[Expr, Expr, Expr, Expr]:
     """``B`` may hold vectors, one for each matrix."""
     a = ctx.emit(A)
@@ -328,11 +301,7 @@ def linalg_solve_ex(
     wide, places = broadcast(lu, (*batch, n, n)), broadcast(pivots, (*batch, n))
     wide, places = ctx.emit(wide), ctx.emit(places)
     b = ctx.emit(broadcast(b, (*batch, *dims_of(b)[-2:])))
-    if left:
-        x = lu_solve(ctx, wide, places, b)
-    else:
-        x = adjoint_of(ctx.emit(lu_solve(ctx, wide, places, adjoint_of(b), True)))
-    x = ctx.emit(x)
+    x = ctx.emit(lu_solve(ctx, wide, places, b, left))
     return ctx.reshape(x, ctx.dims(0)), lu, pivots, info
 
 
@@ -358,14 +327,14 @@ def triangular_solve(
 
 
 # -- Cholesky ------------------------------------------------------------------------------------
-def _cholesky(ctx: Context, a: Expr, upper: bool) -> tuple[Expr, Expr]:
+def _factor(ctx: Context, self: Expr, upper: bool) -> tuple[Expr, Expr]:
+    a = ctx.emit(self)
     batch, n, _, _ = sides(a)
     if n == 0 or 0 in batch:
         return a, ctx.emit(R.zeros(batch, "int32"))
     shape = ((*batch, n, n), dtype_of(a))
-    made, info = lapack.call(
-        ctx, f"{letter(a)}potrf", [a], [shape, (batch, "int32")], 2, uplo="U" if upper else "L"
-    )
+    part = "U" if upper else "L"
+    made, info = call_lapack(ctx, "potrf", [a], [shape, (batch, "int32")], uplo=part)
     return triangle(made, upper), info
 
 
@@ -374,14 +343,13 @@ def linalg_cholesky_ex(
     ctx: Context, self: Expr, upper: bool = False, check_errors: bool = False
 ) -> tuple[Expr, Expr]:
     """Without ``check_errors`` the failed factor is what LAPACK leaves, as in torch."""
-    made, info = _cholesky(ctx, ctx.emit(self), upper)
+    made, info = _factor(ctx, self, upper)
     return (failed(ctx, info, made, 2) if check_errors else made), info
 
 
 @aten("cholesky", "linalg_cholesky")
 def cholesky(ctx: Context, self: Expr, upper: bool = False) -> Expr:
-    made, info = _cholesky(ctx, ctx.emit(self), upper)
-    return failed(ctx, info, made, 2)
+    return linalg_cholesky_ex(ctx, self, upper, True)[0]
 
 
 @aten("cholesky_solve")
@@ -407,11 +375,11 @@ def geqrf(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
     if k == 0 or 0 in batch:
         return a, R.zeros((*batch, k), dtype_of(a))
     shapes = [((*batch, m, n), dtype_of(a)), ((*batch, k), dtype_of(a))]
-    made = lapack.call(ctx, f"{letter(a)}geqrf", [a], shapes, 2)
-    return made[0], made[1]
+    factors, tau = call_lapack(ctx, "geqrf", [a], shapes)
+    return factors, tau
 
 
-@aten("linalg_householder_product")
+@aten("linalg_householder_product", "orgqr")
 def householder_product(ctx: Context, input: Expr, tau: Expr) -> Expr:
     a = ctx.emit(input)
     dtype = dtype_of(a)
@@ -420,8 +388,7 @@ def householder_product(ctx: Context, input: Expr, tau: Expr) -> Expr:
     if 0 in dims_of(tau):
         return identity(ctx, dims_of(a), dtype)
     routine = "ungqr" if is_complex(a) else "orgqr"
-    args = [a, ctx.emit(tau)]
-    return lapack.call(ctx, f"{letter(a)}{routine}", args, [(dims_of(a), dtype)], 2)[0]
+    return call_lapack(ctx, routine, [a, ctx.emit(tau)], [(dims_of(a), dtype)])[0]
 
 
 @aten("ormqr")

@@ -14,7 +14,7 @@ from relax2xla.importers.torch.engine.context import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 NONE, MEAN, SUM = 0, 1, 2

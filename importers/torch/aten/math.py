@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Element-wise arithmetic, comparison, logic and activations.
 
 Type promotion is torch's: operands are cast to the dtype that torch computes in, numbers become
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
@@ -30,7 +28,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     want_float,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten, overloads
 from relax2xla.ir import Expr
 
 Unary = Callable[[Expr], Expr]
@@ -43,58 +41,61 @@ def half_to_even(x: Expr) -> Expr:
 
 
 # -- one operand ---------------------------------------------------------------------------------
-# Computed in floating point: integers become the default floating-point dtype first.
+# By the names that torch has for an operator. Computed in floating point: integers become the
+# default floating-point dtype first.
 FLOAT_UNARY: dict[str, Unary] = {
-    "acos": lambda x: R.acos(x),
-    "acosh": lambda x: R.acosh(x),
-    "asin": lambda x: R.asin(x),
-    "asinh": lambda x: R.asinh(x),
-    "atan": lambda x: R.atan(x),
-    "atanh": lambda x: R.atanh(x),
-    "cos": lambda x: R.cos(x),
-    "cosh": lambda x: R.cosh(x),
+    "acos arccos": R.acos,
+    "acosh arccosh": R.acosh,
+    "asin arcsin": R.asin,
+    "asinh arcsinh": R.asinh,
+    "atan arctan": R.atan,
+    "atanh arctanh": R.atanh,
+    "cos": R.cos,
+    "cosh": R.cosh,
     "digamma": lambda x: digamma(x),
-    "erf": lambda x: R.erf(x),
+    "erf": R.erf,
     "erfc": lambda x: chlo("erfc", x),
-    "erfinv": lambda x: chlo("erf_inv", x),
-    "exp": lambda x: R.exp(x),
-    "exp2": lambda x: R.exp(R.multiply(x, scalar(math.log(2.0), dtype_of(x)))),
+    "erfinv special_erfinv": lambda x: chlo("erf_inv", x),
+    "exp": R.exp,
     "expm1": lambda x: row("exponential_minus_one", x),
-    "log": lambda x: R.log(x),
-    "log10": lambda x: _log_to(10.0, x),
+    "log": R.log,
     "log1p": lambda x: row("log_plus_one", x),
+    "reciprocal": lambda x: R.divide(scalar(1, dtype_of(x)), x),
+    "rsqrt": R.rsqrt,
+    "sigmoid": R.sigmoid,
+    "sin": R.sin,
+    "sinh": R.sinh,
+    "sqrt": R.sqrt,
+    "tan": R.tan,
+    "tanh": R.tanh,
+}
+# And in float32 at least.
+WIDE_UNARY: dict[str, Unary] = {
+    "exp2": lambda x: R.exp(R.multiply(x, scalar(math.log(2.0), dtype_of(x)))),
+    "log10": lambda x: _log_to(10.0, x),
     "log2": lambda x: _log_to(2.0, x),
     "log_sigmoid": lambda x: R.negative(R.nn.softplus(R.negative(x))),
     "mish": lambda x: R.multiply(x, R.tanh(R.nn.softplus(x))),
-    "reciprocal": lambda x: R.divide(scalar(1, dtype_of(x)), x),
-    "rsqrt": lambda x: R.rsqrt(x),
-    "sigmoid": lambda x: R.sigmoid(x),
-    "silu": lambda x: R.nn.silu(x),
-    "sin": lambda x: R.sin(x),
+    "silu": R.nn.silu,
     "sinc": lambda x: _sinc(x),
-    "sinh": lambda x: R.sinh(x),
-    "sqrt": lambda x: R.sqrt(x),
-    "tan": lambda x: R.tan(x),
-    "tanh": lambda x: R.tanh(x),
 }
 # The dtype stays; on integers and booleans these change nothing.
 ROUNDING: dict[str, Unary] = {
-    "ceil": lambda x: R.ceil(x),
-    "floor": lambda x: R.floor(x),
+    "ceil": R.ceil,
+    "floor": R.floor,
     "round": half_to_even,
-    "trunc": lambda x: R.trunc(x),
+    "trunc fix": R.trunc,
 }
 SAME_UNARY: dict[str, Unary] = {
-    "bitwise_not": lambda x: R.bitwise_not(x),
+    "abs": R.abs,
+    "bitwise_not": R.bitwise_not,
     "logical_not": lambda x: R.logical_not(as_bool(x)),
-    "neg": lambda x: R.negative(x),
-    "_neg_view": lambda x: R.negative(x),
-    "relu": lambda x: R.nn.relu(x),
-    "sgn": lambda x: _sign(x),
-    "sign": lambda x: _sign(x),
-    "isfinite": lambda x: R.isfinite(x),
-    "isinf": lambda x: R.isinf(x),
-    "isnan": lambda x: R.isnan(x),
+    "neg negative _neg_view": R.negative,
+    "relu": R.nn.relu,
+    "sgn sign": lambda x: _sign(x),
+    "isfinite": R.isfinite,
+    "isinf": R.isinf,
+    "isnan": R.isnan,
 }
 
 
@@ -135,35 +136,28 @@ def _sign(x: Expr) -> Expr:
 
 
 def _float_unary(apply: Unary) -> Function:
-    def convert(ctx: Context, self: Expr) -> Expr:
-        return apply(ctx.emit(ctx.cast(self, ctx.dtype())))
-
-    return convert
+    return lambda ctx, self: apply(ctx.emit(ctx.cast(self, ctx.dtype())))
 
 
 def _rounding(apply: Unary) -> Function:
-    def convert(ctx: Context, self: Expr) -> Expr:
-        return apply(self) if is_float(dtype_of(self)) else self
-
-    return convert
+    return lambda ctx, self: apply(self) if is_float(dtype_of(self)) else self
 
 
 def _same_unary(apply: Unary) -> Function:
-    def convert(ctx: Context, self: Expr) -> Expr:
-        return apply(self)
-
-    return convert
+    return lambda ctx, self: apply(self)
 
 
-for _name, _apply in FLOAT_UNARY.items():
-    aten(_name)(_float_unary(_apply))
-for _name, _apply in ROUNDING.items():
-    aten(_name)(_rounding(_apply))
-for _name, _apply in SAME_UNARY.items():
-    aten(_name)(_same_unary(_apply))
+for _names, _apply in FLOAT_UNARY.items():
+    aten(_names)(_float_unary(_apply))
+for _names, _apply in WIDE_UNARY.items():
+    aten(_names, wide=True)(_float_unary(_apply))
+for _names, _apply in ROUNDING.items():
+    aten(_names)(_rounding(_apply))
+for _names, _apply in SAME_UNARY.items():
+    aten(_names)(_same_unary(_apply))
 
 
-@aten("round.decimals")
+@aten("round.decimals", wide=True)
 def round_decimals(ctx: Context, self: Expr, decimals: int) -> Expr:
     if not is_float(dtype_of(self)):
         raise Unsupported(f"round of {dtype_of(self)} with decimals={decimals}")
@@ -171,11 +165,6 @@ def round_decimals(ctx: Context, self: Expr, decimals: int) -> Expr:
     if decimals >= 0:
         return R.divide(half_to_even(R.multiply(self, factor)), factor)
     return R.multiply(half_to_even(R.divide(self, factor)), factor)
-
-
-@aten("abs")
-def absolute(ctx: Context, self: Expr) -> Expr:
-    return R.abs(self)
 
 
 # -- two operands --------------------------------------------------------------------------------
@@ -202,83 +191,66 @@ def _factors(ctx: Context, self: Any, other: Any) -> list[Expr]:
 
 def _arithmetic(apply: Binary) -> Function:
     """Operands in the result's dtype."""
-
-    def convert(ctx: Context, self: Any, other: Any) -> Expr:
-        a, b = ctx.promote(self, other, dtype=ctx.dtype())
-        return apply(a, b)
-
-    return convert
+    return lambda ctx, self, other: apply(*ctx.promote(self, other, dtype=ctx.dtype()))
 
 
 def _comparison(apply: Binary) -> Function:
-    def convert(ctx: Context, self: Any, other: Any) -> Expr:
-        a, b = ctx.promote(self, other)
-        return apply(a, b)
-
-    return convert
+    return lambda ctx, self, other: apply(*ctx.promote(self, other))
 
 
 def _logical(apply: Binary) -> Function:
-    def convert(ctx: Context, self: Any, other: Any) -> Expr:
-        return apply(as_bool(self), as_bool(other))
-
-    return convert
+    return lambda ctx, self, other: apply(as_bool(self), as_bool(other))
 
 
 ARITHMETIC: dict[str, Binary] = {
-    "maximum": lambda a, b: R.maximum(a, b),
-    "minimum": lambda a, b: R.minimum(a, b),
-    "floor_divide": lambda a, b: R.floor_divide(a, b),
-    "remainder": lambda a, b: R.floor_mod(a, b),
+    "maximum": R.maximum,
+    "minimum": R.minimum,
+    "floor_divide": R.floor_divide,
+    "remainder": R.floor_mod,
     "fmod": lambda a, b: truncated_remainder(a, b),
-    "atan2": lambda a, b: R.atan2(a, b),
-    "bitwise_and": lambda a, b: R.bitwise_and(a, b),
-    "bitwise_or": lambda a, b: R.bitwise_or(a, b),
-    "bitwise_xor": lambda a, b: R.bitwise_xor(a, b),
-    "__and__": lambda a, b: R.bitwise_and(a, b),
-    "__or__": lambda a, b: R.bitwise_or(a, b),
-    "__xor__": lambda a, b: R.bitwise_xor(a, b),
-    "bitwise_left_shift": lambda a, b: R.left_shift(a, b),
-    "bitwise_right_shift": lambda a, b: R.right_shift(a, b),
-    "__lshift__": lambda a, b: R.left_shift(a, b),
-    "__rshift__": lambda a, b: R.right_shift(a, b),
+    "atan2 arctan2": R.atan2,
+    "bitwise_and __and__": R.bitwise_and,
+    "bitwise_or __or__": R.bitwise_or,
+    "bitwise_xor __xor__": R.bitwise_xor,
+    "bitwise_left_shift __lshift__": R.left_shift,
+    "bitwise_right_shift __rshift__": R.right_shift,
     "fmax": lambda a, b: _ignoring_nan(a, b, R.maximum),
     "fmin": lambda a, b: _ignoring_nan(a, b, R.minimum),
+}
+WIDE_ARITHMETIC: dict[str, Binary] = {
     "hypot": lambda a, b: _hypot(a, b),
-    "logaddexp": lambda a, b: R.log_add_exp(a, b),
+    "logaddexp": R.log_add_exp,
 }
 COMPARISON: dict[str, Binary] = {
-    "eq": lambda a, b: R.equal(a, b),
-    "ne": lambda a, b: R.not_equal(a, b),
-    "lt": lambda a, b: R.less(a, b),
-    "le": lambda a, b: R.less_equal(a, b),
-    "gt": lambda a, b: R.greater(a, b),
-    "ge": lambda a, b: R.greater_equal(a, b),
+    "eq": R.equal,
+    "ne not_equal": R.not_equal,
+    "lt less": R.less,
+    "le less_equal": R.less_equal,
+    "gt greater": R.greater,
+    "ge greater_equal": R.greater_equal,
 }
 LOGICAL: dict[str, Binary] = {
-    "logical_and": lambda a, b: R.logical_and(a, b),
-    "logical_or": lambda a, b: R.logical_or(a, b),
-    "logical_xor": lambda a, b: R.logical_xor(a, b),
+    "logical_and": R.logical_and,
+    "logical_or": R.logical_or,
+    "logical_xor": R.logical_xor,
 }
-
-OVERLOADS = {"default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar"}
-
-
-def _overloads(name: str) -> list[str]:
-    """Names of the overloads of an operator that take tensors and numbers."""
-    packet = getattr(torch.ops.aten, name)
-    return [name if o == "default" else f"{name}.{o}" for o in packet.overloads() if o in OVERLOADS]
+# Overloads that take tensors and numbers.
+NUMERIC = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
 
 
-@aten(*_overloads("mul"))
+@aten(*overloads("mul multiply", NUMERIC))
 def mul(ctx: Context, self: Any, other: Any) -> Expr:
     return ctx.cast(R.multiply(*_factors(ctx, self, other)), ctx.dtype())
 
 
-for _name, _both in ARITHMETIC.items():
-    aten(*_overloads(_name))(_arithmetic(_both))
-for _name, _both in COMPARISON.items():
-    aten(*_overloads(_name))(_comparison(_both))
+for _names, _both in ARITHMETIC.items():
+    aten(*overloads(_names, NUMERIC))(_arithmetic(_both))
+for _names, _both in WIDE_ARITHMETIC.items():
+    aten(*overloads(_names, NUMERIC), wide=True)(_arithmetic(_both))
+aten("max.other")(_arithmetic(R.maximum))
+aten("min.other")(_arithmetic(R.minimum))
+for _names, _both in COMPARISON.items():
+    aten(*overloads(_names, NUMERIC))(_comparison(_both))
 for _name, _both in LOGICAL.items():
     aten(_name)(_logical(_both))
 
@@ -336,7 +308,7 @@ def add(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
     return R.add(ctx.tensor(self, dtype), _scaled(ctx, other, alpha, dtype))
 
 
-@aten("sub.Tensor", "sub.Scalar")
+@aten(*overloads("sub subtract", ("Tensor", "Scalar")))
 def sub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
     dtype = ctx.dtype()
     return R.subtract(ctx.tensor(self, dtype), _scaled(ctx, other, alpha, dtype))
@@ -348,7 +320,7 @@ def rsub(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
     return R.subtract(ctx.tensor(other, dtype), _scaled(ctx, self, alpha, dtype))
 
 
-@aten("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+@aten(*overloads("div divide true_divide", ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")))
 def div(ctx: Context, self: Any, other: Any, rounding_mode: str | None = None) -> Expr:
     if rounding_mode is None:
         return ctx.cast(R.divide(*_factors(ctx, self, other)), ctx.dtype())
@@ -386,7 +358,7 @@ def masked_fill(ctx: Context, self: Expr, mask: Expr, value: Any) -> Expr:
     return R.where(mask, ctx.tensor(value, dtype_of(self)), self)
 
 
-@aten("clamp", "clamp.Tensor", "clip", "clip.Tensor", "hardtanh", "clamp_min", "clamp_max")
+@aten(*overloads("clamp clip clamp_min clamp_max", ("default", "Tensor")), "hardtanh")
 def clamp(
     ctx: Context,
     self: Expr,
@@ -405,22 +377,19 @@ def clamp(
     return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
 
 
-aten("clamp_min.Tensor", "clamp_max.Tensor")(clamp)
-
-
-@aten("addcmul")
+@aten("addcmul", wide=True)
 def addcmul(ctx: Context, self: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     a, b, c = ctx.promote(self, tensor1, tensor2, dtype=ctx.dtype())
     return R.add(a, _scaled(ctx, R.multiply(b, c), value, dtype_of(a)))
 
 
-@aten("addcdiv")
+@aten("addcdiv", wide=True)
 def addcdiv(ctx: Context, self: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     a, b, c = ctx.promote(self, tensor1, tensor2, dtype=ctx.dtype())
     return R.add(a, _scaled(ctx, R.divide(b, c), value, dtype_of(a)))
 
 
-@aten("lerp.Scalar", "lerp.Tensor")
+@aten("lerp.Scalar", "lerp.Tensor", wide=True)
 def lerp(ctx: Context, self: Expr, end: Expr, weight: Any) -> Expr:
     """Torch's two formulas, so that weights 0 and 1 give the ends exactly."""
     dtype = ctx.dtype()
@@ -465,7 +434,7 @@ def leaky_relu(ctx: Context, self: Expr, negative_slope: float = 0.01) -> Expr:
     return R.nn.leakyrelu(self, float(negative_slope))
 
 
-@aten("elu")
+@aten("elu", wide=True)
 def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Expr:
     dtype = dtype_of(self)
     grown = self if input_scale == 1 else R.multiply(self, scalar(input_scale, dtype))
@@ -474,12 +443,12 @@ def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: A
     return R.where(R.greater(self, scalar(0, dtype)), above, below)
 
 
-@aten("selu")
+@aten("selu", wide=True)
 def selu(ctx: Context, self: Expr) -> Expr:
     return elu(ctx, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
-@aten("celu")
+@aten("celu", wide=True)
 def celu(ctx: Context, self: Expr, alpha: Any = 1.0) -> Expr:
     return elu(ctx, self, alpha, 1, 1.0 / alpha)
 
@@ -489,7 +458,7 @@ def relu6(ctx: Context, self: Expr) -> Expr:
     return clamp(ctx, self, 0, 6)
 
 
-@aten("hardswish")
+@aten("hardswish", wide=True)
 def hardswish(ctx: Context, self: Expr) -> Expr:
     dtype = dtype_of(self)
     gate = R.add(self, scalar(3, dtype))
@@ -497,7 +466,7 @@ def hardswish(ctx: Context, self: Expr) -> Expr:
     return R.divide(R.multiply(self, gate), scalar(6, dtype))
 
 
-@aten("hardsigmoid")
+@aten("hardsigmoid", wide=True)
 def hardsigmoid(ctx: Context, self: Expr) -> Expr:
     dtype = dtype_of(self)
     gate = R.add(self, scalar(3, dtype))
@@ -505,7 +474,7 @@ def hardsigmoid(ctx: Context, self: Expr) -> Expr:
     return R.divide(gate, scalar(6, dtype))
 
 
-@aten("softplus")
+@aten("softplus", wide=True)
 def softplus(ctx: Context, self: Expr, beta: Any = 1, threshold: Any = 20) -> Expr:
     want_float(self, "softplus")
     dtype = dtype_of(self)

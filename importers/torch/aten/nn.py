@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Matrix products, normalisation, attention, embedding, losses."""
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 Ints = Sequence[int]
@@ -56,16 +55,27 @@ def linear(ctx: Context, input: Expr, weight: Expr, bias: Expr | None = None) ->
     return ctx.cast(R.add(product, ctx.cast(bias, "float32")), dtype)
 
 
-def _product(a: Expr, b: Expr) -> Expr:
-    return R.matmul(a, b, "float32" if dtype_of(a) in NARROW else None)
-
-
 def _scale(x: Expr, factor: Any) -> Expr:
     return x if factor == 1 else R.multiply(x, scalar(factor, dtype_of(x)))
 
 
-def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Expr:
-    product, dtype = _scale(product, alpha), dtype_of(self)
+@aten("addmm", "addmv", "baddbmm")
+def addmm(
+    ctx: Context,
+    self: Expr,
+    mat1: Any = None,
+    mat: Any = None,
+    batch1: Any = None,
+    mat2: Any = None,
+    vec: Any = None,
+    batch2: Any = None,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> Expr:
+    left, right = (x for x in (mat1, mat, batch1, mat2, vec, batch2) if x is not None)
+    narrow = dtype_of(left) in NARROW
+    product = _scale(R.matmul(left, right, "float32" if narrow else None), alpha)
+    dtype = dtype_of(self)
     self = ctx.cast(self, dtype_of(product))
     # With beta 0 torch does not read `self`, whose NaN must not spread.
     if beta == 0:
@@ -73,23 +83,6 @@ def _plus(ctx: Context, self: Expr, product: Expr, beta: Any, alpha: Any) -> Exp
     else:
         made = R.add(_scale(self, beta), product)
     return ctx.cast(made, dtype)
-
-
-@aten("addmm")
-def addmm(ctx: Context, self: Expr, mat1: Expr, mat2: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
-    return _plus(ctx, self, _product(mat1, mat2), beta, alpha)
-
-
-@aten("addmv")
-def addmv(ctx: Context, self: Expr, mat: Expr, vec: Expr, beta: Any = 1, alpha: Any = 1) -> Expr:
-    return _plus(ctx, self, _product(mat, vec), beta, alpha)
-
-
-@aten("baddbmm")
-def baddbmm(
-    ctx: Context, self: Expr, batch1: Expr, batch2: Expr, beta: Any = 1, alpha: Any = 1
-) -> Expr:
-    return _plus(ctx, self, _product(batch1, batch2), beta, alpha)
 
 
 @aten("outer", "ger")
@@ -105,9 +98,16 @@ def einsum(ctx: Context, equation: str, tensors: Sequence[Expr]) -> Expr:
 
 
 # -- normalisation -------------------------------------------------------------------------------
-def _or_full(x: Expr | None, dims: Sequence[Any], value: float, dtype: str) -> Expr:
-    """A parameter, or the neutral one in its place (never read: the flags say so)."""
-    return R.full(tuple(dims), scalar(value, dtype), dtype) if x is None else x
+def _affine(
+    x: Expr, weight: Expr | None, bias: Expr | None, dims: Sequence[Any]
+) -> tuple[list[Expr], dict[str, bool]]:
+    """Scale and offset, and which are there: neutral ones are in the place of others, not read."""
+    dtype, shape = dtype_of(x), tuple(dims)
+    gamma, beta = (
+        R.full(shape, scalar(value, dtype), dtype) if p is None else p
+        for p, value in ((weight, 1), (bias, 0))
+    )
+    return [gamma, beta], {"center": bias is not None, "scale": weight is not None}
 
 
 def _normalise(
@@ -134,28 +134,9 @@ def _by_statistics(
     ctx: Context, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, var: Expr, eps: float
 ) -> Expr:
     """``x`` less the mean of its channel, over the deviation there."""
-    dtype, channels = dtype_of(x), dims_of(x)[1]
-    gamma, beta, mean, var = (
-        ctx.cast(p, dtype)
-        for p in (
-            _or_full(weight, [channels], 1, dtype),
-            _or_full(bias, [channels], 0, dtype),
-            mean,
-            var,
-        )
-    )
-    done = R.nn.batch_norm(
-        x,
-        gamma,
-        beta,
-        mean,
-        var,
-        axis=1,
-        epsilon=eps,
-        center=bias is not None,
-        scale=weight is not None,
-        training=False,
-    )
+    affine, given = _affine(x, weight, bias, [dims_of(x)[1]])
+    params = (ctx.cast(p, dtype_of(x)) for p in (*affine, mean, var))
+    done = R.nn.batch_norm(x, *params, axis=1, epsilon=eps, training=False, **given)
     return ctx.emit(done)[0]
 
 
@@ -163,20 +144,11 @@ def _by_own_statistics(
     x: Expr, weight: Expr | None, bias: Expr | None, axes: Sequence[int], eps: float
 ) -> Expr:
     """``x`` less its mean along ``axes``, over its deviation there (of n elements, not n - 1)."""
-    dtype, channels = dtype_of(x), dims_of(x)[1]
-    return R.nn.instance_norm(
-        x,
-        _or_full(weight, [channels], 1, dtype),
-        _or_full(bias, [channels], 0, dtype),
-        channel_axis=1,
-        axes=list(axes),
-        epsilon=eps,
-        center=bias is not None,
-        scale=weight is not None,
-    )
+    affine, given = _affine(x, weight, bias, [dims_of(x)[1]])
+    return R.nn.instance_norm(x, *affine, channel_axis=1, axes=list(axes), epsilon=eps, **given)
 
 
-@aten("batch_norm")
+@aten("batch_norm", ignored="momentum cudnn_enabled", wide=True)
 def batch_norm(
     ctx: Context,
     input: Expr,
@@ -185,9 +157,7 @@ def batch_norm(
     running_mean: Expr | None,
     running_var: Expr | None,
     training: bool,
-    momentum: float,
     eps: float,
-    cudnn_enabled: bool,
 ) -> Expr:
     """In evaluation ``momentum`` is not used; ``cudnn_enabled`` only chooses a kernel."""
     if training and running_mean is None and running_var is None:
@@ -195,7 +165,7 @@ def batch_norm(
     return _normalise(ctx, input, weight, bias, running_mean, running_var, training, eps)
 
 
-@aten("_native_batch_norm_legit_functional")
+@aten("_native_batch_norm_legit_functional", wide=True)
 def batch_norm_functional(
     ctx: Context,
     input: Expr,
@@ -230,7 +200,7 @@ def batch_norm_functional(
     return [done, mean, R.rsqrt(R.add(var, scalar(eps, dtype))), *new]
 
 
-@aten("_native_batch_norm_legit_no_training")
+@aten("_native_batch_norm_legit_no_training", ignored="momentum", wide=True)
 def batch_norm_no_training(
     ctx: Context,
     input: Expr,
@@ -238,7 +208,6 @@ def batch_norm_no_training(
     bias: Expr | None,
     running_mean: Expr,
     running_var: Expr,
-    momentum: float,
     eps: float,
 ) -> tuple[Expr, Expr, Expr]:
     """The saved statistics are empty in evaluation."""
@@ -246,7 +215,7 @@ def batch_norm_no_training(
     return y, R.zeros(ctx.dims(1), ctx.dtype(1)), R.zeros(ctx.dims(2), ctx.dtype(2))
 
 
-@aten("layer_norm")
+@aten("layer_norm", ignored="cudnn_enable")
 def layer_norm(
     ctx: Context,
     input: Expr,
@@ -254,25 +223,14 @@ def layer_norm(
     weight: Expr | None = None,
     bias: Expr | None = None,
     eps: float = 1e-5,
-    cudnn_enable: bool = True,
 ) -> Expr:
-    dtype, n = dtype_of(input), len(normalized_shape)
-    axes = list(range(-n, 0))
-    shape = dims_of(input)[ndim_of(input) - n :]
-    gamma = ctx.cast(_or_full(weight, shape, 1, dtype), dtype)
-    beta = ctx.cast(_or_full(bias, shape, 0, dtype), dtype)
-    return R.nn.layer_norm(
-        input,
-        gamma,
-        beta,
-        axes=axes,
-        epsilon=eps,
-        center=bias is not None,
-        scale=weight is not None,
-    )
+    n = len(normalized_shape)
+    affine, given = _affine(input, weight, bias, dims_of(input)[ndim_of(input) - n :])
+    params = (ctx.cast(p, dtype_of(input)) for p in affine)
+    return R.nn.layer_norm(input, *params, axes=list(range(-n, 0)), epsilon=eps, **given)
 
 
-@aten("native_layer_norm")
+@aten("native_layer_norm", wide=True)
 def native_layer_norm(
     ctx: Context,
     input: Expr,
@@ -296,7 +254,7 @@ def _statistics(ctx: Context, x: Expr, axes: list[int], eps: float) -> tuple[Exp
     return ctx.reshape(mean, ctx.dims(1)), ctx.reshape(ctx.emit(rstd), ctx.dims(2))
 
 
-@aten("group_norm")
+@aten("group_norm", ignored="cudnn_enabled")
 def group_norm(
     ctx: Context,
     input: Expr,
@@ -304,26 +262,15 @@ def group_norm(
     weight: Expr | None = None,
     bias: Expr | None = None,
     eps: float = 1e-5,
-    cudnn_enabled: bool = True,
 ) -> Expr:
-    dtype, channels = dtype_of(input), dims_of(input)[1]
-    gamma = _or_full(weight, [channels], 1, dtype)
-    beta = _or_full(bias, [channels], 0, dtype)
+    affine, given = _affine(input, weight, bias, [dims_of(input)[1]])
     axes = list(range(2, ndim_of(input)))
     return R.nn.group_norm(
-        input,
-        gamma,
-        beta,
-        num_groups=num_groups,
-        channel_axis=1,
-        axes=axes,
-        epsilon=eps,
-        center=bias is not None,
-        scale=weight is not None,
+        input, *affine, num_groups=num_groups, channel_axis=1, axes=axes, epsilon=eps, **given
     )
 
 
-@aten("native_group_norm")
+@aten("native_group_norm", wide=True)
 def native_group_norm(
     ctx: Context,
     input: Expr,
@@ -342,7 +289,7 @@ def native_group_norm(
     return group_norm(ctx, x, group, weight, bias, eps), mean, rstd
 
 
-@aten("instance_norm")
+@aten("instance_norm", ignored="momentum cudnn_enabled", wide=True)
 def instance_norm(
     ctx: Context,
     input: Expr,
@@ -351,9 +298,7 @@ def instance_norm(
     running_mean: Expr | None,
     running_var: Expr | None,
     use_input_stats: bool,
-    momentum: float,
     eps: float,
-    cudnn_enabled: bool,
 ) -> Expr:
     if not use_input_stats:
         return _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
@@ -377,16 +322,14 @@ def rms_norm(
     dtype, n = dtype_of(input), len(normalized_shape)
     if dtype not in EPSILON:
         raise Unsupported(f"rms_norm of a {dtype} tensor")
-    gamma = _or_full(weight, dims_of(input)[ndim_of(input) - n :], 1, dtype)
+    (gamma, _), _ = _affine(input, weight, None, dims_of(input)[ndim_of(input) - n :])
     small = EPSILON[dtype] if eps is None else eps
     return R.nn.rms_norm(input, gamma, axes=list(range(-n, 0)), epsilon=small)
 
 
 # -- softmax and attention -----------------------------------------------------------------------
 def _soft(apply: Callable[[Expr, int], Expr]) -> Function:
-    def convert(
-        ctx: Context, self: Expr, dim: int, dtype: Any = None, half_to_float: bool = False
-    ) -> Expr:
+    def convert(ctx: Context, self: Expr, dim: int) -> Expr:
         x = ctx.cast(self, ctx.dtype())
         if ndim_of(x) == 0:
             return ctx.reshape(apply(R.reshape(x, (1,)), 0), ())
@@ -395,12 +338,12 @@ def _soft(apply: Callable[[Expr, int], Expr]) -> Function:
     return convert
 
 
-softmax = aten("softmax.int", "_softmax")(_soft(lambda x, axis: R.nn.softmax(x, axis)))
-aten("log_softmax.int", "_log_softmax")(_soft(lambda x, axis: R.nn.log_softmax(x, axis)))
+aten("softmax.int", "_softmax", ignored="dtype half_to_float")(_soft(R.nn.softmax))
+aten("log_softmax.int", "_log_softmax", ignored="dtype half_to_float")(_soft(R.nn.log_softmax))
 
 
-@aten("_safe_softmax")
-def safe_softmax(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
+@aten("_safe_softmax", ignored="dtype")
+def safe_softmax(ctx: Context, self: Expr, dim: int) -> Expr:
     """Zero where a whole row is -inf."""
     x = ctx.emit(ctx.cast(self, ctx.dtype()))
     kind, axis = dtype_of(x), axis_of(dim, ndim_of(x))
@@ -422,18 +365,16 @@ def attention(
 ) -> Expr:
     """(..., heads, length, depth), as R.nn.attention's (batch, length, heads, depth)."""
     dtype = dtype_of(query)
-    if dropout_p:
-        return _dropping(ctx, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if enable_gqa:
         key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
+    if dropout_p:
+        return _dropping(ctx, query, key, value, attn_mask, dropout_p, is_causal, scale)
     query, key, value = (_with_leading(x, ctx.dims()[:-2]) for x in (query, key, value))
     q, k, v = (_heads_inside(ctx, x) for x in (query, key, value))
     mask = "TopLeft" if is_causal else None
     factor = None if scale is None else float(scale)
-    if attn_mask is None:
-        y = R.nn.attention(q, k, v, scale=factor, causal_mask=mask)
-    else:
-        bias = attn_mask
+    bias = attn_mask
+    if bias is not None:
         if dtype_of(bias) == "bool":
             bias = R.where(bias, scalar(0, dtype), scalar(-math.inf, dtype))
         bias = ctx.cast(bias, dtype)
@@ -441,13 +382,13 @@ def attention(
             full = (*dims_of(query)[:-1], dims_of(key)[-2])
             bias = _merge(ctx, R.broadcast_to(bias, full), 4)
         bias = ctx.emit(bias)
-        y = R.nn.attention(q, k, v, bias, scale=factor, causal_mask=mask)
+    y = R.nn.attention(q, k, v, bias, scale=factor, causal_mask=mask)
+    y = R.permute_dims(y, [0, 2, 1, 3])
+    if bias is not None:
         # A query that sees no key gives 0 in torch, where the formula gives NaN.
         some = R.greater(R.max(bias, [-1], True), scalar(-math.inf, dtype))
-        return ctx.reshape(
-            R.where(some, R.permute_dims(y, [0, 2, 1, 3]), scalar(0, dtype)), ctx.dims()
-        )
-    return ctx.reshape(R.permute_dims(y, [0, 2, 1, 3]), ctx.dims())
+        y = R.where(some, y, scalar(0, dtype))
+    return ctx.reshape(y, ctx.dims())
 
 
 def _dropping(
@@ -459,11 +400,8 @@ def _dropping(
     p: float,
     causal: bool,
     scale: float | None,
-    grouped: bool,
 ) -> Expr:
     """Attention with dropout of its weights, written out."""
-    if grouped:
-        key, value = (_repeat_heads(ctx, x, query) for x in (key, value))
     dtype = dtype_of(query)
     if scale is None:
         scale = 1.0 / math.sqrt(static(dims_of(query)[-1], "the depth of the heads"))
@@ -518,15 +456,8 @@ def _repeat_heads(ctx: Context, x: Expr, query: Expr) -> Expr:
 
 
 # -- embedding ------------------------------------------------------------------------------
-@aten("embedding")
-def embedding(
-    ctx: Context,
-    weight: Expr,
-    indices: Expr,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Expr:
+@aten("embedding", ignored="padding_idx scale_grad_by_freq sparse")
+def embedding(ctx: Context, weight: Expr, indices: Expr) -> Expr:
     """``padding_idx``, ``scale_grad_by_freq`` and ``sparse`` concern the gradient only."""
     return R.take(weight, indices, axis=0)
 
@@ -534,12 +465,12 @@ def embedding(
 # -- losses and distances ------------------------------------------------------------------------
 REDUCTIONS: dict[int, Callable[[Expr], Expr]] = {
     0: lambda x: x,
-    1: lambda x: R.mean(x),
-    2: lambda x: R.sum(x),
+    1: R.mean,
+    2: R.sum,
 }
 
 
-@aten("mse_loss")
+@aten("mse_loss", wide=True)
 def mse_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
     a, b = ctx.promote(self, target)
     gap = ctx.emit(R.subtract(a, b))
@@ -552,7 +483,7 @@ def l1_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
     return REDUCTIONS[reduction](R.abs(R.subtract(a, b)))
 
 
-@aten("cosine_similarity")
+@aten("cosine_similarity", wide=True)
 def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float = 1e-8) -> Expr:
     a, b = (ctx.emit(x) for x in ctx.promote(x1, x2))
     dtype = dtype_of(a)
@@ -567,10 +498,14 @@ def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float
     return R.sum(R.multiply(unit(a), unit(b)), [axis])
 
 
+def _others(x: Expr, dim: int) -> list[int]:
+    return [a for a in range(ndim_of(x)) if dim == -1 or a != axis_of(dim, ndim_of(x))]
+
+
 @aten("_weight_norm_interface")
 def weight_norm_interface(ctx: Context, v: Expr, g: Expr, dim: int = 0) -> tuple[Expr, Expr]:
     """The direction ``v`` with the lengths ``g``, along all axes but ``dim`` (-1: along all)."""
-    axes = [a for a in range(ndim_of(v)) if dim == -1 or a != axis_of(dim, ndim_of(v))]
+    axes = _others(v, dim)
     length = ctx.emit(R.sqrt(R.sum(R.multiply(v, v), axes, True)))
     return R.multiply(v, R.divide(g, length)), length
 
@@ -580,7 +515,7 @@ def weight_norm_interface_backward(
     ctx: Context, grad_w: Expr, saved_v: Expr, saved_g: Expr, saved_norms: Expr, dim: int
 ) -> tuple[Expr, Expr]:
     """Gradients of ``v`` and of ``g``."""
-    axes = [a for a in range(ndim_of(saved_v)) if dim == -1 or a != axis_of(dim, ndim_of(saved_v))]
+    axes = _others(saved_v, dim)
     unit = ctx.emit(R.divide(saved_v, saved_norms))
     grad_g = ctx.emit(R.sum(R.multiply(grad_w, unit), axes, True))
     across = R.subtract(grad_w, R.multiply(unit, grad_g))

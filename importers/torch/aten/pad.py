@@ -22,7 +22,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -98,12 +98,8 @@ def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _pad_mode(mode: str) -> Function:
-    def convert(ctx: Context, self: Expr, padding: Sequence[Any]) -> Expr:
-        return pad(ctx, self, padding, None, mode)
-
-    return convert
+    return lambda ctx, self, padding: pad(ctx, self, padding, None, mode)
 
 
-for _n in (1, 2, 3):
-    aten(f"reflection_pad{_n}d")(_pad_mode("reflect"))
-    aten(f"replication_pad{_n}d")(_pad_mode("replicate"))
+aten("reflection_pad1d reflection_pad2d reflection_pad3d")(_pad_mode("reflect"))
+aten("replication_pad1d replication_pad2d replication_pad3d")(_pad_mode("replicate"))

@@ -10,7 +10,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.torch.aten.special import DOUBLE, number
 from relax2xla.importers.torch.engine.context import Context, broadcast, scalar
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 Next = Callable[[Expr, Expr, Expr, Expr], Expr]
@@ -33,25 +33,23 @@ def _chebyshev(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
     return R.subtract(R.multiply(R.multiply(number(2.0), x), p), before)
 
 
-def _hermite(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
-    whole = R.subtract(R.multiply(x, p), R.multiply(k, before))
-    return R.multiply(number(2.0), whole)
-
-
 def _hermite_e(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
     return R.subtract(R.multiply(x, p), R.multiply(k, before))
 
 
-def _laguerre(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
-    odd = R.add(R.multiply(number(2.0), k), number(1.0))
-    whole = R.subtract(R.multiply(R.subtract(odd, x), p), R.multiply(k, before))
-    return R.divide(whole, R.add(k, number(1.0)))
+def _hermite(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
+    return R.multiply(number(2.0), _hermite_e(x, k, p, before))
 
 
-def _legendre(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
-    odd = R.add(R.multiply(number(2.0), k), number(1.0))
-    whole = R.subtract(R.multiply(R.multiply(odd, x), p), R.multiply(k, before))
-    return R.divide(whole, R.add(k, number(1.0)))
+def _of_odd(factor: Callable[[Expr, Expr], Expr]) -> Next:
+    """(f(2 k + 1, x) P_k - k P_(k-1)) / (k + 1)"""
+
+    def step(x: Expr, k: Expr, p: Expr, before: Expr) -> Expr:
+        odd = R.add(R.multiply(number(2.0), k), number(1.0))
+        whole = R.subtract(R.multiply(factor(odd, x), p), R.multiply(k, before))
+        return R.divide(whole, R.add(k, number(1.0)))
+
+    return step
 
 
 FAMILIES: dict[str, Family] = {
@@ -65,8 +63,8 @@ FAMILIES: dict[str, Family] = {
     "shifted_chebyshev_polynomial_w": Family(2.0, 1.0, _chebyshev, True),
     "hermite_polynomial_h": Family(2.0, 0.0, _hermite),
     "hermite_polynomial_he": Family(1.0, 0.0, _hermite_e),
-    "laguerre_polynomial_l": Family(-1.0, 1.0, _laguerre),
-    "legendre_polynomial_p": Family(1.0, 0.0, _legendre),
+    "laguerre_polynomial_l": Family(-1.0, 1.0, _of_odd(R.subtract)),
+    "legendre_polynomial_p": Family(1.0, 0.0, _of_odd(R.multiply)),
 }
 
 

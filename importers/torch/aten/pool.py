@@ -30,7 +30,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.importers.torch.source.window_gradients import MAX_TAPS
 from relax2xla.ir import Constant, Expr
 
@@ -194,7 +194,7 @@ def _max_pool(ndim: int) -> Function:
 
 
 def _adaptive_max_pool(ndim: int) -> Function:
-    def convert(ctx: Context, self: Expr, output_size: Any) -> tuple[Expr, Expr]:
+    def convert(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
         sizes = space(self, ndim)
         lines = [adaptive(ctx, *pair) for pair in zip(sizes, ctx.dims(0)[-ndim:], strict=True)]
         return largest(ctx, ctx.emit(self), ndim, flat_places(ctx, lines, sizes), 1)
@@ -204,7 +204,7 @@ def _adaptive_max_pool(ndim: int) -> Function:
 
 for _n in (1, 2, 3):
     aten(f"max_pool{_n}d_with_indices")(_max_pool(_n))
-    aten(f"adaptive_max_pool{_n}d")(_adaptive_max_pool(_n))
+    aten(f"adaptive_max_pool{_n}d", ignored="output_size")(_adaptive_max_pool(_n))
 
 
 def summed(
@@ -227,7 +227,7 @@ def summed(
 # -- random windows ------------------------------------------------------------------------------
 def _fractional(ndim: int) -> Function:
     def convert(
-        ctx: Context, self: Expr, kernel_size: Any, output_size: Any, random_samples: Expr
+        ctx: Context, self: Expr, kernel_size: Any, random_samples: Expr
     ) -> tuple[Expr, Expr]:
         """Windows begin where the samples, one for each image, channel and axis, put them."""
         x = ctx.emit(self if ndim_of(self) == ndim + 2 else R.expand_dims(self, [0]))
@@ -279,8 +279,8 @@ def _starts(ctx: Context, u: Expr, size: Dim, count: int, window: int) -> Expr:
     return R.where(ends, last, R.subtract(shifted, first))
 
 
-aten("fractional_max_pool2d")(_fractional(2))
-aten("fractional_max_pool3d")(_fractional(3))
+aten("fractional_max_pool2d", ignored="output_size")(_fractional(2))
+aten("fractional_max_pool3d", ignored="output_size")(_fractional(3))
 
 
 # -- smoothed resizing ---------------------------------------------------------------------------
@@ -366,7 +366,6 @@ def _smoothed(name: str) -> Function:
     def convert(
         ctx: Context,
         self: Expr,
-        output_size: Any,
         align_corners: bool,
         scales_h: Any = None,
         scales_w: Any = None,
@@ -409,8 +408,6 @@ def _smoothed_backward(name: str) -> Function:
     def convert(
         ctx: Context,
         grad_output: Expr,
-        output_size: Any,
-        input_size: Any,
         align_corners: bool,
         scales_h: Any = None,
         scales_w: Any = None,
@@ -425,5 +422,7 @@ def _smoothed_backward(name: str) -> Function:
 
 
 for _name in FILTERS:
-    aten(f"_upsample_{_name}2d_aa", f"_upsample_{_name}2d_aa.vec")(_smoothed(_name))
-    aten(f"_upsample_{_name}2d_aa_backward")(_smoothed_backward(_name))
+    _full = f"_upsample_{_name}2d_aa"
+    aten(_full, f"{_full}.vec", ignored="output_size", wide=True)(_smoothed(_name))
+    _back = aten(f"{_full}_backward", ignored="output_size input_size", wide=True)
+    _back(_smoothed_backward(_name))

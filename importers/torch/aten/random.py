@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Random numbers: torch's distributions, not its values.
 
 Bits are Philox's (``stablehlo.rng_bit_generator``), from a key that ``torch.initial_seed()`` gives
@@ -9,6 +8,7 @@ numbers each time that it runs; ``torch.manual_seed`` before the import chooses 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ import torch
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
-from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.complex import REAL
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -28,18 +27,17 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
 )
 from relax2xla.importers.torch.engine.context import static as _static
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr, TensorStructInfo, TupleStructInfo
 
 MASK = (1 << 64) - 1
+Draw = Callable[[Context, Dims, str], Expr]
 
 
 def bits(ctx: Context, dims: Dims) -> Expr:
     """Random uint32 of a shape."""
-    count = getattr(ctx.builder, "_random_operators", 0) + 1
-    ctx.builder._random_operators = count  # pyright: ignore[reportAttributeAccessIssue]
     seed = torch.initial_seed() & MASK
-    state = Constant(np.array([seed, (count << 40) & MASK], np.uint64))
+    state = Constant(np.array([seed, (next(ctx.draws) << 40) & MASK], np.uint64))
     info = TupleStructInfo([TensorStructInfo((2,), "uint64"), TensorStructInfo(dims, "uint32")])
     made = ctx.emit(row("rng_bit_generator", state, rng_algorithm="PHILOX", sinfo_args=info))
     return ctx.emit(made[1])
@@ -74,31 +72,19 @@ def normal01(ctx: Context, dims: Dims, dtype: str) -> Expr:
     return ctx.cast(R.multiply(chlo("erf_inv", centred), scalar(math.sqrt(2.0), kind)), dtype)
 
 
-def _own_generator(generator: Any) -> None:
-    if generator is not None:
-        raise Unsupported(
-            "a torch.Generator: its state is not part of the program",
-            "leave it out, or draw the numbers outside and pass them in as an argument",
-        )
+def _drawing(draw: Draw) -> Function:
+    return lambda ctx: _of(ctx, draw)
 
 
-@aten("rand", "rand.generator", "rand_like", "rand_like.generator")
-def rand(
-    ctx: Context, size: Any = None, self: Any = None, dtype: Any = None, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
-    return _of(ctx, uniform01)
+aten("rand rand.generator rand_like rand_like.generator", ignored="size self dtype")(
+    _drawing(uniform01)
+)
+aten("randn randn.generator randn_like randn_like.generator", ignored="size self dtype")(
+    _drawing(normal01)
+)
 
 
-@aten("randn", "randn.generator", "randn_like", "randn_like.generator")
-def randn(
-    ctx: Context, size: Any = None, self: Any = None, dtype: Any = None, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
-    return _of(ctx, normal01)
-
-
-def _of(ctx: Context, draw: Any) -> Expr:
+def _of(ctx: Context, draw: Draw) -> Expr:
     dtype = ctx.dtype()
     if dtype.startswith("complex"):
         part = REAL[dtype]
@@ -110,49 +96,19 @@ def _of(ctx: Context, draw: Any) -> Expr:
     return draw(ctx, ctx.dims(), dtype)
 
 
-@aten("prims::normal")
-def prims_normal(
-    ctx: Context,
-    shape: Any,
-    mean: Any,
-    std: Any,
-    dtype: Any,
-    requires_grad: bool = False,
-    generator: Any = None,
-) -> Expr:
-    _own_generator(generator)
-    return _moved(ctx, mean, std)
-
-
 def _moved(ctx: Context, mean: Any, std: Any) -> Expr:
     dtype = ctx.dtype()
     x = _of(ctx, normal01)
     return R.add(R.multiply(x, ctx.tensor(std, dtype)), ctx.tensor(mean, dtype))
 
 
-@aten("normal_functional", "normal.Tensor_float", "normal.float_Tensor")
-def normal(
-    ctx: Context, self: Any = None, mean: Any = 0.0, std: Any = 1.0, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
+@aten(
+    "normal_functional normal.Tensor_float normal.float_Tensor",
+    "normal.Tensor_Tensor normal.float_float prims::normal",
+    ignored="self size shape dtype requires_grad",
+)
+def normal(ctx: Context, mean: Any = 0.0, std: Any = 1.0) -> Expr:
     return _moved(ctx, mean, std)
-
-
-aten("normal.Tensor_Tensor", "normal.float_float")(normal)
-
-
-@aten("prims::uniform")
-def uniform(
-    ctx: Context,
-    shape: Any,
-    low: Any,
-    high: Any,
-    dtype: Any,
-    stride: Any = None,
-    generator: Any = None,
-) -> Expr:
-    _own_generator(generator)
-    return _between(ctx, low, high)
 
 
 def _between(ctx: Context, low: float, high: float) -> Expr:
@@ -161,31 +117,23 @@ def _between(ctx: Context, low: float, high: float) -> Expr:
     return R.add(R.multiply(u, scalar(float(high - low), dtype)), scalar(float(low), dtype))
 
 
-@aten("uniform")
-def uniform_like(
-    ctx: Context, self: Expr, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
+aten("prims::uniform", ignored="shape dtype stride")(_between)
+
+
+@aten("uniform", ignored="self")
+def uniform(ctx: Context, from_: Any = 0.0, to: Any = 1.0) -> Expr:
     return _between(ctx, from_, to)
 
 
-@aten("randint", "randint.low", "randint_like", "randint_like.low_dtype")
-def randint(
-    ctx: Context,
-    high: Any,
-    low: Any = 0,
-    size: Any = None,
-    self: Any = None,
-    dtype: Any = None,
-    generator: Any = None,
-) -> Expr:
-    _own_generator(generator)
+@aten(
+    "randint randint.low randint.generator randint.low_generator",
+    "randint_like randint_like.low_dtype",
+    "randint_like.generator randint_like.low_generator_dtype",
+    ignored="size self dtype",
+)
+def randint(ctx: Context, high: Any, low: Any = 0) -> Expr:
     first, last = _static(low, "a bound of randint"), _static(high, "a bound of randint")
     return _whole(ctx, first, last)
-
-
-aten("randint.generator", "randint.low_generator")(randint)
-aten("randint_like.generator", "randint_like.low_generator_dtype")(randint)
 
 
 def _whole(ctx: Context, first: int, last: int) -> Expr:
@@ -203,45 +151,40 @@ def _whole(ctx: Context, first: int, last: int) -> Expr:
 _WHOLE = {"float64": 2**53, "float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "bool": 1}
 
 
-@aten("random", "random.to")
-def random(ctx: Context, self: Expr, to: int | None = None, generator: Any = None) -> Expr:
+@aten("random", "random.to", ignored="self")
+def random(ctx: Context, to: int | None = None) -> Expr:
     """Without ``to`` up to the largest number of the dtype, of floats as far as it holds all."""
-    _own_generator(generator)
     dtype = ctx.dtype()
     if to is None:
         to = 1 + (_WHOLE[dtype] if dtype in _WHOLE else int(np.iinfo(dtype).max))
     return _whole(ctx, 0, to)
 
 
-@aten("randperm", "randperm.generator")
-def randperm(ctx: Context, n: Any, dtype: Any = None, generator: Any = None) -> Expr:
-    _own_generator(generator)
+@aten("randperm", "randperm.generator", ignored="n dtype")
+def randperm(ctx: Context) -> Expr:
     order = R.argsort(R.astype(bits(ctx, ctx.dims()), "int64"), -1, False, "int64")
     return ctx.cast(order, ctx.dtype())
 
 
 @aten("bernoulli", "bernoulli.p", "bernoulli.Tensor")
-def bernoulli(ctx: Context, self: Expr, p: Any = None, generator: Any = None) -> Expr:
-    _own_generator(generator)
+def bernoulli(ctx: Context, self: Expr, p: Any = None) -> Expr:
     chance = self if p is None else p
     kind = dtype_of(self) if is_float(dtype_of(self)) else "float32"
     u = uniform01(ctx, ctx.dims(), "float64" if kind == "float64" else "float32")
     return ctx.cast(R.less(u, ctx.tensor(chance, dtype_of(u))), ctx.dtype())
 
 
-@aten("exponential")
-def exponential(ctx: Context, self: Expr, lambd: float = 1.0, generator: Any = None) -> Expr:
-    _own_generator(generator)
+@aten("exponential", ignored="self")
+def exponential(ctx: Context, lambd: float = 1.0) -> Expr:
     dtype = ctx.dtype()
     u = uniform01(ctx, ctx.dims(), dtype)
     gone = row("log_plus_one", R.negative(u))
     return R.divide(R.negative(gone), scalar(float(lambd), dtype))
 
 
-@aten("geometric")
-def geometric(ctx: Context, self: Expr, p: float, generator: Any = None) -> Expr:
+@aten("geometric", ignored="self")
+def geometric(ctx: Context, p: float) -> Expr:
     """Trials up to the first success."""
-    _own_generator(generator)
     dtype = ctx.dtype()
     kind = dtype if is_float(dtype) else "float32"
     gone = row("log_plus_one", R.negative(uniform01(ctx, ctx.dims(), kind)))
@@ -249,19 +192,13 @@ def geometric(ctx: Context, self: Expr, p: float, generator: Any = None) -> Expr
     return ctx.cast(R.add(failures, scalar(1, kind)), dtype)
 
 
-@aten("log_normal")
-def log_normal(
-    ctx: Context, self: Expr, mean: float = 1.0, std: float = 2.0, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
+@aten("log_normal", ignored="self")
+def log_normal(ctx: Context, mean: float = 1.0, std: float = 2.0) -> Expr:
     return R.exp(_moved(ctx, mean, std))
 
 
-@aten("cauchy")
-def cauchy(
-    ctx: Context, self: Expr, median: float = 0.0, sigma: float = 1.0, generator: Any = None
-) -> Expr:
-    _own_generator(generator)
+@aten("cauchy", ignored="self")
+def cauchy(ctx: Context, median: float = 0.0, sigma: float = 1.0) -> Expr:
     dtype = ctx.dtype()
     turn = R.subtract(uniform01(ctx, ctx.dims(), dtype), scalar(0.5, dtype))
     far = R.tan(R.multiply(turn, scalar(math.pi, dtype)))
@@ -269,23 +206,15 @@ def cauchy(
 
 
 @aten("multinomial")
-def multinomial(
-    ctx: Context,
-    self: Expr,
-    num_samples: Any,
-    replacement: bool = False,
-    generator: Any = None,
-) -> Expr:
+def multinomial(ctx: Context, self: Expr, num_samples: Any, replacement: bool = False) -> Expr:
     """The largest of log(p) + Gumbel noise: with replacement one draw a sample, else the top."""
-    _own_generator(generator)
     p = ctx.emit(ctx.cast(self, "float32"))
     count = _static(num_samples, "num_samples")
     *lead, size = dims_of(p)
     weight = R.log(p)
     if not replacement:
         noise = _gumbel(ctx, dims_of(p))
-        pair = ctx.emit(R.topk(R.add(weight, noise), count, -1, "indices", True, "int64"))
-        return pair
+        return ctx.emit(R.topk(R.add(weight, noise), count, -1, "indices", True, "int64"))
     noise = _gumbel(ctx, (*lead, count, size))
     at = R.argmax(R.add(R.expand_dims(weight, [-2]), noise), -1, False)
     return ctx.cast(at, "int64")
@@ -309,25 +238,6 @@ def _scaled(ctx: Context, x: Expr, mask: Expr, p: float) -> Expr:
     return R.where(mask, R.multiply(x, scalar(1.0 / (1.0 - p), dtype)), scalar(0, dtype))
 
 
-@aten("dropout")
-def dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
-    if not train or p == 0:
-        return input
-    return _scaled(ctx, input, kept(ctx, dims_of(input), p), p)
-
-
-def _channels(x: Expr) -> Dims:
-    return (*dims_of(x)[:2], *[1] * (len(dims_of(x)) - 2))
-
-
-@aten("feature_dropout")
-def feature_dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
-    """Whole channels."""
-    if not train or p == 0:
-        return input
-    return _scaled(ctx, input, kept(ctx, _channels(input), p), p)
-
-
 @aten("native_dropout")
 def native_dropout(ctx: Context, input: Expr, p: float, train: bool | None) -> tuple[Expr, Expr]:
     if train is False or p == 0:
@@ -348,18 +258,23 @@ def _alpha(ctx: Context, x: Expr, mask: Expr, p: float) -> Expr:
     return R.add(R.multiply(alive, scalar(a, dtype)), scalar(-a * SATURATION * p, dtype))
 
 
-@aten("alpha_dropout")
-def alpha_dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
-    if not train or p == 0:
-        return input
-    return _alpha(ctx, input, kept(ctx, dims_of(input), p), p)
+def _dropping(change: Callable[[Context, Expr, Expr, float], Expr], channels: bool) -> Function:
+    """``change`` of the input, where it stays, and p; ``channels``: whole ones are dropped."""
+
+    def convert(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
+        if not train or p == 0:
+            return input
+        dims = dims_of(input)
+        dims = (*dims[:2], *[1] * (len(dims) - 2)) if channels else dims
+        return change(ctx, input, kept(ctx, dims, p), p)
+
+    return convert
 
 
-@aten("feature_alpha_dropout")
-def feature_alpha_dropout(ctx: Context, input: Expr, p: float, train: bool) -> Expr:
-    if not train or p == 0:
-        return input
-    return _alpha(ctx, input, kept(ctx, _channels(input), p), p)
+dropout = aten("dropout")(_dropping(_scaled, False))
+aten("feature_dropout")(_dropping(_scaled, True))
+aten("alpha_dropout")(_dropping(_alpha, False))
+aten("feature_alpha_dropout")(_dropping(_alpha, True))
 
 
 @aten("rrelu", "rrelu_with_noise", "rrelu_with_noise_functional")
@@ -370,9 +285,7 @@ def rrelu(
     lower: Any = 0.125,
     upper: Any = 1 / 3,
     training: bool = False,
-    generator: Any = None,
 ) -> Any:
-    _own_generator(generator)
     dtype = dtype_of(self)
     if training:
         u = uniform01(ctx, dims_of(self), dtype)

@@ -14,7 +14,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.recurrent import sweep
 from relax2xla.importers.torch.engine.context import Context, dims_of, ndim_of
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Reductions, scans, sorting and searching along axes."""
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from relax2xla.importers.torch.engine.context import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 Axes = Any
@@ -31,20 +30,18 @@ Axes = Any
 def _total(reduce: Callable[..., Expr]) -> Function:
     """In the dtype of the result, which ``dtype`` chooses."""
 
-    def convert(
-        ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False, dtype: Any = None
-    ) -> Expr:
+    def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         return reduce(ctx.cast(self, ctx.dtype()), axes_of(dim, ndim_of(self)), keepdim)
 
     return convert
 
 
-aten("sum", "sum.dim_IntList")(_total(lambda x, axes, keep: R.sum(x, axes, keep)))
-aten("mean", "mean.dim")(_total(lambda x, axes, keep: R.mean(x, axes, keep)))
-aten("prod", "prod.dim_int")(_total(lambda x, axes, keep: R.prod(x, axes, keep)))
+aten("sum", "sum.dim_IntList", ignored="dtype")(_total(R.sum))
+aten("mean", "mean.dim", ignored="dtype")(_total(R.mean))
+aten("prod", "prod.dim_int", ignored="dtype")(_total(R.prod))
 
 
-def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
+def _extremum(reduce: Callable[..., Expr]) -> Function:
     def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         axes = axes_of(dim, ndim_of(self))
         if dtype_of(self) == "bool":
@@ -52,25 +49,24 @@ def _extremum(reduce: Callable[..., Expr], name: str) -> Function:
             return R.astype(reduce(R.astype(self, "uint8"), axes, keepdim), "bool")
         return reduce(self, axes, keepdim)
 
-    convert.__name__ = name
     return convert
 
 
-amax = aten("amax", "max")(_extremum(lambda x, axes, keep: R.max(x, axes, keep), "amax"))
-amin = aten("amin", "min")(_extremum(lambda x, axes, keep: R.min(x, axes, keep), "amin"))
+amax = aten("amax", "max")(_extremum(R.max))
+amin = aten("amin", "min")(_extremum(R.min))
 
 
-@aten("any", "any.dim", "any.dims", "_is_any_true")
-def any_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    """No axes at all, where a list of them is asked for, reduce nothing."""
-    made = as_bool(self) if dim == [] else amax(ctx, as_bool(self), dim, keepdim)
-    return ctx.cast(made, ctx.dtype())
+def _quantified(extremum: Function) -> Function:
+    def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+        """No axes at all, where a list of them is asked for, reduce nothing."""
+        made = as_bool(self) if dim == [] else extremum(ctx, as_bool(self), dim, keepdim)
+        return ctx.cast(made, ctx.dtype())
+
+    return convert
 
 
-@aten("all", "all.dim", "all.dims", "_is_all_true")
-def all_(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-    made = as_bool(self) if dim == [] else amin(ctx, as_bool(self), dim, keepdim)
-    return ctx.cast(made, ctx.dtype())
+aten("any", "any.dim", "any.dims", "_is_any_true")(_quantified(amax))
+aten("all", "all.dim", "all.dims", "_is_all_true")(_quantified(amin))
 
 
 @aten("count_nonzero", "count_nonzero.dim_IntList")
@@ -85,7 +81,7 @@ def aminmax(
     return amin(ctx, self, dim, keepdim), amax(ctx, self, dim, keepdim)
 
 
-@aten("logsumexp")
+@aten("logsumexp", wide=True)
 def logsumexp(ctx: Context, self: Expr, dim: Axes, keepdim: bool = False) -> Expr:
     x = ctx.emit(ctx.cast(self, ctx.dtype()))
     axes = axes_of(dim, ndim_of(x))
@@ -160,10 +156,13 @@ SPREADS: dict[str, Callable[[Expr, Callable[[], Expr]], Any]] = {
     "std_mean": lambda variance, mean: (R.sqrt(variance), mean()),
 }
 for _name, _fields in SPREADS.items():
-    aten(_name, f"{_name}.dim", f"{_name}.correction")(_spread(_fields))
+    aten(_name, f"{_name}.dim", f"{_name}.correction", wide=True)(_spread(_fields))
 
 
-@aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
+@aten(
+    "linalg_vector_norm norm.ScalarOpt_dim norm.Scalar norm.ScalarOpt_dim_dtype",
+    ignored="dtype",
+)
 def vector_norm(
     ctx: Context,
     self: Expr,
@@ -171,7 +170,6 @@ def vector_norm(
     p: Any = None,
     dim: Axes = None,
     keepdim: bool = False,
-    dtype: Any = None,
 ) -> Expr:
     order = ord if ord is not None else 2 if p is None else p
     wide = {"float32": "complex64", "float64": "complex128"}
@@ -235,29 +233,26 @@ def _search(ctx: Context, x: Expr, axis: int, largest: bool) -> Expr:
     return ctx.cast(found, "int64")
 
 
-@aten("argmax")
-def argmax(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
-    return arg_extremum(ctx, self, dim, keepdim, True)
+def _position(largest: bool) -> Function:
+    return lambda ctx, self, dim=None, keepdim=False: arg_extremum(ctx, self, dim, keepdim, largest)
 
 
-@aten("argmin")
-def argmin(ctx: Context, self: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
-    return arg_extremum(ctx, self, dim, keepdim, False)
+def _with_position(extremum: Function, largest: bool) -> Function:
+    def convert(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+        return extremum(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, largest)
+
+    return convert
 
 
-@aten("max.dim")
-def max_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
-    return amax(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, True)
+aten("argmax")(_position(True))
+aten("argmin")(_position(False))
+aten("max.dim")(_with_position(amax, True))
+aten("min.dim")(_with_position(amin, False))
 
 
-@aten("min.dim")
-def min_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
-    return amin(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, False)
-
-
-@aten("topk")
+@aten("topk", ignored="sorted")
 def topk(
-    ctx: Context, self: Expr, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+    ctx: Context, self: Expr, k: Any, dim: int = -1, largest: bool = True
 ) -> tuple[Expr, Expr]:
     """Sorted also where ``sorted`` is False, which leaves the order open."""
     if ndim_of(self) == 0:
@@ -267,10 +262,8 @@ def topk(
     return pair[0], pair[1]
 
 
-@aten("sort", "sort.stable")
-def sort(
-    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
-) -> tuple[Expr, Expr]:
+@aten("sort", "sort.stable", ignored="stable")
+def sort(ctx: Context, self: Expr, dim: int = -1, descending: bool = False) -> tuple[Expr, Expr]:
     """Always stable."""
     if ndim_of(self) == 0:
         return self, R.zeros((), "int64")
@@ -280,10 +273,8 @@ def sort(
     return R.gather_elements(x, order, axis), order
 
 
-@aten("argsort", "argsort.stable")
-def argsort(
-    ctx: Context, self: Expr, dim: int = -1, descending: bool = False, stable: Any = None
-) -> Expr:
+@aten("argsort", "argsort.stable", ignored="stable")
+def argsort(ctx: Context, self: Expr, dim: int = -1, descending: bool = False) -> Expr:
     return sort(ctx, self, dim, descending)[1]
 
 
@@ -303,13 +294,13 @@ def kthvalue(
 
 
 # -- scans ---------------------------------------------------------------------------------------
-@aten("cumsum")
-def cumsum(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
-    x = ctx.cast(self, ctx.dtype())
-    return x if ndim_of(x) == 0 else R.cumsum(x, axis_of(dim, ndim_of(x)))
+def _cumulative(scan: Callable[..., Expr]) -> Function:
+    def convert(ctx: Context, self: Expr, dim: int) -> Expr:
+        x = ctx.cast(self, ctx.dtype())
+        return x if ndim_of(x) == 0 else scan(x, axis_of(dim, ndim_of(x)))
+
+    return convert
 
 
-@aten("cumprod")
-def cumprod(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr:
-    x = ctx.cast(self, ctx.dtype())
-    return x if ndim_of(x) == 0 else R.cumprod(x, axis_of(dim, ndim_of(x)))
+aten("cumsum", ignored="dtype")(_cumulative(R.cumsum))
+aten("cumprod", ignored="dtype")(_cumulative(R.cumprod))

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.context import Context
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 #: Of torch's kinds of scales those that broadcast over a matrix, and how matrices of scales lie.
@@ -24,7 +23,7 @@ def int_mm(ctx: Context, self: Expr, mat2: Expr) -> Expr:
     return R.matmul(self, mat2, out_dtype="int32")
 
 
-@aten("_scaled_mm")
+@aten("_scaled_mm", ignored="out_dtype use_fast_accum")
 def scaled_mm(
     ctx: Context,
     self: Expr,
@@ -32,8 +31,6 @@ def scaled_mm(
     scale_a: Expr,
     scale_b: Expr,
     bias: Expr | None = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
 ) -> Expr:
     """Summed in float32; ``use_fast_accum`` is about speed.
 
@@ -49,7 +46,7 @@ def scaled_mm(
     return ctx.cast(made, ctx.dtype())
 
 
-@aten("_scaled_mm_v2")
+@aten("_scaled_mm_v2", ignored="out_dtype use_fast_accum")
 def scaled_mm_v2(
     ctx: Context,
     self: Expr,
@@ -61,8 +58,6 @@ def scaled_mm_v2(
     recipe_b: Sequence[int],
     swizzle_b: Sequence[int],
     bias: Expr | None,
-    out_dtype: Any,
-    use_fast_accum: bool = False,
 ) -> Expr:
     """One scale tensor each."""
     recipes, swizzles = {*recipe_a, *recipe_b}, {*swizzle_a, *swizzle_b}

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Writing and reducing at places that are data."""
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from relax2xla.importers.torch.engine.context import (
     ndim_of,
     scalar,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 KINDS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
@@ -155,7 +154,7 @@ def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
 
 
 # -- segments ------------------------------------------------------------------------------------
-@aten("segment_reduce")
+@aten("segment_reduce", ignored="unsafe")
 def segment_reduce(
     ctx: Context,
     data: Expr,
@@ -164,7 +163,6 @@ def segment_reduce(
     indices: Expr | None = None,
     offsets: Expr | None = None,
     axis: int = 0,
-    unsafe: bool = False,
     initial: Any = None,
 ) -> Expr:
     """By a mask of (segments, rows); ``unsafe`` only leaves out torch's checks."""

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Distinct values, counts and histograms, medians and modes, running extrema."""
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from relax2xla.importers.torch.engine.context import (
     NARROW,
     Context,
     Dims,
+    as_bool,
     axis_of,
     dims_of,
     dtype_of,
@@ -30,7 +30,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo
 
 
@@ -60,30 +60,20 @@ def _answers(
     )
 
 
-@aten("_unique2")
-def unique2(
-    ctx: Context,
-    self: Expr,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> tuple[Expr, Expr, Expr]:
+@aten("_unique2", ignored="sorted return_inverse")
+def unique2(ctx: Context, self: Expr, return_counts: bool = False) -> tuple[Expr, Expr, Expr]:
     """Sorted also where ``sorted`` is False, which leaves the order open."""
     made = _distinct(ctx, ctx.emit(R.reshape(self, (-1,))), None)
     # Torch's counts follow the request for them; its inverse always has the input's shape.
-    values, _, counts = _answers(ctx, *made, False, return_counts)
-    whole = (
-        ctx.reshape(made[1], ctx.dims(1)) if 0 not in ctx.dims(1) else R.zeros(ctx.dims(1), "int64")
-    )
-    return values, whole, counts
+    values, none, counts = _answers(ctx, *made, 0 not in ctx.dims(1), return_counts)
+    return values, R.zeros(ctx.dims(1), "int64") if 0 in ctx.dims(1) else none, counts
 
 
-@aten("unique_dim")
+@aten("unique_dim", ignored="sorted")
 def unique_dim(
     ctx: Context,
     self: Expr,
     dim: int,
-    sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> tuple[Expr, Expr, Expr]:
@@ -144,12 +134,11 @@ def bincount(ctx: Context, self: Expr, weights: Expr | None = None, minlength: A
     return R.sum(R.where(hits, ctx.cast(weights, dtype), scalar(0, dtype)), [1])
 
 
-@aten("searchsorted.Tensor", "searchsorted.Scalar")
+@aten("searchsorted.Tensor", "searchsorted.Scalar", ignored="out_int32")
 def searchsorted(
     ctx: Context,
     sorted_sequence: Expr,
     self: Any,
-    out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
     sorter: Expr | None = None,
@@ -171,11 +160,9 @@ def searchsorted(
     return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
 
 
-@aten("bucketize.Tensor", "bucketize.Scalar")
-def bucketize(
-    ctx: Context, self: Any, boundaries: Expr, out_int32: bool = False, right: bool = False
-) -> Expr:
-    return searchsorted(ctx, boundaries, self, out_int32, right)
+aten("bucketize.Tensor", "bucketize.Scalar", ignored="out_int32")(
+    lambda ctx, self, boundaries, right=False: searchsorted(ctx, boundaries, self, right)
+)
 
 
 def _bounds(
@@ -326,36 +313,27 @@ def _middle(ctx: Context, x: Expr, axis: int, keepdim: bool, ignore: bool) -> tu
     return kept[0], kept[1]
 
 
-def _median(ctx: Context, self: Expr, dim: int, keepdim: bool, ignore: bool) -> tuple[Expr, Expr]:
-    if ndim_of(self) == 0:
-        return self, R.zeros((), "int64")
-    return _middle(ctx, self, axis_of(dim, ndim_of(self)), keepdim, ignore)
+def _along(ignore: bool) -> Function:
+    def convert(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
+        if ndim_of(self) == 0:
+            return self, R.zeros((), "int64")
+        return _middle(ctx, self, axis_of(dim, ndim_of(self)), keepdim, ignore)
+
+    return convert
 
 
-@aten("median.dim")
-def median_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
-    return _median(ctx, self, dim, keepdim, False)
+def _of_all(ignore: bool) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        if 0 in dims_of(self):
+            return scalar(math.nan, dtype_of(self))
+        return _middle(ctx, R.reshape(self, (-1,)), 0, False, ignore)[0]
+
+    return convert
 
 
-@aten("nanmedian.dim")
-def nanmedian_dim(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
-    return _median(ctx, self, dim, keepdim, True)
-
-
-@aten("median")
-def median(ctx: Context, self: Expr) -> Expr:
-    return _whole(ctx, self, False)
-
-
-@aten("nanmedian")
-def nanmedian(ctx: Context, self: Expr) -> Expr:
-    return _whole(ctx, self, True)
-
-
-def _whole(ctx: Context, x: Expr, ignore: bool) -> Expr:
-    if 0 in dims_of(x):
-        return scalar(math.nan, dtype_of(x))
-    return _middle(ctx, R.reshape(x, (-1,)), 0, False, ignore)[0]
+for _name, _ignore in (("median", False), ("nanmedian", True)):
+    aten(_name)(_of_all(_ignore))
+    aten(f"{_name}.dim")(_along(_ignore))
 
 
 @aten("mode")
@@ -410,14 +388,8 @@ def _running(ctx: Context, self: Expr, dim: int, largest: bool) -> tuple[Expr, E
     return ctx.cast(made[0], dtype), made[1]
 
 
-@aten("cummax")
-def cummax(ctx: Context, self: Expr, dim: int) -> tuple[Expr, Expr]:
-    return _running(ctx, self, dim, True)
-
-
-@aten("cummin")
-def cummin(ctx: Context, self: Expr, dim: int) -> tuple[Expr, Expr]:
-    return _running(ctx, self, dim, False)
+aten("cummax")(lambda ctx, self, dim: _running(ctx, self, dim, True))
+aten("cummin")(lambda ctx, self, dim: _running(ctx, self, dim, False))
 
 
 @aten("logcumsumexp")
@@ -453,16 +425,15 @@ def logcumsumexp(ctx: Context, self: Expr, dim: int) -> Expr:
     return ctx.cast(made[0], dtype)
 
 
-@aten("nonzero_static")
-def nonzero_static(ctx: Context, self: Expr, size: Any, fill_value: int = -1) -> Expr:
+@aten("nonzero_static", ignored="size")
+def nonzero_static(ctx: Context, self: Expr, fill_value: int = -1) -> Expr:
     ndim, dims, wanted = ndim_of(self), dims_of(self), ctx.dims()[0]
     if ndim == 0 or 0 in dims or 0 in ctx.dims():
         return ctx.full(ctx.dims(), fill_value, "int64")
     total = math.prod(dims)
     end = ctx.emit(ctx.tensor(total, "int64"))
     flat = R.reshape(self, (-1,))
-    own = R.not_equal(flat, scalar(0, dtype_of(self))) if dtype_of(self) != "bool" else flat
-    place = R.where(own, ctx.grid((total,), (1,)), end)
+    place = R.where(as_bool(flat), ctx.grid((total,), (1,)), end)
     more = ctx.full((larger(wanted - total, 0),), end, "int64")
     at = ctx.emit(take_range(ctx.emit(R.concat([R.sort(place, 0), more], 0)), 0, 0, wanted))
     columns: list[Expr] = []

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Reshaping, slicing, joining, and what only changes dtype or memory.
 
 Operators that keep the elements in row-major order are all ``reshape`` to the shape that torch
@@ -7,6 +6,7 @@ gives for the result: symbolic sizes, ``-1`` and negative axes are worked out th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +32,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     smaller,
 )
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr, TensorStructInfo
 
 END = 1 << 62  # torch writes an open end of a slice as the largest int64
@@ -40,33 +40,12 @@ END = 1 << 62  # torch writes an open end of a slice as the largest int64
 
 # -- the same elements in the same order ----------------------------------------------------------
 @aten(
-    "view",
-    "reshape",
-    "_unsafe_view",
-    "view_copy",
-    "_reshape_copy",
-    "reshape_as",
-    "view_as",
-    "flatten.using_ints",
-    "unflatten.int",
-    "unsqueeze",
-    "unsqueeze_copy",
-    "ravel",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
+    "view view_copy view_as _unsafe_view reshape _reshape_copy reshape_as",
+    "flatten.using_ints unflatten.int unsqueeze unsqueeze_copy ravel",
+    "atleast_1d atleast_2d atleast_3d",
+    ignored="size shape other start_dim end_dim sizes dim",
 )
-def reshape(
-    ctx: Context,
-    self: Expr,
-    size: Any = None,
-    shape: Any = None,
-    other: Any = None,
-    start_dim: int = 0,
-    end_dim: int = -1,
-    sizes: Any = None,
-    dim: Any = None,
-) -> Expr:
+def reshape(ctx: Context, self: Expr) -> Expr:
     """All of these are a reshape to the result's shape, which the arguments only describe."""
     return ctx.reshape(self, ctx.dims())
 
@@ -85,41 +64,22 @@ def squeeze(ctx: Context, self: Expr, dim: Any = None) -> Expr:
 
 
 @aten(
-    "alias",
-    "clone",
-    "contiguous",
-    "detach",
-    "detach_",
-    "lift_fresh",
-    "lift_fresh_copy",
-    "lift",
-    "positive",
-    "resolve_conj",
-    "resolve_neg",
-    "alias_copy",
-    "detach_copy",
+    "alias alias_copy clone contiguous detach detach_ detach_copy",
+    "lift lift_fresh lift_fresh_copy positive resolve_conj resolve_neg",
+    "prims::copy_strided",
+    ignored="stride",
 )
 def identity(ctx: Context, self: Expr) -> Expr:
+    """Layouts in memory Relax decides by itself."""
     return self
 
 
-@aten("prims::copy_strided")
-def copy_strided(ctx: Context, a: Expr, stride: Any) -> Expr:
-    """Another layout in memory, which Relax decides by itself."""
-    return a
-
-
 @aten(
-    "to.dtype",
-    "to.dtype_layout",
-    "to.device",
-    "to.other",
-    "_to_copy",
-    "type_as",
+    "to.dtype to.dtype_layout to.device to.other _to_copy type_as",
+    "prims::convert_element_type",
+    ignored="dtype copy other",
 )
-def convert(
-    ctx: Context, self: Expr, dtype: Any = None, copy: bool = False, other: Any = None
-) -> Expr:
+def convert(ctx: Context, self: Expr) -> Expr:
     """Torch's conversions: towards zero to integers; ``copy`` has no meaning without aliasing."""
     return ctx.cast(self, ctx.dtype())
 
@@ -129,8 +89,8 @@ def copy(ctx: Context, self: Expr, src: Expr) -> Expr:
     return broadcast(ctx.cast(src, ctx.dtype()), ctx.dims())
 
 
-@aten("view.dtype", "view_copy.dtype")
-def bitcast(ctx: Context, self: Expr, dtype: Any) -> Expr:
+@aten("view.dtype", "view_copy.dtype", ignored="dtype")
+def bitcast(ctx: Context, self: Expr) -> Expr:
     """Elements of another width are several in the last axis, or parts of one."""
     have, want = dtype_of(self), ctx.dtype()
     if "complex" in have or "complex" in want or "bool" in (have, want):
@@ -184,11 +144,9 @@ def movedim(ctx: Context, self: Expr, source: Any, destination: Any) -> Expr:
     return _permute(self, order)
 
 
-@aten("expand", "expand_as", "broadcast_to", "expand_copy")
-def expand(
-    ctx: Context, self: Expr, size: Any = None, implicit: bool = False, other: Any = None
-) -> Expr:
-    return broadcast(self, ctx.dims())
+aten("expand", "expand_as", "broadcast_to", "expand_copy", ignored="size implicit other")(
+    lambda ctx, self: broadcast(self, ctx.dims())
+)
 
 
 @aten("broadcast_tensors")
@@ -215,16 +173,11 @@ def repeat(ctx: Context, self: Expr, repeats: Any = None, dims: Any = None) -> E
     return ctx.reshape(R.broadcast_to(ctx.reshape(self, narrow), wide), ctx.dims())
 
 
-@aten("repeat_interleave.self_int")
-def repeat_interleave(
-    ctx: Context, self: Expr, repeats: Any, dim: int | None = None, output_size: Any = None
-) -> Expr:
+@aten("repeat_interleave.self_int", ignored="output_size")
+def repeat_interleave(ctx: Context, self: Expr, repeats: Any, dim: int | None = None) -> Expr:
     shape: list[Dim] = list(dims_of(self))
     if dim is None:
-        total: Any = 1
-        for d in shape:
-            total = total * d
-        shape, axis = [total], 0
+        shape, axis = [math.prod(shape)], 0
     else:
         axis = axis_of(dim, len(shape))
     narrow = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
@@ -232,14 +185,8 @@ def repeat_interleave(
     return ctx.reshape(R.broadcast_to(ctx.reshape(self, narrow), wide), ctx.dims())
 
 
-@aten("fliplr")
-def fliplr(ctx: Context, self: Expr) -> Expr:
-    return R.flip(self, 1)
-
-
-@aten("flipud")
-def flipud(ctx: Context, self: Expr) -> Expr:
-    return R.flip(self, 0)
+aten("fliplr")(lambda ctx, self: R.flip(self, 1))
+aten("flipud")(lambda ctx, self: R.flip(self, 0))
 
 
 @aten("flip")
@@ -358,23 +305,11 @@ def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
 
 
 @aten(
-    "split.Tensor",
-    "split.sizes",
-    "split_with_sizes",
-    "split_with_sizes_copy",
-    "split_copy.Tensor",
-    "chunk",
-    "unsafe_split.Tensor",
-    "unsafe_chunk",
+    "split.Tensor split.sizes split_copy.Tensor unsafe_split.Tensor",
+    "split_with_sizes split_with_sizes_copy chunk unsafe_chunk",
+    ignored="split_size split_sizes chunks",
 )
-def split(
-    ctx: Context,
-    self: Expr,
-    split_size: Any = None,
-    split_sizes: Any = None,
-    chunks: Any = None,
-    dim: int = 0,
-) -> list[Expr]:
+def split(ctx: Context, self: Expr, dim: int = 0) -> list[Expr]:
     """The parts' sizes are those that torch gives."""
     axis = axis_of(dim, ndim_of(self))
     sizes = [ctx.dims(i)[axis] for i in range(len(ctx.out))]
@@ -465,14 +400,8 @@ def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
 
 
 # -- triangles and the pixels of images ----------------------------------------------------------
-@aten("tril")
-def tril(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
-    return R.tril(self, diagonal)
-
-
-@aten("triu")
-def triu(ctx: Context, self: Expr, diagonal: int = 0) -> Expr:
-    return R.triu(self, diagonal)
+aten("tril")(lambda ctx, self, diagonal=0: R.tril(self, diagonal))
+aten("triu")(lambda ctx, self, diagonal=0: R.triu(self, diagonal))
 
 
 @aten("pixel_shuffle")

@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Special functions.
 
 Everything is computed in float64 and rounded to the result's dtype. Bessel functions are their
@@ -18,7 +17,7 @@ from relax2xla import op as R
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.torch.aten.math import digamma
 from relax2xla.importers.torch.engine.context import Context, broadcast, chlo, dims_of, row, scalar
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr
 
 DOUBLE = "float64"
@@ -264,12 +263,8 @@ def log_ndtr(ctx: Context, x: Expr) -> Expr:
     scaled = erfcx(ctx, ctx.emit(mul(low, -math.sqrt(0.5))))
     tail = R.subtract(R.log(mul(scaled, 0.5)), mul(R.multiply(low, low), 0.5))
     above = chlo("erfc", mul(R.maximum(x, number(-1.0)), math.sqrt(0.5)))
-    body = _log1p(mul(above, -0.5))
+    body = row("log_plus_one", mul(above, -0.5))
     return R.where(R.less(x, number(-1.0)), tail, body)
-
-
-def _log1p(x: Expr) -> Expr:
-    return row("log_plus_one", x)
 
 
 def ndtri(ctx: Context, p: Expr) -> Expr:
@@ -318,12 +313,10 @@ UNARY: dict[str, Callable[[Context, Expr], Expr]] = {
     "special_bessel_j1": bessel_j(1),
     "special_bessel_y0": bessel_y(0),
     "special_bessel_y1": bessel_y(1),
-    "i0": bessel_i(0, False),
+    "i0 special_modified_bessel_i0": bessel_i(0, False),
     "special_i0e": bessel_i(0, True),
-    "special_i1": bessel_i(1, False),
+    "special_i1 special_modified_bessel_i1": bessel_i(1, False),
     "special_i1e": bessel_i(1, True),
-    "special_modified_bessel_i0": bessel_i(0, False),
-    "special_modified_bessel_i1": bessel_i(1, False),
     "special_modified_bessel_k0": bessel_k(0, False),
     "special_modified_bessel_k1": bessel_k(1, False),
     "special_scaled_modified_bessel_k0": bessel_k(0, True),
@@ -336,14 +329,11 @@ UNARY: dict[str, Callable[[Context, Expr], Expr]] = {
 
 
 def _unary(apply: Callable[[Context, Expr], Expr]) -> Function:
-    def convert(ctx: Context, self: Expr) -> Expr:
-        return ctx.cast(apply(ctx, ctx.emit(ctx.cast(self, DOUBLE))), ctx.dtype())
-
-    return convert
+    return lambda ctx, self: ctx.cast(apply(ctx, ctx.emit(ctx.cast(self, DOUBLE))), ctx.dtype())
 
 
-for _name, _apply in UNARY.items():
-    aten(_name)(_unary(_apply))
+for _names, _apply in UNARY.items():
+    aten(_names)(_unary(_apply))
 
 
 # -- gamma functions -----------------------------------------------------------------------------
@@ -481,14 +471,8 @@ def _fraction(ctx: Context, a: Expr, x: Expr) -> Expr:
     return _loops.while_loop(ctx.builder, going, step, start)[3]
 
 
-@aten("igamma", "special_gammainc")
-def igamma(ctx: Context, self: Expr, other: Expr) -> Expr:
-    return _igamma(ctx, self, other, False)
-
-
-@aten("igammac", "special_gammaincc")
-def igammac(ctx: Context, self: Expr, other: Expr) -> Expr:
-    return _igamma(ctx, self, other, True)
+aten("igamma special_gammainc")(lambda ctx, self, other: _igamma(ctx, self, other, False))
+aten("igammac special_gammaincc")(lambda ctx, self, other: _igamma(ctx, self, other, True))
 
 
 @aten("special_multigammaln", "mvlgamma")

@@ -1,7 +1,6 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Linear algebra: singular values and eigenvalues by LAPACK, and what is made of them.
 
-As in aten_linalg.py, NaN stands where eager torch raises.
+As in linalg.py, NaN stands where eager torch raises.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.torch.aten.complex import REAL, is_complex
-from relax2xla.importers.torch.aten.linalg import OfTwo, adjoint_of, identity, sides
-from relax2xla.importers.torch.engine import lapack
+from relax2xla.importers.torch.aten.linalg import adjoint_of, identity, sides
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
@@ -27,8 +25,8 @@ from relax2xla.importers.torch.engine.context import (
     row,
     scalar,
 )
-from relax2xla.importers.torch.engine.lapack import failed, letter
-from relax2xla.importers.torch.engine.registry import aten
+from relax2xla.importers.torch.engine.converters import aten
+from relax2xla.importers.torch.engine.lapack_calls import call_lapack, failed, letter
 from relax2xla.ir import Expr
 
 
@@ -36,7 +34,8 @@ from relax2xla.ir import Expr
 def svd(ctx: Context, a: Expr, mode: str) -> tuple[Expr, Expr, Expr]:
     """U, S, V^H by LAPACK's mode: "A" (square), "S" (reduced), "N" (only S)."""
     batch, m, n, k = sides(a)
-    dtype, kind = dtype_of(a), letter(a)
+    dtype = dtype_of(a)
+    letter(a)
     full = mode != "S"
     rows, columns = (m, n) if full else (k, k)
     if k == 0 or 0 in batch:
@@ -50,17 +49,13 @@ def svd(ctx: Context, a: Expr, mode: str) -> tuple[Expr, Expr, Expr]:
         ((*batch, columns, n), dtype),
         (batch, "int32"),
     ]
-    _, s, u, vh, info = lapack.call(ctx, f"{kind}gesdd", [a], shapes, 2, mode=mode)
+    _, s, u, vh, info = call_lapack(ctx, "gesdd", [a], shapes, mode=mode)
     return failed(ctx, info, u, 2), failed(ctx, info, s, 1), failed(ctx, info, vh, 2)
 
 
-@aten("_linalg_svd")
+@aten("_linalg_svd", ignored="driver")
 def linalg_svd(
-    ctx: Context,
-    A: Expr,
-    full_matrices: bool = False,
-    compute_uv: bool = True,
-    driver: str | None = None,
+    ctx: Context, A: Expr, full_matrices: bool = False, compute_uv: bool = True
 ) -> tuple[Expr, Expr, Expr]:
     """``driver`` chooses a routine on GPUs only."""
     a = ctx.emit(A)
@@ -70,9 +65,9 @@ def linalg_svd(
     return R.zeros(ctx.dims(0), dtype_of(a)), s, R.zeros(ctx.dims(2), dtype_of(a))
 
 
-@aten("linalg_lstsq")
+@aten("linalg_lstsq", ignored="driver")
 def linalg_lstsq(
-    ctx: Context, self: Expr, b: Expr, rcond: float | None = None, driver: str | None = None
+    ctx: Context, self: Expr, b: Expr, rcond: float | None = None
 ) -> tuple[Expr, Expr, Expr, Expr]:
     """By singular values, whatever the driver: the solution of least length.
 
@@ -86,9 +81,7 @@ def linalg_lstsq(
     u, s, vh = (ctx.emit(x) for x in svd(ctx, a, "S"))
     eps = _rounding(ctx, m, n, REAL[dtype]) if rcond is None else scalar(rcond, REAL[dtype])
     peak = R.max(s, [ndim_of(s) - 1], True)
-    kept = ctx.emit(R.greater(s, R.multiply(peak, eps)))
-    zero, one = scalar(0, REAL[dtype]), scalar(1, REAL[dtype])
-    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
+    kept, inverse = _inverses(ctx, s, R.multiply(peak, eps))
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
     x = ctx.emit(R.matmul(adjoint_of(vh), R.multiply(scaled, R.matmul(adjoint_of(u), rhs))))
     values = [ctx.reshape(x, ctx.dims(0))]
@@ -107,11 +100,7 @@ def linalg_lstsq(
 
 @aten("linalg_pinv.atol_rtol_tensor")
 def linalg_pinv(
-    ctx: Context,
-    self: Expr,
-    atol: Any = None,
-    rtol: Any = None,
-    hermitian: bool = False,
+    ctx: Context, self: Expr, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Expr:
     a = ctx.emit(self)
     _, m, n, _ = sides(a)
@@ -137,13 +126,18 @@ def linalg_pinv(
             share = R.where(R.greater(least, scalar(0, real)), scalar(0, real), eps)
     bound = R.multiply(peak, share)
     bound = bound if least is None else R.maximum(bound, least)
-    zero, one = scalar(0, real), scalar(1, real)
-    kept = ctx.emit(R.greater(s, bound))
-    inverse = R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
+    _, inverse = _inverses(ctx, s, bound)
     if sign is not None:
         inverse = R.multiply(inverse, sign)
     scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
     return R.matmul(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
+
+
+def _inverses(ctx: Context, s: Expr, bound: Expr) -> tuple[Expr, Expr]:
+    """Which values are above a bound, and the inverses of these, with 0 for the others."""
+    zero, one = scalar(0, dtype_of(s)), scalar(1, dtype_of(s))
+    kept = ctx.emit(R.greater(s, bound))
+    return kept, R.where(kept, R.divide(one, R.where(kept, s, one)), zero)
 
 
 def _rounding(ctx: Context, m: Dim, n: Dim, dtype: str) -> Expr:
@@ -177,10 +171,10 @@ def _eigh(ctx: Context, a: Expr, part: str, vectors: bool = True) -> tuple[Expr,
     """Eigenvalues and vectors of Hermitian matrices, of which one triangle is read."""
     batch, n, _, _ = sides(a)
     dtype = dtype_of(a)
-    routine = letter(a) + ("heevd" if is_complex(a) else "syevd")
+    routine = "heevd" if is_complex(a) else "syevd"
     shapes = [((*batch, n, n), dtype), ((*batch, n), REAL[dtype]), (batch, "int32")]
     mode = "V" if vectors else "N"
-    v, w, info = lapack.call(ctx, routine, [a], shapes, 2, mode=mode, uplo=part.upper())
+    v, w, info = call_lapack(ctx, routine, [a], shapes, mode=mode, uplo=part.upper())
     return ctx.emit(failed(ctx, info, w, 1)), ctx.emit(failed(ctx, info, v, 2))
 
 
@@ -195,7 +189,7 @@ def linalg_eig(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
     parts = [((*batch, n), dtype)] * (1 if is_complex(a) else 2)
     matrices = [((*batch, n, n), wide)] * 2
     flags = {"compute_left": "N", "compute_right": "V"}
-    made = lapack.call(ctx, f"{kind}geev", [a], [*parts, *matrices, (batch, "int32")], 2, **flags)
+    made = call_lapack(ctx, "geev", [a], [*parts, *matrices, (batch, "int32")], **flags)
     values = made[0] if is_complex(a) else row("complex", made[0], made[1])
     info = made[-1]
     return failed(ctx, info, ctx.emit(values), 1), failed(ctx, info, made[-2], 2)
@@ -203,8 +197,7 @@ def linalg_eig(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
 
 @aten("linalg_eigvals", "_linalg_eigvals")
 def linalg_eigvals(ctx: Context, self: Expr) -> Expr:
-    whole = OfTwo(ctx)
-    return linalg_eig(whole, self)[0]
+    return linalg_eig(ctx.giving(ctx.out, ctx.out), self)[0]
 
 
 # -- functions of matrices -----------------------------------------------------------------------

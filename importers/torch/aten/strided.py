@@ -1,4 +1,3 @@
-# ruff: noqa: D103  (a converter's documentation is the ATen schema; it says what differs)
 """Views by strides, and writing to places that the sizes alone tell.
 
 A Relax tensor has no strides. A view by strides is a gather at places that are known when the sizes
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,7 @@ from relax2xla.importers.torch.engine.context import (
     smaller,
     static,
 )
-from relax2xla.importers.torch.engine.registry import aten, operator_name
+from relax2xla.importers.torch.engine.converters import Function, aten, operator_name
 from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
 #: Operators whose result always is a view of their first argument, of the same elements.
@@ -210,8 +209,8 @@ def linalg_diagonal(ctx: Context, A: Expr, offset: int = 0, dim1: int = -2, dim2
     return R.take(R.reshape(A, (-1,)), at, 0)
 
 
-@aten("resize", "resize_as")
-def resize(ctx: Context, self: Expr, size: Any = None, the_template: Any = None) -> Expr:
+@aten("resize", "resize_as", ignored="size the_template")
+def resize(ctx: Context, self: Expr) -> Expr:
     """Elements that torch leaves undefined are 0."""
     have, count = math.prod(dims_of(self)), math.prod(ctx.dims())
     more = larger(count - have, 0)
@@ -231,26 +230,21 @@ def _parts(ctx: Context, x: Expr, axis: int) -> list[Expr]:
     return made
 
 
-@aten("hsplit.int", "hsplit.array")
-def hsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
-    return _cut(ctx, self, 0 if ndim_of(self) == 1 else 1, sections, indices)
+def _splitting(axis_of_rank: Callable[[int], int]) -> Function:
+    def convert(ctx: Context, self: Expr, indices: Any = None) -> list[Expr]:
+        return _cut(ctx, self, axis_of_rank(ndim_of(self)), indices)
+
+    return convert
 
 
-@aten("vsplit.int", "vsplit.array")
-def vsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
-    return _cut(ctx, self, 0, sections, indices)
+aten("hsplit.int", "hsplit.array", ignored="sections")(_splitting(lambda rank: int(rank != 1)))
+aten("vsplit.int", "vsplit.array", ignored="sections")(_splitting(lambda rank: 0))
+aten("dsplit.int", "dsplit.array", ignored="sections")(_splitting(lambda rank: 2))
 
 
-@aten("dsplit.int", "dsplit.array")
-def dsplit(ctx: Context, self: Expr, sections: Any = None, indices: Any = None) -> list[Expr]:
-    return _cut(ctx, self, 2, sections, indices)
-
-
-@aten("tensor_split.sections", "tensor_split.indices")
-def tensor_split(
-    ctx: Context, self: Expr, sections: Any = None, indices: Any = None, dim: int = 0
-) -> list[Expr]:
-    return _cut(ctx, self, axis_of(dim, ndim_of(self)), sections, indices)
+@aten("tensor_split.sections", "tensor_split.indices", ignored="sections")
+def tensor_split(ctx: Context, self: Expr, indices: Any = None, dim: int = 0) -> list[Expr]:
+    return _cut(ctx, self, axis_of(dim, ndim_of(self)), indices)
 
 
 @aten("tensor_split.tensor_indices_or_sections")
@@ -261,7 +255,7 @@ def tensor_split_by_tensor(
     axis = axis_of(dim, ndim_of(self))
     if isinstance(tensor_indices_or_sections, Constant):
         value = tensor_indices_or_sections.data
-        return _cut(ctx, self, axis, None, value.tolist() if value.ndim else None)
+        return _cut(ctx, self, axis, value.tolist() if value.ndim else None)
     if ndim_of(tensor_indices_or_sections) == 0:
         raise Unsupported("a number of parts that is computed", "give the number of parts as int")
     size = dims_of(self)[axis]
@@ -282,7 +276,7 @@ def tensor_split_by_tensor(
     return made
 
 
-def _cut(ctx: Context, x: Expr, axis: int, sections: Any, indices: Any) -> list[Expr]:
+def _cut(ctx: Context, x: Expr, axis: int, indices: Any) -> list[Expr]:
     """Parts may overlap where indices go backwards; torch then says so by their sizes alone."""
     if indices is None:
         return _parts(ctx, x, axis)

@@ -19,7 +19,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
     static,
 )
-from relax2xla.importers.torch.engine.registry import Function, aten
+from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
 Ints = Sequence[int]
@@ -176,10 +176,11 @@ conv = {n: _conv(n) for n in CONV}
 conv_transpose = {n: _conv_transpose(n) for n in CONV}
 for _n in CONV:
     aten(f"conv{_n}d", f"conv{_n}d.padding")(conv[_n])
-    aten(f"conv_transpose{_n}d" if _n == 1 else f"conv_transpose{_n}d.input")(conv_transpose[_n])
+    _full = f"conv_transpose{_n}d" if _n == 1 else f"conv_transpose{_n}d.input"
+    aten(_full, wide=True)(conv_transpose[_n])
 
 
-@aten("convolution", "_convolution")
+@aten("convolution _convolution", ignored="benchmark deterministic cudnn_enabled allow_tf32")
 def convolution(
     ctx: Context,
     input: Expr,
@@ -191,12 +192,7 @@ def convolution(
     transposed: bool,
     output_padding: Ints,
     groups: int,
-    benchmark: bool = False,
-    deterministic: bool = False,
-    cudnn_enabled: bool = True,
-    allow_tf32: bool = True,
 ) -> Expr:
-    """The last four choose a kernel."""
     n = ndim_of(weight) - 2
     if transposed:
         return conv_transpose[n](
@@ -263,7 +259,7 @@ def _avg_pool(ndim: int) -> Function:
 
 
 def _adaptive_avg_pool(ndim: int) -> Function:
-    def convert(ctx: Context, self: Expr, output_size: Any) -> Expr:
+    def convert(ctx: Context, self: Expr) -> Expr:
         x, alone = _batched(self, ndim)
         y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
         return _unbatched(y, alone)
@@ -271,13 +267,8 @@ def _adaptive_avg_pool(ndim: int) -> Function:
     return convert
 
 
-max_pool = {n: _max_pool(n) for n in MAX_POOL}
-adaptive_avg_pool = {n: _adaptive_avg_pool(n) for n in MAX_POOL}
-
-
 for _n in (1, 2, 3):
-    aten(f"max_pool{_n}d")(max_pool[_n])
+    aten(f"max_pool{_n}d")(_max_pool(_n))
     aten(f"avg_pool{_n}d")(_avg_pool(_n))
-    aten(f"adaptive_avg_pool{_n}d")(adaptive_avg_pool[_n])
-aten("_adaptive_avg_pool2d")(adaptive_avg_pool[2])
-aten("_adaptive_avg_pool3d")(adaptive_avg_pool[3])
+    _names = f"adaptive_avg_pool{_n}d" + (f" _adaptive_avg_pool{_n}d" if _n > 1 else "")
+    aten(_names, ignored="output_size", wide=True)(_adaptive_avg_pool(_n))

@@ -36,9 +36,9 @@ from relax2xla.importers.torch.compile.graphs import (
     table,
     traced,
 )
-from relax2xla.importers.torch.compile.runtime import Part, device_of, elsewhere, planned
+from relax2xla.importers.torch.compile.xla_part import Part, device_of, elsewhere, planned
 from relax2xla.importers.torch.engine.export import import_program
-from relax2xla.importers.torch.engine.walk import Options, Walk
+from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.source.decompositions import Table, decompositions
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.transform.pipeline import get_pipeline

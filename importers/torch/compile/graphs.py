@@ -24,10 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy
 
 from relax2xla.importers.torch.engine import converters
-from relax2xla.importers.torch.engine.registry import CONVERTERS, operator_name
+from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name
 from relax2xla.importers.torch.source.decompositions import OWN, Table, multilabel_margin_loss
 from relax2xla.importers.torch.source.inplace import is_mutable, may_alias
-from relax2xla.importers.torch.source.source import Input, Output, Program
+from relax2xla.importers.torch.source.program import Input, Output, Program
 
 ATEN: Any = torch.ops.aten
 # Of these random operators only the shape, dtype and device of the first argument count.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -141,21 +143,29 @@ def _meta(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+@dataclass(kw_only=True, eq=False)
 class Context:
     """One node under conversion.
 
-    ``out``: what torch says of its result (a fake tensor, or a tuple of them). ``node``: itself,
-    for the few operators that need to know how torch lays an operand out in memory. ``values``:
-    of the nodes before it, for those that read what an operand is a view of.
+    values: of the nodes before it, for those that read what an operand is a view of
+    out:    what torch says of its result (a fake tensor, or a tuple of them)
+    node:   itself, for the few operators that need to know how torch lays an operand out in memory
+    draws:  numbers that tell the operators of a program apart that draw random numbers
+    wide:   the result is said to be of float32 where it is of a narrow kind, and rounded later
     """
 
-    def __init__(self, builder: BlockBuilder, symbols: Symbols, values: Mapping[Any, Any]) -> None:
-        self.builder = builder
-        self.symbols = symbols
-        self.values = values
-        self.out: Any = None
-        self.node: Any = None
-        self.conditions: dict[str, None] = {}
+    builder: BlockBuilder
+    symbols: Symbols
+    values: Mapping[Any, Any]
+    out: Any = None
+    node: Any = None
+    conditions: dict[str, None] = field(default_factory=dict[str, None])
+    draws: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    wide: bool = False
+
+    def giving(self, *out: Any) -> Context:
+        """The same node, of which is said that it has these results."""
+        return replace(self, out=out)
 
     # -- the result as torch describes it ----------------------------------------------------
     def dims(self, index: int | None = None) -> Dims:
@@ -163,8 +173,9 @@ class Context:
         return self.symbols.dims((self.out if index is None else self.out[index]).shape)
 
     def dtype(self, index: int | None = None) -> str:
-        """dtype of the result, or of field ``index`` of it."""
-        return dtype_of_torch((self.out if index is None else self.out[index]).dtype)
+        """dtype of the result, or of field ``index`` of it, that a converter computes it in."""
+        found = dtype_of_torch((self.out if index is None else self.out[index]).dtype)
+        return "float32" if self.wide and found in NARROW else found
 
     def require(self, condition: Any) -> None:
         """Let each call check a condition on sizes; False is a gap now."""

@@ -14,7 +14,7 @@ from relax2xla.importers.torch.engine.context import dims_of
 from relax2xla.ir import Expr, If, SeqExpr, Tuple, Var
 
 if TYPE_CHECKING:
-    from relax2xla.importers.torch.engine.walk import Walk
+    from relax2xla.importers.torch.engine.graph_walk import Walk
 
 
 def convert(walk: Walk, node: Node, op: Any) -> Any:

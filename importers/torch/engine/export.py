@@ -20,8 +20,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.engine import converters
-from relax2xla.importers.torch.engine.main import Imported, import_once
-from relax2xla.importers.torch.engine.walk import Options
+from relax2xla.importers.torch.engine.graph_walk import Options
+from relax2xla.importers.torch.engine.main_function import Imported, import_once
 from relax2xla.importers.torch.source.capture import capture
 from relax2xla.importers.torch.source.decompositions import Table, decompositions
 from relax2xla.importers.torch.source.inplace import (
@@ -30,7 +30,7 @@ from relax2xla.importers.torch.source.inplace import (
     unfollowed_write,
     writes_to,
 )
-from relax2xla.importers.torch.source.source import (
+from relax2xla.importers.torch.source.program import (
     Input,
     Program,
     exported,

@@ -19,10 +19,10 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import TVMError, UnsupportedError
+from relax2xla.importers.torch.engine.converters import CONVERTERS
 from relax2xla.importers.torch.engine.export import convert_program
-from relax2xla.importers.torch.engine.registry import CONVERTERS
-from relax2xla.importers.torch.engine.walk import Options, Walk
-from relax2xla.importers.torch.source.source import exported
+from relax2xla.importers.torch.engine.graph_walk import Options, Walk
+from relax2xla.importers.torch.source.program import exported
 from relax2xla.ir import Expr, IRModule, TensorStructInfo
 
 InputInfo = Sequence[tuple[Sequence[int | tir.PrimExpr], str]]

@@ -19,7 +19,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from relax2xla.importers.torch.engine.registry import CONVERTERS, operator_name
+from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name
 
 # Composite operators, which have no alias annotations, that always make new memory.
 FRESH_COMPOSITES = frozenset(

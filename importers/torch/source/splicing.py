@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from relax2xla.importers.torch.source.decompositions import Table, is_ours
 from relax2xla.importers.torch.source.inplace import is_mutable
-from relax2xla.importers.torch.source.source import Program
+from relax2xla.importers.torch.source.program import Program
 
 #: Meta data of a node: the operators that it was made of, which it is not decomposed into again.
 ORIGIN = "relax2xla_origin"

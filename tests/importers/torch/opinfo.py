@@ -245,7 +245,7 @@ def _as_torch(value: Any) -> Any:
     """A result of the machine as a torch tensor; numbers, strings and () for None as they are."""
     import numpy as np
 
-    from relax2xla.importers.torch.engine.weights import from_numpy
+    from relax2xla.importers.torch.engine.tensor_data import from_numpy
 
     if not hasattr(value, "dtype"):
         return None if value == () else value

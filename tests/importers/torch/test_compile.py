@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: E402
 from relax2xla import transform as T  # noqa: E402
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 from relax2xla.importers.torch.compile import backend as backend  # noqa: E402
-from relax2xla.importers.torch.compile.runtime import Part  # noqa: E402
+from relax2xla.importers.torch.compile.xla_part import Part  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),

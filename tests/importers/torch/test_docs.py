@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "torch.md"
 
 @pytest.mark.filterwarnings("ignore")
 def test_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
-    from relax2xla.importers.torch.engine.registry import CONVERTERS
+    from relax2xla.importers.torch.engine.converters import CONVERTERS
 
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S):

@@ -26,7 +26,7 @@ from relax2xla.frontend import detach_params  # noqa: E402
 from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.torch import register_converter  # noqa: E402
 from relax2xla.importers.torch.engine import converters  # noqa: E402
-from relax2xla.importers.torch.engine.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.importers.torch.engine.converters import CONVERTERS, Converter  # noqa: E402
 from relax2xla.importers.torch.source.decompositions import OWN  # noqa: E402
 from relax2xla.ir import (  # noqa: E402
     PrimStructInfo,

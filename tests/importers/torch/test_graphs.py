@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
 from relax2xla.importers.torch.engine import converters  # noqa: E402
-from relax2xla.importers.torch.engine.registry import CONVERTERS  # noqa: E402
+from relax2xla.importers.torch.engine.converters import CONVERTERS  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),

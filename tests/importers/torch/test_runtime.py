@@ -9,7 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from relax2xla.importers.torch.compile.runtime import STAGED, STAGES, Stages  # noqa: E402
+from relax2xla.importers.torch.compile.xla_part import STAGED, STAGES, Stages  # noqa: E402
 from relax2xla.runtime.device import cpu  # noqa: E402
 
 pytestmark = [

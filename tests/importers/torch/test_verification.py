@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 from relax2xla import op  # noqa: E402
 from relax2xla.importers.torch import verify  # noqa: E402
-from relax2xla.importers.torch.engine.registry import CONVERTERS, Converter  # noqa: E402
+from relax2xla.importers.torch.engine.converters import CONVERTERS, Converter  # noqa: E402
 
 
 class Model(nn.Module):

@@ -30,24 +30,23 @@ def letter(x: Expr) -> str:
     return LETTERS[dtype]
 
 
-def call(
+def call_lapack(
     ctx: Context,
     routine: str,
     operands: Sequence[Expr],
     results: Sequence[Result],
-    matrices: int,
     **config: str,
 ) -> list[Expr]:
-    """A LAPACK routine, such as ``sgetrf``; ``config``: its flags, a letter each.
+    """A LAPACK routine, such as ``getrf``, in the dtype of the first operand, which is a matrix.
 
-    matrices: the number of axes in front of which the batch axes stand, of the first operand
-    results:  shape and dtype of each; those with two axes more than the batch are matrices
+    results: shape and dtype of each; those with two axes more than the batch are matrices
+    config:  its flags, a letter each
     """
-    batch = len(dims_of(operands[0])) - matrices
+    batch = len(dims_of(operands[0])) - 2
     infos: list[StructInfo] = [TensorStructInfo(dims, dtype) for dims, dtype in results]
     made = Op.get("relax.stablehlo.custom_call")(
         *operands,
-        call_target_name=f"lapack_{routine}_ffi",
+        call_target_name=f"lapack_{letter(operands[0])}{routine}_ffi",
         api_version=TYPED,
         backend_config={k: {"mlir": f"{ord(v)} : ui8"} for k, v in config.items()},
         operand_layouts=[_layout(len(dims_of(x)), batch) for x in operands],

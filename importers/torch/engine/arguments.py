@@ -1,14 +1,4 @@
-"""One ATen operator is one function whose parameters are the arguments of the ATen schema.
-
-::
-
-    @aten("softmax.int", "_softmax")
-    def softmax(ctx: Context, self: Expr, dim: int, dtype: Any = None) -> Expr: ...
-
-Overloads share a function. A converter gets every argument that it names, with the schema's default
-where the call gives none. An argument that it does not name must have its default value (or be
-about placement in memory, which Relax decides by itself): anything else is a gap, never ignored.
-"""
+"""The arguments of a call of an ATen operator, by the names of its schema."""
 
 from __future__ import annotations
 
@@ -21,67 +11,7 @@ from typing import Any
 import torch
 
 from relax2xla.importers.shared.gaps import Unsupported
-
-Function = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Converter:
-    """A registered function, and the schema arguments that it takes."""
-
-    function: Function
-    params: frozenset[str]
-
-
-CONVERTERS: dict[str, Converter] = {}
-
-
-def aten(*names: str) -> Callable[[Function], Function]:
-    """Register a converter for overloads such as ``"add.Tensor"``; a bare ``"relu"`` is
-    ``relu.default``. Operators of other namespaces are written ``"prims::iota"``.
-    """
-
-    def register(function: Function) -> Function:
-        params = frozenset(list(inspect.signature(function).parameters)[1:])
-        for name in names:
-            if name in CONVERTERS:
-                raise RuntimeError(f"two converters for the ATen operator {name}")
-            CONVERTERS[name] = Converter(function, params)
-        return function
-
-    return register
-
-
-def register_converter(*names: str, override: bool = False) -> Callable[[Function], Function]:
-    """Register a converter for an operator of ``torch.library``, such as ``"mylib::scale"``.
-
-    ::
-
-        @register_converter("mylib::scale")
-        def scale(ctx: Context, x: Expr, factor: float) -> Expr:
-            return relax2xla.op.multiply(x, ctx.tensor(factor, ctx.dtype()))
-
-    The function's parameters after ``ctx`` are the arguments of the operator's schema by name;
-    ``ctx`` knows what torch says of the result (``ctx.dims()``, ``ctx.dtype()``). A name with an
-    overload is ``"mylib::scale.Tensor"``; ATen's own may be without ``"aten::"``. Raises ValueError
-    for a name that has a converter, unless ``override``.
-    """
-
-    def register(function: Function) -> Function:
-        params = frozenset(list(inspect.signature(function).parameters)[1:])
-        for name in names:
-            name = name.removeprefix("aten::").removesuffix(".default")
-            if name in CONVERTERS and not override:
-                raise ValueError(f"{name} has a converter; pass override=True to replace it")
-            CONVERTERS[name] = Converter(function, params)
-        return function
-
-    return register
-
-
-def operator_name(op: Any) -> str:
-    """``aten.add.Tensor`` is "add.Tensor", ``aten.relu.default`` "relu", others keep "ns::"."""
-    return op.name().removeprefix("aten::")
+from relax2xla.importers.torch.engine.converters import Converter
 
 
 def _same_device(value: Any) -> bool:
@@ -97,14 +27,24 @@ PLACEMENT: Mapping[str, Callable[[Any], bool]] = {
     "non_blocking": lambda v: isinstance(v, bool),
     "memory_format": lambda v: v is None or isinstance(v, torch.memory_format),
 }
+# What no converter takes, with the gap where a call gives it.
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "generator": (
+        "a torch.Generator: its state is not part of the program",
+        "leave it out, or draw the numbers outside and pass them in as an argument",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
+    """An argument of a schema; ``wanted``: the converter's name for it, "" where it has none."""
+
     name: str
     required: bool
     default: Any
     wanted: str
+    ignored: bool
 
 
 _BOUND: dict[tuple[Any, int], list[_Argument]] = {}
@@ -119,13 +59,14 @@ def _arguments(op: Any, converter: Converter) -> list[_Argument]:
         own = list(signature)[1:]
         found = []
         for i, a in enumerate(op._schema.arguments):
+            ignored, required = a.name in converter.ignored, not a.has_default_value()
             # `from` is no name in Python, `from_` is.
             spelled = f"{a.name}_" if keyword.iskeyword(a.name) else a.name
             wanted = spelled if spelled in converter.params else ""
             # prims call the first operand otherwise than ATen.
-            if not wanted and i < len(own) and own[i] not in names and not a.has_default_value():
+            if not wanted and i < len(own) and own[i] not in names and required and not ignored:
                 wanted = own[i]
-            found.append(_Argument(a.name, not a.has_default_value(), a.default_value, wanted))
+            found.append(_Argument(a.name, required, a.default_value, wanted, ignored))
         missing = converter.params - {a.wanted for a in found}
         # A converter may serve overloads with fewer arguments: those it must have a default for.
         for name in missing:
@@ -152,6 +93,10 @@ def bind(
             value = a.default
         if a.wanted:
             bound[a.wanted] = value
+        elif a.ignored:
+            continue
+        elif a.name in REFUSED and value is not None:
+            raise Unsupported(*REFUSED[a.name])
         elif a.name in PLACEMENT:
             if i >= len(args) and a.name not in kwargs:
                 continue

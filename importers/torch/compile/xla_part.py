@@ -18,14 +18,14 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from relax2xla import IRModule, VirtualMachine, build
-from relax2xla.importers.torch.compile.aliases import origin
 from relax2xla.importers.torch.compile.graphs import (
     is_dense,
     memory_order,
     placeholders_of,
     results_of,
 )
-from relax2xla.importers.torch.engine.weights import as_numpy
+from relax2xla.importers.torch.compile.shared_memory import origin
+from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
 from relax2xla.runtime.device import cuda as cuda_device

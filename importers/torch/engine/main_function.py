@@ -14,9 +14,9 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.context import dtype_of_torch
-from relax2xla.importers.torch.engine.walk import Options, Walk
-from relax2xla.importers.torch.engine.weights import as_numpy
-from relax2xla.importers.torch.source.source import Input, Program
+from relax2xla.importers.torch.engine.graph_walk import Options, Walk
+from relax2xla.importers.torch.engine.tensor_data import as_numpy
+from relax2xla.importers.torch.source.program import Input, Program
 from relax2xla.ir import (
     Expr,
     IRModule,

@@ -25,9 +25,10 @@ from relax2xla.errors import TVMError
 from relax2xla.importers.shared.gaps import Gaps, Unsupported
 from relax2xla.importers.torch.aten import data_dependent
 from relax2xla.importers.torch.engine import control
+from relax2xla.importers.torch.engine.arguments import bind
 from relax2xla.importers.torch.engine.context import Context, UnknownSize, as_bool, dtype_of_torch
-from relax2xla.importers.torch.engine.registry import CONVERTERS, bind, operator_name
-from relax2xla.importers.torch.engine.weights import Weights
+from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name
+from relax2xla.importers.torch.engine.tensor_data import Weights
 from relax2xla.importers.torch.source.decompositions import OWN
 from relax2xla.importers.torch.source.inplace import (
     PARTS,
@@ -114,7 +115,7 @@ class Walk:
         self.spans = Spans()
         self.builder = BlockBuilder()
         self.env: dict[Node, Any] = {}
-        self.ctx = Context(self.builder, self.symbols, self.env)
+        self.ctx = Context(builder=self.builder, symbols=self.symbols, values=self.env)
         self.regions = 0
         self.asserted: list[tuple[Expr, str]] = []
         # Symbols of numbers that are read from tensors, outside of branches and loops.
@@ -244,7 +245,7 @@ class Walk:
         if name in MASKED and any(i is not None and data_dependent.is_mask(i) for i in args[1]):
             args[1] = data_dependent.without_masks(self.ctx, args[1])
         try:
-            value = converter.function(self.ctx, **bind(changed or op, converter, args, kwargs))
+            value = converter(self.ctx, bind(changed or op, converter, args, kwargs))
         except TVMError as e:
             notes = "; ".join(n.strip() for n in getattr(e, "__notes__", ()))
             raise Unsupported(f"{e}{f' ({notes})' if notes else ''}") from e
@@ -326,7 +327,7 @@ class Walk:
         kwargs = {k: self.read(v) for k, v in view.kwargs.items()}
         converter = CONVERTERS[operator_name(op)]
         self.ctx.out, self.ctx.node = whole.meta["val"], node
-        made = converter.function(self.ctx, **bind(op, converter, args, kwargs))
+        made = converter(self.ctx, bind(op, converter, args, kwargs))
         return self.compared(whole, self.builder.emit(made, whole.name), self.ctx.out)
 
     def compared(self, node: Node, value: Expr, expected: torch.Tensor) -> Expr:
