@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from relax2xla import IRModule, VirtualMachine, build
 from relax2xla.importers.torch.engine.export import import_program
@@ -22,6 +21,7 @@ from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.importers.torch.source.capture import capture
 from relax2xla.importers.torch.source.program import Output, Program, exported
 from relax2xla.importers.torch.source.spans import Spans
+from relax2xla.importers.torch.source.torch_internals import pytree
 from relax2xla.runtime.device import Device
 
 #: Relative and absolute tolerance by dtype, for sums in another order; others agree exactly.

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from relax2xla import op as R
 from relax2xla import tir
@@ -33,6 +32,7 @@ from relax2xla.importers.torch.engine.context import (
     smaller,
 )
 from relax2xla.importers.torch.engine.converters import aten
+from relax2xla.importers.torch.source.torch_internals import statically_known_true
 from relax2xla.ir import Expr, TensorStructInfo
 
 END = 1 << 62  # torch writes an open end of a slice as the largest int64

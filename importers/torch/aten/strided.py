@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from relax2xla import op as R
@@ -34,6 +33,7 @@ from relax2xla.importers.torch.engine.context import (
     static,
 )
 from relax2xla.importers.torch.engine.converters import Function, aten, operator_name
+from relax2xla.importers.torch.source.torch_internals import OpOverload
 from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
 #: Operators whose result always is a view of their first argument, of the same elements.

@@ -15,9 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
@@ -41,6 +38,11 @@ from relax2xla.importers.torch.engine.export import import_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.source.decompositions import Table, decompositions
 from relax2xla.importers.torch.source.spans import Spans
+from relax2xla.importers.torch.source.torch_internals import (
+    TracingContext,
+    aot_autograd,
+    unset_fake_temporarily,
+)
 from relax2xla.transform.pipeline import get_pipeline
 
 log = logging.getLogger("relax2xla.torch")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch._dynamo
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.engine.fx import from_fx
+from relax2xla.importers.torch.source.torch_internals import reset_dynamo
 from relax2xla.ir import Function, IRModule
 
 # A step from a module to one in it, or to a weight.
@@ -59,10 +59,10 @@ def dynamo_capture_subgraphs(
         functions[name] = function.with_attr("global_symbol", name)
         return graph.forward
 
-    torch._dynamo.reset()
+    reset_dynamo()
     with torch.no_grad():
         torch.compile(model, backend=capture, dynamic=False)(*params, **kwargs)
-    torch._dynamo.reset()
+    reset_dynamo()
     if not functions:
         raise UnsupportedError(
             f"torch.compile captured no graph of {getattr(model, '__name__', type(model).__name__)}"

@@ -12,12 +12,7 @@ from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import detect_fake_mode
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -28,6 +23,16 @@ from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_nam
 from relax2xla.importers.torch.source.decompositions import OWN, Table, multilabel_margin_loss
 from relax2xla.importers.torch.source.inplace import is_mutable, may_alias
 from relax2xla.importers.torch.source.program import Input, Output, Program
+from relax2xla.importers.torch.source.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    detect_fake_mode,
+    enable_python_dispatcher,
+    kernels_of,
+    make_fx,
+    min_cut_partition,
+    put_kernel,
+)
 
 ATEN: Any = torch.ops.aten
 # Of these random operators only the shape, dtype and device of the first argument count.
@@ -93,20 +98,15 @@ def corrected() -> Generator[None]:
     """Our decompositions instead of wrong ones of torch, which its tracing applies by itself."""
     op = ATEN.multilabel_margin_loss_forward.default
     key = torch.DispatchKey.Autograd
-    torchs = getattr(op, "py_kernels", {}).get(key)
+    torchs = kernels_of(op).get(key)
     if torchs is None:  # a torch that has no decomposition of its own there
         yield
         return
     try:
-        _use(op, key, multilabel_margin_loss)
+        put_kernel(op, key, multilabel_margin_loss)
         yield
     finally:
-        _use(op, key, torchs)
-
-
-def _use(op: Any, key: Any, function: Any) -> None:
-    op.py_kernels[key] = function
-    op._dispatch_cache.clear()
+        put_kernel(op, key, torchs)
 
 
 def partitioned(
@@ -123,9 +123,7 @@ def partitioned(
     for node in _before(compared, {n for n in forward if not may_alias(n.target)}):
         if node in forward:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    return min_cut_rematerialization_partition(
-        joint, inputs, num_fwd_outputs=num_fwd_outputs, **options
-    )
+    return min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
 
 
 def copy_written(forward: GraphModule, places: Collection[int]) -> None:

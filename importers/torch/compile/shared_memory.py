@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves
 
 from relax2xla.importers.torch.source.inplace import may_alias
+from relax2xla.importers.torch.source.torch_internals import pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class View:
 
     def sizes(self) -> Iterator[Any]:
         """The expressions of sizes that a call needs the values of."""
-        for value in tree_leaves((self.args, dict(self.kwargs))):
+        for value in pytree.tree_leaves((self.args, dict(self.kwargs))):
             if isinstance(value, Size):
                 yield value.expr
 

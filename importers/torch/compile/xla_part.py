@@ -15,7 +15,6 @@ import numpy.typing as npt
 import sympy
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from relax2xla import IRModule, VirtualMachine, build
 from relax2xla.importers.torch.compile.graphs import (
@@ -26,6 +25,7 @@ from relax2xla.importers.torch.compile.graphs import (
 )
 from relax2xla.importers.torch.compile.shared_memory import origin
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
+from relax2xla.importers.torch.source.torch_internals import pytree, writes_of
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
 from relax2xla.runtime.device import cuda as cuda_device
@@ -60,7 +60,7 @@ def elsewhere(node: Node, device: torch.device) -> torch.device | None:
     """The device of a tensor that ``node`` makes or reads and that XLA does not take beside those
     on ``device``; numbers of rank 0 may lie on the CPU.
     """
-    for value in tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
+    for value in pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
         if not isinstance(value, torch.Tensor) or value.device == device:
             continue
         if value.device.type != "cpu" or value.ndim:
@@ -277,12 +277,12 @@ class Frozen:
             return None
         flat = as_numpy(value).reshape(-1)
         sample = flat[:: max(1, flat.size // SAMPLES)]
-        return Frozen(at, value.data_ptr(), value._version, sample, sample.tobytes())
+        return Frozen(at, value.data_ptr(), writes_of(value), sample, sample.tobytes())
 
     def changed(self, args: Sequence[Any]) -> bool:
         """Whether torch has written to the weight since."""
         value = args[self.at]
-        if value.data_ptr() != self.pointer or value._version != self.version:
+        if value.data_ptr() != self.pointer or writes_of(value) != self.version:
             return True
         return self.sample.tobytes() != self.before
 

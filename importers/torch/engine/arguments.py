@@ -12,6 +12,7 @@ import torch
 
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.converters import Converter
+from relax2xla.importers.torch.source.torch_internals import schema_of
 
 
 def _same_device(value: Any) -> bool:
@@ -54,11 +55,12 @@ def _arguments(op: Any, converter: Converter) -> list[_Argument]:
     key = (op, id(converter))
     found = _BOUND.get(key)
     if found is None:
-        names = [a.name for a in op._schema.arguments]
+        schema = schema_of(op).arguments
+        names = [a.name for a in schema]
         signature = inspect.signature(converter.function).parameters
         own = list(signature)[1:]
         found = []
-        for i, a in enumerate(op._schema.arguments):
+        for i, a in enumerate(schema):
             ignored, required = a.name in converter.ignored, not a.has_default_value()
             # `from` is no name in Python, `from_` is.
             spelled = f"{a.name}_" if keyword.iskeyword(a.name) else a.name

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
@@ -37,6 +36,7 @@ from relax2xla.importers.torch.source.program import (
 )
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.importers.torch.source.splicing import NotSpliced, spliced
+from relax2xla.importers.torch.source.torch_internals import FakeTensor
 from relax2xla.ir import IRModule
 
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch._dynamo.exc import UserError
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
@@ -23,6 +21,7 @@ from relax2xla.importers.torch.engine.converters import CONVERTERS
 from relax2xla.importers.torch.engine.export import convert_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.source.program import exported
+from relax2xla.importers.torch.source.torch_internals import pytree
 from relax2xla.ir import Expr, IRModule, TensorStructInfo
 
 InputInfo = Sequence[tuple[Sequence[int | tir.PrimExpr], str]]
@@ -79,7 +78,7 @@ def from_fx(
     dynamic = tuple(symbols.shapes) if symbols.dims else None
     try:
         program = torch.export.export(graph, inputs, dynamic_shapes=dynamic)
-    except (UserError, RuntimeError) as e:
+    except RuntimeError as e:  # also TorchDynamo's UserError
         if not symbols.dims:
             raise
         raise ValueError(

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from relax2xla import op as R
 from relax2xla import tir
@@ -38,6 +36,11 @@ from relax2xla.importers.torch.source.inplace import (
 )
 from relax2xla.importers.torch.source.spans import Spans
 from relax2xla.importers.torch.source.symbols import Symbols
+from relax2xla.importers.torch.source.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    free_unbacked_symbols,
+)
 from relax2xla.ir import (
     Constant,
     Expr,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import FileFormatError, UnsupportedError
+from relax2xla.importers.torch.source.torch_internals import is_traceable_wrapper_subclass
 from relax2xla.ir import Constant, Span
 from relax2xla.transform.params.lift_weights import names_of
 

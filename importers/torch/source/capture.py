@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.source.spans import LIBRARY
+from relax2xla.importers.torch.source.torch_internals import FakeTensor, pytree
 
 _SHAPES = (
     "the dynamic_shapes that were given do not fit the program: give the torch.export.Dim that it "

@@ -6,7 +6,6 @@ An operator goes this way where it has no converter. Those of windows over space
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,10 @@ from torch import Tensor
 
 from relax2xla.importers.torch.source import window_gradients
 from relax2xla.importers.torch.source.quantized import QUANTIZED
+from relax2xla.importers.torch.source.torch_internals import (
+    decomposition_table,
+    kernel_of_any_device,
+)
 
 ATEN: Any = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]
@@ -372,9 +375,7 @@ def decompositions(ops: set[Any]) -> Table:
     """The decompositions of those of ``ops`` that have one: ours, or torch's."""
     if not ops:
         return {}
-    from torch._decomp import decomposition_table
-
-    core = torch.export.default_decompositions()
+    core, every = torch.export.default_decompositions(), decomposition_table()
     found: Table = {}
     for op in ops:
         if op in OWN:
@@ -383,11 +384,11 @@ def decompositions(ops: set[Any]) -> Table:
             found[op] = LATE[str(op)]
         elif op in core:
             found[op] = core[op]
-        elif op in decomposition_table:
-            found[op] = decomposition_table[op]
+        elif op in every:
+            found[op] = every[op]
         elif (of_aten := getattr(op, "impl_aten", None)) is not None:
             found[op] = of_aten  # prims know what they are in ATen
         elif str(op).startswith("aten._foreach_"):
             # Torch's kernel for any device: the operator of one tensor, on each.
-            found[op] = functools.partial(op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
+            found[op] = kernel_of_any_device(op)
     return found

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from relax2xla import tir
+from relax2xla.importers.torch.source.torch_internals import guards_of, pytree
 from relax2xla.script.arithmetic import arithmetic
 
 #: How a tensor lies in memory, which no Relax tensor has.
@@ -56,7 +56,7 @@ def conditions(program: ExportedProgram) -> list[Condition]:
     Those on memory do not matter here; one of something else than sizes of inputs gives a warning.
     """
     found: list[Condition] = []
-    texts: Sequence[str] = getattr(program, "_guards_code", ())
+    texts = guards_of(program)
     inputs = _inputs(program) if texts else {}
     for text in texts:
         if LAYOUT.search(text):

@@ -15,11 +15,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name
+from relax2xla.importers.torch.source.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    is_composite,
+    is_vmap_trace,
+    schema_of,
+)
 
 # Composite operators, which have no alias annotations, that always make new memory.
 FRESH_COMPOSITES = frozenset(
@@ -100,14 +106,13 @@ RUNNING_MEAN = 3
 
 def _schema(op: Any) -> Any:
     """The schema of an operator; None for a Python function."""
-    overload: Any = op if isinstance(op, OpOverload) else None
-    return None if overload is None else overload._schema
+    return schema_of(op) if isinstance(op, OpOverload) else None
 
 
 @lru_cache(maxsize=1024)
 def functional_form(op: Any) -> Any:
     """``aten.relu`` for ``aten.relu_``; None for an operator that does not write in place."""
-    schema = op._schema
+    schema = schema_of(op)
     if not schema.is_mutable or not schema.name.startswith("aten::"):
         return None
     base = schema.name.removeprefix("aten::")
@@ -124,7 +129,7 @@ def functional_form(op: Any) -> Any:
 
 
 def _types(op: Any) -> list[str]:
-    return [str(a.type) for a in op._schema.arguments]
+    return [str(a.type) for a in schema_of(op).arguments]
 
 
 def may_alias(op: Any) -> bool:
@@ -143,9 +148,7 @@ def makes_new_memory(op: Any) -> bool:
         return False
     if operator_name(op) in FRESH_COMPOSITES:
         return True
-    dispatcher: Any = torch._C  # pyright: ignore[reportPrivateUsage]
-    composite = "CompositeImplicitAutograd"
-    return not dispatcher._dispatch_has_kernel_for_dispatch_key(op.name(), composite)
+    return not is_composite(op)
 
 
 def unfollowed_write(module: GraphModule, own: Collection[Node] = ()) -> Node | None:
@@ -231,7 +234,7 @@ def _hidden(node: Node) -> bool:
         at = STATISTICS.get(operator_name(op))
         given = at is not None and len(node.args) > at and bool(node.args[at])
         return given and node.args[RUNNING_MEAN] is not None
-    return getattr(op, "__module__", "") == "torch._functorch.predispatch"
+    return is_vmap_trace(op)
 
 
 def _harmless(node: Node, order: dict[Node, int], own: Collection[Node]) -> bool:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Generator, Iterable
 from importlib import metadata
 from typing import Any, Final
 
-from torch.utils import _pytree as pytree
-
 from relax2xla.errors import FileFormatError
+from relax2xla.importers.torch.source.torch_internals import pytree
 
 # Packages that register their containers when the module of a type is imported.
 REGISTERING: Final = ("transformers", "timm", "torchvision", "diffusers")

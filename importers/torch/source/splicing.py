@@ -13,18 +13,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._guards import detect_fake_mode
-from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.export.graph_signature import CustomObjArgument
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils import _pytree as pytree
 
 from relax2xla.importers.torch.source.decompositions import Table, is_ours
 from relax2xla.importers.torch.source.inplace import is_mutable
 from relax2xla.importers.torch.source.program import Program
+from relax2xla.importers.torch.source.torch_internals import (
+    detect_fake_mode,
+    dispatch_functionalize,
+    enable_python_dispatcher,
+    free_unbacked_symbols,
+    make_fx,
+    pytree,
+)
 
 #: Meta data of a node: the operators that it was made of, which it is not decomposed into again.
 ORIGIN = "relax2xla_origin"

@@ -11,10 +11,10 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from relax2xla import tir
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.torch.source.torch_internals import free_unbacked_symbols
 from relax2xla.ir import Expr
 
 Dim = tir.Dim

@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from relax2xla.frontend.torch import relax_dynamo  # noqa: E402
-from relax2xla.importers.torch.compile import xla_part as runtime# noqa: E402
+from relax2xla.importers.torch.compile import xla_part as runtime  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
