@@ -32,34 +32,16 @@ from relax2xla.importers.torch.engine.context import (
     smaller,
     static,
 )
-from relax2xla.importers.torch.engine.converters import Function, aten, operator_name
+from relax2xla.importers.torch.engine.converters import Function, aten
+from relax2xla.importers.torch.source.inplace import named
 from relax2xla.importers.torch.source.torch_internals import OpOverload
 from relax2xla.ir import Constant, Expr, ShapeStructInfo
 
 #: Operators whose result always is a view of their first argument, of the same elements.
-VIEWS = frozenset(
-    {
-        "alias",
-        "as_strided",
-        "detach",
-        "diagonal",
-        "expand",
-        "narrow",
-        "permute",
-        "select.int",
-        "slice.Tensor",
-        "split.Tensor",
-        "split_with_sizes",
-        "squeeze",
-        "squeeze.dim",
-        "squeeze.dims",
-        "t",
-        "transpose.int",
-        "unbind.int",
-        "unfold",
-        "unsqueeze",
-        "view",
-    }
+VIEWS = named(
+    "alias as_strided detach diagonal expand narrow permute select.int slice.Tensor split.Tensor "
+    "split_with_sizes squeeze squeeze.dim squeeze.dims t transpose.int unbind.int unfold unsqueeze "
+    "view"
 )
 
 
@@ -119,7 +101,7 @@ def _memories(ctx: Context, self: Expr, alone: bool) -> list[_Memory]:
             if isinstance(offset, int):
                 found.append(_Memory(value, order, offset))
         op = at.target
-        view = isinstance(op, OpOverload) and operator_name(op) in VIEWS
+        view = isinstance(op, OpOverload) and op in VIEWS
         if alone or not (view or op is operator.getitem):
             break
         at = at.args[0]

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from relax2xla.importers.torch.engine import converters
 from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name
 from relax2xla.importers.torch.source.decompositions import OWN, Table, multilabel_margin_loss
-from relax2xla.importers.torch.source.inplace import is_mutable, may_alias
+from relax2xla.importers.torch.source.inplace import is_mutable, may_alias, named
 from relax2xla.importers.torch.source.program import Input, Output, Program
 from relax2xla.importers.torch.source.torch_internals import (
     HigherOrderOperator,
@@ -36,21 +36,12 @@ from relax2xla.importers.torch.source.torch_internals import (
 
 ATEN: Any = torch.ops.aten
 # Of these random operators only the shape, dtype and device of the first argument count.
-LIKE: dict[Any, str] = {
-    ATEN.rand_like.default: "self",
-    ATEN.randn_like.default: "self",
-    ATEN.randint_like.default: "self",
-    ATEN.randint_like.low_dtype: "self",
-    ATEN.bernoulli.p: "self",
-    ATEN.uniform.default: "self",
-    ATEN.normal_functional.default: "self",
-    ATEN.exponential.default: "self",
-    ATEN.geometric.default: "self",
-    ATEN.log_normal.default: "self",
-    ATEN.cauchy.default: "self",
-}
+LIKE = named(
+    "rand_like randn_like randint_like randint_like.low_dtype bernoulli.p uniform "
+    "normal_functional exponential geometric log_normal cauchy"
+)
 # Two tensors, of which one may be made of the other.
-COMPARISONS = {getattr(ATEN, n).Tensor for n in ("eq", "ne", "lt", "le", "gt", "ge")}
+COMPARISONS = named("eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor")
 FLASH = ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 

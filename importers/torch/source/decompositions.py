@@ -6,6 +6,7 @@ An operator goes this way where it has no converter. Those of windows over space
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -324,22 +325,28 @@ def _linear_cross_entropy_of_rows(
     return made.to(x.dtype)
 
 
+#: By the name with the number of spatial axes in it.
+_BY_RANK: Table = {
+    getattr(ATEN, name.format(n)).default: functools.partial(function, n)
+    for name, function in {
+        "max_pool{}d_with_indices_backward": window_gradients.max_pool_backward,
+        "adaptive_max_pool{}d_backward": window_gradients.adaptive_max_pool_backward,
+        "avg_pool{}d_backward": window_gradients.avg_pool_backward,
+        "_adaptive_avg_pool{}d_backward": window_gradients.adaptive_avg_pool_backward,
+    }.items()
+    for n in (2, 3)
+}
+_OF_PADS: Table = {
+    getattr(ATEN, f"{kind}_pad{n}d_backward").default: functools.partial(
+        window_gradients.pad_backward, along
+    )
+    for kind, along in window_gradients.PADS.items()
+    for n in (1, 2, 3)
+}
 OWN: Table = {
     ATEN.convolution_backward.default: window_gradients.convolution_backward,
-    ATEN.max_pool2d_with_indices_backward.default: window_gradients.max_pool_backward(2),
-    ATEN.max_pool3d_with_indices_backward.default: window_gradients.max_pool_backward(3),
-    ATEN.adaptive_max_pool2d_backward.default: window_gradients.adaptive_max_pool_backward(2),
-    ATEN.adaptive_max_pool3d_backward.default: window_gradients.adaptive_max_pool_backward(3),
-    ATEN.avg_pool2d_backward.default: window_gradients.avg_pool_backward(2),
-    ATEN.avg_pool3d_backward.default: window_gradients.avg_pool_backward(3),
-    ATEN._adaptive_avg_pool2d_backward.default: window_gradients.adaptive_avg_pool_backward(2),
-    ATEN._adaptive_avg_pool3d_backward.default: window_gradients.adaptive_avg_pool_backward(3),
-    ATEN.reflection_pad1d_backward.default: window_gradients.reflection_pad_backward,
-    ATEN.reflection_pad2d_backward.default: window_gradients.reflection_pad_backward,
-    ATEN.reflection_pad3d_backward.default: window_gradients.reflection_pad_backward,
-    ATEN.replication_pad1d_backward.default: window_gradients.replication_pad_backward,
-    ATEN.replication_pad2d_backward.default: window_gradients.replication_pad_backward,
-    ATEN.replication_pad3d_backward.default: window_gradients.replication_pad_backward,
+    **_BY_RANK,
+    **_OF_PADS,
     ATEN.masked_scatter_backward.default: _masked_scatter_backward,
     ATEN._cdist_backward.default: _cdist_backward,
     ATEN._pdist_backward.default: _pdist_backward,

@@ -27,69 +27,35 @@ from relax2xla.importers.torch.source.torch_internals import (
     schema_of,
 )
 
-# Composite operators, which have no alias annotations, that always make new memory.
-FRESH_COMPOSITES = frozenset(
-    {
-        "batch_norm",
-        "conv1d",
-        "conv1d.padding",
-        "conv2d",
-        "conv2d.padding",
-        "conv3d",
-        "conv3d.padding",
-        "conv_transpose1d",
-        "conv_transpose2d.input",
-        "conv_transpose3d.input",
-        "einsum",
-        "group_norm",
-        "instance_norm",
-        "layer_norm",
-        "linear",
-        "matmul",
-        "max_pool1d",
-        "max_pool2d",
-        "max_pool3d",
-        "scaled_dot_product_attention",
-        "softmax.int",
-    }
-)
+ATEN: Any = torch.ops.aten
 
+
+def named(names: str) -> frozenset[Any]:
+    """The ATen operators of names such as ``"slice.Tensor"``; ``"relu"`` is ``relu.default``."""
+    found = (name.partition(".") for name in names.split())
+    return frozenset(getattr(getattr(ATEN, n), overload or "default") for n, _, overload in found)
+
+
+# Composite operators, which have no alias annotations, that always make new memory.
+FRESH_COMPOSITES: Final = named(
+    "batch_norm conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding conv_transpose1d "
+    "conv_transpose2d.input conv_transpose3d.input einsum group_norm instance_norm layer_norm "
+    "linear matmul max_pool1d max_pool2d max_pool3d scaled_dot_product_attention softmax.int"
+)
 # Views of a part of a tensor, and the operators that put a new part in.
 PARTS: Final[Mapping[Any, Any]] = {
-    torch.ops.aten.slice.Tensor: torch.ops.aten.slice_scatter.default,
-    torch.ops.aten.select.int: torch.ops.aten.select_scatter.default,
+    ATEN.slice.Tensor: ATEN.slice_scatter.default,
+    ATEN.select.int: ATEN.select_scatter.default,
 }
-
 # Views of all of a tensor: by another name, and in another shape.
-NAMES: Final = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+NAMES: Final = named("alias detach")
 # They give what they take where it has the dtype, unless more is asked for; else new memory.
-CONVERSIONS: Final = frozenset(
-    {torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout, torch.ops.aten.to.device}
-)
-RESHAPES: Final = frozenset(
-    {
-        torch.ops.aten.view.default,
-        torch.ops.aten.unsqueeze.default,
-        torch.ops.aten.squeeze.default,
-        torch.ops.aten.squeeze.dim,
-        torch.ops.aten.squeeze.dims,
-    }
-)
-
+CONVERSIONS: Final = named("to.dtype to.dtype_layout to.device")
+RESHAPES: Final = named("view unsqueeze squeeze squeeze.dim squeeze.dims")
 # Operators that give a tensor another shape in place: who reads it later sees that shape.
-NEW_SHAPES: Final = frozenset(
-    {
-        torch.ops.aten.squeeze_.default,
-        torch.ops.aten.squeeze_.dim,
-        torch.ops.aten.squeeze_.dims,
-        torch.ops.aten.swapaxes_.default,
-        torch.ops.aten.swapdims_.default,
-        torch.ops.aten.t_.default,
-        torch.ops.aten.transpose_.default,
-        torch.ops.aten.unsqueeze_.default,
-    }
+NEW_SHAPES: Final = named(
+    "squeeze_ squeeze_.dim squeeze_.dims swapaxes_ swapdims_ t_ transpose_ unsqueeze_"
 )
-
 # Of what torch takes for views in place, that whose result is as good as a new value.
 NEW_VALUES: Final = frozenset({"detach_", "resize_", "resize_as_"})
 
@@ -119,7 +85,7 @@ def functional_form(op: Any) -> Any:
     if torch.Tag.inplace_view in op.tags and base not in NEW_VALUES and op not in NEW_SHAPES:
         return None  # another shape of the same value
     name = RENAMED.get(base, base[:-1] if base.endswith("_") else "")
-    packet = getattr(torch.ops.aten, name, None) if name else None
+    packet = getattr(ATEN, name, None) if name else None
     if packet is None:
         return None
     # Most have the same name: `add_.Tensor`, but `floor_divide_.Tensor` and `pow_.Scalar` have not.
@@ -146,7 +112,7 @@ def makes_new_memory(op: Any) -> bool:
         return False
     if may_alias(op):
         return False
-    if operator_name(op) in FRESH_COMPOSITES:
+    if op in FRESH_COMPOSITES:
         return True
     return not is_composite(op)
 
@@ -158,7 +124,7 @@ def unfollowed_write(module: GraphModule, own: Collection[Node] = ()) -> Node | 
     """
     order: dict[Node, int] = {}
     # They read memory that none of their arguments shows.
-    by_strides = any(n.target is torch.ops.aten.as_strided.default for n in module.graph.nodes)
+    by_strides = any(n.target is ATEN.as_strided.default for n in module.graph.nodes)
     for position, node in enumerate(module.graph.nodes):
         order[node] = position
         op = node.target
@@ -177,15 +143,14 @@ def unfollowed_write(module: GraphModule, own: Collection[Node] = ()) -> Node | 
 
 def spell_out_statistics(graph: Graph) -> None:
     """Let writes of batch norm to running statistics be operators of their own."""
-    aten = torch.ops.aten
     for node in graph.nodes:
-        if node.target is not aten.batch_norm.default or not _hidden(node):
+        if node.target is not ATEN.batch_norm.default or not _hidden(node):
             continue
         with graph.inserting_before(node):
-            done = _called(node, aten._native_batch_norm_legit_functional.default, *node.args[:8])
+            done = _called(node, ATEN._native_batch_norm_legit_functional.default, *node.args[:8])
             for place, old in ((3, node.args[RUNNING_MEAN]), (4, node.args[RUNNING_MEAN + 1])):
                 new = _called(node, operator.getitem, done, place)
-                _called(node, aten.copy_.default, old, new)
+                _called(node, ATEN.copy_.default, old, new)
             node.replace_all_uses_with(_called(node, operator.getitem, done, 0))
         graph.erase_node(node)
 
@@ -205,7 +170,7 @@ def lost_write(module: GraphModule) -> Node | None:
     """
     for node in module.graph.nodes:
         for at in _written_to(node):
-            if at.target is torch.ops.aten.unfold.default:
+            if at.target is ATEN.unfold.default:
                 return node
             view = may_alias(at.target) or at.target is operator.getitem or is_argument(at)
             if not view:
@@ -302,10 +267,10 @@ def is_argument(node: Node) -> bool:
 
     Torch loses what is written to such a one as it makes a graph functional.
     """
-    if node.target is torch.ops.aten.dropout.default:  # it drops nothing in evaluation
+    if node.target is ATEN.dropout.default:  # it drops nothing in evaluation
         share, training = (*node.args[1:], *node.kwargs.values())
         return not (share and training)
-    return node.target is torch.ops.aten.type_as.default and _same_dtype(node)
+    return node.target is ATEN.type_as.default and _same_dtype(node)
 
 
 def _same_dtype(node: Node) -> bool:

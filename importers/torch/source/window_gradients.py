@@ -172,121 +172,109 @@ def _products(x: Tensor, grad: Tensor, groups: int) -> Tensor:
 
 
 # -- pooling -------------------------------------------------------------------------------------
-def max_pool_backward(rank: int) -> Callable[..., Tensor]:
-    """Of a pool with windows at regular places, over ``rank`` axes."""
-
-    def backward(
-        grad: Tensor,
-        x: Tensor,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        ceil_mode: bool,
-        indices: Tensor,
-    ) -> Tensor:
-        """For each place in the window the gradients of windows whose largest element it is."""
-        kernel = _each(kernel_size, rank)
-        if math.prod(kernel) > MAX_TAPS:
-            return adaptive_max_pool_backward(rank)(grad, x, indices)
-        strides = _strides(stride, kernel)
-        pads, apart = _each(padding, rank), _each(dilation, rank)
-        spatial, steps = x.shape[-rank:], grad.shape[-rank:]
-        first = torch.zeros([], dtype=torch.int64, device=x.device)
-        for size, many, s in zip(spatial, steps, strides, strict=True):
-            first = (first * size).unsqueeze(-1) + torch.arange(many, device=x.device) * s
-        made = torch.zeros_like(x)
-        for tap in _taps(kernel):
-            offsets = [i * d - p for i, d, p in zip(tap, apart, pads, strict=True)]
-            offset: Any = 0
-            for size, at in zip(spatial, offsets, strict=True):
-                offset = offset * size + at
-            part = torch.where(indices == first + offset, grad, 0)
-            for axis, step in enumerate(strides, x.ndim - rank):
-                part = _spread(part, step, axis)
-            edges = [
-                (low, size - ((many - 1) * s + 1) - low)
-                for size, many, s, low in zip(spatial, steps, strides, offsets, strict=True)
-            ]
-            made = made + ATEN.constant_pad_nd(part, _edges(edges))
-        return made
-
-    return backward
+def max_pool_backward(
+    rank: int,
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """Of a pool with windows at regular places, over ``rank`` axes: for each place in the window
+    the gradients of windows whose largest element it is.
+    """
+    kernel = _each(kernel_size, rank)
+    if math.prod(kernel) > MAX_TAPS:
+        return adaptive_max_pool_backward(rank, grad, x, indices)
+    strides = _strides(stride, kernel)
+    pads, apart = _each(padding, rank), _each(dilation, rank)
+    spatial, steps = x.shape[-rank:], grad.shape[-rank:]
+    first = torch.zeros([], dtype=torch.int64, device=x.device)
+    for size, many, s in zip(spatial, steps, strides, strict=True):
+        first = (first * size).unsqueeze(-1) + torch.arange(many, device=x.device) * s
+    made = torch.zeros_like(x)
+    for tap in _taps(kernel):
+        offsets = [i * d - p for i, d, p in zip(tap, apart, pads, strict=True)]
+        offset: Any = 0
+        for size, at in zip(spatial, offsets, strict=True):
+            offset = offset * size + at
+        part = torch.where(indices == first + offset, grad, 0)
+        for axis, step in enumerate(strides, x.ndim - rank):
+            part = _spread(part, step, axis)
+        edges = [
+            (low, size - ((many - 1) * s + 1) - low)
+            for size, many, s, low in zip(spatial, steps, strides, offsets, strict=True)
+        ]
+        made = made + ATEN.constant_pad_nd(part, _edges(edges))
+    return made
 
 
-def adaptive_max_pool_backward(rank: int) -> Callable[..., Tensor]:
-    """Of a pool that says where its elements came from."""
-
-    def backward(grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
-        """Each gradient goes to the place that its element came from."""
-        lead = x.shape[:-rank]
-        count = 1
-        for size in x.shape[-rank:]:
-            count = count * size
-        flat = torch.zeros([*lead, count], dtype=x.dtype, device=x.device)
-        made = flat.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank))
-        return made.reshape(x.shape)
-
-    return backward
+def adaptive_max_pool_backward(rank: int, grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+    """Of a pool that says where its elements came from: each gradient goes there."""
+    lead = x.shape[:-rank]
+    count = 1
+    for size in x.shape[-rank:]:
+        count = count * size
+    flat = torch.zeros([*lead, count], dtype=x.dtype, device=x.device)
+    made = flat.scatter_add(-1, indices.flatten(-rank), grad.flatten(-rank))
+    return made.reshape(x.shape)
 
 
-def avg_pool_backward(rank: int) -> Callable[..., Tensor]:
-    """Of a pool with windows at regular places, over ``rank`` axes."""
-
-    def backward(
-        grad: Tensor,
-        x: Tensor,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None,
-    ) -> Tensor:
-        """A transposed convolution with equal weights of what each window gives to an element."""
-        kernel, pads = _each(kernel_size, rank), _each(padding, rank)
-        strides = _strides(stride, kernel)
-        lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
-        window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
-        divisor = divisor_override or math.prod(kernel)
-        if divisor_override is None and (ceil_mode or (any(pads) and not count_include_pad)):
-            # Windows at the edges have fewer elements.
-            divisor = 1
-            counts = torch.ones([], dtype=grad.dtype, device=grad.device)
-            for size, many, k, s, p in window:
-                start = torch.arange(many, device=grad.device) * s - p
-                end = (start + k).clamp(max=size + p)
-                if not count_include_pad:
-                    start, end = start.clamp(min=0), end.clamp(max=size)
-                counts = counts.unsqueeze(-1) * (end - start).to(grad.dtype)
-            grad = grad / counts
-        weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
-        flat, zero, one = grad.reshape(-1, 1, *steps), [0] * rank, [1] * rank
-        made = ATEN.convolution(flat, weight, None, strides, zero, one, True, zero, 1)
-        # Without the padding, and with what no window reaches.
-        edges = [(-p, size + p - ((many - 1) * s + k)) for size, many, k, s, p in window]
-        made = ATEN.constant_pad_nd(made, _edges(edges))
-        return made.reshape(*lead, *spatial)
-
-    return backward
+def avg_pool_backward(
+    rank: int,
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Of a pool with windows at regular places, over ``rank`` axes: a transposed convolution with
+    equal weights of what each window gives to an element.
+    """
+    kernel, pads = _each(kernel_size, rank), _each(padding, rank)
+    strides = _strides(stride, kernel)
+    lead, spatial, steps = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
+    window = tuple(zip(spatial, steps, kernel, strides, pads, strict=True))
+    divisor = divisor_override or math.prod(kernel)
+    if divisor_override is None and (ceil_mode or (any(pads) and not count_include_pad)):
+        # Windows at the edges have fewer elements.
+        divisor = 1
+        counts = torch.ones([], dtype=grad.dtype, device=grad.device)
+        for size, many, k, s, p in window:
+            start = torch.arange(many, device=grad.device) * s - p
+            end = (start + k).clamp(max=size + p)
+            if not count_include_pad:
+                start, end = start.clamp(min=0), end.clamp(max=size)
+            counts = counts.unsqueeze(-1) * (end - start).to(grad.dtype)
+        grad = grad / counts
+    weight = torch.full([1, 1, *kernel], 1 / divisor, dtype=grad.dtype, device=grad.device)
+    flat, zero, one = grad.reshape(-1, 1, *steps), [0] * rank, [1] * rank
+    made = ATEN.convolution(flat, weight, None, strides, zero, one, True, zero, 1)
+    # Without the padding, and with what no window reaches.
+    edges = [(-p, size + p - ((many - 1) * s + k)) for size, many, k, s, p in window]
+    made = ATEN.constant_pad_nd(made, _edges(edges))
+    return made.reshape(*lead, *spatial)
 
 
-def adaptive_avg_pool_backward(rank: int) -> Callable[..., Tensor]:
-    """Of a pool that shares each of the last ``rank`` axes out."""
-
-    def backward(grad: Tensor, x: Tensor) -> Tensor:
-        """Each element has its share of the windows that cover it, one axis after the other."""
-        for axis in range(-1, -rank - 1, -1):
-            size, count = x.shape[axis], grad.shape[axis]
-            window = torch.arange(count, device=x.device).unsqueeze(-1)
-            start, end = window * size // count, -(-(window + 1) * size // count)
-            at = torch.arange(size, device=x.device)
-            covers = (at >= start) & (at < end)
-            share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
-            grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
-        return grad
-
-    return backward
+def adaptive_avg_pool_backward(rank: int, grad: Tensor, x: Tensor) -> Tensor:
+    """Of a pool that shares each of the last ``rank`` axes out: each element has its share of the
+    windows that cover it, one axis after the other.
+    """
+    for axis in range(-1, -rank - 1, -1):
+        size, count = x.shape[axis], grad.shape[axis]
+        window = torch.arange(count, device=x.device).unsqueeze(-1)
+        start, end = window * size // count, -(-(window + 1) * size // count)
+        at = torch.arange(size, device=x.device)
+        covers = (at >= start) & (at < end)
+        share = grad.movedim(axis, -1).unsqueeze(-1) / (end - start).to(grad.dtype)
+        grad = torch.where(covers, share, 0).sum(-2).movedim(-1, axis)
+    return grad
 
 
 # -- padding -------------------------------------------------------------------------------------
@@ -310,24 +298,22 @@ def _reflected(grad: Tensor, axis: int, size: int, low: int, high: int) -> Tenso
     return made
 
 
-def _pad_backward(along: Callable[[Tensor, int, int, int, int], Tensor]) -> Callable[..., Tensor]:
+Along = Callable[[Tensor, int, int, int, int], Tensor]
+
+
+def pad_backward(along: Along, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
     """Of a pad that copies, one axis after the other.
 
     ``along``: of the gradient along an axis, the size of the input there, and how much was added
     below and above.
     """
-
-    def backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-        for i in range(len(padding) // 2):
-            low, high = padding[2 * i : 2 * i + 2]
-            # What negative padding has cut off gets 0.
-            cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
-            grad = ATEN.constant_pad_nd(grad, cut)
-            grad = along(grad, x.ndim - 1 - i, x.shape[-1 - i], max(low, 0), max(high, 0))
-        return grad
-
-    return backward
+    for i in range(len(padding) // 2):
+        low, high = padding[2 * i : 2 * i + 2]
+        # What negative padding has cut off gets 0.
+        cut = [0] * (2 * i) + [max(-low, 0), max(-high, 0)]
+        grad = ATEN.constant_pad_nd(grad, cut)
+        grad = along(grad, x.ndim - 1 - i, x.shape[-1 - i], max(low, 0), max(high, 0))
+    return grad
 
 
-replication_pad_backward = _pad_backward(_replicated)
-reflection_pad_backward = _pad_backward(_reflected)
+PADS: dict[str, Along] = {"replication": _replicated, "reflection": _reflected}
