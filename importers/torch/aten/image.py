@@ -15,10 +15,19 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dtypes import Array, is_float, numpy_dtype
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.torch.engine.context import Context, dims_of, dtype_of, ndim_of, static
+from relax2xla.importers.torch.engine.context import (
+    Context,
+    Dim,
+    dims_of,
+    dtype_of,
+    ndim_of,
+    scalar,
+    static,
+)
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr
 
+# -- at places that are constants ------------------------------------------------------------------
 # Suffixes of the schema's arguments, by the number of axes.
 AXES = {1: ("",), 2: ("_h", "_w"), 3: ("_d", "_h", "_w")}
 
@@ -120,3 +129,148 @@ for _n, _prefix in {1: "", 2: "bi", 3: "tri"}.items():
         aten(_full, f"{_full}.vec", ignored="output_size", wide=_kind is _linear)(
             _resize(_n, _kind)
         )
+
+
+# -- smoothed resizing ---------------------------------------------------------------------------
+def _f64(value: float) -> Constant:
+    return scalar(value, "float64")
+
+
+def _triangle(t: Expr) -> Expr:
+    return R.maximum(_f64(0.0), R.subtract(_f64(1.0), t))
+
+
+def _cubic(t: Expr) -> Expr:
+    """Keys' kernel with a = -0.5, by Horner's rule, of distances up to 1, up to 2, and beyond."""
+
+    def polynomial(*factors: float) -> Expr:
+        total: Expr = _f64(factors[0])
+        for f in factors[1:]:
+            total = R.add(R.multiply(total, t), _f64(f))
+        return total
+
+    near, far = polynomial(1.5, -2.5, 0.0, 1.0), polynomial(-0.5, 2.5, -4.0, 2.0)
+    rest = R.where(R.less(t, _f64(2.0)), far, _f64(0.0))
+    return R.where(R.less(t, _f64(1.0)), near, rest)
+
+
+FILTERS: dict[str, tuple[Callable[[Expr], Expr], int]] = {
+    "bilinear": (_triangle, 2),
+    "bicubic": (_cubic, 4),
+}
+
+
+# Of the weights of bytes, at most.
+MOST_BITS = 22
+
+
+def smoothing(
+    ctx: Context, size: Dim, wanted: Dim, scale: float | None, align: bool, name: str
+) -> Expr:
+    """The weight of each input place in each output place, (wanted, size), in float64."""
+    shape, width = FILTERS[name]
+    old, new = (ctx.tensor(d, "float64") for d in (size, wanted))
+    if align:
+        gaps = R.subtract(new, _f64(1.0))
+        ratio = R.divide(R.subtract(old, _f64(1.0)), R.maximum(gaps, _f64(1.0)))
+        step = R.where(R.greater(gaps, _f64(0.0)), ratio, _f64(0.0))
+    else:
+        step = _f64(1 / scale) if scale else R.divide(old, new)
+    step = ctx.emit(step)
+    wide = ctx.emit(R.maximum(step, _f64(1.0)))
+    support = R.multiply(wide, _f64(width / 2))
+    half = _f64(0.5)
+    place = ctx.cast(ctx.grid((1, size), (0, 1)), "float64")
+    centre = ctx.emit(
+        R.multiply(step, R.add(ctx.cast(ctx.grid((wanted, 1), (1, 0)), "float64"), half))
+    )
+    low = R.maximum(R.trunc(R.add(R.subtract(centre, support), half)), _f64(0.0))
+    high = R.trunc(R.add(R.add(centre, support), half))
+    away = R.abs(R.divide(R.add(R.subtract(place, centre), half), wide))
+    weight = shape(ctx.emit(away))
+    inside = R.logical_and(R.greater_equal(place, low), R.less(place, high))
+    weight = ctx.emit(R.where(inside, weight, _f64(0.0)))
+    total = ctx.emit(R.sum(weight, [1], True))
+    return R.divide(weight, R.where(R.equal(total, _f64(0.0)), _f64(1.0), total))
+
+
+def _bytes(ctx: Context, x: Expr, weight: Expr, columns: bool) -> Expr:
+    """The weighted sums along an axis of an int32 image of bytes, as torch's kernel has them: of
+    weights with 15 bits at most, rounded to bytes again.
+    """
+    one = scalar(1, "int32")
+    powers = Constant(2.0 ** np.arange(1, MOST_BITS + 1))
+    fits = R.less(R.add(R.multiply(R.max(weight), powers), _f64(0.5)), _f64(2.0**15))
+    bits = ctx.emit(R.sum(ctx.cast(fits, "int32")))
+    scaled = ctx.emit(R.multiply(weight, ctx.cast(R.left_shift(one, bits), "float64")))
+    half = R.where(R.less(scaled, _f64(0.0)), _f64(-0.5), _f64(0.5))
+    whole = ctx.cast(R.trunc(R.add(scaled, half)), "int32")
+    sums = R.matmul(x, R.permute_dims(whole, [1, 0])) if columns else R.matmul(whole, x)
+    rounded = R.add(sums, R.left_shift(one, R.subtract(bits, one)))
+    return ctx.emit(R.clip(R.right_shift(rounded, bits), 0, 255))
+
+
+def _smoothed(name: str) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        align_corners: bool,
+        scales_h: Any = None,
+        scales_w: Any = None,
+        scale_factors: Any = None,
+    ) -> Expr:
+        dtype = dtype_of(self)
+        scales = scale_factors or [scales_h, scales_w]
+        sizes = dims_of(self)[-2:], ctx.dims()[-2:]
+        if dtype == "uint8":
+            high, wide = _weights(ctx, *sizes, scales, align_corners, name, "float64")
+            y = _bytes(ctx, ctx.cast(self, "int32"), wide, columns=True)
+            return ctx.cast(_bytes(ctx, y, high, columns=False), dtype)
+        if not is_float(dtype):
+            raise Unsupported(
+                f"smoothed resizing of a {dtype} tensor, which torch has for floats and uint8 only"
+            )
+        high, wide = _weights(ctx, *sizes, scales, align_corners, name, dtype)
+        return R.matmul(R.matmul(high, self), R.permute_dims(wide, [1, 0]))
+
+    return convert
+
+
+def _weights(
+    ctx: Context,
+    sizes: Sequence[Dim],
+    wanted: Sequence[Dim],
+    scales: Sequence[Any],
+    align: bool,
+    name: str,
+    dtype: str,
+) -> list[Expr]:
+    """What :func:`smoothing` gives for each axis."""
+    return [
+        ctx.cast(smoothing(ctx, s, w, f, align, name), dtype)
+        for s, w, f in zip(sizes, wanted, scales, strict=True)
+    ]
+
+
+def _smoothed_backward(name: str) -> Function:
+    def convert(
+        ctx: Context,
+        grad_output: Expr,
+        align_corners: bool,
+        scales_h: Any = None,
+        scales_w: Any = None,
+    ) -> Expr:
+        """The same weights the other way."""
+        sizes, scales = (ctx.dims()[-2:], dims_of(grad_output)[-2:]), [scales_h, scales_w]
+        form = (align_corners, name, dtype_of(grad_output))
+        high, wide = _weights(ctx, *sizes, scales, *form)
+        return R.matmul(R.matmul(R.permute_dims(high, [1, 0]), grad_output), wide)
+
+    return convert
+
+
+for _name in FILTERS:
+    _full = f"_upsample_{_name}2d_aa"
+    aten(_full, f"{_full}.vec", ignored="output_size", wide=True)(_smoothed(_name))
+    _back = aten(f"{_full}_backward", ignored="output_size input_size", wide=True)
+    _back(_smoothed_backward(_name))

@@ -1,13 +1,18 @@
-"""Losses of classes: negative log likelihood and cross entropy."""
+"""Losses, and distances between rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from relax2xla import op as R
+from relax2xla.dtypes import is_float
+from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.torch.aten.reduce import norm
 from relax2xla.importers.torch.engine.context import (
     Context,
+    axis_of,
     dims_of,
     dtype_of,
     info_of,
@@ -17,6 +22,7 @@ from relax2xla.importers.torch.engine.context import (
 from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
+# -- of classes ------------------------------------------------------------------------------------
 NONE, MEAN, SUM = 0, 1, 2
 NAMES = ("none", "mean", "sum")
 
@@ -92,3 +98,69 @@ def cross_entropy_loss(
         smooth = R.divide(smooth, R.sum(R.where(seen, own, zero)))
     rest = R.multiply(plain, scalar(1 - label_smoothing, dtype))
     return R.add(rest, R.multiply(share, smooth))
+
+
+# -- of elements, and distances --------------------------------------------------------------------
+REDUCTIONS: dict[int, Callable[[Expr], Expr]] = {
+    0: lambda x: x,
+    1: R.mean,
+    2: R.sum,
+}
+
+
+@aten("mse_loss", wide=True)
+def mse_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
+    a, b = ctx.promote(self, target)
+    gap = ctx.emit(R.subtract(a, b))
+    return REDUCTIONS[reduction](R.multiply(gap, gap))
+
+
+@aten("l1_loss")
+def l1_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr:
+    a, b = ctx.promote(self, target)
+    return REDUCTIONS[reduction](R.abs(R.subtract(a, b)))
+
+
+@aten("cosine_similarity", wide=True)
+def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float = 1e-8) -> Expr:
+    a, b = (ctx.emit(x) for x in ctx.promote(x1, x2))
+    dtype = dtype_of(a)
+    if not is_float(dtype):
+        raise Unsupported(f"cosine_similarity of {dtype} tensors")
+    axis = axis_of(dim, max(ndim_of(a), ndim_of(b)))
+
+    def unit(x: Expr) -> Expr:
+        length = R.sqrt(R.sum(R.multiply(x, x), [axis], True))
+        return R.divide(x, R.maximum(length, scalar(eps, dtype)))
+
+    return R.sum(R.multiply(unit(a), unit(b)), [axis])
+
+
+@aten("_cdist_forward", "cdist", ignored="compute_mode")
+def cdist(ctx: Context, x1: Expr, x2: Expr, p: float = 2.0) -> Expr:
+    """Always from the differences: ``compute_mode`` trades accuracy for speed."""
+    if 0 in dims_of(x1) or 0 in dims_of(x2):
+        return R.zeros(ctx.dims(), ctx.dtype())
+    gap = R.subtract(R.expand_dims(x1, [-2]), R.expand_dims(x2, [-3]))
+    return norm(ctx, ctx.emit(gap), float(p), [-1])
+
+
+@aten("_pdist_forward", "pdist")
+def pdist(ctx: Context, self: Expr, p: float = 2.0) -> Expr:
+    """The pair of number k, of those above the diagonal: row i of them begins at i(2n - 1 - i)/2.
+
+    The root is exact where it is whole, so its floor is right for up to millions of rows.
+    """
+    if 0 in dims_of(self) or 0 in ctx.dims():
+        return R.zeros(ctx.dims(), ctx.dtype())
+    x, two, eight = ctx.emit(self), scalar(2, "int64"), scalar(8, "int64")
+    k = ctx.grid(ctx.dims(), (1,))
+    wide = ctx.emit(ctx.tensor(2 * dims_of(self)[0] - 1, "int64"))
+    rest = R.subtract(R.multiply(wide, wide), R.multiply(k, eight))
+    root = R.sqrt(R.astype(rest, "float64"))
+    i = R.floor(R.divide(R.subtract(R.astype(wide, "float64"), root), scalar(2.0, "float64")))
+    i = ctx.emit(R.astype(i, "int64"))
+    begin = R.floor_divide(R.multiply(i, R.subtract(wide, i)), two)
+    j = R.add(R.add(R.subtract(k, begin), i), scalar(1, "int64"))
+    gap = ctx.emit(R.subtract(R.take(x, i, 0), R.take(x, j, 0)))
+    return norm(ctx, gap, float(p), [-1])

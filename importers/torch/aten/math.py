@@ -14,6 +14,7 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
+from relax2xla.importers.shared import activations
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.complex import is_complex
 from relax2xla.importers.torch.engine.context import (
@@ -75,7 +76,7 @@ WIDE_UNARY: dict[str, Unary] = {
     "log10": lambda x: _log_to(10.0, x),
     "log2": lambda x: _log_to(2.0, x),
     "log_sigmoid": lambda x: R.negative(R.nn.softplus(R.negative(x))),
-    "mish": lambda x: R.multiply(x, R.tanh(R.nn.softplus(x))),
+    "mish": activations.mish,
     "silu": R.nn.silu,
     "sinc": lambda x: _sinc(x),
 }
@@ -436,42 +437,20 @@ def leaky_relu(ctx: Context, self: Expr, negative_slope: float = 0.01) -> Expr:
 
 @aten("elu", wide=True)
 def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Expr:
-    dtype = dtype_of(self)
-    grown = self if input_scale == 1 else R.multiply(self, scalar(input_scale, dtype))
-    below = R.multiply(row("exponential_minus_one", grown), scalar(alpha * scale, dtype))
-    above = self if scale == 1 else R.multiply(self, scalar(scale, dtype))
-    return R.where(R.greater(self, scalar(0, dtype)), above, below)
+    return activations.elu(self, alpha, scale, input_scale)
 
 
-@aten("selu", wide=True)
-def selu(ctx: Context, self: Expr) -> Expr:
-    return elu(ctx, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
-@aten("celu", wide=True)
-def celu(ctx: Context, self: Expr, alpha: Any = 1.0) -> Expr:
-    return elu(ctx, self, alpha, 1, 1.0 / alpha)
-
-
-@aten("relu6")
-def relu6(ctx: Context, self: Expr) -> Expr:
-    return clamp(ctx, self, 0, 6)
-
-
-@aten("hardswish", wide=True)
-def hardswish(ctx: Context, self: Expr) -> Expr:
-    dtype = dtype_of(self)
-    gate = R.add(self, scalar(3, dtype))
-    gate = R.minimum(R.maximum(gate, scalar(0, dtype)), scalar(6, dtype))
-    return R.divide(R.multiply(self, gate), scalar(6, dtype))
-
-
-@aten("hardsigmoid", wide=True)
-def hardsigmoid(ctx: Context, self: Expr) -> Expr:
-    dtype = dtype_of(self)
-    gate = R.add(self, scalar(3, dtype))
-    gate = R.minimum(R.maximum(gate, scalar(0, dtype)), scalar(6, dtype))
-    return R.divide(gate, scalar(6, dtype))
+aten("selu", wide=True)(
+    lambda ctx, self: activations.elu(
+        self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    )
+)
+aten("celu", wide=True)(lambda ctx, self, alpha=1.0: activations.elu(self, alpha, 1, 1.0 / alpha))
+aten("relu6")(lambda ctx, self: clamp(ctx, self, 0, 6))
+aten("hardswish", wide=True)(lambda ctx, self: activations.hard_swish(self))
+aten("hardsigmoid", wide=True)(
+    lambda ctx, self: R.divide(activations.relu6_gate(self), scalar(6, dtype_of(self)))
+)
 
 
 @aten("softplus", wide=True)
@@ -506,11 +485,11 @@ def hardshrink(ctx: Context, self: Expr, lambd: Any = 0.5) -> Expr:
 
 @aten("prelu", "_prelu_kernel")
 def prelu(ctx: Context, self: Expr, weight: Expr) -> Expr:
-    dtype, ndim = dtype_of(self), info_of(self).ndim
+    ndim = info_of(self).ndim
     count = info_of(weight).dims
     if info_of(weight).ndim == 1 and count != (1,) and ndim > 1:
         weight = R.reshape(weight, (1, count[0] if count else 1) + (1,) * (ndim - 2))
-    return R.where(R.greater(self, scalar(0, dtype)), self, R.multiply(weight, self))
+    return activations.prelu(self, weight)
 
 
 @aten("glu")

@@ -1,4 +1,4 @@
-"""Pooling that says where it found its values, with windows of any size, or at random places.
+"""Pooling: averages, maxima with or without their places, of windows of any size or at random.
 
 A window is a list of places in the flattened image, computed of the sizes alone (or, for random
 windows, of samples); -1 marks a place outside. Everything is then a gather and a reduction over the
@@ -9,7 +9,7 @@ gather.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from relax2xla import op as R
 from relax2xla.dtypes import is_float, limits
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.windows import ADAPTIVE_AVG_POOL, AVG_POOL, MAX_POOL
 from relax2xla.importers.torch.aten.reduce import arg_extremum
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -34,11 +35,6 @@ from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.importers.torch.source.window_gradients import MAX_TAPS
 from relax2xla.ir import Constant, Expr
 
-MAX_POOL: dict[int, Callable[..., Expr]] = {
-    1: lambda *a: R.nn.max_pool1d(*a),
-    2: lambda *a: R.nn.max_pool2d(*a),
-    3: lambda *a: R.nn.max_pool3d(*a),
-}
 ZERO, OUTSIDE = scalar(0, "int64"), scalar(-1, "int64")
 
 
@@ -46,6 +42,17 @@ def per_axis(values: Any, ndim: int) -> list[int]:
     """One number for each axis of space."""
     given = [values] if isinstance(values, int) else [static(v, "a window") for v in values]
     return given * ndim if len(given) == 1 else given
+
+
+def batched(x: Expr, ndim: int) -> tuple[Expr, bool]:
+    """``x`` with a batch axis, and whether it had none."""
+    alone = ndim_of(x) != ndim + 2
+    return (R.reshape(x, (1, *dims_of(x))) if alone else x), alone
+
+
+def unbatched(x: Expr, alone: bool) -> Expr:
+    """``x`` without the batch axis that it was given."""
+    return R.squeeze(x, [0]) if alone else x
 
 
 def windows_of(
@@ -165,7 +172,7 @@ def _largest_tap(
     return ctx.cast(ctx.emit(found), "int64")
 
 
-def _max_pool(ndim: int) -> Function:
+def _max_pool(ndim: int, with_places: bool) -> Function:
     def convert(
         ctx: Context,
         self: Expr,
@@ -174,21 +181,21 @@ def _max_pool(ndim: int) -> Function:
         padding: Any = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,
-    ) -> tuple[Expr, Expr]:
+    ) -> Any:
         """The values come from the plain pooling, so that the places cost nothing if unused."""
         form = windows_of(kernel_size, stride, padding, dilation, ndim)
         x = ctx.emit(self)
+        image, alone = batched(x, ndim)
+        values = unbatched(MAX_POOL[ndim](image, *form, ceil_mode), alone)
+        if not with_places:
+            return values
         counts = ctx.dims(0)[-ndim:]
         known = all(isinstance(size, int) for size in (*space(x, ndim), *counts))
         if known and math.prod(form[0]) <= MAX_TAPS:
-            where = _largest_tap(ctx, x, counts, form)
-        else:
-            every = zip(space(x, ndim), counts, *form, strict=True)
-            at = flat_places(ctx, [regular(ctx, *one) for one in every], space(x, ndim))
-            _, where = largest(ctx, x, ndim, at, 1)
-        batched = x if ndim_of(x) == ndim + 2 else R.reshape(x, (1, *dims_of(x)))
-        values = MAX_POOL[ndim](batched, *form, ceil_mode)
-        return ctx.reshape(ctx.emit(values), ctx.dims(0)), where
+            return values, _largest_tap(ctx, x, counts, form)
+        every = zip(space(x, ndim), counts, *form, strict=True)
+        at = flat_places(ctx, [regular(ctx, *one) for one in every], space(x, ndim))
+        return values, largest(ctx, x, ndim, at, 1)[1]
 
     return convert
 
@@ -202,11 +209,7 @@ def _adaptive_max_pool(ndim: int) -> Function:
     return convert
 
 
-for _n in (1, 2, 3):
-    aten(f"max_pool{_n}d_with_indices")(_max_pool(_n))
-    aten(f"adaptive_max_pool{_n}d", ignored="output_size")(_adaptive_max_pool(_n))
-
-
+# -- averages -----------------------------------------------------------------------------------
 def summed(
     ctx: Context,
     x: Expr,
@@ -222,6 +225,51 @@ def summed(
     at = flat_places(ctx, [regular(ctx, *one) for one in every], sizes)
     found = windows(ctx, x, ndim, at, 0)
     return R.sum(found, [ndim_of(found) - 1])
+
+
+def _avg_pool(ndim: int) -> Function:
+    def convert(
+        ctx: Context,
+        self: Expr,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expr:
+        x, alone = batched(self, ndim)
+        window, step, pads, one = windows_of(kernel_size, stride, padding, 1, ndim)
+        if divisor_override is None:
+            y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
+        elif ceil_mode:
+            y = summed(ctx, ctx.emit(x), ctx.dims()[-ndim:], window, step, pads)
+            y = R.divide(y, scalar(divisor_override, dtype_of(y)))
+            return ctx.reshape(y, ctx.dims())
+        else:
+            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
+            y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
+        return unbatched(y, alone)
+
+    return convert
+
+
+def _adaptive_avg_pool(ndim: int) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        x, alone = batched(self, ndim)
+        y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
+        return unbatched(y, alone)
+
+    return convert
+
+
+for _n in (1, 2, 3):
+    aten(f"max_pool{_n}d")(_max_pool(_n, with_places=False))
+    aten(f"max_pool{_n}d_with_indices")(_max_pool(_n, with_places=True))
+    aten(f"adaptive_max_pool{_n}d", ignored="output_size")(_adaptive_max_pool(_n))
+    aten(f"avg_pool{_n}d")(_avg_pool(_n))
+    _names = f"adaptive_avg_pool{_n}d" + (f" _adaptive_avg_pool{_n}d" if _n > 1 else "")
+    aten(_names, ignored="output_size", wide=True)(_adaptive_avg_pool(_n))
 
 
 # -- random windows ------------------------------------------------------------------------------
@@ -281,148 +329,3 @@ def _starts(ctx: Context, u: Expr, size: Dim, count: int, window: int) -> Expr:
 
 aten("fractional_max_pool2d", ignored="output_size")(_fractional(2))
 aten("fractional_max_pool3d", ignored="output_size")(_fractional(3))
-
-
-# -- smoothed resizing ---------------------------------------------------------------------------
-def _f64(value: float) -> Constant:
-    return scalar(value, "float64")
-
-
-def _triangle(t: Expr) -> Expr:
-    return R.maximum(_f64(0.0), R.subtract(_f64(1.0), t))
-
-
-def _cubic(t: Expr) -> Expr:
-    """Keys' kernel with a = -0.5, by Horner's rule, of distances up to 1, up to 2, and beyond."""
-
-    def polynomial(*factors: float) -> Expr:
-        total: Expr = _f64(factors[0])
-        for f in factors[1:]:
-            total = R.add(R.multiply(total, t), _f64(f))
-        return total
-
-    near, far = polynomial(1.5, -2.5, 0.0, 1.0), polynomial(-0.5, 2.5, -4.0, 2.0)
-    rest = R.where(R.less(t, _f64(2.0)), far, _f64(0.0))
-    return R.where(R.less(t, _f64(1.0)), near, rest)
-
-
-FILTERS: dict[str, tuple[Callable[[Expr], Expr], int]] = {
-    "bilinear": (_triangle, 2),
-    "bicubic": (_cubic, 4),
-}
-
-
-# Of the weights of bytes, at most.
-MOST_BITS = 22
-
-
-def smoothing(
-    ctx: Context, size: Dim, wanted: Dim, scale: float | None, align: bool, name: str
-) -> Expr:
-    """The weight of each input place in each output place, (wanted, size), in float64."""
-    shape, width = FILTERS[name]
-    old, new = (ctx.tensor(d, "float64") for d in (size, wanted))
-    if align:
-        gaps = R.subtract(new, _f64(1.0))
-        ratio = R.divide(R.subtract(old, _f64(1.0)), R.maximum(gaps, _f64(1.0)))
-        step = R.where(R.greater(gaps, _f64(0.0)), ratio, _f64(0.0))
-    else:
-        step = _f64(1 / scale) if scale else R.divide(old, new)
-    step = ctx.emit(step)
-    wide = ctx.emit(R.maximum(step, _f64(1.0)))
-    support = R.multiply(wide, _f64(width / 2))
-    half = _f64(0.5)
-    place = ctx.cast(ctx.grid((1, size), (0, 1)), "float64")
-    centre = ctx.emit(
-        R.multiply(step, R.add(ctx.cast(ctx.grid((wanted, 1), (1, 0)), "float64"), half))
-    )
-    low = R.maximum(R.trunc(R.add(R.subtract(centre, support), half)), _f64(0.0))
-    high = R.trunc(R.add(R.add(centre, support), half))
-    away = R.abs(R.divide(R.add(R.subtract(place, centre), half), wide))
-    weight = shape(ctx.emit(away))
-    inside = R.logical_and(R.greater_equal(place, low), R.less(place, high))
-    weight = ctx.emit(R.where(inside, weight, _f64(0.0)))
-    total = ctx.emit(R.sum(weight, [1], True))
-    return R.divide(weight, R.where(R.equal(total, _f64(0.0)), _f64(1.0), total))
-
-
-def _bytes(ctx: Context, x: Expr, weight: Expr, columns: bool) -> Expr:
-    """The weighted sums along an axis of an int32 image of bytes, as torch's kernel has them: of
-    weights with 15 bits at most, rounded to bytes again.
-    """
-    one = scalar(1, "int32")
-    powers = Constant(2.0 ** np.arange(1, MOST_BITS + 1))
-    fits = R.less(R.add(R.multiply(R.max(weight), powers), _f64(0.5)), _f64(2.0**15))
-    bits = ctx.emit(R.sum(ctx.cast(fits, "int32")))
-    scaled = ctx.emit(R.multiply(weight, ctx.cast(R.left_shift(one, bits), "float64")))
-    half = R.where(R.less(scaled, _f64(0.0)), _f64(-0.5), _f64(0.5))
-    whole = ctx.cast(R.trunc(R.add(scaled, half)), "int32")
-    sums = R.matmul(x, R.permute_dims(whole, [1, 0])) if columns else R.matmul(whole, x)
-    rounded = R.add(sums, R.left_shift(one, R.subtract(bits, one)))
-    return ctx.emit(R.clip(R.right_shift(rounded, bits), 0, 255))
-
-
-def _smoothed(name: str) -> Function:
-    def convert(
-        ctx: Context,
-        self: Expr,
-        align_corners: bool,
-        scales_h: Any = None,
-        scales_w: Any = None,
-        scale_factors: Any = None,
-    ) -> Expr:
-        dtype = dtype_of(self)
-        scales = scale_factors or [scales_h, scales_w]
-        sizes = space(self, 2), ctx.dims()[-2:]
-        if dtype == "uint8":
-            high, wide = _weights(ctx, *sizes, scales, align_corners, name, "float64")
-            y = _bytes(ctx, ctx.cast(self, "int32"), wide, columns=True)
-            return ctx.cast(_bytes(ctx, y, high, columns=False), dtype)
-        if not is_float(dtype):
-            raise Unsupported(
-                f"smoothed resizing of a {dtype} tensor, which torch has for floats and uint8 only"
-            )
-        high, wide = _weights(ctx, *sizes, scales, align_corners, name, dtype)
-        return R.matmul(R.matmul(high, self), R.permute_dims(wide, [1, 0]))
-
-    return convert
-
-
-def _weights(
-    ctx: Context,
-    sizes: Sequence[Dim],
-    wanted: Sequence[Dim],
-    scales: Sequence[Any],
-    align: bool,
-    name: str,
-    dtype: str,
-) -> list[Expr]:
-    """What :func:`smoothing` gives for each axis."""
-    return [
-        ctx.cast(smoothing(ctx, s, w, f, align, name), dtype)
-        for s, w, f in zip(sizes, wanted, scales, strict=True)
-    ]
-
-
-def _smoothed_backward(name: str) -> Function:
-    def convert(
-        ctx: Context,
-        grad_output: Expr,
-        align_corners: bool,
-        scales_h: Any = None,
-        scales_w: Any = None,
-    ) -> Expr:
-        """The same weights the other way."""
-        sizes, scales = (ctx.dims()[-2:], space(grad_output, 2)), [scales_h, scales_w]
-        form = (align_corners, name, dtype_of(grad_output))
-        high, wide = _weights(ctx, *sizes, scales, *form)
-        return R.matmul(R.matmul(R.permute_dims(high, [1, 0]), grad_output), wide)
-
-    return convert
-
-
-for _name in FILTERS:
-    _full = f"_upsample_{_name}2d_aa"
-    aten(_full, f"{_full}.vec", ignored="output_size", wide=True)(_smoothed(_name))
-    _back = aten(f"{_full}_backward", ignored="output_size input_size", wide=True)
-    _back(_smoothed_backward(_name))

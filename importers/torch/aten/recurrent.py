@@ -8,31 +8,16 @@ The products of all inputs with the weights are one matmul before the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.shared.recurrent import sweep
+from relax2xla.importers.shared.recurrent import State, gru_cell, lstm_cell, plain_cell, sweep
 from relax2xla.importers.torch.engine.context import Context, dims_of, ndim_of
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The state's weights: ``weight`` (h, gates * h), the bias of its product, the projection."""
-
-    weight: Expr
-    bias: Expr | None
-    projection: Expr | None
-
-
-Step = Callable[[Context, Expr, Sequence[Expr], _State], list[Expr]]
-
-
-def _product(h: Expr, state: _State) -> Expr:
-    made = R.matmul(h, state.weight)
-    return made if state.bias is None else R.add(made, state.bias)
+#: From the sums of the gates of an input and the states to the next states.
+Step = Callable[[Context, Expr, Sequence[Expr], State], list[Expr]]
 
 
 def _gates(ctx: Context, x: Expr, count: int) -> list[Expr]:
@@ -40,28 +25,19 @@ def _gates(ctx: Context, x: Expr, count: int) -> list[Expr]:
     return [ctx.emit(parts[i]) for i in range(count)]
 
 
-def _lstm_step(ctx: Context, x: Expr, values: Sequence[Expr], state: _State) -> list[Expr]:
+def _lstm_step(ctx: Context, x: Expr, values: Sequence[Expr], state: State) -> list[Expr]:
     h, c = values
-    i, f, g, o = _gates(ctx, ctx.emit(R.add(x, _product(h, state))), 4)
-    c = ctx.emit(R.add(R.multiply(R.sigmoid(f), c), R.multiply(R.sigmoid(i), R.tanh(g))))
-    h = ctx.emit(R.multiply(R.sigmoid(o), R.tanh(c)))
-    return [h if state.projection is None else ctx.emit(R.matmul(h, state.projection)), c]
+    return lstm_cell(ctx.emit, _gates(ctx, ctx.emit(R.add(x, state.product(h))), 4), c)
 
 
-def _gru_step(ctx: Context, x: Expr, values: Sequence[Expr], state: _State) -> list[Expr]:
+def _gru_step(ctx: Context, x: Expr, values: Sequence[Expr], state: State) -> list[Expr]:
     (h,) = values
-    of_input = _gates(ctx, x, 3)
-    of_state = _gates(ctx, ctx.emit(_product(h, state)), 3)
-    r, z = (ctx.emit(R.sigmoid(R.add(of_input[k], of_state[k]))) for k in range(2))
-    n = ctx.emit(R.tanh(R.add(of_input[2], R.multiply(r, of_state[2]))))
-    return [ctx.emit(R.add(R.multiply(R.subtract(h, n), z), n))]
+    of_state = _gates(ctx, ctx.emit(state.product(h)), 3)
+    return gru_cell(ctx.emit, _gates(ctx, x, 3), of_state, h, lambda r: R.multiply(r, of_state[2]))
 
 
 def _plain_step(activation: Callable[[Expr], Expr]) -> Step:
-    def step(ctx: Context, x: Expr, values: Sequence[Expr], state: _State) -> list[Expr]:
-        return [ctx.emit(activation(R.add(x, _product(values[0], state))))]
-
-    return step
+    return lambda ctx, x, values, state: plain_cell(ctx.emit, x, values[0], state, activation)
 
 
 def _layer(
@@ -81,52 +57,13 @@ def _layer(
     rows = R.matmul(x, own)
     if biases[0] is not None:
         rows = R.add(rows, biases[0])
-    state = _State(other, biases[1], projection)
-    return sweep(
-        ctx.builder,
-        ctx.emit(rows),
-        states,
-        lambda row, values: step(ctx, row, values, state),
-        backwards,
-    )
+    state = State(other, biases[1])
 
+    def cell(row: Expr, values: Sequence[Expr]) -> list[Expr]:
+        h, *rest = step(ctx, row, values, state)
+        return [h if projection is None else ctx.emit(R.matmul(h, projection)), *rest]
 
-def _layers(
-    ctx: Context,
-    step: Step,
-    x: Expr,
-    states: Sequence[Expr],
-    params: Sequence[Expr],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Expr]:
-    """The outputs of the last layer, and the last states (layers * directions, batch, ...)."""
-    if train and dropout != 0 and num_layers > 1:
-        raise Unsupported("dropout between recurrent layers", "call eval() before the export")
-    directions = [False, True] if bidirectional else [False]
-    each = len(params) // (num_layers * len(directions))
-    if batch_first:
-        x = R.permute_dims(x, [1, 0, 2])
-    finals: list[list[Expr]] = [[] for _ in states]
-    for layer in range(num_layers):
-        x = ctx.emit(x)
-        outputs: list[Expr] = []
-        for backwards in directions:
-            at = layer * len(directions) + backwards
-            begin = [R.squeeze(R.strided_slice(s, [0], [at], [at + 1]), [0]) for s in states]
-            weights = params[at * each : (at + 1) * each]
-            y, last = _layer(ctx, step, x, begin, weights, has_biases, backwards)
-            outputs.append(y)
-            for final, value in zip(finals, last, strict=True):
-                final.append(R.expand_dims(value, [0]))
-        x = outputs[0] if len(outputs) == 1 else R.concat(outputs, -1)
-    if batch_first:
-        x = R.permute_dims(x, [1, 0, 2])
-    return [x, *(f[0] if len(f) == 1 else R.concat(f, 0) for f in finals)]
+    return sweep(ctx.builder, ctx.emit(rows), states, cell, backwards)
 
 
 def _recurrent(step: Step) -> Function:
@@ -142,9 +79,30 @@ def _recurrent(step: Step) -> Function:
         bidirectional: bool,
         batch_first: bool,
     ) -> list[Expr]:
-        form = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-        states = [hx] if isinstance(hx, Expr) else hx
-        return _layers(ctx, step, input, states, params, *form)
+        """The outputs of the last layer, and the last states (layers * directions, batch, ...)."""
+        x, states = input, [hx] if isinstance(hx, Expr) else hx
+        if train and dropout != 0 and num_layers > 1:
+            raise Unsupported("dropout between recurrent layers", "call eval() before the export")
+        directions = [False, True] if bidirectional else [False]
+        each = len(params) // (num_layers * len(directions))
+        if batch_first:
+            x = R.permute_dims(x, [1, 0, 2])
+        finals: list[list[Expr]] = [[] for _ in states]
+        for layer in range(num_layers):
+            x = ctx.emit(x)
+            outputs: list[Expr] = []
+            for backwards in directions:
+                at = layer * len(directions) + backwards
+                begin = [R.squeeze(R.strided_slice(s, [0], [at], [at + 1]), [0]) for s in states]
+                weights = params[at * each : (at + 1) * each]
+                y, last = _layer(ctx, step, x, begin, weights, has_biases, backwards)
+                outputs.append(y)
+                for final, value in zip(finals, last, strict=True):
+                    final.append(R.expand_dims(value, [0]))
+            x = outputs[0] if len(outputs) == 1 else R.concat(outputs, -1)
+        if batch_first:
+            x = R.permute_dims(x, [1, 0, 2])
+        return [x, *(f[0] if len(f) == 1 else R.concat(f, 0) for f in finals)]
 
     return convert
 

@@ -9,6 +9,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.reductions import log_sum_exp
 from relax2xla.importers.torch.aten.complex import REAL, is_complex, square_of_abs
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -84,11 +85,7 @@ def aminmax(
 @aten("logsumexp", wide=True)
 def logsumexp(ctx: Context, self: Expr, dim: Axes, keepdim: bool = False) -> Expr:
     x = ctx.emit(ctx.cast(self, ctx.dtype()))
-    axes = axes_of(dim, ndim_of(x))
-    peak = ctx.emit(R.max(x, axes, True))
-    zero = scalar(0, dtype_of(x))
-    safe = ctx.emit(R.where(R.isinf(peak), zero, peak))
-    total = R.add(R.log(R.sum(R.exp(R.subtract(x, safe)), axes, True)), safe)
+    total = log_sum_exp(x, axes_of(dim, ndim_of(x)))
     return total if keepdim else ctx.reshape(total, ctx.dims())
 
 

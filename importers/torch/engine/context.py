@@ -16,12 +16,14 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, is_float, is_integer, limits
 from relax2xla.importers.shared import conversion as _conversion
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.tensors import chlo as chlo
 from relax2xla.importers.shared.tensors import dims_of as dims_of
 from relax2xla.importers.shared.tensors import dtype_of as dtype_of
 from relax2xla.importers.shared.tensors import info_of as info_of
 from relax2xla.importers.shared.tensors import ndim_of as ndim_of
+from relax2xla.importers.shared.tensors import row as row
 from relax2xla.importers.torch.source.symbols import Symbols
-from relax2xla.ir import Constant, Expr, Op, ShapeExpr, TensorStructInfo, Var, const
+from relax2xla.ir import Constant, Expr, ShapeExpr, TensorStructInfo, Var, const
 
 Dim = tir.Dim
 Dims = tuple[Dim, ...]
@@ -75,16 +77,6 @@ def smaller(a: Dim, b: Dim) -> Dim:
 def larger(a: Dim, b: Dim) -> Dim:
     """The larger of two dimensions."""
     return tir.as_dim(tir.simplify(tir.max(a, b)))
-
-
-def row(name: str, *operands: Expr, **attrs: Any) -> Expr:
-    """The StableHLO operation ``name``, for what Relax has no operator for."""
-    return Op.get(f"relax.stablehlo.{name}")(*operands, **attrs)
-
-
-def chlo(name: str, *operands: Expr) -> Expr:
-    """The CHLO operation ``name``."""
-    return Op.get(f"relax.chlo.{name}")(*operands)
 
 
 _PROTOTYPES: dict[tuple[str, bool], torch.Tensor] = {}

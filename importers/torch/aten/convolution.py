@@ -1,22 +1,21 @@
-"""Operators that slide a window: convolutions and pooling over one, two and three axes."""
+"""Convolutions over one, two and three axes."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from relax2xla import op as R
 from relax2xla import tir
-from relax2xla.importers.torch.aten.pool import MAX_POOL, summed, windows_of
+from relax2xla.importers.shared.windows import CONV, CONV_TRANSPOSE, biased, halves
+from relax2xla.importers.torch.aten.pool import batched, unbatched
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
     dims_of,
-    dtype_of,
     ndim_of,
-    scalar,
     static,
 )
 from relax2xla.importers.torch.engine.converters import Function, aten
@@ -25,39 +24,9 @@ from relax2xla.ir import Expr
 Ints = Sequence[int]
 
 
-# -- convolutions --------------------------------------------------------------------------------
-CONV: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.conv1d(*a, **k),
-    2: lambda *a, **k: R.nn.conv2d(*a, **k),
-    3: lambda *a, **k: R.nn.conv3d(*a, **k),
-}
-CONV_TRANSPOSE: dict[int, Callable[..., Expr]] = {
-    1: lambda *a, **k: R.nn.conv1d_transpose(*a, **k),
-    2: lambda *a, **k: R.nn.conv2d_transpose(*a, **k),
-    3: lambda *a, **k: R.nn.conv3d_transpose(*a, **k),
-}
-
-
 def _per_axis(values: Any, ndim: int) -> list[int]:
     given = [values] if isinstance(values, int) else list(values)
     return given * ndim if len(given) == 1 else given
-
-
-def _biased(x: Expr, bias: Expr | None, ndim: int) -> Expr:
-    if bias is None:
-        return x
-    return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * ndim)))
-
-
-def _batched(x: Expr, ndim: int) -> tuple[Expr, bool]:
-    """``x`` with a batch axis, and whether it had none."""
-    if ndim_of(x) == ndim + 2:
-        return x, False
-    return R.reshape(x, (1, *dims_of(x))), True
-
-
-def _unbatched(x: Expr, alone: bool) -> Expr:
-    return R.squeeze(x, [0]) if alone else x
 
 
 def _padding(padding: Any, weight: Expr, dilation: list[int], ndim: int) -> list[int]:
@@ -67,7 +36,7 @@ def _padding(padding: Any, weight: Expr, dilation: list[int], ndim: int) -> list
     if padding == "same":
         window = [static(d, "a kernel's size") for d in dims_of(weight)[2:]]
         total = [d * (w - 1) for d, w in zip(dilation, window, strict=True)]
-        return [t // 2 for t in total] + [t - t // 2 for t in total]
+        return halves(total)
     return _per_axis(padding, ndim)
 
 
@@ -82,7 +51,7 @@ def _conv(ndim: int) -> Function:
         dilation: Any = 1,
         groups: Dim = 1,
     ) -> Expr:
-        x, alone = _batched(input, ndim)
+        x, alone = batched(input, ndim)
         spread = _per_axis(dilation, ndim)
         pads = _padding(padding, weight, spread, ndim)
         form = _per_axis(stride, ndim), pads, spread, groups
@@ -91,7 +60,7 @@ def _conv(ndim: int) -> Function:
         else:
             sizes = ctx.dims()[1:] if alone else ctx.dims()[2:]
             y = _conv_of_groups(ctx, x, weight, *form, sizes)
-        return _unbatched(_biased(y, bias, ndim), alone)
+        return unbatched(biased(y, bias), alone)
 
     return convert
 
@@ -146,7 +115,7 @@ def _conv_transpose(ndim: int) -> Function:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Expr:
-        x, alone = _batched(input, ndim)
+        x, alone = batched(input, ndim)
         steps, spread = _per_axis(stride, ndim), _per_axis(dilation, ndim)
         extra = _per_axis(output_padding, ndim)
         # One that depends on sizes, as in the gradient of a strided convolution, is less than this.
@@ -167,7 +136,7 @@ def _conv_transpose(ndim: int) -> Function:
             axes, sizes = list(range(2, 2 + ndim)), list(ctx.dims()[-ndim:])
             starts, ones = [0] * ndim, [1] * ndim
             y = R.strided_slice(ctx.emit(y), axes, starts, sizes, ones, assume_inbound=True)
-        return _unbatched(_biased(y, bias, ndim), alone)
+        return unbatched(biased(y, bias), alone)
 
     return convert
 
@@ -199,76 +168,3 @@ def convolution(
             ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
         )
     return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
-
-
-# -- pooling -------------------------------------------------------------------------------------
-AVG_POOL: dict[int, Callable[..., Expr]] = {
-    1: lambda *a: R.nn.avg_pool1d(*a),
-    2: lambda *a: R.nn.avg_pool2d(*a),
-    3: lambda *a: R.nn.avg_pool3d(*a),
-}
-ADAPTIVE_AVG_POOL: dict[int, Callable[..., Expr]] = {
-    1: lambda *a: R.nn.adaptive_avg_pool1d(*a),
-    2: lambda *a: R.nn.adaptive_avg_pool2d(*a),
-    3: lambda *a: R.nn.adaptive_avg_pool3d(*a),
-}
-
-
-def _max_pool(ndim: int) -> Function:
-    def convert(
-        ctx: Context,
-        self: Expr,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> Expr:
-        x, alone = _batched(self, ndim)
-        form = windows_of(kernel_size, stride, padding, dilation, ndim)
-        return _unbatched(MAX_POOL[ndim](x, *form, ceil_mode), alone)
-
-    return convert
-
-
-def _avg_pool(ndim: int) -> Function:
-    def convert(
-        ctx: Context,
-        self: Expr,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Expr:
-        x, alone = _batched(self, ndim)
-        window, step, pads, one = windows_of(kernel_size, stride, padding, 1, ndim)
-        if divisor_override is None:
-            y = AVG_POOL[ndim](x, window, step, pads, one, ceil_mode, count_include_pad)
-        elif ceil_mode:
-            y = summed(ctx, ctx.emit(x), ctx.dims()[-ndim:], window, step, pads)
-            y = R.divide(y, scalar(divisor_override, dtype_of(y)))
-            return ctx.reshape(y, ctx.dims())
-        else:
-            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
-            y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
-        return _unbatched(y, alone)
-
-    return convert
-
-
-def _adaptive_avg_pool(ndim: int) -> Function:
-    def convert(ctx: Context, self: Expr) -> Expr:
-        x, alone = _batched(self, ndim)
-        y = ADAPTIVE_AVG_POOL[ndim](x, ctx.dims()[-ndim:])
-        return _unbatched(y, alone)
-
-    return convert
-
-
-for _n in (1, 2, 3):
-    aten(f"max_pool{_n}d")(_max_pool(_n))
-    aten(f"avg_pool{_n}d")(_avg_pool(_n))
-    _names = f"adaptive_avg_pool{_n}d" + (f" _adaptive_avg_pool{_n}d" if _n > 1 else "")
-    aten(_names, ignored="output_size", wide=True)(_adaptive_avg_pool(_n))
