@@ -16,19 +16,20 @@ from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.ir import Constant, Expr
 
 # Shape and dtype are those of torch's result. Memory that torch leaves undefined holds zeros here.
-FILLS: dict[str, int] = {
-    "zeros zeros_like new_zeros _efficientzerotensor zero": 0,
-    "empty.memory_format empty_like new_empty empty_strided empty_permuted new_empty_strided": 0,
-    "ones ones_like new_ones": 1,
-}
+FILLS = (
+    ("zeros zeros_like new_zeros _efficientzerotensor zero", 0, ""),
+    ("empty.memory_format empty_like new_empty", 0, ""),
+    ("empty_strided empty_permuted new_empty_strided", 0, "stride physical_layout"),
+    ("ones ones_like new_ones", 1, ""),
+)
 
 
 def _fill(value: Any) -> Function:
     return lambda ctx: ctx.full(ctx.dims(), value, ctx.dtype())
 
 
-for _names, _value in FILLS.items():
-    aten(_names, ignored="size self dtype stride physical_layout")(_fill(_value))
+for _names, _value, _layout in FILLS:
+    aten(_names, ignored=f"size self dtype {_layout}")(_fill(_value))
 
 
 @aten("full", "full_like", "new_full", ignored="size self dtype")

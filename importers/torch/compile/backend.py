@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import OpNotImplemented
 from relax2xla.importers.shared.gaps import Gaps
+from relax2xla.importers.torch.compile.call_plan import device_of, elsewhere, planned
 from relax2xla.importers.torch.compile.graphs import (
     copy_written,
     corrected,
@@ -33,7 +34,7 @@ from relax2xla.importers.torch.compile.graphs import (
     table,
     traced,
 )
-from relax2xla.importers.torch.compile.xla_part import Part, device_of, elsewhere, planned
+from relax2xla.importers.torch.compile.xla_part import Part
 from relax2xla.importers.torch.engine.export import import_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.source.decompositions import Table, decompositions

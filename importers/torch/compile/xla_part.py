@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import sympy
 import torch
-from torch.fx import GraphModule, Node
 
 from relax2xla import IRModule, VirtualMachine, build
-from relax2xla.importers.torch.compile.graphs import (
-    is_dense,
-    memory_order,
-    placeholders_of,
-    results_of,
-)
-from relax2xla.importers.torch.compile.shared_memory import origin
+from relax2xla.importers.torch.compile.call_plan import Plan, Result
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
-from relax2xla.importers.torch.source.torch_internals import pytree, writes_of
+from relax2xla.importers.torch.source.torch_internals import writes_of
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import cpu as cpu_device
 from relax2xla.runtime.device import cuda as cuda_device
@@ -44,28 +36,6 @@ MAX_FREEZES = 3
 STAGED, STAGES = 1 << 16, 64
 # Elements of a frozen weight that are compared at each call, beside torch's count of writes.
 SAMPLES = 8
-
-
-def device_of(graph: GraphModule) -> torch.device:
-    """The device of a graph: the GPU of most of its tensors, else the CPU."""
-    counts = Counter(
-        value.device
-        for node in graph.graph.nodes
-        if isinstance(value := node.meta.get("val"), torch.Tensor) and value.device.type == "cuda"
-    )
-    return counts.most_common(1)[0][0] if counts else torch.device("cpu")
-
-
-def elsewhere(node: Node, device: torch.device) -> torch.device | None:
-    """The device of a tensor that ``node`` makes or reads and that XLA does not take beside those
-    on ``device``; numbers of rank 0 may lie on the CPU.
-    """
-    for value in pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
-        if not isinstance(value, torch.Tensor) or value.device == device:
-            continue
-        if value.device.type != "cpu" or value.ndim:
-            return value.device
-    return None
 
 
 def device_for(device: torch.device) -> Device:
@@ -90,37 +60,6 @@ def to_torch(array: Any, order: Sequence[int] | None, on_cpu: bool) -> torch.Ten
     # Torch asks an array for its device, in many steps, to name a stream; the CPU has none.
     tensor = torch.from_dlpack(dlpack(array) if on_cpu else array)
     return tensor if order is None else tensor.permute(*order)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Where a result comes from: ``kind`` "array" (of the program, ``at`` its place), "argument"
-    (passed through), "constant", "size" (a sympy expression), or "view" (of the base ``at``;
-    ``value``: the views that lead to it).
-    """
-
-    kind: str
-    at: int = 0
-    value: Any = None
-    order: tuple[int, ...] | None = None
-    device: torch.device | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a graph is called: which arguments its program takes, and what its results are.
-
-    ``sizes``: places of symbolic sizes among the arguments, and their symbols; ``computed``: the
-    sizes (sympy expressions) that results need. ``bases``: tensors whose memory several results, or
-    a result and an argument, share. The graph is left with the results that it computes, each in
-    the order of axes that it has in torch's memory.
-    """
-
-    feeds: tuple[int, ...]
-    results: tuple[Result, ...]
-    sizes: tuple[tuple[int, Any], ...]
-    computed: tuple[Any, ...]
-    bases: tuple[Result, ...]
 
 
 class Part:
@@ -330,104 +269,3 @@ class Stages:
             return None
         octets = torch.from_numpy(memory.reshape(-1).view(np.uint8))
         return octets.view(value.dtype).reshape(value.shape), array
-
-
-def planned(graph: GraphModule) -> Plan:
-    """The plan for a graph, which is changed to compute what the plan asks for."""
-    return _Planner(graph).plan()
-
-
-class _Planner:
-    """The making of one plan."""
-
-    def __init__(self, graph: GraphModule) -> None:
-        self.graph = graph
-        self.placeholders = placeholders_of(graph)
-        (self.output,) = (n for n in graph.graph.nodes if n.op == "output")
-        self.places = {n: i for i, n in enumerate(self.placeholders)}
-        self.symbols = [
-            (i, n.meta["val"].node.expr)
-            for i, n in enumerate(self.placeholders)
-            if isinstance(n.meta["val"], torch.SymInt)
-        ]
-        # Expressions of sizes that results need.
-        self.sizes: dict[Any, None] = {}
-        # What the program computes, by the node; each in the order of axes of its memory.
-        self.computed: dict[Node, int] = {}
-        self.made: list[Node] = []
-
-    def plan(self) -> Plan:
-        """The plan; the graph computes what it asks for."""
-        items = results_of(self.graph)
-        tensors = [n for n in items if isinstance(n, Node) and _is_tensor(n)]
-        origins = {n: origin(n, self.known) for n in dict.fromkeys(tensors)}
-        counts = Counter(origins[n][0] for n in tensors)
-        bases: dict[Node, int] = {}
-        results: list[Result] = []
-        for item in items:
-            base, views = origins.get(item, (item, ()))
-            # The views of an argument, of what there are several of, and those with gaps.
-            if item not in self.places and (
-                base in self.places
-                or counts[base] > 1
-                or (views and not is_dense(item.meta["val"]))
-            ):
-                self.sizes.update((expr, None) for view in views for expr in view.sizes())
-                results.append(Result("view", bases.setdefault(base, len(bases)), views))
-            else:
-                results.append(self.result(item))
-        shared = tuple(self.result(n) for n in bases)
-        self.output.args = (tuple(self.made),)
-        self.graph.graph.eliminate_dead_code()
-        return Plan(self.feeds(), tuple(results), tuple(self.symbols), tuple(self.sizes), shared)
-
-    def known(self, expr: Any) -> bool:
-        """Whether a size can be computed at each call from those among the arguments."""
-        one = sympy.Integer(1)
-        return not expr.xreplace({symbol: one for _, symbol in self.symbols}).free_symbols
-
-    def result(self, item: Any) -> Result:
-        """A result that is no view of another one."""
-        if not isinstance(item, Node):
-            return Result("constant", value=item)
-        value = item.meta.get("val")
-        if item in self.places:
-            return Result("argument", self.places[item])
-        if isinstance(value, torch.SymInt):
-            self.sizes[value.node.expr] = None
-            return Result("size", value=value.node.expr)
-        if not isinstance(value, torch.Tensor):
-            return Result("constant", value=value)
-        order = memory_order(value)
-        if item not in self.computed:
-            self.computed[item] = len(self.made)
-            self.made.append(item if order is None else self.permuted(item, order))
-        back = None if order is None else tuple(order.index(a) for a in range(len(order)))
-        return Result("array", self.computed[item], None, back, value.device)
-
-    def permuted(self, node: Node, order: Sequence[int]) -> Node:
-        """A node with its axes in another order."""
-        with self.graph.graph.inserting_before(self.output):
-            made = self.graph.graph.call_function(
-                torch.ops.aten.permute.default, (node, list(order))
-            )
-        made.meta = {**node.meta, "val": node.meta["val"].permute(*order)}
-        return made
-
-    def feeds(self) -> tuple[int, ...]:
-        """Arguments that the program takes: not the sizes that its tensors tell."""
-        used = [i for i, n in enumerate(self.placeholders) if n.users]
-        tensors = [self.placeholders[i].meta["val"] for i in used]
-        bound = {
-            size.node.expr
-            for value in tensors
-            if isinstance(value, torch.Tensor)
-            for size in value.shape
-            if isinstance(size, torch.SymInt)
-        }
-        known = {i for i, expr in self.symbols if expr in bound}
-        return tuple(i for i in used if i not in known)
-
-
-def _is_tensor(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)

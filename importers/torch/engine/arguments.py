@@ -97,8 +97,9 @@ def bind(
             bound[a.wanted] = value
         elif a.ignored:
             continue
-        elif a.name in REFUSED and value is not None:
-            raise Unsupported(*REFUSED[a.name])
+        elif a.name in REFUSED:
+            if value is not None:
+                raise Unsupported(*REFUSED[a.name])
         elif a.name in PLACEMENT:
             if i >= len(args) and a.name not in kwargs:
                 continue

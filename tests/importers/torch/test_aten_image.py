@@ -54,3 +54,23 @@ def test_linear_weights_of_double_precision() -> None:
         ]
 
     check_table({"bilinear": (resized, IMAGES[2].double())})
+
+
+def test_smoothed_resizing_of_bytes() -> None:
+    image = torch.randint(
+        0, 256, (2, 3, 14, 17), generator=torch.Generator().manual_seed(6), dtype=torch.uint8
+    )
+    sizes = ((5, 30), (14, 8), (31, 17))
+    check_table(
+        {
+            f"{mode} to {size}, {align}": (
+                lambda x, mode=mode, size=size, align=align: F.interpolate(
+                    x, size, mode=mode, align_corners=align, antialias=True
+                ),
+                image,
+            )
+            for mode in ("bilinear", "bicubic")
+            for size in sizes
+            for align in (False, True)
+        }
+    )

@@ -1,4 +1,4 @@
-"""Cross entropy against eager torch: classes and probabilities, weights, smoothing, reductions."""
+"""Losses against eager torch: classes and probabilities, weights, smoothing, reductions."""
 
 from __future__ import annotations
 
@@ -86,4 +86,24 @@ def test_any_batch() -> None:
         (logits(5, 4, 2), CLASSES),
         [{0: AUTO, 2: AUTO}, {0: AUTO, 1: AUTO}],
         [(logits(3, 4, 3), torch.tensor([[0, 3, 1], [1, 1, -100], [2, 2, 0]]))],
+    )
+
+
+def test_losses() -> None:
+    x, y = logits(4, 5), logits(5, 4).T
+    labels = torch.tensor([0, 4, 2, 1])
+    check_table(
+        {
+            "mse": (
+                lambda x, y: [F.mse_loss(x, y, reduction=r) for r in ("none", "mean", "sum")],
+                x,
+                y,
+            ),
+            "l1": (lambda x, y: F.l1_loss(x, y), x, y),
+            "cosine_similarity": (lambda x, y: F.cosine_similarity(x, y, -1), x, y),
+            "cross_entropy": (F.cross_entropy, x, labels),
+            "bce": (F.binary_cross_entropy_with_logits, x, torch.sigmoid(y)),
+            "huber": (F.huber_loss, x, y),
+            "smooth_l1": (F.smooth_l1_loss, x, y),
+        }
     )

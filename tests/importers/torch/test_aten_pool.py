@@ -1,4 +1,4 @@
-"""Fractional pooling against eager torch, at places that are given."""
+"""Pooling against eager torch; fractional pooling at places that are given."""
 
 from __future__ import annotations
 
@@ -90,19 +90,51 @@ def test_places_of_maxima() -> None:
     )
 
 
-def test_smoothed_resizing_of_bytes() -> None:
-    image = torch.randint(0, 256, (2, 3, 14, 17), generator=g, dtype=torch.uint8)
-    sizes = ((5, 30), (14, 8), (31, 17))
+def test_adaptive_means() -> None:
     check_table(
         {
-            f"{mode} to {size}, {align}": (
-                lambda x, mode=mode, size=size, align=align: F.interpolate(
-                    x, size, mode=mode, align_corners=align, antialias=True
-                ),
-                image,
-            )
-            for mode in ("bilinear", "bicubic")
-            for size in sizes
-            for align in (False, True)
+            "line": (
+                lambda x: (F.adaptive_avg_pool1d(x, 4), F.adaptive_avg_pool1d(x, 1)),
+                randn(2, 3, 9),
+            ),
+            "plane": (
+                lambda x: (F.adaptive_avg_pool2d(x, (4, None)), x.mean((2, 3))),
+                randn(2, 3, 9, 7),
+            ),
+            "volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), randn(1, 2, 5, 6, 7)),
+        }
+    )
+
+
+def test_pooling() -> None:
+    x1, x2, x3 = randn(2, 3, 9), randn(2, 3, 9, 8), randn(1, 2, 6, 6, 7)
+    check_table(
+        {
+            "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, 1), x1),
+            "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, 1), x2),
+            "max_pool2d by default": (lambda x: F.max_pool2d(x, 2), x2),
+            "max_pool2d with everything": (
+                lambda x: F.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2), ceil_mode=True),
+                x2,
+            ),
+            "max_pool2d of one image": (lambda x: F.max_pool2d(x, 2), x2[0]),
+            "max_pool2d of integers": (lambda x: F.max_pool2d(x, 2), (x2 * 9).int()),
+            "max_pool3d": (lambda x: F.max_pool3d(x, 2), x3),
+            "avg_pool1d": (lambda x: F.avg_pool1d(x, 3, 2, 1), x1),
+            "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, 2, 1), x2),
+            "avg_pool2d without padding": (
+                lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, ceil_mode=True),
+                x2,
+            ),
+            "avg_pool2d with a divisor": (
+                lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+                x2,
+            ),
+            "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), x3),
+            "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 4), x1),
+            "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, (1, 1)), x2),
+            "adaptive_avg_pool2d uneven": (lambda x: F.adaptive_avg_pool2d(x, (4, None)), x2),
+            "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, 3), x3),
+            "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (3, 4)), x2),
         }
     )

@@ -1,4 +1,4 @@
-"""Convolutions and adaptive means against eager torch."""
+"""Convolutions against eager torch."""
 
 from __future__ import annotations
 
@@ -62,22 +62,6 @@ def test_convolutions() -> None:
     check_table(table, scale=10)
 
 
-def test_adaptive_means() -> None:
-    check_table(
-        {
-            "line": (
-                lambda x: (F.adaptive_avg_pool1d(x, 4), F.adaptive_avg_pool1d(x, 1)),
-                randn(2, 3, 9),
-            ),
-            "plane": (
-                lambda x: (F.adaptive_avg_pool2d(x, (4, None)), x.mean((2, 3))),
-                randn(2, 3, 9, 7),
-            ),
-            "volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), randn(1, 2, 5, 6, 7)),
-        }
-    )
-
-
 def test_weights_that_differ_from_picture_to_picture() -> None:
     """As StyleGAN modulates them: one group for each entry of a batch of any size."""
 
@@ -93,3 +77,35 @@ def test_weights_that_differ_from_picture_to_picture() -> None:
 
     batch = {0: torch.export.Dim("batch")}
     check(modulated, inputs(2), [batch, batch, {}], [inputs(3)])
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
+def test_forms_of_convolutions() -> None:
+    x1, x2, x3 = randn(2, 4, 9), randn(2, 4, 9, 8), randn(1, 2, 5, 6, 7)
+    w1, w2, w3 = randn(6, 4, 3), randn(6, 4, 3, 2), randn(4, 2, 2, 3, 2)
+    check_table(
+        {
+            "conv1d": (lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1), x1, w1, randn(6)),
+            "conv2d": (lambda x, w, b: F.conv2d(x, w, b, (2, 1), (1, 0)), x2, w2, randn(6)),
+            "conv2d dilated": (lambda x, w: F.conv2d(x, w, dilation=(2, 3)), x2, w2),
+            "conv2d grouped": (lambda x, w: F.conv2d(x, w, groups=2), x2, randn(6, 2, 3, 3)),
+            "conv2d depthwise": (lambda x, w: F.conv2d(x, w, groups=4), x2, randn(8, 1, 3, 3)),
+            "conv2d same": (lambda x, w: F.conv2d(x, w, padding="same"), x2, w2),
+            "conv2d valid": (lambda x, w: F.conv2d(x, w, padding="valid"), x2, w2),
+            "conv2d of one image": (F.conv2d, x2[0], w2),
+            "conv3d": (lambda x, w: F.conv3d(x, w, stride=(1, 2, 1)), x3, w3),
+            "conv_transpose1d": (
+                lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1),
+                x1,
+                randn(4, 3, 3),
+            ),
+            "conv_transpose2d": (
+                lambda x, w, b: F.conv_transpose2d(x, w, b, (2, 1), (1, 0), (1, 0), 2, (1, 2)),
+                x2,
+                randn(4, 3, 3, 2),
+                randn(6),
+            ),
+            "conv_transpose3d": (lambda x, w: F.conv_transpose3d(x, w), x3, randn(2, 3, 2, 2, 2)),
+        },
+        scale=5,
+    )

@@ -1,4 +1,4 @@
-"""Bags of embeddings, distances and products of three operands against eager torch."""
+"""Embeddings, bags of them, distances and products of three operands against eager torch."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def randn(*shape: int, dtype: Any = torch.float32) -> Any:
 TABLE = randn(7, 3)
 WORDS = torch.tensor([1, 2, 2, 6, 0, 3])
 STARTS = torch.tensor([0, 2, 2, 5])
+
+
+def test_embedding() -> None:
+    ids = torch.tensor([[0, 2], [4, 1]])
+    check_table({"embedding": (lambda i, w: F.embedding(i, w, 2), ids, randn(5, 3))})
 
 
 def test_bags() -> None:
