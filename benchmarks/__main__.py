@@ -15,7 +15,7 @@ BENCHMARKS = {
     "memory": "memory of a process that loads a saved BERT-base",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
-    "torch_models": "torchvision, timm, transformers beside torch; writes docs/torch.md's tables",
+    "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
     "roads": "torch networks by torch.export beside the same by ONNX",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",

@@ -1,6 +1,7 @@
 """The two roads of a torch network, torch.export and ONNX: do both give a program of one speed?
 
-Each architecture of docs/torch.md that both roads take is built both ways and timed on one core,
+Each architecture of docs/results/torch_models.md that both roads take is built both ways and timed
+on one core,
 the two in turn, in a process of its own. A ratio far from 1 says that one importer writes something
 that the pipeline does not know. ``--only 'timm/*'`` takes some, ``--quick`` five.
 """

@@ -1,4 +1,5 @@
-"""The tables of ``torch_models`` in ``docs/torch.md``, from the rows that it keeps.
+"""The tables of ``torch_models`` in ``docs/results/torch_models.md``, from the rows that it keeps,
+and their sums in ``docs/torch.md``.
 
 A row is one architecture's: ``name``, ``date``, ``versions``, and ``steps``, an outcome of each.
 """
@@ -11,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs/torch.md"
+PAGE = Path(__file__).parents[1] / "docs/results/torch_models.md"
+SUMS = Path(__file__).parents[1] / "docs/torch.md"
 BEGIN, END = "<!-- torch_models: begin -->", "<!-- torch_models: end -->"
 TIMES = "**Times on one core**"
 IMPORTS = "**Import of 24 layers**"
@@ -180,7 +182,7 @@ def _versions(rows: Sequence[Row]) -> str:
 def write(
     results: Mapping[str, Row], names: Sequence[str], deep: Sequence[str], speed: Sequence[str]
 ) -> None:
-    """Replace the tables in the page, in the order of ``names``.
+    """Replace the tables in their page, in the order of ``names``, and the sums of them.
 
     ``deep`` and ``speed``, the tables of imports and of full-size networks, stay as they are in the
     page where they were not made anew.
@@ -195,12 +197,15 @@ def write(
     for step in OURS:
         tried = [row["steps"][step] for row in rows if step in row["steps"]]
         agree.append(f"{step} {sum(map(passed, tried))} of {len(tried)}")
+    of_all = (
+        f"Of {len(names)} architectures in the list {len(rows)} were run. With eager torch agree: "
+        f"{', '.join(agree)}."
+    )
     lines = [
         BEGIN,
         f"{_versions(rows)}. `python -m benchmarks torch_models` makes these tables.",
         "",
-        f"Of {len(names)} architectures in the list {len(rows)} were run. With eager torch agree: "
-        f"{', '.join(agree)}.",
+        of_all,
         "",
         "An error is the largest difference from eager torch beside the largest value of its "
         "output; where rounding takes that beyond 1e-4, it is the difference from torch in "
@@ -220,3 +225,7 @@ def write(
         if table:
             lines += ["", title, "", *table]
     PAGE.write_text(head + "\n".join(lines).rstrip() + "\n" + END + tail)
+    before, _, rest = SUMS.read_text().partition(BEGIN)
+    link = f"[The tables](results/{PAGE.name})."
+    after = rest.partition(END)[2]
+    SUMS.write_text(f"{before}{BEGIN}\n{of_all} {means(rows)} {link}\n{END}{after}")

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from relax2xla.importers.torch.compile.dynamo import (
         dynamo_capture_subgraphs as dynamo_capture_subgraphs,
     )
+    from relax2xla.importers.torch.engine.tensor_data import load_state_dict as load_state_dict
     from relax2xla.importers.torch.verification import verify as verify
 
-# torch.compile takes a while to load: only where it is used.
+# What is not for every import: torch.compile takes a while to load.
 _HOMES = {
     "ImporterOutput": "compile.dynamo",
     "dynamo_capture_subgraphs": "compile.dynamo",
+    "load_state_dict": "engine.tensor_data",
     "relax_dynamo": "compile.backend",
     "verify": "verification",
 }

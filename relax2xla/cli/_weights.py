@@ -45,7 +45,7 @@ def read_weights(path: Path) -> dict[str, Any]:
 
         return load_initializers(path)
     if suffix in _CHECKPOINTS:
-        from relax2xla.importers.torch.engine.tensor_data import load_state_dict
+        from relax2xla.importers.torch import load_state_dict
 
         return load_state_dict(path)
     from relax2xla.runtime.weights import load_weights

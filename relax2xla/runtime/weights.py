@@ -56,7 +56,7 @@ def load_weights(path: str | Path) -> dict[str, Array]:
 
     The array of an .npy file is called as the file is. Raises FileFormatError for what is damaged
     or of another kind. Torch checkpoints are read with
-    ``relax2xla.importers.torch.engine.tensor_data.load_state_dict``.
+    ``relax2xla.importers.torch.load_state_dict``.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -72,7 +72,7 @@ def load_weights(path: str | Path) -> dict[str, Array]:
         raise FileFormatError(f"{path}: {e.strerror or e}") from None
     raise FileFormatError(
         f"{path}: weights are read from .safetensors, .npz and .npy; a torch checkpoint is read "
-        "with relax2xla.importers.torch.engine.tensor_data.load_state_dict"
+        "with relax2xla.importers.torch.load_state_dict"
     )
 
 

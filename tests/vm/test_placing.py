@@ -182,7 +182,7 @@ def test_tied_torch_weights_have_all_their_names(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
-    from relax2xla.importers.torch.engine.tensor_data import load_state_dict
+    from relax2xla.importers.torch import load_state_dict
 
     net = torch.nn.Linear(4, 3).to(torch.bfloat16)
     torch.save(net.state_dict(), tmp_path / "w.pt")
