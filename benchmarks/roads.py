@@ -1,9 +1,8 @@
 """The two roads of a torch network, torch.export and ONNX: do both give a program of one speed?
 
 Each architecture of docs/results/torch_models.md that both roads take is built both ways and timed
-on one core,
-the two in turn, in a process of its own. A ratio far from 1 says that one importer writes something
-that the pipeline does not know. ``--only 'timm/*'`` takes some, ``--quick`` five.
+on one core, the two in turn, in a process of its own. A ratio far from 1 says that one importer
+writes something that the pipeline does not know. ``--only 'timm/*'`` takes some, ``--quick`` five.
 """
 
 from __future__ import annotations

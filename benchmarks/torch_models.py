@@ -7,9 +7,9 @@ that has TVM and torch). ``torch_models_ways`` holds the steps; each runs in a p
 where it takes longer than ``LIMIT`` seconds.
 
 Outcomes are kept in ``benchmarks/results/torch_models.jsonl``, a line an architecture, from which
-``docs/results/torch_models.md`` is written (``torch_models_page``). ``--quick`` runs those only that
-have not passed yet, ``--only PATTERN ...`` those whose names match, ``--ours`` leaves peers and
-times out.
+``docs/results/torch_models.md`` is written (``torch_models_page``). ``--quick`` runs those only
+that have not passed yet, ``--only PATTERN ...`` those whose names match, ``--ours`` leaves peers
+and times out.
 """
 
 from __future__ import annotations

@@ -65,37 +65,33 @@ def _cut(ctx: Context, x: Expr, index: Expr, skip: int | None) -> Expr:
 SCATTER_REDUCTIONS = {"sum": "add", "add": "add", "multiply": "mul", "prod": "mul"}
 
 
-def _scatter(ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
+@aten("scatter.src scatter.reduce scatter.value scatter.value_reduce")
+def scatter(
+    ctx: Context,
+    self: Expr,
+    dim: int,
+    index: Expr,
+    src: Any = None,
+    value: Any = None,
+    reduce: str | None = None,
+) -> Expr:
+    kind = "update" if reduce is None else SCATTER_REDUCTIONS[reduce]
+    if src is None:
+        source = ctx.full(dims_of(index), value, dtype_of(self))
+    else:
+        source = _cut(ctx, src, index, None)
     ndim = ndim_of(self)
     if ndim == 0:
         flat, at = R.reshape(self, (1,)), R.reshape(index, (1,))
         one = R.reshape(source, (1,))
-        return R.reshape(R.scatter_elements(flat, at, one, 0, reduction), ())
+        return R.reshape(R.scatter_elements(flat, at, one, 0, kind), ())
     axis = axis_of(dim, ndim)
-    index = ctx.wrap(index, dims_of(self)[axis])
-    return R.scatter_elements(self, index, source, axis, reduction)
+    return R.scatter_elements(self, ctx.wrap(index, dims_of(self)[axis]), source, axis, kind)
 
 
-@aten("scatter.src", "scatter.reduce")
-def scatter(
-    ctx: Context, self: Expr, dim: int, index: Expr, src: Expr, reduce: str | None = None
-) -> Expr:
-    kind = "update" if reduce is None else SCATTER_REDUCTIONS[reduce]
-    return _scatter(ctx, self, dim, index, _cut(ctx, src, index, None), kind)
-
-
-@aten("scatter_add")
-def scatter_add(ctx: Context, self: Expr, dim: int, index: Expr, src: Expr) -> Expr:
-    return scatter(ctx, self, dim, index, src, "add")
-
-
-@aten("scatter.value", "scatter.value_reduce")
-def scatter_value(
-    ctx: Context, self: Expr, dim: int, index: Expr, value: Any, reduce: str | None = None
-) -> Expr:
-    kind = "update" if reduce is None else SCATTER_REDUCTIONS[reduce]
-    source = ctx.full(dims_of(index), value, dtype_of(self))
-    return _scatter(ctx, self, dim, index, source, kind)
+aten("scatter_add")(
+    lambda ctx, self, dim, index, src: scatter(ctx, self, dim, index, src, reduce="add")
+)
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
@@ -261,7 +257,7 @@ def index_fill(ctx: Context, self: Expr, dim: int, index: Expr, value: Any) -> E
     axis = axis_of(dim, ndim_of(self))
     shape = list(dims_of(self))
     shape[axis] = dims_of(index)[0]
-    return _along(ctx, self, dim, index, ctx.full(tuple(shape), value, dtype_of(self)), "update", 1)
+    return _along(ctx, self, dim, index, ctx.full(tuple(shape), value, dtype_of(self)), "update")
 
 
 def _writing(kind: str) -> Function:
@@ -278,7 +274,7 @@ aten("index_copy")(_writing("update"))
 
 
 def _along(
-    ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, kind: str, alpha: Any
+    ctx: Context, self: Expr, dim: int, index: Expr, source: Expr, kind: str, alpha: Any = 1
 ) -> Expr:
     if ndim_of(index) == 0:
         index = ctx.reshape(index, (1,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import op as R
@@ -286,8 +286,13 @@ def kthvalue(
     picked = [
         R.strided_slice(v, [axis], [k - 1], [k], assume_inbound=True) for v in (values, order)
     ]
-    kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
-    return kept[0], kept[1]
+    return kept_or_not(picked, axis, keepdim)
+
+
+def kept_or_not(pair: Sequence[Expr], axis: int, keepdim: bool) -> tuple[Expr, Expr]:
+    """Values and places with their axis of one element, or without."""
+    first, second = pair if keepdim else [R.squeeze(v, [axis]) for v in pair]
+    return first, second
 
 
 # -- scans ---------------------------------------------------------------------------------------

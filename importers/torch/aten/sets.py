@@ -14,7 +14,7 @@ from relax2xla.importers.shared import loops as _loops
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.complex import is_complex
 from relax2xla.importers.torch.aten.data_dependent import places
-from relax2xla.importers.torch.aten.reduce import sort
+from relax2xla.importers.torch.aten.reduce import kept_or_not, sort
 from relax2xla.importers.torch.aten.shape import take_range
 from relax2xla.importers.torch.engine.context import (
     NARROW,
@@ -308,9 +308,7 @@ def _middle(ctx: Context, x: Expr, axis: int, keepdim: bool, ignore: bool) -> tu
             some = R.greater(missing, scalar(0, "int64"))
             at = R.where(some, R.subtract(ctx.tensor(size, "int64"), missing), at)
     at = ctx.emit(at)
-    picked = [R.gather_elements(v, at, axis) for v in (values, order)]
-    kept = picked if keepdim else [R.squeeze(v, [axis]) for v in picked]
-    return kept[0], kept[1]
+    return kept_or_not([R.gather_elements(v, at, axis) for v in (values, order)], axis, keepdim)
 
 
 def _along(ignore: bool) -> Function:

@@ -320,13 +320,18 @@ def split(ctx: Context, self: Expr, dim: int = 0) -> list[Expr]:
     if all(isinstance(s, int) for s in sizes):
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]  # type: ignore[arg-type]
         return list(ctx.emit(R.split(self, ends, axis)))
-    parts: list[Expr] = []
+    return parts_of(ctx, self, axis)
+
+
+def parts_of(ctx: Context, x: Expr, axis: int) -> list[Expr]:
+    """Parts of the sizes that torch gives, one after the other."""
+    made: list[Expr] = []
     start: Dim = 0
-    for size in sizes:
-        stop = tir.simplify(start + size)
-        parts.append(take_range(self, axis, start, stop))
+    for i in range(len(ctx.out)):
+        stop = tir.simplify(start + ctx.dims(i)[axis])
+        made.append(take_range(x, axis, start, stop))
         start = stop
-    return parts
+    return made
 
 
 @aten("unbind.int", "unbind_copy.int")

@@ -57,6 +57,18 @@ def weighted_sum(x: Expr, inner: Callable[[Expr], Expr], weights: Any) -> Expr:
     return R.sum(R.multiply(inner(R.expand_dims(x, [-1])), Constant(weights)), [-1])
 
 
+def but(y: Expr, *cases: tuple[Expr, Expr | float]) -> Expr:
+    """``y``, but where a condition holds the value that goes with it; the last one counts."""
+    for condition, value in cases:
+        y = R.where(condition, value if isinstance(value, Expr) else number(value), y)
+    return y
+
+
+def is_(x: Expr, value: float) -> Expr:
+    """Where ``x`` is a number."""
+    return R.equal(x, number(value))
+
+
 # -- Bessel functions ----------------------------------------------------------------------------
 _ANGLES = 2 * np.pi * np.arange(NODES) / NODES
 
@@ -107,7 +119,7 @@ def bessel_j(order: int) -> Function:
     def apply(ctx: Context, x: Expr) -> Expr:
         size = ctx.emit(R.abs(x))
         y = split(ctx, size, lambda v: near_j(v, order), lambda v: far_jy(v, order, False))
-        y = R.where(R.isinf(x), number(math.nan), y)  # as torch has it, which Y follows
+        y = but(y, (R.isinf(x), math.nan))  # as torch has it, which Y follows
         return y if order == 0 else R.multiply(y, R.sign(x))
 
     return apply
@@ -133,9 +145,8 @@ def bessel_y(order: int) -> Function:
 
     def apply(ctx: Context, x: Expr) -> Expr:
         y = split(ctx, x, near, lambda v: far_jy(v, order, True))
-        y = R.where(R.isinf(x), number(math.nan), y)
-        y = R.where(R.equal(x, number(0.0)), number(-math.inf), y)
-        return R.where(R.less(x, number(0.0)), number(math.nan), y)
+        below = R.less(x, number(0.0))
+        return but(y, (R.isinf(x), math.nan), (is_(x, 0.0), -math.inf), (below, math.nan))
 
     return apply
 
@@ -205,10 +216,10 @@ def bessel_k(order: int, scaled: bool) -> Function:
             first = R.divide(number(1.0), x)
         else:
             first = R.negative(add(R.log(mul(x, 0.5)), EULER))
-        y = R.where(R.less(x, number(TINY)), first, y)
-        y = R.where(R.equal(x, number(0.0)), number(math.inf), y)
-        y = R.where(R.equal(x, number(math.inf)), number(0.0), y)
-        return R.where(R.logical_or(R.less(x, number(0.0)), R.isnan(x)), number(math.nan), y)
+        y = but(
+            y, (R.less(x, number(TINY)), first), (is_(x, 0.0), math.inf), (is_(x, math.inf), 0.0)
+        )
+        return but(y, (R.logical_or(R.less(x, number(0.0)), R.isnan(x)), math.nan))
 
     return apply
 
@@ -241,9 +252,8 @@ def airy(ctx: Context, x: Expr) -> Expr:
     at = ctx.emit(add(turn, -math.pi / 4))
     wave = R.add(R.multiply(R.cos(at), even), R.multiply(R.sin(at), odd))
     below = R.divide(wave, mul(R.sqrt(R.sqrt(size)), math.sqrt(math.pi)))
-    y = R.where(R.greater(x, number(1.0)), above, series)
-    y = R.where(R.less(x, number(-9.0)), below, y)
-    return R.where(R.logical_or(R.isnan(x), R.isinf(x)), number(math.nan), y)
+    y = but(series, (R.greater(x, number(1.0)), above), (R.less(x, number(-9.0)), below))
+    return but(y, (R.logical_or(R.isnan(x), R.isinf(x)), math.nan))
 
 
 # -- error functions -----------------------------------------------------------------------------
@@ -274,15 +284,9 @@ def ndtri(ctx: Context, p: Expr) -> Expr:
     inside = R.logical_and(R.greater(tail, number(0.0)), R.less_equal(tail, number(0.5)))
     goal = ctx.emit(R.log(R.where(inside, tail, number(0.5))))
     t = ctx.emit(R.sqrt(mul(goal, -2.0)))
-    x = R.negative(
-        R.subtract(
-            t,
-            R.divide(
-                horner(t, [2.515517, 0.802853, 0.010328]),
-                horner(t, [1.0, 1.432788, 0.189269, 0.001308]),
-            ),
-        )
-    )
+    above = horner(t, [2.515517, 0.802853, 0.010328])
+    below = horner(t, [1.0, 1.432788, 0.189269, 0.001308])
+    x = R.negative(R.subtract(t, R.divide(above, below)))
     for _ in range(4):
         x = ctx.emit(x)
         value = ctx.emit(log_ndtr(ctx, x))
@@ -290,15 +294,13 @@ def ndtri(ctx: Context, p: Expr) -> Expr:
         slope = R.exp(R.subtract(density, value))
         x = R.subtract(x, R.divide(R.subtract(value, goal), slope))
     y = R.where(high, R.negative(x), x)
-    y = R.where(R.equal(p, number(0.0)), number(-math.inf), y)
-    y = R.where(R.equal(p, number(1.0)), number(math.inf), y)
     outside = R.logical_or(R.less(p, number(0.0)), R.greater(p, number(1.0)))
-    return R.where(R.logical_or(outside, R.isnan(p)), number(math.nan), y)
+    odd = R.logical_or(outside, R.isnan(p))
+    return but(y, (is_(p, 0.0), -math.inf), (is_(p, 1.0), math.inf), (odd, math.nan))
 
 
 def spherical_j0(ctx: Context, x: Expr) -> Expr:
-    y = R.where(R.equal(x, number(0.0)), number(1.0), R.divide(R.sin(x), x))
-    return R.where(R.isinf(x), number(0.0), y)
+    return but(R.divide(R.sin(x), x), (is_(x, 0.0), 1.0), (R.isinf(x), 0.0))
 
 
 def lgamma(ctx: Context, x: Expr) -> Expr:
@@ -347,7 +349,7 @@ def polygamma(ctx: Context, n: int, self: Expr) -> Expr:
     order = ctx.emit(R.broadcast_to(number(float(n + 1)), dims_of(x)))
     made = mul(_zeta(ctx, order, x), sign * math.gamma(n + 1))
     if n == 1:  # the one for which torch has a limit
-        made = R.where(R.equal(x, number(math.inf)), number(0.0), made)
+        made = but(made, (is_(x, math.inf), 0.0))
     return ctx.cast(made, ctx.dtype())
 
 
@@ -410,12 +412,9 @@ def _igamma(ctx: Context, self: Expr, other: Expr, upper: bool) -> Expr:
     below = ctx.emit(R.less(sx, R.add(sa, one)))
     low = _series(ctx, R.where(below, sa, one), R.where(below, sx, one))
     high = _fraction(ctx, R.where(below, one, sa), R.where(below, number(3.0), sx))
-    lower = R.multiply(front, low)
-    upper_ = R.multiply(front, high)
-    if upper:
-        y = R.where(below, R.subtract(one, lower), upper_)
-    else:
-        y = R.where(below, lower, R.subtract(one, upper_))
+    low, high = R.multiply(front, low), R.multiply(front, high)
+    low, high = (R.subtract(one, low), high) if upper else (low, R.subtract(one, high))
+    y = R.where(below, low, high)
     empty, full = (one, zero) if upper else (zero, one)
     # P(a, 0) = 0, P(0, x) = 1, P(a, inf) = 1, P(inf, x) = 0.
     none = R.logical_or(R.equal(x, zero), R.isinf(a))

@@ -18,7 +18,7 @@ from torch.fx import Node
 from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.torch.aten.shape import take_range
+from relax2xla.importers.torch.aten.shape import parts_of, take_range
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
@@ -200,18 +200,6 @@ def resize(ctx: Context, self: Expr) -> Expr:
     return R.reshape(take_range(ctx.emit(flat), 0, 0, count), ctx.dims())
 
 
-def _parts(ctx: Context, x: Expr, axis: int) -> list[Expr]:
-    """Parts of the sizes that torch gives."""
-    made: list[Expr] = []
-    start: Dim = 0
-    x = ctx.emit(x)
-    for i in range(len(ctx.out)):
-        stop = start + ctx.dims(i)[axis]
-        made.append(take_range(x, axis, start, stop))
-        start = stop
-    return made
-
-
 def _splitting(axis_of_rank: Callable[[int], int]) -> Function:
     def convert(ctx: Context, self: Expr, indices: Any = None) -> list[Expr]:
         return _cut(ctx, self, axis_of_rank(ndim_of(self)), indices)
@@ -261,7 +249,7 @@ def tensor_split_by_tensor(
 def _cut(ctx: Context, x: Expr, axis: int, indices: Any) -> list[Expr]:
     """Parts may overlap where indices go backwards; torch then says so by their sizes alone."""
     if indices is None:
-        return _parts(ctx, x, axis)
+        return parts_of(ctx, ctx.emit(x), axis)
     size, x = dims_of(x)[axis], ctx.emit(x)
     places = [0, *(static(i, "a place to split at") for i in indices)]
     made: list[Expr] = []
