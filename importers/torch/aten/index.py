@@ -10,6 +10,7 @@ from typing import Any
 
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import joined
 from relax2xla.importers.torch.aten.scatter import of_ranks
 from relax2xla.importers.torch.aten.shape import bound_of, fits, place_of, take_range
 from relax2xla.importers.torch.engine.context import (
@@ -245,7 +246,7 @@ def _between(ctx: Context, x: Expr, part: Expr, axis: int, start: Any, stop: Any
         parts.insert(0, take_range(x, axis, 0, start))
     if stop != size:
         parts.append(take_range(x, axis, stop, size))
-    return parts[0] if len(parts) == 1 else R.concat(parts, axis)
+    return joined(parts, axis)
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")

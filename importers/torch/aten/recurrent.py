@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from relax2xla import op as R
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import entry, joined
 from relax2xla.importers.shared.recurrent import State, gru_cell, lstm_cell, plain_cell, sweep
 from relax2xla.importers.torch.engine.context import Context, dims_of, ndim_of
 from relax2xla.importers.torch.engine.converters import Function, aten
@@ -93,16 +94,16 @@ def _recurrent(step: Step) -> Function:
             outputs: list[Expr] = []
             for backwards in directions:
                 at = layer * len(directions) + backwards
-                begin = [R.squeeze(R.strided_slice(s, [0], [at], [at + 1]), [0]) for s in states]
+                begin = [entry(s, at) for s in states]
                 weights = params[at * each : (at + 1) * each]
                 y, last = _layer(ctx, step, x, begin, weights, has_biases, backwards)
                 outputs.append(y)
                 for final, value in zip(finals, last, strict=True):
                     final.append(R.expand_dims(value, [0]))
-            x = outputs[0] if len(outputs) == 1 else R.concat(outputs, -1)
+            x = joined(outputs, -1)
         if batch_first:
             x = R.permute_dims(x, [1, 0, 2])
-        return [x, *(f[0] if len(f) == 1 else R.concat(f, 0) for f in finals)]
+        return [x, *(joined(f, 0) for f in finals)]
 
     return convert
 

@@ -17,6 +17,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import joined
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
@@ -383,16 +384,12 @@ def trace(ctx: Context, self: Expr) -> Expr:
 
 
 # -- joining -------------------------------------------------------------------------------------
-def _joined(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
-    """Tensors in the result's dtype, without torch's legacy empty vectors."""
-    used = [t for t in tensors if not (ndim_of(t) == 1 and dims_of(t) == (0,))]
-    return [ctx.cast(t, ctx.dtype()) for t in used or list(tensors)]
-
-
 @aten("cat", "concat", "concatenate")
 def cat(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
-    parts = _joined(ctx, tensors)
-    return parts[0] if len(parts) == 1 else R.concat(parts, axis_of(dim, ndim_of(parts[0])))
+    """In the result's dtype, without torch's legacy empty vectors."""
+    used = [t for t in tensors if not (ndim_of(t) == 1 and dims_of(t) == (0,))]
+    parts = [ctx.cast(t, ctx.dtype()) for t in used or list(tensors)]
+    return joined(parts, axis_of(dim, ndim_of(parts[0])))
 
 
 @aten("stack")
@@ -401,7 +398,7 @@ def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     axis = dim % len(shape)
     thin = (*shape[:axis], 1, *shape[axis + 1 :])
     parts = [ctx.reshape(ctx.cast(t, ctx.dtype()), thin) for t in tensors]
-    return parts[0] if len(parts) == 1 else R.concat(parts, axis)
+    return joined(parts, axis)
 
 
 # -- triangles and the pixels of images ----------------------------------------------------------
@@ -471,7 +468,7 @@ def diff(
     """Booleans differ by exclusive or."""
     axis = axis_of(dim, ndim_of(self))
     parts = [ctx.cast(x, ctx.dtype()) for x in (prepend, self, append) if x is not None]
-    x = ctx.emit(R.concat(parts, axis)) if len(parts) > 1 else self
+    x = ctx.emit(joined(parts, axis))
     minus = R.logical_xor if ctx.dtype() == "bool" else R.subtract
     for _ in range(n):
         size = dims_of(x)[axis]

@@ -16,6 +16,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, is_float, is_integer, limits
 from relax2xla.importers.shared import conversion as _conversion
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.index import wrapped
 from relax2xla.importers.shared.tensors import chlo as chlo
 from relax2xla.importers.shared.tensors import dims_of as dims_of
 from relax2xla.importers.shared.tensors import dtype_of as dtype_of
@@ -275,8 +276,7 @@ class Context:
         if isinstance(index, Constant) and bool((index.data >= 0).all()):
             return index
         dtype = dtype_of(index)
-        negative = R.less(index, scalar(0, dtype))
-        return R.where(negative, R.add(index, self.tensor(size, dtype)), index)
+        return wrapped(index, self.tensor(size, dtype), scalar(0, dtype))
 
 
 def scalar(value: Number, dtype: str) -> Constant:

@@ -65,26 +65,15 @@ def _bags(indices: Tensor, offsets: Tensor, many: int) -> Tensor:
 
 
 def _embedding_bag_backward(
-    grad: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    offset2bag: Tensor,
-    bag_size: Tensor,
-    maximum_indices: Tensor,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Tensor | None,
-    padding_idx: int = -1,
+    grad: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, *more: Any
 ) -> Tensor:
+    """That of dense gradients, which takes the same but ``sparse``."""
+    *sizes, sparse, per_sample_weights, padding_idx = (*more, -1)[:8]
     if sparse:
         raise NotImplementedError("a sparse gradient of embedding_bag; leave sparse=True out")
     bags = _bags(indices, offsets, grad.shape[0])
-    sizes = (bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode)
-    return _embedding_bag_dense_backward(
-        grad, indices, bags, *sizes, per_sample_weights, padding_idx
-    )
+    rest = (*sizes, per_sample_weights, padding_idx)
+    return _embedding_bag_dense_backward(grad, indices, bags, *rest)
 
 
 def _embedding_bag_dense_backward(
