@@ -72,7 +72,7 @@ def _embedding_bag_backward(
     if sparse:
         raise NotImplementedError("a sparse gradient of embedding_bag; leave sparse=True out")
     bags = _bags(indices, offsets, grad.shape[0])
-    rest = (*sizes, per_sample_weights, padding_idx)
+    rest: list[Any] = [*sizes, per_sample_weights, padding_idx]
     return _embedding_bag_dense_backward(grad, indices, bags, *rest)
 
 
