@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.transform.dynamic_samples import SAMPLES, Sample, call
+from tests.transform.lower.dynamic_samples import SAMPLES, Sample, call
 from tests.transform.test_dynamic_rows import arrays, flat, module, operand, same
 
 from relax2xla import op, tir
