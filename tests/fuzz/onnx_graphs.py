@@ -673,6 +673,8 @@ def _conv(g: Graph, op: str) -> object:
     x = g.leaf(g.numbers((n, max(c, 1), size + 2), "float32"))
     w = g.closed(g.leaf(g.numbers((max(out, 1), max(c, 1), max(kernel, 1)), "float32")))
     pads, strides = [g.between(0, 1) for _ in range(2)], [g.between(1, 2)]
+    if kernel > size + 2 + sum(pads):
+        pads = [1, 1]  # windows that do not fit are refused; ONNX Runtime computes something
     return g.emit(op, [x, w], pads=pads, strides=strides)
 
 

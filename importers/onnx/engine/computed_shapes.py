@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.importers.onnx.engine.bound_numbers import count_of
 from relax2xla.importers.onnx.engine.context import Context
 from relax2xla.importers.onnx.engine.known_values import dims_of, ndim_of, scalar
@@ -142,8 +143,9 @@ def _forward(
     lengths = ctx.emit(R.floor_divide(span, step))
     bound = ctx.sizes(ctx.emit(R.concat([first, lengths])), "the bounds")
     begin, sizes_ = bound[: len(at)], bound[len(at) :]
+    # An end below zero would count from the back.
     end = [
-        fold_dim(b + n if s == 1 else b + (n - 1) * s + 1)
+        fold_dim(b + n if s == 1 else b + tir.max((n - 1) * s + 1, 0))
         for b, n, s in zip(begin, sizes_, steps, strict=True)
     ]
     made = R.strided_slice(data, at, begin, end, steps)

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from relax2xla.errors import CallError, OpNotImplemented, TVMError
 from relax2xla.frontend.onnx import from_onnx
-from relax2xla.op import resample
+from relax2xla.op.image import resampling
 from relax2xla.vm.call.machine import VirtualMachine
 from relax2xla.vm.plan.build import build
 from tests.importers.onnx.support import agree, model_of, one, ours, value
@@ -58,6 +58,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Squeeze", [f(1, 3, 1), i(-1, 0)], {}),
     ("Unsqueeze", [f(3, 2), i(-1, 0)], {}),
     ("Slice", [f(4, 5), i(1, -3), i(100, -1)], {}),
+    # Of nothing at the front: the end of a stepping slice must not count from the back.
+    ("Slice", [f(3, 2), i(0), i(0), i(0), i(2)], {"known": [2, 3, 4]}),
     ("Slice", [f(4, 5), i(-9), i(2**62), i(-1)], {}),
     ("Slice", [f(4, 5), i(3, 0), i(-100, 4), i(0, 1), i(-2, 3)], {}),
     ("Slice", [f(4, 5), i(3, 0), i(-100, 4), i(0, 1), i(2, 3)], {"known": [3]}),
