@@ -30,7 +30,7 @@ from benchmarks.peers.onnxruntime_options import one_thread
 from benchmarks.timing import interleaved, table
 from examples.models import MODELS
 from relax2xla.frontend.torch import from_exported_program
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler, xla
 
 PEERS = {"resnet50": resnet50_jax, "bert_base": bert_jax}
 
@@ -81,11 +81,11 @@ def compile_path(mod: rx.IRModule, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         main = rx.VirtualMachine(step(OURS[0], lambda: rx.build(mod)))["main"]
         infos = [p.struct_info for p in main.params]
-        program = step(OURS[1], lambda main=main, infos=infos: main.program(infos))
+        program = step(OURS[1], lambda main=main, infos=infos: main.specialised.program(infos))
         step(OURS[2], lambda program=program: rx.stablehlo.emit(program.module))
-        module, _ = main.lowered(infos)
+        module, _ = main.specialised.lowered(infos)
         avals = [xla.aval(o) for o in program.outputs]
-        step(COMPILE, lambda module=module, avals=avals: xla.Loaded(module, avals, None))
+        step(COMPILE, lambda module=module, avals=avals: compiler.Loaded(module, avals, None))
     return {label: min(found) for label, found in times.items()}
 
 

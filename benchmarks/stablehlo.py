@@ -27,7 +27,7 @@ from relax2xla.errors import TVMError
 from relax2xla.stablehlo import context, emit, parse, read
 from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.mlir import ir, stablehlo
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler, xla
 
 TESTDATA = Path(
     os.environ.get("STABLEHLO_TESTDATA", Path(__file__).parents[2] / "shared/stablehlo_testdata")
@@ -97,7 +97,7 @@ Execute = Callable[[ir.Module, Sequence[ir.Type]], list[Any]]
 def by_xla(module: ir.Module, types: Sequence[ir.Type]) -> list[Any]:
     """The results of a program without arguments, of these types."""
     avals = [xla.aval(type_to_sinfo(t)) for t in types]  # pyright: ignore[reportArgumentType]
-    return [np.asarray(a) for a in xla.Loaded(module, avals, None).run([])]
+    return [np.asarray(a) for a in compiler.Loaded(module, avals, None).run([])]
 
 
 def by_interpreter(module: ir.Module, types: Sequence[ir.Type]) -> list[Any]:

@@ -107,24 +107,24 @@ if TYPE_CHECKING:
     from relax2xla.transform.export import to_stablehlo as to_stablehlo
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
     from relax2xla.vm.call.machine import VirtualMachine as VirtualMachine
-    from relax2xla.vm.code.exec_builder import ExecBuilder as ExecBuilder
-    from relax2xla.vm.executable import VMExecutable as VMExecutable
     from relax2xla.vm.observe.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind
     from relax2xla.vm.plan.build import build as build
     from relax2xla.vm.plan.build import compile as compile
-    from relax2xla.vm.save.package import load_module as load_module
+    from relax2xla.vm.plan.exec_builder import ExecBuilder as ExecBuilder
+    from relax2xla.vm.save.executable import VMExecutable as VMExecutable
+    from relax2xla.vm.save.reader import load_module as load_module
 
 __version__ = "0.1.0"
 
 # Where names that are loaded on first use live.
 _HOMES = {
     "BlockBuilder": "relax2xla.builder",
-    "ExecBuilder": "relax2xla.vm.code.exec_builder",
+    "ExecBuilder": "relax2xla.vm.plan.exec_builder",
     "DataflowBlockRewrite": "relax2xla.dpl.binding_rewrite",
     "ExprFunctor": "relax2xla.expr_functor",
     "PyExprMutator": "relax2xla.expr_functor",
     "PyExprVisitor": "relax2xla.expr_functor",
-    "VMExecutable": "relax2xla.vm.executable",
+    "VMExecutable": "relax2xla.vm.save.executable",
     "VMInstrumentReturnKind": "relax2xla.vm.observe.instrument",
     "VirtualMachine": "relax2xla.vm.call.machine",
     "build": "relax2xla.vm.plan.build",
@@ -143,7 +143,7 @@ _HOMES = {
     "compile": "relax2xla.vm.plan.build",
     "get_pipeline": "relax2xla.transform.pipeline",
     "load": "relax2xla.importers.files",
-    "load_module": "relax2xla.vm.save.package",
+    "load_module": "relax2xla.vm.save.reader",
     "to_stablehlo": "relax2xla.transform.export",
 }
 _ROOMS = (

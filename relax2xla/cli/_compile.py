@@ -14,7 +14,7 @@ from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_target, symbols
 
 if TYPE_CHECKING:
-    from relax2xla.vm.executable import VMExecutable
+    from relax2xla.vm.save.executable import VMExecutable
 
 
 def run_compile(
@@ -33,7 +33,7 @@ def run_compile(
     device = parse_device(device_name)
     mod = load_model(file, trust, parse_shapes(shape))
     from relax2xla.vm.plan.build import build
-    from relax2xla.vm.save.package import collect
+    from relax2xla.vm.save.writer import collect
 
     start = time.perf_counter()
     executable = build(mod, device)

@@ -165,7 +165,7 @@ def serve() -> None:
     # Ctrl-C reaches the whole group of processes; the parent ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_memory(int(os.environ["RELAX2XLA_WORKER_MEMORY"]))
-    importlib.import_module("relax2xla.vm.pjrt.xla")  # so that no program's time holds it
+    importlib.import_module("relax2xla.vm.plan.build")  # so that no program's time holds it
     _answer(answers, {})
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)

@@ -31,8 +31,8 @@ from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device, device
 
 if TYPE_CHECKING:
+    from relax2xla.vm.call.executable import Executable
     from relax2xla.vm.call.machine import VirtualMachine
-    from relax2xla.vm.executable import VMExecutable
 
 Sizes = dict[str, int | Sequence[int]]
 
@@ -161,7 +161,7 @@ def check_shapes(leaves: Sequence[Leaf], shapes: Mapping[str, Any]) -> None:
             )
 
 
-def _initial_state(executable: VMExecutable, name: str) -> dict[str, Array]:
+def _initial_state(executable: Executable, name: str) -> dict[str, Array]:
     """What the state of a function begins with, by parameter: buffers that a model changes."""
     state = executable.states.get(name)
     if state is None:

@@ -119,7 +119,7 @@ class _Program:
 
     def __init__(self, module: Any) -> None:
         from relax2xla.stablehlo.codecs import type_to_sinfo
-        from relax2xla.vm.pjrt import xla
+        from relax2xla.vm.pjrt import compiler, xla
 
         with module.context:
             infos = [type_to_sinfo(t) for t in _entry(module).type.results]
@@ -127,7 +127,7 @@ class _Program:
             raise TVMError("a result is no array")
         if dynamic := symbols(infos):
             raise TVMError(f"the sizes of results are not known: {', '.join(dynamic)}")
-        self.loaded = xla.Loaded(module, [xla.aval(i) for i in infos], None)  # pyright: ignore[reportArgumentType]
+        self.loaded = compiler.Loaded(module, [xla.aval(i) for i in infos], None)  # pyright: ignore[reportArgumentType]
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         from relax2xla.vm.pjrt import xla

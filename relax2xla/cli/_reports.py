@@ -80,7 +80,7 @@ def report_memory(machine: VirtualMachine, told: Collection[int] = ()) -> set[in
 def _memory(name: str, program: object) -> None:
     """XLA's own account of one program, and its largest values."""
     from relax2xla.vm.observe.trace import largest_values
-    from relax2xla.vm.pjrt.xla import Loaded
+    from relax2xla.vm.pjrt.compiler import Loaded
 
     assert isinstance(program, Loaded)
     account = program.memory()

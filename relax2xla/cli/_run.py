@@ -72,7 +72,7 @@ def run_run(
 
     saved = file.suffix.lower() == ".r2x"
     if saved:
-        from relax2xla.vm.save.package import load_module
+        from relax2xla.vm.save.reader import load_module
 
         start = time.perf_counter()
         # Machine code in a file is run as it is, so it takes the same trust as a .pt2 file.

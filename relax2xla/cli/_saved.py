@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,17 @@ from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import Var
 from relax2xla.ir.struct_info import show
-from relax2xla.vm.pjrt import xla
-from relax2xla.vm.save.package import SavedExecutable, load_module
+from relax2xla.vm.pjrt import compiler
+from relax2xla.vm.save.reader import SavedExecutable, load_module
 
 
 def saved_report(file: Path, text: bool) -> dict[str, Any]:
     """Everything that ``inspect`` says of a .r2x file, as plain data. Nothing in it is run."""
     check_file(file)
     executable = load_module(file, compiled=False)
-    assert isinstance(executable, SavedExecutable)
-    manifest = executable.loader.manifest
+    manifest = executable.manifest
     functions = [_function(executable, name) for name in executable]
-    arrays = {
-        id(a): a
-        for e in (*executable.entries.values(), *executable.regions.values())
-        for a in e.lifted.arrays()
-    }
+    arrays = {id(a): a for e in executable.compiled for a in e.lifted.arrays()}
     dtypes: Counter[str] = Counter()
     for a in arrays.values():
         dtypes[a.dtype.name] += a.size
@@ -75,12 +71,12 @@ def _function(executable: SavedExecutable, name: str) -> dict[str, Any]:
     }
 
 
-def _machine_code(executable: SavedExecutable, manifest: dict[str, Any]) -> dict[str, Any]:
+def _machine_code(executable: SavedExecutable, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """How many programs have it, for which machine, and whether that is one like this."""
     programs = [p for row in manifest["functions"] for p in row["programs"]]
     made_for = manifest["fingerprint"]
     try:
-        usable = made_for is not None and made_for == xla.fingerprint(executable.device)
+        usable = made_for is not None and made_for == compiler.fingerprint(executable.device)
     except DeviceError:
         usable = False
     return {

@@ -45,7 +45,7 @@ def from_jax(
     """
     import jax
 
-    from relax2xla.vm.call import canonical
+    from relax2xla.vm.pjrt import jax_arguments
 
     leaves = jax.tree_util.tree_flatten_with_path((args, kwargs))[0]
     names = _names(fn, [path for path, _ in leaves])
@@ -59,9 +59,9 @@ def from_jax(
         mod = from_stablehlo(jitted.lower(*args, **kwargs), raise_ops=False)
     mod = _named_params(mod, names)
     mod = _marked_donated(mod, fn, args, kwargs)
-    wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if canonical.is_wide(leaf)]
+    wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if jax_arguments.is_wide(leaf)]
     if wide:
-        mod["main"] = mod["main"].with_attr(canonical.NARROWED, wide)
+        mod["main"] = mod["main"].with_attr(jax_arguments.NARROWED, wide)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO
 

@@ -11,6 +11,6 @@ def load_module(
     path: str | Path, compiled: bool = True, *, allow_custom_calls: Sequence[str] = ()
 ) -> Any:
     """The executable that ``export_library`` saved: ``relax2xla.load_module``."""
-    from relax2xla.vm.save.package import load_module as load
+    from relax2xla.vm.save.reader import load_module as load
 
     return load(path, compiled, allow_custom_calls=allow_custom_calls)

@@ -139,12 +139,12 @@ def test_an_interruption_while_xla_compiles(number: signal.Signals, tmp_path: Pa
     # The compiler takes no notice of signals, as this takes none.
     code = (
         "import hashlib, sys, relax2xla.cli\n"
-        "from relax2xla.vm.pjrt import xla\n"
+        "from relax2xla.vm.pjrt import compiler\n"
         "def compile(*args):\n"
         "    print('compiling', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'x', b'y', 40_000_000)\n"
         "    print('compiled', flush=True)\n"
-        "xla._compile = compile\n"
+        "compiler._compile = compile\n"
         "sys.exit(relax2xla.cli.main(sys.argv[1:]))"
     )
     words = ["compile", "model.relax", "-o", "out.r2x", "--shape", "n=2"]

@@ -12,7 +12,8 @@ import relax2xla
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.serialize import serialize
-from relax2xla.vm.save.package import MODULE, collect
+from relax2xla.vm.save.manifest import MODULE
+from relax2xla.vm.save.writer import collect
 
 from .conftest import Cli
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler
 
 from .conftest import OPTIONS, Cli
 
@@ -50,7 +50,7 @@ def test_of_another_machine(
 ) -> None:
     saved = tmp_path / "m.r2x"
     assert cli("compile", models("mlir"), "-o", saved).code == 0
-    monkeypatch.setattr(xla, "fingerprint", lambda device: "another")
+    monkeypatch.setattr(compiler, "fingerprint", lambda device: "another")
     assert "for another jaxlib or processor" in cli("inspect", saved).out
 
 

@@ -247,10 +247,10 @@ def resident() -> int:
 def survivors() -> dict[str, int]:
     """What is alive of what a build makes."""
     from relax2xla.stablehlo.mlir import ir
-    from relax2xla.vm.pjrt import xla
+    from relax2xla.vm.pjrt import compiler, xla
 
     gc.collect()
-    kinds = (rx.IRModule, rx.Function, rx.VirtualMachine, rx.VMExecutable, xla.Loaded)
+    kinds = (rx.IRModule, rx.Function, rx.VirtualMachine, rx.VMExecutable, compiler.Loaded)
     counts = dict.fromkeys((k.__name__ for k in kinds), 0)
     for value in gc.get_objects():
         # Its type, not its ``__class__``: objects of other libraries answer that with warnings.

@@ -81,7 +81,7 @@ class Package(Target):
 
         import relax2xla
         from relax2xla.script.entry import from_source
-        from relax2xla.vm.save.package import collect
+        from relax2xla.vm.save.writer import collect
 
         relax2xla.register_func("relax2xla.fuzz.none", lambda x: x, override=True)
         self.saved: list[Any] = []

@@ -11,7 +11,7 @@ from relax2xla.ir import DeviceMesh, IRModule, Placement
 from relax2xla.op.distributed import sharding_text
 from relax2xla.script import parse
 from relax2xla.testing import evaluate
-from relax2xla.vm.plan.build import build
+from relax2xla.vm import build
 from tests.op.harness import Case, check, tensor, var_like
 
 ONE = DeviceMesh((1,), [0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from relax2xla.script import from_source
 from relax2xla.stablehlo import lapack, parse
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.targets import GROUPS, SAFE
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler
 
 X = np.arange(4, dtype=np.float32)
 ONE = "mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 1 : i32"
@@ -156,8 +157,7 @@ def test_calls_inlined_into_jax_are_looked_at() -> None:
     ex = relax2xla.build(
         from_stablehlo(call("foo", ["4xf32"], ["4xf32"], ""), allow_custom_calls=["foo"])
     )
-    vm = relax2xla.VirtualMachine(ex)
-    ex.allowed = frozenset()
+    vm = relax2xla.VirtualMachine(replace(ex, allowed=frozenset()))
     with pytest.raises(UnsupportedError, match="call foo"):
         jax.jit(vm["main"])(X)
     with pytest.raises(UnsupportedError, match="call foo"):
@@ -166,7 +166,7 @@ def test_calls_inlined_into_jax_are_looked_at() -> None:
 
 def test_callbacks_in_machine_code_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"compiled program.*calls back into Python"):
-        xla.Loaded(b"... xla_ffi_python_cpu_callback ...", [], None)
+        compiler.Loaded(b"... xla_ffi_python_cpu_callback ...", [], None)
 
 
 def test_the_table_says_why() -> None:
@@ -520,7 +520,7 @@ func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
     with pytest.raises(UnsupportedError, match=r"in a circle .*(f > g h > f|g h > f > g h)"):
         check_mlir(parse(text))
     with pytest.raises(UnsupportedError, match="in a circle"):
-        xla.Loaded(parse(text), [], None)
+        compiler.Loaded(parse(text), [], None)
 
 
 def test_a_program_without_main_is_refused() -> None:

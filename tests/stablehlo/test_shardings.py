@@ -13,7 +13,7 @@ from relax2xla.errors import DeviceError, StableHLOParseError
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.stablehlo import parse
 from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler, xla
 
 X = np.arange(4, dtype=np.float32)
 T = "tensor<4xf32>"
@@ -94,7 +94,7 @@ def test_an_unknown_mesh_does_not_end_the_process() -> None:
       %y = stablehlo.custom_call @xla.sdy.FuncResultSharding(%x) {{{AS_TEXT}}} : ({T}) -> {T}
       return %y : {T} }}"""
     np.testing.assert_array_equal(run(from_stablehlo(text), X), X)
-    loaded = xla.Loaded(parse(text), [jax.core.ShapedArray((4,), np.float32)], None)
+    loaded = compiler.Loaded(parse(text), [jax.core.ShapedArray((4,), np.float32)], None)
     np.testing.assert_array_equal(loaded.run([xla.device_put(X, None)])[0], X)
 
 

@@ -21,7 +21,7 @@ from relax2xla.importers.onnx.engine.known_values import NeedsValue, info_of
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.ir import Constant, Expr, ShapeStructInfo, TensorStructInfo, Var
 from relax2xla.tir import Dim
-from relax2xla.vm.call.numbers import OFFSET
+from relax2xla.vm.call.symbol_values import OFFSET
 
 # An input that says a shape or positions has no more values.
 LIST_LIMIT = 1 << 16

@@ -1,97 +1,171 @@
-"""Names and places of arguments, for all functions of the machine."""
+"""What callers give a compiled function, as what its programs take: arrays, shapes and numbers."""
 
 from __future__ import annotations
 
-import inspect
-import keyword
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
-from relax2xla import tir
+import numpy as np
+
+from relax2xla.dtypes import DTYPES, dtype_name, is_integer
 from relax2xla.errors import CallError
-from relax2xla.ir import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, Var
+from relax2xla.ir import (
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    Var,
+)
 from relax2xla.ir.struct_info import show
+from relax2xla.runtime.convert import to_host
+from relax2xla.runtime.device import Device
+from relax2xla.transform.lower.legalize import flatten_info
+from relax2xla.vm.call.call_shapes import Key, infos_of
+from relax2xla.vm.call.signatures import positional
+from relax2xla.vm.call.specialise import match
+from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt.jax_arguments import narrowed, plain, widened
 
 
-def positional(
-    function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """Arguments in the order of the parameters ``names``; CallError where they do not fit."""
-    if len(set(names)) != len(names):
-        raise CallError(
-            f"{function}({', '.join(names)}) has parameters of the same name; "
-            "give its arguments by position"
-        )
-    unknown = [k for k in kwargs if k not in names]
-    if unknown:
-        raise CallError(
-            f"{function} has no parameter {', '.join(map(repr, unknown))}; "
-            f"it has {', '.join(names)}"
-        )
-    rest = names[len(args) :]
-    missing = [n for n in rest if n not in kwargs]
-    if missing or len(kwargs) != len(rest):
-        twice = [k for k in kwargs if k not in rest]
-        wrong = (("missing {}", missing), ("{} given twice", twice))
-        what = "; ".join(said.format(", ".join(found)) for said, found in wrong if found)
-        raise CallError(f"{function}({', '.join(names)}): {what}")
-    return (*args, *(kwargs[n] for n in rest))
+class Arguments:
+    """The arguments of the function ``name`` on ``device``.
 
-
-def signature(names: Sequence[str]) -> inspect.Signature:
-    """For ``help``; names that Python cannot have as parameters make it ``*args``."""
-    if len(set(names)) != len(names) or not all(
-        n.isidentifier() and not keyword.iskeyword(n) for n in names
-    ):
-        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature([inspect.Parameter(n, kind) for n in names])
-
-
-def difference(
-    params: Sequence[Var],
-    before: Sequence[StructInfo],
-    now: Sequence[StructInfo],
-    old_numbers: Mapping[str, int | float] | None = None,
-    new_numbers: Mapping[str, int | float] | None = None,
-) -> str:
-    """How the arguments of two calls differ, dimension by dimension with its symbolic name.
-
-    old_numbers, new_numbers: what symbolic variables stand for, by name; then a shape among the
-        arguments, which holds values that the program has read, is told by these
+    ``leaves`` are the struct infos of ``params`` without their tuples, and ``dtypes`` numpy's for
+    its tensors (None where any is taken). ``narrowed``: places of tensors that take arrays of twice
+    their width, as ``jax.jit`` does. ``hint`` ends the message for a wrong number of arguments.
     """
-    found: list[str] = []
-    old_numbers, new_numbers = old_numbers or {}, new_numbers or {}
 
-    def compare(name: str, said: StructInfo, a: StructInfo, b: StructInfo) -> None:
-        if a == b:
-            return
-        if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
-            fields = said.fields if isinstance(said, TupleStructInfo) else a.fields
-            for i, parts in enumerate(zip(fields, a.fields, b.fields, strict=False)):
-                compare(f"{name}[{i}]", *parts)
-            return
-        if isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo):
-            old, new = a.dims, b.dims
-            if old is not None and new is not None and len(old) == len(new) and a.dtype == b.dtype:
-                dims = said.dims if isinstance(said, TensorStructInfo) else None
-                for i, (x, y) in enumerate(zip(old, new, strict=True)):
-                    if x != y:
-                        symbol = f" ({dims[i]})" if dims is not None and len(dims) > i else ""
-                        found.append(f"dimension {i}{symbol} of `{name}` was {x} and is {y}")
-                return
-        if isinstance(said, ShapeStructInfo) and said.values is not None:
-            names = [d.name for d in said.values if isinstance(d, tir.Var)]
-            told = [
-                f"`{n}` was {old_numbers[n]} and is {new_numbers[n]}"
-                for n in names
-                if n in old_numbers and n in new_numbers and old_numbers[n] != new_numbers[n]
-            ]
-            if told:
-                found.extend(told)
-                return
-        found.append(f"`{name}` was {show(a)} and is {show(b)}")
+    def __init__(
+        self,
+        name: str,
+        params: Sequence[Var],
+        device: Device | None,
+        narrowed: Collection[int] = (),
+        hint: str = "",
+    ) -> None:
+        self.name, self.params, self.device, self._hint = name, tuple(params), device, hint
+        self.names = [p.name_hint for p in params]
+        self.leaves = [leaf for p in params for leaf in flatten_info(p.struct_info)]
+        self.only_tensors = all(isinstance(p.struct_info, TensorStructInfo) for p in params)
+        said = [p.dtype for p in self.leaves if isinstance(p, TensorStructInfo)]
+        self.dtypes = [np.dtype(DTYPES[d].numpy) if d in DTYPES else None for d in said]
+        self.narrowed = frozenset(narrowed if self.only_tensors else ())
 
-    for p, a, b in zip(params, before, now, strict=True):
-        compare(p.name_hint, p.struct_info, a, b)
-    return ", ".join(found) or "the arguments are those of an earlier program, which was dropped"
+    def positional(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Arguments in the order of the parameters; CallError where they do not fit."""
+        return positional(self.name, self.names, args, kwargs) if kwargs else args
+
+    def refuse_count(self, count: int) -> NoReturn:
+        """CallError: so many arguments do not fit."""
+        raise CallError(
+            f"{self.name} takes {len(self.params)} arguments ({', '.join(self.names)}); got "
+            f"{count}{self._hint}"
+        )
+
+    def on_device(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The arrays among the arguments, on the device, and what their program is found by."""
+        leaves = self._flat(args)
+        if len(leaves) != len(self.leaves):
+            self.refuse_count(len(args))
+        buffers: list[Any] = []
+        key: list[Any] = []
+        for i, (value, info) in enumerate(zip(leaves, self.leaves, strict=True)):
+            if isinstance(info, TensorStructInfo):
+                buffer = self._buffer(value, info, i)
+                buffers.append(buffer)
+                key.append((buffer.shape, buffer.dtype))
+            else:
+                key.append(value)
+        return buffers, key
+
+    def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Arguments as values that later calls take as they are; CallError where they do not fit.
+
+        Arrays are copied to the device, so the caller may write to its own.
+        """
+        buffers, key = self.on_device(self.positional(args, kwargs))
+        match(self.name, self.params, infos_of(self.params, key))
+        arrays, rest = iter(buffers), iter(key)
+
+        def build(info: StructInfo) -> Any:
+            if isinstance(info, TupleStructInfo):
+                return tuple(build(f) for f in info.fields)
+            value = next(rest)
+            return next(arrays) if isinstance(info, TensorStructInfo) else value
+
+        return [build(p.struct_info) for p in self.params]
+
+    def key(self, args: Sequence[Any]) -> Key:
+        """What the program for ``args``, as :meth:`placed` gave them, is found by."""
+        return tuple((v.shape, v.dtype) if xla.is_array(v) else v for v in self._flat(args))
+
+    def _flat(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Arguments flattened as the parameters' tuples are."""
+        if self.only_tensors:
+            return args
+        if len(args) != len(self.params):
+            self.refuse_count(len(args))
+        out: list[Any] = []
+        for p, a in zip(self.params, args, strict=True):
+            _flatten(a, p.struct_info, f"{self.name}: `{p.name_hint}`", out.append)
+        return out
+
+    def _buffer(self, value: Any, info: TensorStructInfo, index: int) -> Any:
+        """``value`` as an array on the device; the dtype is checked by the specialisation."""
+        if not xla.is_array(value):
+            value = plain(value)
+        if xla.is_array(value):
+            return widened(xla.on_device(value, self.device), info.dtype)
+        if xla.is_tracer(value):
+            return value
+        try:
+            host = to_host(value, info.dtype)
+            if index in self.narrowed:
+                host = narrowed(host, info.dtype)
+        except CallError as e:
+            raise CallError(f"{self.name}: argument {index} ({show(info)}): {e}") from None
+        try:
+            dtype_name(host.dtype)
+        except TypeError:
+            raise CallError(
+                f"{self.name}: argument {index} has the dtype {host.dtype}; expected {show(info)}"
+            ) from None
+        # A copy: the caller may write to its array as soon as this call returns.
+        return xla.device_put(host, self.device)
+
+
+def _flatten(value: Any, info: StructInfo, where: str, add: Callable[[Any], None]) -> None:
+    """Call ``add`` with what is in an argument; CallError where it is not what ``info`` says."""
+    if isinstance(info, TupleStructInfo):
+        if not isinstance(value, tuple | list) or len(value) != len(info.fields):
+            got = f"{len(value)} items" if isinstance(value, tuple | list) else type(value)
+            raise CallError(f"{where} must be a tuple of {len(info.fields)}; got {got}")
+        for i, (v, f) in enumerate(zip(value, info.fields, strict=True)):
+            _flatten(v, f, f"{where}[{i}]", add)
+    elif isinstance(info, TensorStructInfo):
+        add(value)
+    elif isinstance(info, ShapeStructInfo | PrimStructInfo):
+        add(_host_value(value, info, where))
+    else:
+        raise CallError(
+            f"{where} is {show(info)}; only tensors, shapes and numbers (and tuples of them) can "
+            "be passed to a compiled function"
+        )
+
+
+def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) -> Any:
+    """A shape as a tuple of integers, a number as Python's; CallError for anything else."""
+    try:
+        if isinstance(info, ShapeStructInfo):
+            return tuple(map(operator.index, value))
+        plain = value.item() if hasattr(value, "item") else value
+        if is_integer(info.dtype):
+            return operator.index(plain)
+        return bool(plain) if info.dtype == "bool" else float(plain)
+    except (TypeError, ValueError):
+        kind = "a shape (a tuple of integers)" if isinstance(info, ShapeStructInfo) else "a number"
+        raise CallError(
+            f"{where} must be {kind} for {show(info)}; got {type(value).__name__}"
+        ) from None

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relax2xla import tir
 from relax2xla.errors import CallError
 from relax2xla.ir import StructInfo, TensorStructInfo
-from relax2xla.ir.lattice import free_symbolic_vars, substitute
-from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
-from relax2xla.vm.call.bound import CACHE_SIZE, WARN_AFTER, BoundFunction
-from relax2xla.vm.call.calls import METHODS, Calls, SavedFunction, checked_memory
+from relax2xla.vm.call.bound import BoundFunction
+from relax2xla.vm.call.bytecode_function import VMFunction
+from relax2xla.vm.call.call_shapes import call_shapes, dimension, sizes_of
+from relax2xla.vm.call.donation import Donation
+from relax2xla.vm.call.executable import Executable
 from relax2xla.vm.call.padding import Bucketed, seen
-from relax2xla.vm.call.placing import WeightStore, checked_params, weight_infos
-from relax2xla.vm.code.interpreter import Interpreter, VMFunction
-from relax2xla.vm.executable import VMExecutable
+from relax2xla.vm.call.programs import CACHE_SIZE, WARN_AFTER
+from relax2xla.vm.call.state import StatefulFunction
+from relax2xla.vm.call.state_slots import Slot, checked_slots, keeping, slots_of
+from relax2xla.vm.call.tvm_methods import METHODS, SavedFunction, TvmMethods, checked_memory
+from relax2xla.vm.call.weights import WeightStore, checked_params, weight_infos
+from relax2xla.vm.code.interpreter import Interpreter
 from relax2xla.vm.observe.instrument import Hook
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler, xla
 from relax2xla.vm.pjrt.platforms import check_platforms
 
-if TYPE_CHECKING:
-    from relax2xla.vm.call.state import Slot, StatefulFunction
 
-
-class VirtualMachine(Calls):
+class VirtualMachine(TvmMethods):
     """Runs the functions of an executable: ``vm["main"](x)``.
 
     rt_mod: what ``build`` made. device: a Device, its name, a list of Devices (the first is used),
@@ -50,7 +49,7 @@ class VirtualMachine(Calls):
 
     def __init__(
         self,
-        rt_mod: VMExecutable,
+        rt_mod: Executable,
         device: Device | str | Sequence[Device | str] | None = None,
         memory_cfg: str | Mapping[Device, str] | None = None,
         profile: bool = False,
@@ -60,7 +59,7 @@ class VirtualMachine(Calls):
         max_steps: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(rt_mod, VMExecutable):
+        if not isinstance(rt_mod, Executable):
             raise TypeError(
                 f"VirtualMachine takes what relax2xla.build(mod) gives; got {type(rt_mod).__name__}"
             )
@@ -170,16 +169,23 @@ class VirtualMachine(Calls):
     def _compiled(self, name: str) -> BoundFunction:
         """A function that is one XLA program."""
         if name not in self._functions:
-            donated, device = self.executable.donated.get(name), self.device_of(name)
-            if donated:
-                from relax2xla.vm.call.donation import DonatingFunction
-
-                made = DonatingFunction(self.executable, name, device, self._store, donated=donated)
-            else:
-                made = BoundFunction(self.executable, name, device, self._store)
-            made.limit, made.warn_after = self.max_programs, self.warn_after
-            self._functions.setdefault(name, made)
+            donated = self.executable.donated.get(name)
+            params = self.executable[name].params
+            self._bind(name, name, Donation.of(name, params, donated) if donated else None)
         return self._functions[name]
+
+    def _bind(self, key: str, name: str, donation: Donation | None) -> BoundFunction:
+        """The function ``name``, kept under ``key``."""
+        made = BoundFunction.of(
+            self.executable,
+            name,
+            self.device_of(name),
+            self._store,
+            donation,
+            self.max_programs,
+            self.warn_after,
+        )
+        return self._functions.setdefault(key, made)
 
     def device_of(self, name: str) -> Device | None:
         """Where a function or region runs: where the program says, else on the machine's device."""
@@ -203,9 +209,32 @@ class VirtualMachine(Calls):
         as a tuple where there are several, None where there is none. See
         :class:`~relax2xla.vm.call.state.StatefulFunction`. Raises CallError for what does not fit.
         """
-        from relax2xla.vm.call.state import bind
+        function = self[name]
+        names, said = list(function.param_names), self.executable.states.get(name)
+        slots, values = slots_of(name, names, said, state, results)
+        if isinstance(function, VMFunction):
+            return StatefulFunction(function, names, slots, values, self.device)
+        made, kept = self._keeping(function, slots)
+        infos = [function.params[s.param].struct_info for s in kept]
+        return StatefulFunction(made, names, kept, values, self.device_of(name), infos)
 
-        return bind(self, name, state, results)
+    def declared_state(self, name: str) -> BoundFunction | None:
+        """The function that ``bind_state(name)`` runs, where the program says what its state is."""
+        function, said = self[name], self.executable.states.get(name)
+        if said is None or not isinstance(function, BoundFunction):
+            return None
+        slots, _ = slots_of(name, function.param_names, said, None, None)
+        return self._keeping(function, slots)[0]
+
+    def _keeping(
+        self, function: BoundFunction, slots: Sequence[Slot]
+    ) -> tuple[BoundFunction, Sequence[Slot]]:
+        """A function that gives up the memory of its state at each call, and what it keeps."""
+        name, result = function.name, function.entry.func.ret_struct_info
+        kept = checked_slots(name, slots, function.params, result)
+        donation = keeping(name, function.params, kept)
+        known = self._functions.get(donation.variant)
+        return known or self._bind(donation.variant, name, donation), kept
 
     def warm(
         self,
@@ -228,7 +257,7 @@ class VirtualMachine(Calls):
         done: Future[None] = Future()
         if isinstance(function, BoundFunction):
             twin = self._twin(name) if name in self.executable.entries else function
-            wanted = _call_shapes(twin, shapes, sizes)
+            wanted = call_shapes(name, twin.params, shapes, sizes)
             jobs = [functools.partial(twin.warm, infos) for infos in wanted]
         elif shapes or sizes:
             raise CallError(
@@ -274,8 +303,8 @@ class VirtualMachine(Calls):
             )
         made: dict[tir.Var, list[int]] = {}
         for key, given in sizes.items():
-            dim = _dimension(function, key)
-            made[dim] = sorted(set(_sizes("bucket", key, given)))
+            dim = dimension(name, function.params, key)
+            made[dim] = sorted(set(sizes_of("bucket", key, given)))
             if not made[dim] or made[dim][0] < 1:
                 raise ValueError(f"bucket: the sizes of {key} must be at least 1; got {given}")
             reason = seen(function.entry.func, dim)
@@ -288,17 +317,6 @@ class VirtualMachine(Calls):
             self._buckets[name] = Bucketed(self._twin(name), made)
         self.redirect(name, None)
         self.relink_saved()
-
-    def stateful(self, name: str, slots: tuple[Slot, ...]) -> BoundFunction:
-        """``name`` with the memory of its state given up at each call; for ``bind_state``."""
-        from relax2xla.vm.call.state import KeepingFunction, variant
-
-        key = variant(name, slots)
-        if key not in self._functions:
-            self._functions[key] = KeepingFunction(
-                self.executable, name, self.device_of(name), self._store, slots=slots
-            )
-        return self._functions[key]
 
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
         """Call a function value that a program returned."""
@@ -324,13 +342,12 @@ class VirtualMachine(Calls):
         bound = [f for f in every if isinstance(f, BoundFunction)]
         for function in bound:
             # Placed now, so that what is missing is said before anything changes.
-            lifted = function.entry.lifted
-            store.place(self.executable, function.name, lifted, function.device)
+            function.weights(store)
         self._store = store
         for function in bound:
             function.use_store(store)
 
-    def programs(self) -> dict[str, list[xla.Loaded]]:
+    def programs(self) -> dict[str, list[compiler.Loaded]]:
         """The programs that are loaded, by function and region."""
         bound = {n: f for n, f in self._functions.items() if isinstance(f, BoundFunction)}
         return {n: f.programs() for n, f in bound.items()}
@@ -338,61 +355,6 @@ class VirtualMachine(Calls):
     def params(self) -> dict[str, TensorStructInfo]:
         """The weights that ``set_params`` takes, by name."""
         return weight_infos(self.executable)
-
-
-def _dimension(function: BoundFunction, name: str) -> tir.Var:
-    """The symbolic dimension of that name."""
-    known = {v.name: v for p in function.params for v in free_symbolic_vars(p.struct_info)}
-    if name not in known:
-        raise CallError(
-            f"{function.name} has no symbolic dimension {name!r}; it has "
-            f"{', '.join(known) or 'none'}"
-        )
-    return known[name]
-
-
-def _call_shapes(
-    function: BoundFunction,
-    shapes: Sequence[StructInfo | Sequence[int]],
-    sizes: Mapping[str, int | Sequence[int]],
-) -> list[list[StructInfo]]:
-    """Struct infos of the arguments of all calls to compile for."""
-    declared = [p.struct_info for p in function.params]
-    if not sizes:
-        if shapes and len(shapes) != len(declared):
-            names = ", ".join(p.name_hint for p in function.params)
-            raise CallError(
-                f"warm: {function.name} takes {len(declared)} arguments ({names}); got "
-                f"{len(shapes)} shapes"
-            )
-        made: list[StructInfo] = []
-        for info, given in zip(declared, shapes, strict=False):
-            if isinstance(given, StructInfo):
-                made.append(given)
-            elif isinstance(info, TensorStructInfo):
-                made.append(TensorStructInfo.make(tuple(map(operator.index, given)), info.dtype))
-            else:
-                raise CallError(f"warm: give a struct info for the parameter that is {show(info)}")
-        return [made or declared]
-    if shapes:
-        raise CallError("warm takes shapes or sizes by name, not both")
-    dims = [_dimension(function, key) for key in sizes]
-    lists = [_sizes("warm", key, given) for key, given in sizes.items()]
-    return [
-        [substitute(i, dict(zip(dims, combination, strict=True))) for i in declared]
-        for combination in itertools.product(*lists)
-    ]
-
-
-def _sizes(what: str, name: str, given: int | Sequence[int]) -> list[int]:
-    """One size of a dimension, or several."""
-    try:
-        several = [given] if isinstance(given, int) else given
-        return list(map(operator.index, several))
-    except TypeError:
-        raise TypeError(
-            f"{what}: give {name} one size or several, as {name}=[8, 64]; got {given!r}"
-        ) from None
 
 
 def _devices(device: Device | str | Sequence[Device | str] | None) -> tuple[Device, ...]:

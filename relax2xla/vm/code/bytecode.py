@@ -123,7 +123,7 @@ class FunctionRow:
     registers: int = 0
     body: tuple[Instruction, ...] = ()
     private: bool = False
-    # What each parameter must be, as patterns of ``vm.builtins.match``; empty: anything.
+    # What each parameter must be, as patterns of ``vm.code.builtins.match``; empty: anything.
     inputs: tuple[Any, ...] = ()
 
 

@@ -16,24 +16,8 @@ from dataclasses import dataclass
 from types import CodeType, TracebackType
 from typing import Any
 
+from relax2xla.vm.code import bytecode as bc
 from relax2xla.vm.code.builtins import INLINE
-from relax2xla.vm.code.bytecode import (
-    Arg,
-    Call,
-    Code,
-    Const,
-    Func,
-    FunctionRow,
-    Goto,
-    If,
-    Imm,
-    Instruction,
-    Reg,
-    Ret,
-    leaders,
-    reads,
-    show_instruction,
-)
 
 _serial = itertools.count()
 
@@ -42,12 +26,12 @@ _serial = itertools.count()
 class Generated:
     """The Python text of a function, and the instruction of each line (1-based)."""
 
-    row: FunctionRow
+    row: bc.FunctionRow
     text: str
     lines: Mapping[int, int]
 
 
-def generate(code: Code, index: int, hooked: bool = False, counted: bool = False) -> Generated:
+def generate(code: bc.Code, index: int, hooked: bool = False, counted: bool = False) -> Generated:
     """Python for function ``index`` of ``code``; callees are F0, F1, ..., constants C0, C1, ...
 
     ``hooked``: every call goes through H, with the function and its name as first arguments.
@@ -59,12 +43,12 @@ def generate(code: Code, index: int, hooked: bool = False, counted: bool = False
     writer.line(0, f"def f({params}):")
     if counted:
         writer.count(1, 0)
-    starts = sorted(leaders(row.body))
-    if not any(isinstance(ins, Goto | If) for ins in row.body):
+    starts = sorted(bc.leaders(row.body))
+    if not any(isinstance(ins, bc.Goto | bc.If) for ins in row.body):
         dead = _last_reads(row.body)
         for at, ins in enumerate(row.body):
             writer.instruction(1, at, ins, {})
-            if at in dead and isinstance(ins, Call):
+            if at in dead and isinstance(ins, bc.Call):
                 # Arrays that nothing needs any more go at once.
                 names = " = ".join(f"r{r}" for r in dead[at] if r != ins.dst)
                 if names:
@@ -80,12 +64,12 @@ def generate(code: Code, index: int, hooked: bool = False, counted: bool = False
     return Generated(row, "\n".join(writer.out) + "\n", writer.lines)
 
 
-def _last_reads(body: Sequence[Instruction]) -> dict[int, list[int]]:
+def _last_reads(body: Sequence[bc.Instruction]) -> dict[int, list[int]]:
     """The registers that each instruction of straight code is the last to read."""
     last: dict[int, int] = {}
     for at, ins in enumerate(body):
-        for arg in reads(ins):
-            if isinstance(arg, Reg):
+        for arg in bc.reads(ins):
+            if isinstance(arg, bc.Reg):
                 last[arg.index] = at
     made: dict[int, list[int]] = {}
     for register, at in last.items():
@@ -94,7 +78,7 @@ def _last_reads(body: Sequence[Instruction]) -> dict[int, list[int]]:
 
 
 class _Writer:
-    def __init__(self, code: Code, hooked: bool) -> None:
+    def __init__(self, code: bc.Code, hooked: bool) -> None:
         self.code, self.hooked = code, hooked
         self.out: list[str] = []
         self.lines: dict[int, int] = {}
@@ -110,7 +94,7 @@ class _Writer:
     def tree(
         self,
         indent: int,
-        body: Sequence[Instruction],
+        body: Sequence[bc.Instruction],
         blocks: Sequence[tuple[int, int]],
         numbers: Mapping[int, int],
         first: int,
@@ -126,27 +110,27 @@ class _Writer:
         start, end = blocks[0]
         for at in range(start, end):
             self.instruction(indent, at, body[at], numbers)
-        if isinstance(body[end - 1], Call):
+        if isinstance(body[end - 1], bc.Call):
             self.line(indent, f"b = {numbers[end]}")
 
     def instruction(
-        self, indent: int, at: int, ins: Instruction, numbers: Mapping[int, int]
+        self, indent: int, at: int, ins: bc.Instruction, numbers: Mapping[int, int]
     ) -> None:
         match ins:
-            case Call():
+            case bc.Call():
                 dst = "" if ins.dst is None else f"r{ins.dst} = "
                 text = dst + self.call(ins)
-            case Ret():
+            case bc.Ret():
                 text = f"return {self.arg(ins.result)}"
-            case Goto():
+            case bc.Goto():
                 text = f"b = {numbers[at + ins.offset]}"
-            case If():
+            case bc.If():
                 yes, no = numbers[at + 1], numbers[at + ins.false_offset]
                 text = f"b = {yes} if r{ins.cond.index} else {no}"
         self.line(indent, text)
         self.lines[len(self.out)] = at
 
-    def call(self, ins: Call) -> str:
+    def call(self, ins: bc.Call) -> str:
         row = self.code.functions[ins.func]
         args = [self.arg(a) for a in ins.args]
         if self.hooked:
@@ -165,17 +149,17 @@ class _Writer:
             return "()"
         return re.sub(r"\{(\d*\*|\d+)\}", operand, inline)
 
-    def arg(self, arg: Arg) -> str:
+    def arg(self, arg: bc.Arg) -> str:
         match arg:
-            case Reg():
+            case bc.Reg():
                 return f"r{arg.index}"
-            case Imm():
+            case bc.Imm():
                 # Written out, except for what has no literal, such as infinity.
                 plain = isinstance(arg.value, bool | int | str) or arg.value is None
                 return f"({arg.value!r})" if plain else f"float({str(arg.value)!r})"
-            case Const():
+            case bc.Const():
                 return f"C{arg.index}"
-            case Func():
+            case bc.Func():
                 return f"F{arg.index}"
             case _:
                 return "VM" if arg.name == "vm" else "None"
@@ -186,7 +170,7 @@ class Linked:
 
     def __init__(
         self,
-        code: Code,
+        code: bc.Code,
         index: int,
         namespace: dict[str, Any],
         hooked: bool = False,
@@ -203,7 +187,7 @@ class Linked:
         self.call.__name__ = self.call.__qualname__ = made.row.name
         self.python: CodeType = self.call.__code__
 
-    def instruction(self, line: int) -> Instruction | None:
+    def instruction(self, line: int) -> bc.Instruction | None:
         """The instruction at a line of the generated text."""
         at = self.lines.get(line)
         return None if at is None else self.row.body[at]
@@ -213,25 +197,25 @@ class Linked:
         return _note(self.code, self.row, self.lines.get(line))
 
 
-def _note(code: Code, row: FunctionRow, at: int | None) -> str:
+def _note(code: bc.Code, row: bc.FunctionRow, at: int | None) -> str:
     """An instruction of a function, and where the source says it."""
     if at is None:
         return f"  in the VM function {row.name}"
     ins = row.body[at]
-    text = " ".join(show_instruction(code, ins).partition("#")[0].split())
+    text = " ".join(bc.show_instruction(code, ins).partition("#")[0].split())
     span = getattr(ins, "span", "")
     where = f", at {span}" if span else ""
     return f"  in the VM function {row.name}, instruction {at}: {text}{where}"
 
 
-def calls_of(code: Code, callee: FunctionRow) -> list[str]:
+def calls_of(code: bc.Code, callee: bc.FunctionRow) -> list[str]:
     """The instructions that name a function of the table, as they are said in errors."""
     index = code.functions.index(callee)
     return [
         _note(code, row, at)
         for row in code.functions
         for at, ins in enumerate(row.body)
-        if (isinstance(ins, Call) and ins.func == index) or Func(index) in reads(ins)
+        if (isinstance(ins, bc.Call) and ins.func == index) or bc.Func(index) in bc.reads(ins)
     ]
 
 

@@ -1,13 +1,12 @@
-"""Bytecode functions of one machine: linked, called, and their failures explained."""
+"""Bytecode functions of one machine: linked, their values, and their failures explained."""
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import re
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -15,29 +14,22 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
-from relax2xla.ir import Var
 from relax2xla.runtime.convert import is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
 from relax2xla.runtime.registry import get_global_func
-from relax2xla.vm.call.arguments import positional, signature
-from relax2xla.vm.call.canonical import plain, widened
 from relax2xla.vm.code.builtins import FUNCTIONS, INLINE
-from relax2xla.vm.code.bytecode import Call, Code, Func, FunctionRow, Instruction, reads
+from relax2xla.vm.code.bytecode import Call, Code, FunctionRow, Instruction
+from relax2xla.vm.code.call_graph import CLOSURE_CALLS
 from relax2xla.vm.code.codegen import Linked, calls_of, vm_stack
 from relax2xla.vm.host.operators import HOST, bind_host
 from relax2xla.vm.observe.instrument import Hook
 from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt.jax_arguments import plain, widened
 
 # Python's recursion limit while a function runs that may call itself. A call of generated code by
 # generated code takes no stack of C, so that this many are safe.
 DEPTH = 13_000
-
-# Functions that call each other in a row so long run under Python's usual limit.
-_SHALLOW = 50
-
-# Builtins that call a function value.
-_CLOSURE_CALLS = ("vm.builtin.invoke_closure", "vm.builtin.invoke_with")
 
 # Modules whose code instructions are made of.
 _OURS = re.compile(r"(relax2xla|numpy|ml_dtypes|jax|jaxlib)(\.|$)")
@@ -299,7 +291,7 @@ class Interpreter:
             return found is not None
         row = self.code.functions[found.func]
         known = row.name in FUNCTIONS or row.name in INLINE or row.name in HOST
-        return row.kind == "builtin" and known and row.name not in _CLOSURE_CALLS
+        return row.kind == "builtin" and known and row.name not in CLOSURE_CALLS
 
 
 def _inline(name: str) -> Callable[..., Any]:
@@ -326,64 +318,6 @@ def _number(value: Any, dtype: str) -> Any:
     raise CallError(f"expected a number for Prim({dtype!r}); got {type(value).__name__} {value!r}")
 
 
-def named(row: FunctionRow) -> list[int]:
-    """The functions that a function calls or has as values, in order, each once."""
-    found: dict[int, None] = {}
-    for ins in row.body:
-        found.update((a.index, None) for a in reads(ins) if isinstance(a, Func))
-        if isinstance(ins, Call):
-            found[ins.func] = None
-    return list(found)
-
-
-def goes_deep(code: Code, index: int) -> bool:
-    """Whether function ``index`` may come to itself, or may call through very many others.
-
-    Which function a closure is, only a run knows.
-    """
-    height: dict[int, int] = {}
-    on_way = {index}
-    stack = [(index, iter(named(code.functions[index])))]
-    while stack:
-        at, rest = stack[-1]
-        callee = next(rest, None)
-        if callee is None:
-            on_way.discard(at)
-            below = (height.get(n, 0) for n in named(code.functions[at]))
-            height[at] = 1 + max(below, default=0)
-            stack.pop()
-        elif callee in on_way or code.functions[callee].name in _CLOSURE_CALLS:
-            return True
-        elif callee not in height and code.functions[callee].kind == "vm":
-            on_way.add(callee)
-            stack.append((callee, iter(named(code.functions[callee]))))
-    return height[index] > _SHALLOW
-
-
-_deep_lock = threading.Lock()
-_deep_runs = 0
-_usual_limit = 0
-
-
-@contextlib.contextmanager
-def _deep() -> Generator[None]:
-    """Raise Python's recursion limit, which is one for all threads, while anything needs it."""
-    global _deep_runs, _usual_limit
-    with _deep_lock:
-        if _deep_runs == 0:
-            _usual_limit = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(DEPTH, _usual_limit))
-        _deep_runs += 1
-    try:
-        yield
-    finally:
-        with _deep_lock:
-            _deep_runs -= 1
-            # A limit that the program set itself stays.
-            if _deep_runs == 0 and sys.getrecursionlimit() == max(DEPTH, _usual_limit):
-                sys.setrecursionlimit(_usual_limit)
-
-
 class _Steps:
     """Counts the functions that begin and the rounds of loops, up to a limit for each call."""
 
@@ -402,70 +336,3 @@ class _Steps:
                 f"the program has made {self.limit} steps (VirtualMachine(max_steps=...)) and has "
                 "not come to an end"
             )
-
-
-class VMFunction:
-    """A bytecode function of an executable on one device."""
-
-    def __init__(self, interpreter: Interpreter, index: int) -> None:
-        row = interpreter.code.functions[index]
-        self.name = row.name
-        self.param_names = row.params
-        self._interpreter, self._index = interpreter, index
-        self._call = interpreter.function(index)
-        self._intercept: Callable[[Sequence[Any]], Any] | None = None
-        self._inputs = row.inputs or (("object",),) * len(row.params)
-        self._deep = goes_deep(interpreter.code, index)
-        self._where = [f"{row.name}: the argument for parameter `{p}`" for p in row.params]
-        self.__signature__ = signature(row.params)
-
-    @property
-    def params(self) -> tuple[Var, ...]:
-        """The parameters as the program states them; TVMError for bytecode written by hand."""
-        return self._interpreter.machine.executable.params(self.name)
-
-    def regions(self) -> list[str]:
-        """Names of the XLA programs that the function may run, in order."""
-        code = self._interpreter.code
-        todo, seen, found = [self._index], {self._index}, dict[str, None]()
-        while todo:
-            row = code.functions[todo.pop(0)]
-            if row.kind == "xla":
-                found[row.name] = None
-            fresh = [n for n in named(row) if n not in seen]
-            todo += fresh
-            seen.update(fresh)
-        return list(found)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run; arguments as for :class:`VirtualMachine`."""
-        if self._intercept is not None:
-            return self._intercept(
-                positional(self.name, self.param_names, args, kwargs) if kwargs else args
-            )
-        values = self.placed(args, kwargs)
-        if self._interpreter.steps is not None:
-            self._interpreter.steps.start()
-        try:
-            if self._deep:
-                with _deep():
-                    return self._call(*values)
-            return self._call(*values)
-        except Exception as e:
-            self._interpreter.explain(e)
-
-    def intercept(self, call: Callable[[Sequence[Any]], Any] | None) -> None:
-        """Send the calls of this object to ``call``, or (None) to the bytecode again."""
-        self._intercept = call
-
-    def placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Arguments as values of the machine; CallError where they do not fit."""
-        if kwargs:
-            args = positional(self.name, self.param_names, args, kwargs)
-        if len(args) != len(self._inputs):
-            names = ", ".join(self.param_names)
-            raise CallError(
-                f"{self.name} takes {len(self._inputs)} arguments ({names}); got {len(args)}"
-            )
-        convert = self._interpreter.argument
-        return [convert(a, p, w) for a, p, w in zip(args, self._inputs, self._where, strict=True)]

@@ -11,45 +11,32 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from relax2xla.errors import BytecodeError
+from relax2xla.vm.code import bytecode as bc
 from relax2xla.vm.code.builtins import INLINE
-from relax2xla.vm.code.bytecode import (
-    KINDS,
-    Call,
-    Code,
-    Const,
-    Func,
-    FunctionRow,
-    Goto,
-    If,
-    Imm,
-    Reg,
-    Ret,
-    Special,
-)
 
 # Registers beside one for each parameter and instruction: those of code written by hand may be
 # numbered with gaps.
 _SPARE: Final = 1 << 12
-_OPERANDS: Final = (Reg, Imm, Const, Func, Special)
-_INSTRUCTIONS: Final = (Call, Ret, Goto, If)
+_OPERANDS: Final = (bc.Reg, bc.Imm, bc.Const, bc.Func, bc.Special)
+_INSTRUCTIONS: Final = (bc.Call, bc.Ret, bc.Goto, bc.If)
 _SPECIALS: Final = ("vm", "void")
-# Fields of each pattern of ``vm.builtins.match`` after its name.
+# Fields of each pattern of ``vm.code.builtins.match`` after its name.
 _PATTERNS: Final = {"tensor": 3, "shape": 2, "prim": 2, "tuple": 1, "object": 0, "placed": 2}
 
 
-def check_classes(code: Code) -> None:
+def check_classes(code: bc.Code) -> None:
     """BytecodeError where a field of ``code`` holds something of another class or range."""
     for at, constant in enumerate(code.constants):
         if not _is_plain(constant):
             raise BytecodeError(f"the constant c[{at}] holds a part of the bytecode")
     for at, row in enumerate(code.functions):
-        if type(row) is not FunctionRow:
+        if type(row) is not bc.FunctionRow:
             raise BytecodeError(f"function {at} of the table is a {type(row).__name__}")
         _Row(code, at, row).check()
 
 
 class _Row:
-    def __init__(self, code: Code, index: int, row: FunctionRow) -> None:
+    def __init__(self, code: bc.Code, index: int, row: bc.FunctionRow) -> None:
         self.code, self.index, self.row = code, index, row
 
     def need(self, holds: bool, what: str, at: int | None = None) -> None:
@@ -61,7 +48,7 @@ class _Row:
     def check(self) -> None:
         row = self.row
         self.need(isinstance(row.name, str) and row.name != "", "its name is no string")
-        self.need(row.kind in KINDS, f"the kind {row.kind!r} is none of {', '.join(KINDS)}")
+        self.need(row.kind in bc.KINDS, f"the kind {row.kind!r} is none of {', '.join(bc.KINDS)}")
         strings = isinstance(row.params, tuple) and all(isinstance(p, str) for p in row.params)
         self.need(strings, "its parameters are no strings")
         self.need(isinstance(row.private, bool), "`private` is no bool")
@@ -79,7 +66,7 @@ class _Row:
     def instruction(self, at: int, ins: Any) -> None:
         self.need(type(ins) in _INSTRUCTIONS, f"no instruction: {ins!r}", at)
         match ins:
-            case Call():
+            case bc.Call():
                 self.need(isinstance(ins.args, tuple), "its operands are no sequence", at)
                 self.need(
                     type(ins.func) is int and 0 <= ins.func < len(self.code.functions),
@@ -87,17 +74,19 @@ class _Row:
                     at,
                 )
                 if ins.dst is not None:
-                    self.operand(at, Reg(ins.dst))
+                    self.operand(at, bc.Reg(ins.dst))
                 for arg in ins.args:
                     self.operand(at, arg)
                 self.need(isinstance(ins.span, str), "its span is no string", at)
                 self.inline(at, ins)
-            case Ret():
+            case bc.Ret():
                 self.operand(at, ins.result)
-            case Goto():
+            case bc.Goto():
                 self.need(type(ins.offset) is int, f"no offset: {ins.offset!r}", at)
-            case If():
-                self.need(type(ins.cond) is Reg, f"its condition is no register: {ins.cond!r}", at)
+            case bc.If():
+                self.need(
+                    type(ins.cond) is bc.Reg, f"its condition is no register: {ins.cond!r}", at
+                )
                 self.operand(at, ins.cond)
                 self.need(type(ins.false_offset) is int, f"no offset: {ins.false_offset!r}", at)
                 self.need(isinstance(ins.span, str), "its span is no string", at)
@@ -106,23 +95,23 @@ class _Row:
 
     def operand(self, at: int, arg: Any) -> None:
         match arg:
-            case Reg(index):
+            case bc.Reg(index):
                 fits = type(index) is int and 0 <= index < self.row.registers
                 self.need(fits, f"the function has no register %{index}", at)
-            case Const(index):
+            case bc.Const(index):
                 fits = type(index) is int and 0 <= index < len(self.code.constants)
                 self.need(fits, f"there is no constant c[{index}]", at)
-            case Func(index):
+            case bc.Func(index):
                 fits = type(index) is int and 0 <= index < len(self.code.functions)
                 self.need(fits, f"there is no function f[{index}]", at)
-            case Imm(value):
+            case bc.Imm(value):
                 fits = value is None or type(value) in (bool, int, float, str)
                 self.need(fits, f"a {type(value).__name__} is no literal", at)
             case _:
-                named = type(arg) is Special and arg.name in _SPECIALS
+                named = type(arg) is bc.Special and arg.name in _SPECIALS
                 self.need(named, f"no operand: {arg!r}", at)
 
-    def inline(self, at: int, ins: Call) -> None:
+    def inline(self, at: int, ins: bc.Call) -> None:
         """A builtin that is written out as an expression has the operands that this names."""
         callee = self.code.functions[ins.func]
         text = INLINE.get(callee.name) if getattr(callee, "kind", None) == "builtin" else None
@@ -137,7 +126,7 @@ class _Row:
         )
 
     def pattern(self, pattern: Any) -> None:
-        """What an argument must be; see ``vm.builtins.match``."""
+        """What an argument must be; see ``vm.code.builtins.match``."""
         stack = [pattern]
         while stack:
             found = stack.pop()
@@ -170,7 +159,7 @@ def _is_plain(value: Any) -> bool:
             stack += found
         elif isinstance(found, dict):
             stack += [*found, *found.values()]
-        elif isinstance(found, (*_OPERANDS, *_INSTRUCTIONS, FunctionRow)):
+        elif isinstance(found, (*_OPERANDS, *_INSTRUCTIONS, bc.FunctionRow)):
             return False
     return True
 

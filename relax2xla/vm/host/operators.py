@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import AssertError, CallError
-from relax2xla.ir import Call, Constant, Op, ShapeExpr
+from relax2xla.ir import Call, Constant, Op
 from relax2xla.op.shape import bits_of
 
 Array = npt.NDArray[Any]
@@ -257,16 +257,3 @@ def assert_op(condition: Any, *format_args: Any, format: str = "") -> tuple[()]:
         text = format.format(*shown) if format else ", ".join(shown)
         raise AssertError("Assertion Failed" + (f", {text}" if text else ""))
     return ()
-
-
-def describe(values: Sequence[Any]) -> str:
-    """Values in short, for messages."""
-    return ", ".join(
-        f"{type(v).__name__}{getattr(v, 'shape', '')} {getattr(v, 'dtype', '')}".strip()
-        for v in values
-    )
-
-
-def is_known_shape(expr: Any) -> bool:
-    """Whether ``expr`` is a shape written out."""
-    return isinstance(expr, ShapeExpr)

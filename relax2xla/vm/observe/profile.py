@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relax2xla.vm.call.bound import BoundFunction
-from relax2xla.vm.call.padding import Bucketed
+from relax2xla.vm.observe import trace
+from relax2xla.vm.observe.instrument import Hook
 from relax2xla.vm.observe.timing import leaves
-from relax2xla.vm.pjrt import xla
-
-if TYPE_CHECKING:
-    from relax2xla.vm.call.calls import Calls
-    from relax2xla.vm.observe.trace import Step
+from relax2xla.vm.pjrt import compiler, xla
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +31,14 @@ class Report:
     ``calls``: XLA programs by function and region, packed functions and builtins, each waited for.
     ``operations``: XLA's own steps by the source's name for them; they run inside of the programs,
     on several threads perhaps. ``seconds``: the whole call, without compiling. ``steps``: each
-    step in order, see ``vm.trace``.
+    step in order, see ``vm.observe.trace``.
     """
 
     function: str
     seconds: float
     calls: tuple[Row, ...]
     operations: tuple[Row, ...]
-    steps: tuple[Step, ...] = field(default=(), repr=False)
+    steps: tuple[trace.Step, ...] = field(default=(), repr=False)
 
     def table(self) -> str:
         """Both lists as text, the longest first."""
@@ -72,26 +68,31 @@ class Report:
         return json.dumps({"function": self.function, "seconds": self.seconds, **rows})
 
 
-def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Report:
-    """See ``VirtualMachine.profile``."""
-    from relax2xla.vm.observe import trace
+def profile(
+    name: str,
+    runner: Callable[[Hook], Callable[..., Any]],
+    args: Sequence[Any],
+    program_of: Callable[[Any, Sequence[Any]], compiler.Loaded | None],
+) -> Report:
+    """See ``VirtualMachine.profile``.
 
-    placed = machine.function(name).placed(args, kwargs)
+    runner: the function ``name``, whose calls go by a hook; args: on the device. program_of: the
+    program of a function for arguments, with the source's names, where it is one.
+    """
     calls: list[tuple[str, float]] = []
     # The programs that ran, each once, and their texts.
-    numbers: dict[xla.Loaded, int] = {}
+    numbers: dict[compiler.Loaded, int] = {}
     texts: list[str] = []
     compiling = 0.0
 
     def hook(func: Any, symbol: str, /, *given: Any) -> Any:
         nonlocal compiling
-        program, start = None, time.perf_counter()
-        if isinstance(func, BoundFunction | Bucketed):
-            with trace.mark(trace.LEFT_OUT):
-                program = func.named(given)
-            if program not in numbers:
-                numbers[program] = len(numbers)
-                texts.append(program.hlo_text())
+        start = time.perf_counter()
+        with trace.mark(trace.LEFT_OUT):
+            program = program_of(func, given)
+        if program is not None and program not in numbers:
+            numbers[program] = len(numbers)
+            texts.append(program.hlo_text())
         compiled = time.perf_counter()
         compiling += compiled - start
         with nullcontext() if program is None else trace.mark(numbers[program]):
@@ -100,12 +101,12 @@ def profile(machine: Calls, name: str, args: Sequence[Any], kwargs: Mapping[str,
         calls.append((symbol, time.perf_counter() - compiled))
         return result
 
-    run = machine.runner(name, hook)
+    run = runner(hook)
     took: list[float] = []
 
     def timed() -> None:
         start = time.perf_counter()
-        run(*placed)
+        run(*args)
         took.append(time.perf_counter() - start - compiling)
 
     steps = trace.record(timed, texts)

@@ -1,8 +1,8 @@
 """Programs under JAX: the C++ dispatch of ``jax.jit``, and a program inside a JAX trace.
 
-* :func:`dispatcher` runs loaded programs (:class:`relax2xla.vm.pjrt.xla.Loaded`) through jaxlib's
-  own dispatch, the fastest way for few arguments, which it checks too. Where jaxlib's dispatch is
-  not as this file knows it, :func:`jitted` serves instead.
+* :func:`dispatcher` runs loaded programs (:class:`relax2xla.vm.pjrt.compiler.Loaded`) through
+  jaxlib's own dispatch, the fastest way for few arguments, which it checks too. Where jaxlib's
+  dispatch is not as this file knows it, :func:`jitted` serves instead.
 * :func:`inline_program` is one primitive that inlines a program into what JAX traces.
 """
 
@@ -26,7 +26,7 @@ from relax2xla.errors import DeviceError
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.mlir import operations
 from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler, xla
 
 # Versions of jaxlib whose dispatch is known to be as :func:`dispatcher` uses it.
 KNOWN_DISPATCH = ("0.10.", "0.11.", "0.12.")
@@ -51,7 +51,7 @@ class _FastPath(NamedTuple):
 
 
 # Arrays on the device to the program that fits them, and from its arrays to the result.
-Compiled = Callable[[Sequence[Any]], tuple[xla.Loaded, Callable[[Sequence[Any]], Any]]]
+Compiled = Callable[[Sequence[Any]], tuple[compiler.Loaded, Callable[[Sequence[Any]], Any]]]
 
 
 def dispatcher(
@@ -132,7 +132,7 @@ def _dispatch_fits() -> bool:
     where = xla.sharding(None)
     tree = jax.tree.structure(value)
     program = ir.Module.parse(_PROBE, jax_mlir.make_ir_context())
-    loaded = xla.Loaded(program, [jax.core.ShapedArray((1,), np.dtype("float32"))], None)
+    loaded = compiler.Loaded(program, [jax.core.ShapedArray((1,), np.dtype("float32"))], None)
 
     def miss(*args: Any) -> tuple[Any, _FastPath, bool]:
         missed.append(1)
@@ -162,7 +162,7 @@ def _program_abstract(*args: Any, program: str, outputs: tuple[Any, ...]) -> tup
 @_program_p.def_impl
 def _program_impl(*args: Any, program: str, outputs: tuple[Any, ...]) -> Any:
     bound = functools.partial(_program_p.bind, program=program, outputs=outputs)
-    return jax.jit(bound, compiler_options=xla.COMPILER_OPTIONS)(*args)
+    return jax.jit(bound, compiler_options=compiler.COMPILER_OPTIONS)(*args)
 
 
 def _program_lowering(
@@ -226,4 +226,6 @@ def jitted(call: Callable[..., Any], device: Device | None) -> Any:
 
     Arrays on another device are moved; ValueError for those that are spread over several.
     """
-    return jax.jit(call, in_shardings=xla.sharding(device), compiler_options=xla.COMPILER_OPTIONS)
+    return jax.jit(
+        call, in_shardings=xla.sharding(device), compiler_options=compiler.COMPILER_OPTIONS
+    )

@@ -1,47 +1,32 @@
-"""XLA through jaxlib: compile, place arrays, run. The machine's only road to the device.
+"""XLA through jaxlib: devices and arrays. The machine's only road to the device is this room.
 
-With ``relax2xla/vm/pjrt/jit.py`` and ``relax2xla/stablehlo`` the only user of jaxlib, so that its
-drift stays in one place. Two ways to run a program (design decision D5, measured in
-``benchmarks/dispatch.py``):
+With ``relax2xla/stablehlo`` it is the only user of jaxlib, so that its drift stays in one place.
+Two ways to run a program (design decision D5, measured in ``benchmarks/dispatch.py``):
 
-* :class:`Loaded`: straight on PJRT. The cost of an argument is small, so functions with many
-  weights go this way; 64-bit types are exact whatever JAX's x64 flag says.
+* :class:`relax2xla.vm.pjrt.compiler.Loaded`: straight on PJRT. The cost of an argument is small, so
+  functions with many weights go this way; 64-bit types are exact whatever JAX's x64 flag says.
 * :mod:`relax2xla.vm.pjrt.jit`: the dispatch of ``jax.jit``, the fastest for few arguments, over the
   same loaded programs.
-
-Either way a program is compiled once for all processes of a user: :mod:`relax2xla.vm.pjrt.cache`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import io
 import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import jax
 import jax.core
 import numpy as np
-from jaxlib import version as jaxlib_version
 from jaxlib import xla_client as xc
-from jaxlib.mlir import ir
-from jaxlib.mlir.passmanager import PassManager
 
-from relax2xla import budget, processor
 from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
-from relax2xla.errors import BudgetError, CallError, DeviceError, UnsupportedError, XlaError
+from relax2xla.errors import CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device
-from relax2xla.stablehlo import few_bits, limits, six_bits
-from relax2xla.stablehlo.gate_mlir import check_mlir
-from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
-from relax2xla.vm.pjrt import cache, dot_library
-from relax2xla.vm.pjrt.serialised import is_complete
 
 # jaxlib's extension module; None where it is not where it was.
 try:
@@ -52,23 +37,6 @@ except ImportError:  # the name is jaxlib's own business
 _capsule: Any = getattr(extension, "buffer_to_dlpack_managed_tensor", None)
 
 log = logging.getLogger("relax2xla.vm")
-
-# StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
-# For programs that run once (weights at load): compiled several times faster, run no better.
-RUN_ONCE_OPTIONS: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-}
-
-# Those that this XLA no longer has. They only save time; it must have all others.
-_gone: set[str] = set()
-_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
-
-# XLA's results have the shapes that XLA says; a jaxlib with this option checks them otherwise.
-_UNCHECKED: dict[str, Any] = (
-    {"_skip_checks": True} if "_skip_checks" in str(xc.array_result_handler.__doc__) else {}
-)
 
 # Devices that arrays were moved to, each of which is said once.
 _moved_to: set[Any] = set()
@@ -93,12 +61,17 @@ def refuse_after_fork(*args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
+def check_fork() -> None:
+    """DeviceError in a process that was forked from one that had used XLA."""
+    if _forked:
+        refuse_after_fork()
+
+
 def _after_fork() -> None:
     """In the child of a fork: nothing can be compiled or run; what needs neither still works."""
     if not _used:
         return
     _forked[:] = [True]
-    Loaded.run = refuse_after_fork
     for forget in AFTER_FORK:
         forget()
 
@@ -253,302 +226,12 @@ def moved(value: Any, device: Device | None) -> Any:
         return jax.device_put(value, target)
 
 
-def _options(target: Any, overrides: Mapping[str, Any]) -> Any:
-    options = xc.CompileOptions()
-    options.num_replicas = options.num_partitions = 1
-    options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
-    options.env_option_overrides = [(k, v) for k, v in overrides.items() if k not in _gone]
-    return options
-
-
-#: How the names of XLA:CPU's calls into LAPACK begin.
-LAPACK = b"lapack_"
-
-
-@functools.cache
-def _load_lapack() -> None:
-    """Point XLA:CPU's calls to scipy's LAPACK; without it they end the process."""
-    importlib.import_module("jaxlib.cpu._lapack").initialize()
-
-
-def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
-    dtypes = limits.check(module)
-    if dtypes & six_bits.FORMS.keys():
-        six_bits.widen(module)
-    if dtypes & few_bits.FORMS:
-        few_bits.widen(module)
-    if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
-        _load_lapack()
-    made = _with_options(target.client.compile_and_load, target, module, overrides)
-    _check_memory(made)
-    return made
-
-
-def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, Any]) -> Any:
-    """The executable that ``make`` gives, without options that only save time where it has none."""
-    devices = xc.DeviceList((target,))
-    while True:
-        try:
-            return make(source, devices, _options(target, overrides))
-        except jax.errors.JaxRuntimeError as e:
-            unknown = _NO_OPTION.search(str(e))
-            if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
-                raise of_xla("compile", e) from e
-            _gone.add(unknown[1])
-
-
 def of_xla(doing: str, error: Exception) -> XlaError:
     """What XLA says, as an error of ours."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
         "no reason given"
     ]
     return XlaError(f"XLA cannot {doing} this: {' '.join(lines)[:1000]}")
-
-
-def _check_memory(executable: Any) -> None:
-    """BudgetError where running takes more memory than is allowed."""
-    try:
-        found = executable.get_compiled_memory_stats()
-    except Exception:  # jaxlib names no class for a platform that keeps no account
-        return
-    size = found.temp_size_in_bytes + found.output_size_in_bytes
-    if size > budget.memory():
-        raise BudgetError(
-            f"the program takes {budget.show(size)} for its results and in between; the limit is "
-            f"{budget.show(budget.memory())}. {budget.RAISE}"
-        )
-
-
-def mark_donated(module: ir.Module, arguments: Mapping[int, int | None]) -> None:
-    """Let ``main`` take the memory of arguments for its results.
-
-    ``arguments``: places of arguments to the place of the result that takes it, of the same shape
-    and dtype; None where XLA may choose.
-    """
-    with module.context:
-        (main,) = (
-            op
-            for op in module.body.operations
-            if ir.StringAttr(op.attributes["sym_name"]).value == "main"
-        )
-        count = len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).inputs)
-        held: list[dict[str, Any]] = [{} for _ in range(count)]
-        if "arg_attrs" in main.attributes:
-            for own, given in zip(held, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=True):
-                own.update({a.name: a.attr for a in ir.DictAttr(given)})
-        integer = ir.IntegerType.get_signless(32)
-        for at, result in arguments.items():
-            if result is None:
-                held[at]["jax.buffer_donor"] = ir.BoolAttr.get(True)
-            else:
-                held[at]["tf.aliasing_output"] = ir.IntegerAttr.get(integer, result)
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(h) for h in held])
-
-
-# -- compiled code that outlives the process -------------------------------------------------------
-def fingerprint(device: Device | None) -> str:
-    """What compiled code depends on beside its program and options; no key for another machine.
-
-    The number of processors counts: XLA:CPU splits its loops by it.
-    """
-    target = jax_device(device)
-    client = target.client
-    own = hasattr(os, "sched_getaffinity")
-    processors = len(os.sched_getaffinity(0)) if own else os.cpu_count()
-    return "\n".join(
-        (
-            f"jaxlib {jaxlib_version.__version__}",
-            f"{client.platform} {client.platform_version}",
-            f"{target.device_kind} {target.id}",
-            processor.machine(),
-            f"{processors} processors",
-            *(f"{n}={os.environ.get(n, '')}" for n in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")),
-        )
-    )
-
-
-def versions() -> dict[str, str]:
-    """Versions of what compiles."""
-    return {"jax": jax.__version__, "jaxlib": jaxlib_version.__version__}
-
-
-def program_bytes(module: ir.Module) -> bytes:
-    """``module`` as MLIR bytecode without locations: the same program gives the same bytes."""
-    with module.context:
-        bare = ir.Module.parse(_bytecode(module.operation))
-        PassManager.parse("builtin.module(strip-debuginfo)").run(bare.operation)
-        return _bytecode(bare.operation)
-
-
-def _bytecode(operation: Any) -> bytes:
-    buffer = io.BytesIO()
-    operation.write_bytecode(buffer)
-    return buffer.getvalue()
-
-
-def _key(module: ir.Module, device: Device | None, overrides: Mapping[str, Any]) -> str | None:
-    """The program's key in the disk cache; None where its code is good for this process alone."""
-    program = program_bytes(module)
-    # Calls into Python go by an address or an index of this process.
-    if b"callback" in program:
-        return None
-    options = "\n".join(f"{k}={v}" for k, v in sorted(overrides.items()))
-    return cache.key_of(program, options, fingerprint(device))
-
-
-def _cached(
-    target: Any, module: ir.Module, device: Device | None, overrides: Any
-) -> tuple[Any, bool]:
-    """The executable of ``module``, and whether the disk cache had it; else compiled into it."""
-    slot = _slot(module, device, overrides)
-    if slot is None:
-        return _compile(target, module, overrides), False
-    store, key = slot
-    data = store.get(key)
-    if data is not None:
-        try:
-            return _deserialize(target, data, overrides), True
-        except Exception as e:  # jaxlib names no class for what it cannot read
-            log.info("a cached program cannot be loaded (%s); compiling again", e)
-            store.forget(key)
-    made = _compile(target, module, overrides)
-    _keep(slot, _serialize(made, target))
-    return made, False
-
-
-def _slot(
-    module: ir.Module, device: Device | None, overrides: Mapping[str, Any]
-) -> tuple[cache.DiskCache, str] | None:
-    """The disk cache and the program's key in it; None without one, or where it does not go in."""
-    store = cache.current()
-    key = None if store is None else _key(module, device, overrides)
-    return None if store is None or key is None else (store, key)
-
-
-def _keep(slot: tuple[cache.DiskCache, str] | None, data: bytes | None) -> None:
-    """Put compiled code into the disk cache."""
-    if slot is not None and data is not None:
-        store, key = slot
-        store.put(key, data)
-
-
-def machine_code(
-    module: ir.Module, device: Device | None, allowed: Iterable[str] = ()
-) -> bytes | None:
-    """The compiled code of ``module``, for :class:`Loaded` in another process; None: XLA has none.
-
-    The disk cache is asked first, as an executable that was itself read from bytes cannot always be
-    written again. ``allowed``, errors: as of :class:`Loaded`.
-    """
-    check_mlir(module, allowed)
-    target = jax_device(device)
-    module = without_shardings(module)
-    settings = _settings(target, module)
-    slot = _slot(module, device, settings)
-    data = None if slot is None else slot[0].get(slot[1])
-    if data is None:
-        data = _serialize(_compile(target, module, settings), target)
-        _keep(slot, data)
-    return data
-
-
-def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
-    """The compiler's options for a program that runs many times."""
-    own = dot_library.options(module) if target.platform == "cpu" else {}
-    return {**COMPILER_OPTIONS, **own}
-
-
-def _serialize(executable: Any, target: Any) -> bytes | None:
-    """Compiled code as bytes; None where the platform or the program does not allow it."""
-    try:
-        data = executable.serialize()
-    except Exception as e:  # jaxlib names no class for it
-        log.debug("a program cannot be serialised: %s", e)
-        return None
-    return data if target.platform != "cpu" or is_complete(data) else None
-
-
-def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
-    if target.platform == "cpu" and LAPACK in data:
-        _load_lapack()
-    return _with_options(target.client.deserialize_executable, target, data, overrides)
-
-
-class Loaded:
-    """A compiled program on one device: ``run(buffers)`` gives the list of results.
-
-    ``module``: the program, or the bytes that :func:`machine_code` gave on a machine of the same
-    :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first,
-    but not with ``fresh``; ``from_cache`` says whether it had the program. ``allowed``: targets of
-    custom calls that a caller in Python allows.
-
-    Raises UnsupportedError for a module that asks for what it may not have (``stablehlo.gate``).
-    """
-
-    __slots__ = ("_execute", "_handlers", "executable", "from_cache", "outputs")
-
-    def __init__(
-        self,
-        module: ir.Module | bytes,
-        outputs: Sequence[Any],
-        device: Device | None,
-        run_once: bool = False,
-        fresh: bool = False,
-        allowed: Iterable[str] = (),
-    ) -> None:
-        self.from_cache = False
-        if _forked:
-            refuse_after_fork()
-        if not isinstance(module, bytes):
-            check_mlir(module, allowed)
-        elif any(part.encode() in module for part in CALLBACKS):
-            raise UnsupportedError(f"the compiled program cannot run: {CALLS_BACK}")
-        target = jax_device(device)
-        run_once = run_once and target.platform == "cpu"
-        if isinstance(module, bytes):
-            self.executable = _deserialize(target, module, dict(COMPILER_OPTIONS))
-        else:
-            module = without_shardings(module)
-            options = (
-                {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
-            )
-            if fresh:
-                self.executable = _compile(target, module, options)
-            else:
-                self.executable, self.from_cache = _cached(target, module, device, options)
-        self.outputs = tuple(outputs)
-        where = sharding(device)
-        self._handlers = [
-            xc.array_result_handler(a, where, committed=True, **_UNCHECKED) for a in outputs
-        ]
-        self._execute = self.executable.execute_sharded
-
-    def run(self, buffers: list[Any]) -> list[Any]:
-        """Run on jax arrays that lie on the device and fit the program; results in order."""
-        try:
-            return self._execute(buffers).consume_with_handlers(self._handlers)
-        except jax.errors.JaxRuntimeError as e:
-            raise of_xla("run", e) from e
-
-    def memory(self) -> Any:
-        """XLA's own account of the program's memory."""
-        return self.executable.get_compiled_memory_stats()
-
-    def types(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """Shapes and dtypes of arguments and results, as XLA has them."""
-        proto = self.executable.hlo_modules()[0].as_serialized_hlo_module_proto()
-        shape = xc.XlaComputation(proto).program_shape()
-        result = shape.result_shape()
-        results = result.tuple_shapes() if result.is_tuple() else [result]
-        return [_plain(s) for s in shape.parameter_shapes()], [_plain(s) for s in results]
-
-    def hlo_text(self) -> str:
-        """The optimised HLO."""
-        return self.executable.get_hlo_text()
-
-
-def _plain(shape: Any) -> tuple[Any, Any]:
-    return tuple(shape.dimensions()), np.dtype(shape.numpy_dtype())
 
 
 def value_info(value: Any) -> TensorStructInfo:

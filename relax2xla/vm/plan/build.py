@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.builder import BlockBuilder
@@ -13,7 +14,7 @@ from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
 from relax2xla.runtime.device import Device, device
-from relax2xla.stablehlo.gate import check_module
+from relax2xla.stablehlo.gate import Passed, check_module
 from relax2xla.stablehlo.targets import checked_targets
 from relax2xla.transform.core import Pass, PassContext, run_enabled
 from relax2xla.transform.core.registry import refuse_without_needed
@@ -22,14 +23,15 @@ from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
-from relax2xla.vm.call.canonical import NARROWED
-from relax2xla.vm.call.donation import Donate, donated_params, places
+from relax2xla.vm.call.executable import Entry, State
 from relax2xla.vm.code.bytecode import Code
-from relax2xla.vm.executable import Entry, State, VMExecutable
+from relax2xla.vm.pjrt.jax_arguments import NARROWED
 from relax2xla.vm.pjrt.platforms import bind_platforms
-from relax2xla.vm.plan.hosts import Hosts, Reason
+from relax2xla.vm.plan.donated import Donate, donated_params, places
+from relax2xla.vm.plan.host_reasons import HostReasons
 from relax2xla.vm.plan.lower import Lowered, lower
 from relax2xla.vm.plan.vdevices import one_device, place_values
+from relax2xla.vm.save.executable import VMExecutable
 
 log = logging.getLogger("relax2xla.vm")
 
@@ -70,131 +72,49 @@ def build(
     Raises TVMError for a module that cannot be lowered. XLA compiles at the first call of a
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
     """
-    if exec_mode not in ("bytecode", "compiled"):
-        raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
-    if not (tir_pipeline is None or isinstance(tir_pipeline, str) or callable(tir_pipeline)):
-        raise TypeError(
-            f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
-        )
-    if not isinstance(mod, IRModule | Function):
-        raise TypeError(
-            f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "
-            "relax2xla.script.from_source, files with relax2xla.load"
-        )
-    if isinstance(mod, Function):
-        mod = IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
-    passed = check_module(mod, checked_targets(allow_custom_calls))
-    if passed.spread > 1:
-        log.warning(
-            "the module spreads values over %d devices; its annotations have no effect, as a "
-            "program runs on one here",
-            passed.spread,
-        )
-    for gvar, func in mod.relax_functions().items():
-        check_sizes(func, gvar.name_hint)
+    given = _checked(mod, tir_pipeline, exec_mode)
+    passed = _admitted(given, allow_custom_calls)
     context = PassContext.current()
     refuse_without_needed(context.disabled_pass)
-    donated = donated_params(mod, donate)
-    given = mod
-    if params:
-        mod = _bind(mod, params)
-    mod, platforms = bind_platforms(mod, target_device(target))
-    bound = mod
-    mod = _with_loops(LowerDistIR()(OneDevice()(mod)))
-    if relax_pipeline is not None:
-        if not callable(relax_pipeline) and not isinstance(relax_pipeline, str):
-            raise TypeError(
-                f"relax_pipeline is None, a name or a Pass; got {type(relax_pipeline).__name__}"
-            )
-        if isinstance(relax_pipeline, str):
-            relax_pipeline = get_pipeline(relax_pipeline)
-        mod = relax_pipeline(mod)
-    if not any(global_symbol(f) is not None for f in mod.relax_functions().values()):
-        raise TVMError(
-            "the module has no public function to build; give one the attribute global_symbol "
-            "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
-        )
-    mod, several = place_values(mod)
-    hosts = Hosts(mod, several)
-    public = {g: f for g, f in mod.relax_functions().items() if global_symbol(f) is not None}
-    whole = {g.name_hint: f for g, f in public.items() if hosts.reasons[g] is None}
-    made = Lowered(Code(), {})
-    if len(whole) < len(public):
-        if exec_mode == "compiled":
-            _refuse({g.name_hint: hosts.reasons[g] for g in public if hosts.reasons[g]})
-        normal = BlockBuilder().normalize
-        cut = {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
-        if any(cut[g] is not f for g, f in mod.items()):
-            mod = mod.replace(cut)
-            made = lower(mod, Hosts(mod, several))
-        else:
-            made = lower(mod, hosts)
-    split = next((n for n in donated if n not in whole), None)
-    if split is not None:
-        reason = hosts.reasons[mod.get_global_var(split)]
-        raise TVMError(
-            f"donate: {split} is no single XLA program, so its arguments cannot be donated: "
-            f"{reason}"
-        )
-    where = {n: hosts.device(f) for n, f in whole.items()} | made.devices
-    if several:
-        mod = one_device(mod)
-        functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
-        whole = {name: functions[name] for name in whole}
-    regions = {name: f for name, f in made.regions.items() if name not in whole}
-    lifted = lift_weights({**whole, **regions})
-    executable = VMExecutable(
-        mod,
-        {name: Entry.of(name, lifted[name]) for name in whole},
-        target_device(target),
-        relax_pipeline.static if isinstance(relax_pipeline, Pipeline) else (),
-        code=made.code,
-        regions={name: Entry.of(name, lifted[name]) for name in regions},
-        notes=made.notes,
+    donated = donated_params(given, donate)
+    on = target_device(target)
+    bound, platforms = bind_platforms(_bind(given, params) if params else given, on)
+    pipeline = _pipeline(relax_pipeline)
+    ready = _with_loops(LowerDistIR()(OneDevice()(bound)))
+    split = _split(_with_public(ready if pipeline is None else pipeline(ready)), exec_mode)
+    split.refuse_donated(donated)
+    public = split.public()
+    regions = {name: f for name, f in split.rest.regions.items() if name not in split.whole}
+    lifted = lift_weights({**{name: split.mod[name] for name in split.whole}, **regions})
+    entries = {name: Entry.of(name, lifted[name]) for name in split.whole}
+    return VMExecutable(
+        split.mod,
+        entries,
+        on,
+        pipeline.static if isinstance(pipeline, Pipeline) else (),
+        split.rest.code,
+        {name: Entry.of(name, lifted[name]) for name in regions},
+        {name: tuple(lines) for name, lines in split.rest.notes.items()},
+        donated=places(split.mod, given, donated, bound),
+        narrowed={
+            name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])
+            for name, e in entries.items()
+            if NARROWED in e.func.attrs
+        },
+        states={
+            name: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
+            for name, f in public.items()
+            if "state" in f.attrs
+        },
+        platforms=platforms,
+        signatures={
+            name: functools.partial(tuple, f.params)
+            for name, f in public.items()
+            if name not in entries
+        },
+        devices=split.devices,
+        allowed=passed.allowed,
         context=context.kept(),
-    )
-    executable.allowed = passed.allowed
-    executable.devices = {n: d for n, d in where.items() if d is not None}
-    executable.signatures = {
-        g.name_hint: functools.partial(tuple, f.params)
-        for g, f in public.items()
-        if g.name_hint not in whole
-    }
-    executable.donated = places(mod, given, donated, bound)
-    executable.platforms = platforms
-    executable.narrowed = {
-        name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])
-        for name, e in executable.entries.items()
-        if NARROWED in e.func.attrs
-    }
-    executable.states = {
-        g.name_hint: State(dict(f.attrs["state"]), tuple(f.attrs["state_values"]))
-        for g, f in public.items()
-        if "state" in f.attrs
-    }
-    return executable
-
-
-def _with_loops(mod: IRModule) -> IRModule:
-    """``mod`` with loops for tail recursion, where XLA can hold what they repeat."""
-    looped = run_enabled([TailRecursionToLoops()], mod)
-    changed = [g for g, f in looped.items() if f is not mod[g]]
-    if not changed:
-        return mod
-    try:
-        reasons = Hosts(looped).reasons
-    except LegalizeError:  # an operator that the pipeline may still rewrite
-        return looped
-    kept = {g: mod[g] for g in changed if reasons[g] is not None}
-    return looped.replace({**looped.functions, **kept}) if kept else looped
-
-
-def _refuse(reasons: Mapping[str, Reason | None]) -> NoReturn:
-    """What keeps functions from being one XLA program each."""
-    lines = [f"  {name}: {reason}" for name, reason in reasons.items()]
-    raise TVMError(
-        'exec_mode="compiled" needs one XLA program for each function; use "bytecode" for\n'
-        + "\n".join(lines)
     )
 
 
@@ -225,6 +145,39 @@ def target_device(target: Any) -> Device | None:
     return device(str(getattr(kind, "name", kind)))
 
 
+# -- steps of build --------------------------------------------------------------------------------
+def _checked(mod: IRModule | Function, tir_pipeline: Any, exec_mode: str) -> IRModule:
+    """The module of what a caller gives; ValueError or TypeError for what is none."""
+    if exec_mode not in ("bytecode", "compiled"):
+        raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if not (tir_pipeline is None or isinstance(tir_pipeline, str) or callable(tir_pipeline)):
+        raise TypeError(
+            f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
+        )
+    if isinstance(mod, Function):
+        return IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
+    if not isinstance(mod, IRModule):
+        raise TypeError(
+            f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "
+            "relax2xla.script.from_source, files with relax2xla.load"
+        )
+    return mod
+
+
+def _admitted(mod: IRModule, allow_custom_calls: Sequence[str]) -> Passed:
+    """What the gate says of a module that may run; errors for one that may not, or cannot."""
+    passed = check_module(mod, checked_targets(allow_custom_calls))
+    if passed.spread > 1:
+        log.warning(
+            "the module spreads values over %d devices; its annotations have no effect, as a "
+            "program runs on one here",
+            passed.spread,
+        )
+    for gvar, func in mod.relax_functions().items():
+        check_sizes(func, gvar.name_hint)
+    return passed
+
+
 def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
     """``params`` bound to the functions of the module."""
     by_function = all(isinstance(v, Sequence) and name in mod for name, v in params.items())
@@ -242,3 +195,89 @@ def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
             values = dict(zip(names, values, strict=True))
         new[gvar] = func.bind_params(values).without_attr("params")
     return mod.replace(new)
+
+
+def _with_loops(mod: IRModule) -> IRModule:
+    """``mod`` with loops for tail recursion, where XLA can hold what they repeat."""
+    looped = run_enabled([TailRecursionToLoops()], mod)
+    changed = [g for g, f in looped.items() if f is not mod[g]]
+    if not changed:
+        return mod
+    try:
+        reasons = HostReasons(looped).reasons
+    except LegalizeError:  # an operator that the pipeline may still rewrite
+        return looped
+    kept = {g: mod[g] for g in changed if reasons[g] is not None}
+    return looped.replace({**looped.functions, **kept}) if kept else looped
+
+
+def _pipeline(given: str | Pass | None) -> Pass | None:
+    """The pipeline that a caller names, or gives."""
+    if given is not None and not callable(given) and not isinstance(given, str):
+        raise TypeError(f"relax_pipeline is None, a name or a Pass; got {type(given).__name__}")
+    return get_pipeline(given) if isinstance(given, str) else given
+
+
+def _with_public(mod: IRModule) -> IRModule:
+    """``mod``; TVMError where no function of it can be called."""
+    if not any(global_symbol(f) is not None for f in mod.relax_functions().values()):
+        raise TVMError(
+            "the module has no public function to build; give one the attribute global_symbol "
+            "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
+        )
+    return mod
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A module whose public functions are one XLA program each (``whole``), or bytecode (``rest``).
+
+    ``devices``: of programs that do not run on the machine's own.
+    """
+
+    mod: IRModule
+    hosts: HostReasons
+    whole: tuple[str, ...]
+    rest: Lowered
+    devices: Mapping[str, Device]
+
+    def public(self) -> dict[str, Function]:
+        """The functions that can be called, by name."""
+        found = {g.name_hint: f for g, f in self.hosts.mod.relax_functions().items()}
+        return {name: f for name, f in found.items() if global_symbol(f) is not None}
+
+    def refuse_donated(self, donated: Mapping[str, Any]) -> None:
+        """TVMError where a function that donates arguments is no single program."""
+        name = next((n for n in donated if n not in self.whole), None)
+        if name is not None:
+            reason = self.hosts.reasons[self.hosts.mod.get_global_var(name)]
+            raise TVMError(
+                f"donate: {name} is no single XLA program, so its arguments cannot be donated: "
+                f"{reason}"
+            )
+
+
+def _split(mod: IRModule, exec_mode: str) -> _Split:
+    """What XLA holds whole, and bytecode for the rest; TVMError where that may not be."""
+    mod, several = place_values(mod)
+    hosts = HostReasons(mod, several)
+    public = [g for g, f in mod.relax_functions().items() if global_symbol(f) is not None]
+    cut = [g for g in public if hosts.reasons[g] is not None]
+    if cut and exec_mode == "compiled":
+        lines = [f"  {g.name_hint}: {hosts.reasons[g]}" for g in cut]
+        raise TVMError(
+            'exec_mode="compiled" needs one XLA program for each function; use "bytecode" for\n'
+            + "\n".join(lines)
+        )
+    rest = Lowered(Code(), {})
+    if cut:
+        normal = BlockBuilder().normalize
+        flat = {g: f if hosts.reasons.get(g) is None else normal(f) for g, f in mod.items()}
+        if any(flat[g] is not f for g, f in mod.items()):
+            mod = mod.replace(flat)
+            hosts = HostReasons(mod, several)
+        rest = lower(mod, hosts)
+    whole = tuple(g.name_hint for g in public if g not in cut)
+    where = {n: hosts.device(mod[n]) for n in whole} | rest.devices
+    devices = {n: d for n, d in where.items() if d is not None}
+    return _Split(one_device(mod) if several else mod, hosts, whole, rest, devices)

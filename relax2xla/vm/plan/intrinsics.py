@@ -16,7 +16,7 @@ from relax2xla.ir import (
     TupleStructInfo,
 )
 from relax2xla.vm.code import bytecode as bc
-from relax2xla.vm.plan.hosts import MOVE, devices
+from relax2xla.vm.plan.host_reasons import MOVE, devices
 
 if TYPE_CHECKING:
     from relax2xla.vm.plan.lower import Lowerer

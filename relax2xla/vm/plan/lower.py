@@ -42,9 +42,10 @@ from relax2xla.runtime.device import Device
 from relax2xla.tir import Dim
 from relax2xla.transform.lower.legalize import is_row
 from relax2xla.vm.code import bytecode as bc
-from relax2xla.vm.plan.hosts import Hosts, place
+from relax2xla.vm.code.size_bounds import conditions, owner, ranges, unmet
+from relax2xla.vm.plan.host_reasons import HostReasons, place
 from relax2xla.vm.plan.intrinsics import INTRINSICS
-from relax2xla.vm.plan.plain import (
+from relax2xla.vm.plan.ir_as_data import (
     ARITHMETIC,
     FUNCTIONS,
     Pattern,
@@ -52,7 +53,6 @@ from relax2xla.vm.plan.plain import (
     placed_pattern,
     plain_attrs,
 )
-from relax2xla.vm.plan.ranges import conditions, owner, ranges, unmet
 from relax2xla.vm.plan.regions import DefineStep, HostStep, RegionStep, split
 from relax2xla.vm.plan.vdevices import without_devices
 
@@ -70,7 +70,7 @@ class Lowered:
     devices: dict[str, Device] = field(default_factory=dict[str, Device])
 
 
-def lower(mod: IRModule, hosts: Hosts) -> Lowered:
+def lower(mod: IRModule, hosts: HostReasons) -> Lowered:
     """Bytecode for the public functions of ``mod`` that XLA cannot hold, and for their callees."""
     return _Module(mod, hosts).run()
 
@@ -101,7 +101,7 @@ class _Pending:
 class _Module:
     """The function table, the constants, and the functions still to be lowered."""
 
-    def __init__(self, mod: IRModule, hosts: Hosts) -> None:
+    def __init__(self, mod: IRModule, hosts: HostReasons) -> None:
         self.mod, self.hosts = mod, hosts
         self.rows: list[bc.FunctionRow] = []
         self.index: dict[tuple[str, str], int] = {}

@@ -40,7 +40,7 @@ from relax2xla.ir.rewrite import (
 from relax2xla.ir.struct_info import show
 from relax2xla.runtime.device import Device
 from relax2xla.vm.host.operators import HOST
-from relax2xla.vm.plan.hosts import Hosts, Reason, devices, is_compiled
+from relax2xla.vm.plan.host_reasons import HostReasons, Reason, devices, is_compiled
 
 
 # ---- steps
@@ -100,7 +100,7 @@ class _Item:
 
 
 def split(
-    seq: SeqExpr, hosts: Hosts, macros: dict[Var, Binding], known: set[tir.Var]
+    seq: SeqExpr, hosts: HostReasons, macros: dict[Var, Binding], known: set[tir.Var]
 ) -> list[Step]:
     """The steps of a sequence, whose outer variables are at hand.
 
@@ -112,7 +112,7 @@ def split(
 
 class _Split:
     def __init__(
-        self, seq: SeqExpr, hosts: Hosts, macros: dict[Var, Binding], known: set[tir.Var]
+        self, seq: SeqExpr, hosts: HostReasons, macros: dict[Var, Binding], known: set[tir.Var]
     ) -> None:
         self.seq, self.hosts, self.macros, self.known = seq, hosts, macros, known
         self.items: list[_Item] = []

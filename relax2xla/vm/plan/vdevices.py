@@ -43,8 +43,15 @@ from relax2xla.op.shape import as_vdevice, to_vdevice
 from relax2xla.runtime.device import Device
 from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.host.operators import host_op
-from relax2xla.vm.plan.hosts import MOVE, device_of, devices, is_machine_call, place, sequences
-from relax2xla.vm.plan.needs import Needs, is_flat
+from relax2xla.vm.plan.captures import Captures, is_flat
+from relax2xla.vm.plan.host_reasons import (
+    MOVE,
+    device_of,
+    devices,
+    is_machine_call,
+    place,
+    sequences,
+)
 
 HINT = "relax.hint_on_device"
 
@@ -135,7 +142,7 @@ class _Placer(Rewriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.needs = Needs()
+        self.needs = Captures()
         self.out: list[Binding] = []
         # Variables (of the new function) on other devices, and what is computed of constants alone.
         self.moved: dict[tuple[Var, VDevice], Var] = {}

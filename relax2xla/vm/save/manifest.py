@@ -6,6 +6,7 @@ what the functions beside them write.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
 
@@ -19,7 +20,14 @@ from relax2xla.ir import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.transform.pipeline import STATIC
 from relax2xla.vm.call.specialise import HostValue
+
+FORMAT: Final = 1
+MODULE: Final = "module.relax"
+CODE: Final = "code.json"
+# Passes over specialised functions that a file can name: ConvolvePlanes as convolve_planes.
+PASSES: Final = {re.sub(r"(?<!^)(?=[A-Z])", "_", p.__name__).lower(): p for p in STATIC}
 
 # Fields of the manifest and of its rows by the class of what they hold; of those that a file of an
 # older version may lack, what it has is checked. ``dict[str, X]`` and ``list[X]`` are checked

@@ -54,7 +54,7 @@ class Seen(PassInstrument):
 def program(executable: rx.VMExecutable) -> str:
     """What is compiled for X."""
     bound = rx.VirtualMachine(executable)["main"]
-    return bound.program([rx.TensorStructInfo(X.shape, "float32")]).module.script()
+    return bound.specialised.program([rx.TensorStructInfo(X.shape, "float32")]).module.script()
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

@@ -56,6 +56,6 @@ def test_the_machine_runs_the_pipelines_rewrites_of_static_functions() -> None:
     mod = builder.get()
     for pipeline, expanded in (("default", True), ("zero", False)):
         executable = rx.build(mod, "cpu", relax_pipeline=pipeline)
-        program = rx.VirtualMachine(executable)["main"].program([T((2, 6, 9, 9))])
+        program = rx.VirtualMachine(executable)["main"].specialised.program([T((2, 6, 9, 9))])
         text = str(stablehlo.emit(program.module))
         assert ("stablehlo.convolution" not in text) == expanded

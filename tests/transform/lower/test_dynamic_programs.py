@@ -19,7 +19,7 @@ from relax2xla.ir.check import check_well_formed
 from relax2xla.script import from_source
 from relax2xla.testing import to_numpy
 from relax2xla.transform import LegalizeOps
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler
 from tests.transform.lower.dynamic_programs import PROGRAMS
 
 DTYPES = {"": "float32", "i": "int32", "b": "bool"}
@@ -33,7 +33,9 @@ SIZES = (
 @pytest.fixture(autouse=True)
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs run once here, and compiling them is what takes the time."""
-    monkeypatch.setattr(xla, "COMPILER_OPTIONS", {**xla.COMPILER_OPTIONS, **xla.RUN_ONCE_OPTIONS})
+    monkeypatch.setattr(
+        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    )
 
 
 def split(text: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from relax2xla.script import relax as R
 from relax2xla.script import tir as T
 from relax2xla.testing import evaluate, to_numpy
 from relax2xla.transform import LegalizeOps
-from relax2xla.vm.pjrt import xla
+from relax2xla.vm.pjrt import compiler
 from tests.transform.lower.dynamic_samples import SAMPLES, Operand, Sample
 from tests.transform.lower.dynamic_variants import VARIANTS
 
@@ -54,7 +54,9 @@ LEFT_OUT = {
 @pytest.fixture(autouse=True)
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs run once here, and compiling them is what takes the time."""
-    monkeypatch.setattr(xla, "COMPILER_OPTIONS", {**xla.COMPILER_OPTIONS, **xla.RUN_ONCE_OPTIONS})
+    monkeypatch.setattr(
+        compiler, "COMPILER_OPTIONS", {**compiler.COMPILER_OPTIONS, **compiler.RUN_ONCE_OPTIONS}
+    )
 
 
 def operand(given: Operand, sizes: Sizes) -> TensorStructInfo:
