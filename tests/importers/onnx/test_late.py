@@ -232,7 +232,7 @@ def test_a_minute_of_sound() -> None:
 
 
 def test_antialiasing_of_long_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resample, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(resampling, "MATRIX_LIMIT", 0)
     x = f(1, 1, 40, 40)
     form: dict[str, Any] = {"mode": "cubic", "antialias": 1}
     agree(resized(x, [1, 1, 40, 40], [1, 1, 0.2, 0.1], **form), [x])
