@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.transform.test_dynamic_rows import arrays, flat, module, operand, same
 
 from relax2xla import op, tir
 from relax2xla.errors import OpError
@@ -54,6 +53,7 @@ from relax2xla.testing import evaluate
 from relax2xla.transform.layout.propagation import ANY_ORDER, Order, Twins
 from relax2xla.vm.call.padding import RULES, seen
 from tests.transform.lower.dynamic_samples import SAMPLES, Sample, call
+from tests.transform.lower.test_dynamic_rows import arrays, flat, module, operand, same
 
 N = tir.Var("n", "int64")
 OPERATORS = {made.name.removeprefix("relax."): made for made in operators()}

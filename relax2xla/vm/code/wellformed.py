@@ -114,7 +114,13 @@ class _Row:
     def inline(self, at: int, ins: bc.Call) -> None:
         """A builtin that is written out as an expression has the operands that this names."""
         callee = self.code.functions[ins.func]
-        text = INLINE.get(callee.name) if getattr(callee, "kind", None) == "builtin" else None
+        if getattr(callee, "kind", None) != "builtin":
+            return
+        if callee.name == "vm.builtin.match":
+            self.matching(at, ins)
+        if callee.name == "vm.builtin.tuple_getitem" and isinstance(ins.args[-1], bc.Imm):
+            self.need(type(ins.args[-1].value) is int, f"no place in a tuple: {ins.args[-1]}", at)
+        text = INLINE.get(callee.name)
         if text is None or text == "({*},)":
             return
         least = 1 + max(i for i in range(3) if f"{{{i}" in text and f"{{{i}*" not in text)
@@ -125,8 +131,18 @@ class _Row:
             at,
         )
 
-    def pattern(self, pattern: Any) -> None:
-        """What an argument must be; see ``vm.code.builtins.match``."""
+    def matching(self, at: int, ins: bc.Call) -> None:
+        """``match(value, pattern, where, *known)``: the pattern is a constant."""
+        self.need(len(ins.args) >= 3, "match takes a value, a pattern and a place", at)
+        _, pattern, where, *known = ins.args
+        self.need(isinstance(pattern, bc.Const), f"no pattern of values: {pattern!r}", at)
+        assert isinstance(pattern, bc.Const)
+        self.pattern(self.code.constants[pattern.index], len(known))
+        named = isinstance(where, bc.Imm) and isinstance(where.value, str)
+        self.need(named, f"no place in words: {where!r}", at)
+
+    def pattern(self, pattern: Any, known: int = 0) -> None:
+        """What a value must be, where so many dimensions are known; see ``builtins.match``."""
         stack = [pattern]
         while stack:
             found = stack.pop()
@@ -145,7 +161,8 @@ class _Row:
                     *rest, dims = found[1:]
                     texts = all(isinstance(r, str) for r in rest[: found[0] != "shape"])
                     ranks = all(type(r) is int for r in rest[found[0] != "shape" :])
-                    self.need(texts and ranks and _are_dims(dims), f"no pattern: {found!r}")
+                    fit = texts and ranks and _are_dims(dims, known)
+                    self.need(fit, f"no pattern of values: {found!r}")
                 case _:
                     pass
 
@@ -168,7 +185,8 @@ def _is_tagged(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], str)
 
 
-def _are_dims(dims: Sequence[Any] | None) -> bool:
+def _are_dims(dims: Sequence[Any] | None, known: int) -> bool:
     if dims is None:
         return True
-    return isinstance(dims, tuple) and all(type(d) is int or d == ("bind",) for d in dims)
+    fine = {("bind",), *(("known", i) for i in range(known))}
+    return isinstance(dims, tuple) and all(type(d) is int or d in fine for d in dims)

@@ -93,7 +93,9 @@ class ProgramReader:
     ) -> tuple[compiler.Loaded, SavedProgram] | None:
         """The program of a function for a call's key, if the file has it for this platform."""
         saved = self._known.get((variant, key))
-        if saved is None or xla.jax_device(target).platform != self._archive.manifest["platform"]:
+        if saved is None or xla.jax_device(target).platform != self._archive.manifest.get(
+            "platform"
+        ):
             return None
         avals = [xla.aval(o) for o in saved.outputs]
         if self._compiled and "compiled" in saved.row and self._fits(target):

@@ -10,7 +10,12 @@ from jax import lax
 
 from relax2xla import op as R
 from relax2xla.ir import Expr
+from relax2xla.ir.traits import AsRow, Recognised
 from relax2xla.op.shared.lowering import hlo
+from relax2xla.transform.raising.common import hole
+from relax2xla.transform.raising.graph import row_name
+from relax2xla.transform.raising.match import lowered
+from relax2xla.transform.raising.operators import OPERATORS
 
 from .raise_programs import Program, X
 
