@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# From the bottom to the top. The longest name that fits decides: `stablehlo.read` is not in the
-# layer of `stablehlo`. The empty name is the package's own __init__, which shows all below it.
+# From the bottom to the top. The longest name that fits decides: `dpl.rewrite` is not in the layer
+# of `dpl`. docs/architecture.md has them as a table (python -m tests.test_layers writes it). The empty name is the package's own __init__, which shows all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("dtypes", "processor", "budget"),
     ("tir",),
     ("ir",),
     ("stablehlo",),
-    ("op", "te"),
+    ("op",),
     ("builder",),
-    ("script", "dpl", "stablehlo.emit", "stablehlo.read"),
+    ("script", "dpl"),
     ("analysis",),
     ("transform", "expr_functor", "instrument"),
     ("dpl.rewrite", "dpl.tidy"),
@@ -37,10 +37,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("vm.save",),
     ("vm.plan",),
     ("vm", "nd"),
-    ("frontend.nn",),
     ("", "error", "testing"),
     ("importers",),
-    ("frontend", "relay", "interop", "onnx_backend"),
+    ("frontend", "interop", "onnx_backend"),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -163,6 +162,45 @@ def test_the_tree_keeps_its_layers() -> None:
     assert violations(ROOT) == []
 
 
+# -- docs/architecture.md --------------------------------------------------------------------------
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- rooms: python -m tests.test_layers -->\n", "<!-- end of rooms -->\n"
+
+
+def rooms(root: Path) -> list[tuple[int, str, str]]:
+    """Layer, path and first sentence of every room, from the bottom to the top.
+
+    A room is an entry of LAYERS, or a package within one.
+    """
+    files = sources(root)
+    packages = {name for name, path in files.items() if path.name == "__init__.py"}
+    found = []
+    for name in {*RANK, *packages}:
+        room = room_of(name)
+        assert room is not None, f"{name} is in no layer; give it one in LAYERS"
+        assert name in files, f"LAYERS names {name}, and there is no such file"
+        path = files[name]
+        place = path.parent if path.name == "__init__.py" else path
+        shown = place.relative_to(root).as_posix() + ("/" if place.is_dir() else "")
+        text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        assert text, f"{shown} has no docstring that says what it holds"
+        first = " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+        found.append((RANK[room], shown, first.replace("``", "`")))
+    return sorted(found)
+
+
+def page(root: Path) -> str:
+    """docs/architecture.md with the table of the tree as it is."""
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    lines = ["| layer | room | what it holds |", "|---|---|---|"]
+    lines += [f"| {rank} | `{path}` | {text} |" for rank, path, text in rooms(root)]
+    return before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]
+
+
+def test_the_map_is_that_of_the_tree() -> None:
+    assert PAGE.read_text("utf-8") == page(ROOT), "run python -m tests.test_layers"
+
+
 def write(root: Path, files: dict[str, str]) -> None:
     """A fake tree: path to content."""
     for path, text in files.items():
@@ -243,3 +281,7 @@ def test_what_is_found(tmp_path: Path) -> None:
         "importers/onnx.py:1: relax2xla.ir._core.Var is a private name",
         "importers/onnx.py:2: relax2xla.op._u is a private name",
     ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(ROOT), "utf-8")
