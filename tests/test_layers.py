@@ -15,7 +15,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 # From the bottom to the top. The longest name that fits decides: `dpl.rewrite` is not in the layer
-# of `dpl`. docs/architecture.md has them as a table (python -m tests.test_layers writes it). The empty name is the package's own __init__, which shows all below it.
+# of `dpl`. The empty name is the package's own __init__, which shows all below it.
+# `python -m tests.test_layers` writes the table of docs/architecture.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("dtypes", "processor", "budget"),
