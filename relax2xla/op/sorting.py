@@ -182,7 +182,7 @@ def topk(
         at = norm_axis(axis, info.ndim)
         size = info.dims[at]
         if not isinstance(k, int):
-            return _picked(tensor(None, info.dtype, info.ndim, info), ret_type, dtype)
+            return _picked(tensor(None, info.dtype, info.ndim, info), ret_type, dtype), lower
         count = size if k < 1 or (isinstance(size, int) and size < k) else k
         info = tensor((*info.dims[:at], count, *info.dims[at + 1 :]), info.dtype, like=info)
     return _picked(info, ret_type, dtype), lower
