@@ -38,7 +38,7 @@ def hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
 
 def relu6_gate(x: Expr) -> Expr:
     """``x + 3``, between 0 and 6: six times what mobile networks take for a sigmoid."""
-    return clamped(R.add(x, like(x, 3)), 0, 6)
+    return R.nn.relu6(R.add(x, like(x, 3)))
 
 
 def hard_swish(x: Expr) -> Expr:
@@ -51,10 +51,13 @@ def elu(x: Expr, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.
 
     With ``input_scale = 1 / alpha`` it is celu.
     """
-    grown = x if input_scale == 1 else R.multiply(x, like(x, input_scale))
+    positive = R.greater(x, like(x, 0))
+    # Nothing grows where it is not taken: infinity there would be NaN in the derivative.
+    part = R.where(positive, like(x, 0), x)
+    grown = part if input_scale == 1 else R.multiply(part, like(x, input_scale))
     below = R.multiply(row("exponential_minus_one", grown), like(x, alpha * scale))
     above = x if scale == 1 else R.multiply(x, like(x, scale))
-    return R.where(R.greater(x, like(x, 0)), above, below)
+    return R.where(positive, above, below)
 
 
 def mish(x: Expr) -> Expr:

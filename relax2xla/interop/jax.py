@@ -7,20 +7,26 @@ jax itself is imported on first use.
 from __future__ import annotations
 
 import inspect
+import itertools
 import keyword
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from relax2xla.errors import TVMError
+from relax2xla.importers.shared.trees import register_node, with_trees
 from relax2xla.importers.stablehlo import from_stablehlo
+from relax2xla.interop.extract import JaxFunction as JaxFunction
+from relax2xla.interop.extract import entry_of, traced_call
+from relax2xla.interop.extract import extract_jax as extract_jax
+from relax2xla.interop.extract import gaps as gaps
 from relax2xla.ir import (
     Expr,
     Function,
     IRModule,
     Var,
 )
-from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import rewrite_function
 
 
@@ -53,11 +59,12 @@ def from_jax(
     if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
         from jax import export
 
-        exported = export.export(jitted)(*args, **kwargs)
-        mod = from_stablehlo(exported, raise_ops=False)
+        lowered: Any = export.export(jitted)(*args, **kwargs)
     else:
-        mod = from_stablehlo(jitted.lower(*args, **kwargs), raise_ops=False)
+        lowered = jitted.lower(*args, **kwargs)
+    mod = from_stablehlo(lowered, raise_ops=False)
     mod = _named_params(mod, names)
+    mod["main"] = with_trees(mod["main"], _trees(fn, (args, kwargs), lowered.out_tree))
     mod = _marked_donated(mod, fn, args, kwargs)
     wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if jax_arguments.is_wide(leaf)]
     if wide:
@@ -74,29 +81,120 @@ def to_jax(
 ) -> Callable[..., Any]:
     """A function of a module as a JAX function: takes and gives jax arrays, one an operand.
 
-    It can be called, and used inside ``jax.jit`` and what is built on it (``jax.lax`` loops,
-    shardings, ``jax.export``): its program is inlined there. It has no derivative and cannot be
-    vmapped; JAX says so where that is tried. Weights are constants of the program. Parameters of 64
-    bits take what JAX without its x64 flag narrows, and results have the dtypes of the program.
-    ``allow_custom_calls``: as of ``build``.
+    A call runs as the machine's. Where JAX traces (``jit``, ``grad``, ``vmap``, ``lax`` loops,
+    ``jax.export``), the function is made of ``jax.lax`` operations, as that of :func:`extract_jax`
+    is, with its weights as constants. Parameters of 64 bits take what JAX without its x64 flag
+    narrows, and results have the dtypes of the program. ``allow_custom_calls``: as of ``build``.
     """
     from relax2xla.vm.call.machine import VirtualMachine
+    from relax2xla.vm.pjrt.xla import is_tracer
     from relax2xla.vm.plan.build import build
 
-    if isinstance(mod, Function):
-        name = global_symbol(mod) or "main"
-    elif name not in mod:
-        known = ", ".join(g.name_hint for g in mod)
-        raise TVMError(f"the module has no function {name!r}; it has {known}")
-    call = VirtualMachine(build(mod, allow_custom_calls=allow_custom_calls))[name]
+    mod, name, func = entry_of(mod, name)
+    executable = build(mod, allow_custom_calls=allow_custom_calls)
+    call = VirtualMachine(executable)[name]
+    under_trace: list[Callable[..., Any]] = []
 
-    def function(*args: Any) -> Any:
-        return call(*args)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if name not in executable.entries or not any(map(is_tracer, _leaves((args, kwargs)))):
+            return call(*args, **kwargs)
+        if not under_trace:
+            under_trace.append(traced_call(executable, name, func))
+        return under_trace[0](*args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
     function.__signature__ = call.__signature__
     function.__doc__ = f"The Relax function {name}, compiled by XLA."
     return function
+
+
+def jax_function(
+    model: Any,
+    example_args: Sequence[Any] | None = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    trust: bool = False,
+    **options: Any,
+) -> tuple[JaxFunction, dict[str, Any]]:
+    """:func:`extract_jax` of any model: ``fn, params = relax2xla.jax_function("model.onnx")``.
+
+    model: an IRModule; the path of a file that ``relax2xla.load`` reads (``trust`` for those that
+        can run code); a ``torch.nn.Module`` with its example inputs, or an ``ExportedProgram``.
+    example_args, example_kwargs, dynamic_shapes: for a module, as ``torch.export`` takes them.
+    options: those of :func:`extract_jax`.
+    """
+    if isinstance(model, IRModule | Function):
+        return extract_jax(model, **options)
+    if isinstance(model, str | os.PathLike):
+        from relax2xla.importers.files import load
+
+        path: Any = model
+        return extract_jax(load(path, trust=trust), **options)
+    from relax2xla.importers.torch import from_exported_program
+
+    given = (example_args, example_kwargs, dynamic_shapes)
+    if all(g is None for g in given):
+        return extract_jax(from_exported_program(model), **options)
+    mod = from_exported_program(
+        model, example_args, example_kwargs=example_kwargs, dynamic_shapes=dynamic_shapes
+    )
+    return extract_jax(mod, **options)
+
+
+# ---- trees
+def _leaves(tree: Any) -> list[Any]:
+    from jax.tree_util import tree_leaves
+
+    return tree_leaves(tree)
+
+
+def _trees(fn: Callable[..., Any], args: Any, made: Any) -> dict[str, Any]:
+    """What ``fn`` takes and gives, for ``extract_jax``; ``made``: JAX's tree of the result."""
+    import jax
+
+    counts = itertools.count(), itertools.count()
+    given = [_tree(t, c) for t, c in zip((jax.tree.structure(args), made), counts, strict=True)]
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [_argument(parameters, i) for i in range(len(args[0]))]
+    return {"in": given[0], "out": given[1], "names": names}
+
+
+def _tree(definition: Any, count: Iterator[int]) -> dict[str, Any]:
+    """A tree of JAX's as ``importers.trees`` has it."""
+    from jax.tree_util import treedef_is_leaf
+
+    if treedef_is_leaf(definition) and definition.num_leaves == 1:
+        return {"leaf": next(count)}
+    data = definition.node_data()
+    if data is None:
+        return {"const": None}
+    kind, context = data
+    text = kind is dict and all(isinstance(k, str) for k in context)
+    if text or kind in (tuple, list):
+        parts = [_tree(child, count) for child in definition.children()]
+        if kind is dict:
+            return {"dict": [[k, p] for k, p in zip(context, parts, strict=True)]}
+        return {kind.__name__: parts}
+    # A type of the user's is put together by JAX, and known in this process alone.
+    key = f"{kind.__module__}.{kind.__qualname__} {next(_SERIAL)}"
+
+    def flatten(value: Any) -> Sequence[Any]:
+        import jax
+
+        leaves, found = jax.tree.flatten(value)
+        if found != definition:
+            raise ValueError(f"expected {definition}, given {found}")
+        return leaves
+
+    register_node(key, flatten, definition.unflatten)
+    return {"node": [key, [{"leaf": next(count)} for _ in range(definition.num_leaves)]]}
+
+
+_SERIAL = itertools.count()
 
 
 # ---- names of parameters

@@ -258,7 +258,8 @@ class Op(Expr, Generic[P]):
     """One operator: everything the compiler knows about it.
 
     ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
-    ``lowering``: the legalisation, same signature, or None; ``sugar``: rewrites what users write
+    ``lowering``: the legalisation, same signature, or None; ``smooth``: another one whose rows have
+    the framework's derivatives (see :meth:`derivative`); ``sugar``: rewrites what users write
     (see :meth:`shorthand`); ``pure``: no side effects; ``distributed``: the struct-info rule is for
     distributed tensors, too (else ``relax2xla.op.shared.sharding`` has one, or they are refused).
     """
@@ -286,6 +287,7 @@ class Op(Expr, Generic[P]):
         self.defaults = {p.name: p.default for p in attrs if not p.required}
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
+        self.smooth: Callable[P, Expr] | None = None
         self.sugar: Shorthand | None = None
         self.pure = pure
         self.distributed = distributed
@@ -514,6 +516,18 @@ class Op(Expr, Generic[P]):
         if self.lowering is not None:
             raise RuntimeError(f"{self.name} already has a legalisation")
         self.lowering = rule
+        return rule
+
+    def derivative(self, rule: Callable[P, Expr]) -> Callable[P, Expr]:
+        """Register the lowering to differentiate; decorates a function of the same signature.
+
+        It computes the same values as the legalisation. Differentiated row by row, it gives the
+        derivative that torch has, also where the function has a kink or a part overflows
+        (decision D18). Operators whose legalisation does so already need none.
+        """
+        if self.smooth is not None:
+            raise RuntimeError(f"{self.name} already has a derivative")
+        self.smooth = rule
         return rule
 
     def shorthand(self, rule: Shorthand) -> Shorthand:

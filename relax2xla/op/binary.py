@@ -39,6 +39,7 @@ from relax2xla.op.shared.lowering import (
     dtype_of,
     full_like,
     hlo,
+    no_gradient,
     relax,
     scalar,
     select,
@@ -98,8 +99,12 @@ def binary(
     text: str,
     *traits: Trait,
     result: str | None = None,
+    smooth: Lowering | None = None,
 ) -> Op[[Expr, Expr]]:
-    """One member of the family: a row, or a function of broadcast operands that lowers it."""
+    """One member of the family: a row, or a function of broadcast operands that lowers it.
+
+    ``smooth``: another one of floats, for derivatives.
+    """
     if isinstance(row, str):
         traits = (AsRow(row), *traits)
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
@@ -127,6 +132,17 @@ def binary(
         a, b = broadcast_together(as_operand(x1), as_operand(x2))
         return hlo(row, a, b) if isinstance(row, str) else row(a, b)
 
+    lower = made.lowering
+    if smooth is not None:
+
+        @made.derivative
+        def _(x1: Expr, x2: Expr) -> Expr:
+            a, b = broadcast_together(as_operand(x1), as_operand(x2))
+            if is_float(dtype_of(a)):
+                return smooth(a, b)
+            assert lower is not None
+            return lower(x1, x2)
+
     return made
 
 
@@ -136,14 +152,18 @@ def _signs_differ(a: Expr, b: Expr) -> Expr:
     return hlo("xor", compare(a, zero, "LT"), compare(b, zero, "LT"))
 
 
-def _floor_mod(a: Expr, b: Expr) -> Expr:
-    """The remainder with the sign of the divisor, as Python's ``%`` and ``numpy.mod``."""
+def _plain_mod(a: Expr, b: Expr) -> Expr:
+    """The same but for the sign of a zero: differentiated, it is ``a - b * floor(a / b)``."""
     r = hlo("remainder", a, b)
     if is_kind(dtype_of(a), "uint"):
         return r
-    zero = full_like(a, 0)
-    wrong = hlo("and", compare(r, zero, "NE"), _signs_differ(r, b))
-    moved = select(wrong, hlo("add", r, b), r)
+    wrong = hlo("and", compare(r, full_like(a, 0), "NE"), _signs_differ(r, b))
+    return select(wrong, hlo("add", r, b), r)
+
+
+def _floor_mod(a: Expr, b: Expr) -> Expr:
+    """The remainder with the sign of the divisor, as Python's ``%`` and ``numpy.mod``."""
+    moved, zero = _plain_mod(a, b), full_like(a, 0)
     if not is_float(dtype_of(a)):
         return moved
     # A zero remainder has the sign of the divisor too.
@@ -187,6 +207,30 @@ def _log_add_exp(a: Expr, b: Expr) -> Expr:
     # Equal infinities have no difference.
     twice = hlo("add", a, full_like(a, math.log(2)))
     return select(compare(a, b, "EQ"), twice, sum_)
+
+
+def _smooth_log_add_exp(a: Expr, b: Expr) -> Expr:
+    # Of equal ones each has a half.
+    half = full_like(a, 0.5)
+    middle = hlo("add", hlo("multiply", a, half), hlo("multiply", b, half))
+    twice = hlo("add", middle, full_like(a, math.log(2)))
+    return select(compare(a, b, "EQ"), twice, _log_add_exp(a, b))
+
+
+def _smooth_power(a: Expr, b: Expr) -> Expr:
+    # To the power of 0 it is 1 around every number, 0 included.
+    flat = compare(b, full_like(b, 0), "EQ")
+    rest = hlo("power", a, select(flat, full_like(b, 1), b))
+    around = hlo("power", no_gradient(a), select(flat, b, full_like(b, 0)))
+    return select(flat, around, rest)
+
+
+def _smooth_atan2(a: Expr, b: Expr) -> Expr:
+    # None at the origin.
+    zero = full_like(a, 0)
+    origin = hlo("and", compare(a, zero, "EQ"), compare(b, zero, "EQ"))
+    rest = hlo("atan2", a, select(origin, full_like(b, 1), b))
+    return select(origin, hlo("atan2", no_gradient(a), no_gradient(b)), rest)
 
 
 def _right_shift(a: Expr, b: Expr) -> Expr:
@@ -246,17 +290,25 @@ floor_mod = binary(
     "x2's.",
     Division(),
     Recognised(floats=False, by="remainder"),
+    smooth=_plain_mod,
 )
-power = binary("relax.power", "power", NUMBER, "x1 to the power x2.")
+power = binary("relax.power", "power", NUMBER, "x1 to the power x2.", smooth=_smooth_power)
 maximum = binary("relax.maximum", "maximum", ANY, "The larger of the two; NaN if one is.")
 minimum = binary("relax.minimum", "minimum", ANY, "The smaller of the two; NaN if one is.")
-atan2 = binary("relax.atan2", "atan2", INEXACT, "The angle of the point (x2, x1), in [-pi, pi].")
+atan2 = binary(
+    "relax.atan2",
+    "atan2",
+    INEXACT,
+    "The angle of the point (x2, x1), in [-pi, pi].",
+    smooth=_smooth_atan2,
+)
 log_add_exp = binary(
     "relax.log_add_exp",
     _log_add_exp,
     FLOAT,
     "log(e^x1 + e^x2), without overflow on the way.",
     Recognised(),
+    smooth=_smooth_log_add_exp,
 )
 
 # ---- bits and truth values

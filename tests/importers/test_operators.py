@@ -29,8 +29,8 @@ EXCUSED = {
         "nn.dropout": "draws random numbers",
         "ones_like": "a fill like those of other numbers",
         "nn.prelu": "the slopes have a rank of their own",
-        "nn.relu6": "a hardtanh",
         "nn.selu": "rounds as torch does",
+        "ones_like": "shape and dtype of torch's result, as of everything filled",
     },
 }
 

@@ -48,6 +48,7 @@ NOT_DRAWN = {
     "call_tir_with_grad": "tests/op/test_intrinsic.py: functions of TIR do not run",
     "ccl": "tests/op/test_intrinsic.py: one worker; programs of several do not run",
     "distributed": "tests/op/test_distributed.py: needs several devices",
+    "grad.differentiate_as": "tests/op/test_grad.py: the value is the operand's",
     "hint_on_device": "tests/op/test_intrinsic.py: the value is the operand's",
     "image.col2im": "tests/op/image/test_patches.py: torch's fold",
     "image.resample": "tests/op/image/test_resampling.py: torch and ONNX's reference",

@@ -27,6 +27,7 @@ def gradient(make: Any, x: Any, out_grad: Any) -> Any:
 def test_marks_are_the_identity():
     x = np.float32([1, 2])
     check([Case(m.name, m, [x], x) for m in (op.grad.no_grad, op.grad.start_checkpoint)])
+    check([Case("differentiate_as", op.grad.differentiate_as, [x, x + 1], x)])
 
 
 POOLS: list[dict[str, Any]] = [

@@ -86,7 +86,10 @@ def frexp(ctx: Context, self: Expr) -> tuple[Expr, Expr]:
     )
     odd = R.logical_or(R.equal(x, scalar(0.0, "float64")), R.logical_not(R.isfinite(x)))
     odd = ctx.emit(odd)
-    return ctx.cast(R.where(odd, x, part), dtype), R.where(odd, scalar(0, "int32"), power)
+    power = ctx.emit(R.where(odd, scalar(0, "int32"), power))
+    size = R.power(scalar(2.0, "float64"), R.negative(R.astype(power, "float64")))
+    made = R.grad.differentiate_as(R.where(odd, x, part), R.multiply(x, size))
+    return ctx.cast(made, dtype), power
 
 
 def _gcd(ctx: Context, a: Expr, b: Expr) -> Expr:

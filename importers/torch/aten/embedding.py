@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from relax2xla import op as R
+from relax2xla.dtypes import is_float
 from relax2xla.importers.torch.engine.context import (
     Context,
     dims_of,
@@ -15,10 +16,16 @@ from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
 
 
-@aten("embedding", ignored="padding_idx scale_grad_by_freq sparse")
-def embedding(ctx: Context, weight: Expr, indices: Expr) -> Expr:
-    """``padding_idx``, ``scale_grad_by_freq`` and ``sparse`` concern the gradient only."""
-    return R.take(weight, indices, axis=0)
+@aten("embedding", ignored="scale_grad_by_freq sparse")
+def embedding(ctx: Context, weight: Expr, indices: Expr, padding_idx: int = -1) -> Expr:
+    """``padding_idx``: this row gets no gradient; what is ignored is of gradients, too."""
+    taken = R.take(weight, indices, axis=0)
+    if padding_idx < 0 or not is_float(dtype_of(weight)):
+        return taken
+    taken, indices = ctx.emit(taken), ctx.emit(indices)
+    pads = ctx.emit(R.equal(indices, ctx.tensor(padding_idx, dtype_of(indices))))
+    held = R.where(R.expand_dims(pads, [-1]), R.grad.no_grad(taken), taken)
+    return R.grad.differentiate_as(taken, held)
 
 
 SUM, MEAN, MAX = 0, 1, 2

@@ -9,7 +9,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.torch.aten.reduce import norm
+from relax2xla.importers.torch.aten.reduce import norm, root
 from relax2xla.importers.torch.engine.context import (
     Context,
     axis_of,
@@ -130,7 +130,7 @@ def cosine_similarity(ctx: Context, x1: Expr, x2: Expr, dim: int = 1, eps: float
     axis = axis_of(dim, max(ndim_of(a), ndim_of(b)))
 
     def unit(x: Expr) -> Expr:
-        length = R.sqrt(R.sum(R.multiply(x, x), [axis], True))
+        length = root(ctx.emit(R.sum(R.multiply(x, x), [axis], True)))
         return R.divide(x, R.maximum(length, scalar(eps, dtype)))
 
     return R.sum(R.multiply(unit(a), unit(b)), [axis])

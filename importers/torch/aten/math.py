@@ -124,8 +124,9 @@ def _log_to(base: float, x: Expr) -> Expr:
 
 def _sinc(x: Expr) -> Expr:
     dtype = dtype_of(x)
-    angle = R.multiply(x, scalar(math.pi, dtype))
-    return R.where(R.equal(x, scalar(0, dtype)), scalar(1, dtype), R.divide(R.sin(angle), angle))
+    middle = R.equal(x, scalar(0, dtype))
+    angle = R.multiply(R.where(middle, scalar(1, dtype), x), scalar(math.pi, dtype))
+    return R.where(middle, scalar(1, dtype), R.divide(R.sin(angle), angle))
 
 
 def _sign(x: Expr) -> Expr:
@@ -359,23 +360,43 @@ def masked_fill(ctx: Context, self: Expr, mask: Expr, value: Any) -> Expr:
     return R.where(mask, ctx.tensor(value, dtype_of(self)), self)
 
 
-@aten(*overloads("clamp clip clamp_min clamp_max", ("default", "Tensor")), "hardtanh")
+@aten(*overloads("clamp clip clamp_min clamp_max", ("default", "Tensor")))
 def clamp(
     ctx: Context,
     self: Expr,
     min: Any = None,
     max: Any = None,
-    min_val: Any = None,
-    max_val: Any = None,
 ) -> Expr:
     """NaN stays NaN; where the bounds cross, the upper one wins."""
-    dtype = ctx.dtype()
-    low = min if min is not None else min_val
-    high = max if max is not None else max_val
+    dtype, low, high = ctx.dtype(), min, max
     x = ctx.tensor(self, dtype)
-    if low is not None:
-        x = R.maximum(x, ctx.tensor(low, dtype))
-    return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
+    if not is_float(dtype):
+        x = x if low is None else R.maximum(x, ctx.tensor(low, dtype))
+        return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
+    numbers = all(isinstance(b, int | float) for b in (low, high) if b is not None)
+    if numbers:
+        low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
+        return R.clip(x, low, high)
+    # The derivative at a bound is that of x.
+    for bound, inside, cut in ((low, R.greater_equal, R.maximum), (high, R.less_equal, R.minimum)):
+        if bound is not None:
+            x, bound = ctx.emit(x), ctx.emit(ctx.tensor(bound, dtype))
+            x = R.where(inside(x, bound), x, cut(x, bound))
+    return x
+
+
+@aten("hardtanh")
+def hardtanh(ctx: Context, self: Expr, min_val: Any = -1, max_val: Any = 1) -> Expr:
+    """Flat at its bounds already, unlike ``clamp``."""
+    dtype = ctx.dtype()
+    x = ctx.emit(ctx.tensor(self, dtype))
+    if is_float(dtype) and (min_val, max_val) == (0, 6):
+        return R.nn.relu6(x)
+    if not is_float(dtype) or min_val > max_val:
+        return clamp(ctx, x, min_val, max_val)
+    low, high = scalar(min_val, dtype), scalar(max_val, dtype)
+    above = ctx.emit(R.where(R.less_equal(x, low), low, x))
+    return R.where(R.greater_equal(above, high), high, above)
 
 
 @aten("addcmul", wide=True)
@@ -446,7 +467,7 @@ aten("selu", wide=True)(
     )
 )
 aten("celu", wide=True)(lambda ctx, self, alpha=1.0: activations.elu(self, alpha, 1, 1.0 / alpha))
-aten("relu6")(lambda ctx, self: clamp(ctx, self, 0, 6))
+aten("relu6")(lambda ctx, self: R.nn.relu6(self))
 aten("hardswish", wide=True)(lambda ctx, self: activations.hard_swish(self))
 aten("hardsigmoid", wide=True)(
     lambda ctx, self: R.divide(activations.relu6_gate(self), scalar(6, dtype_of(self)))
@@ -458,8 +479,10 @@ def softplus(ctx: Context, self: Expr, beta: Any = 1, threshold: Any = 20) -> Ex
     want_float(self, "softplus")
     dtype = dtype_of(self)
     grown = R.multiply(self, scalar(beta, dtype))
-    soft = R.divide(row("log_plus_one", R.exp(grown)), scalar(beta, dtype))
-    return R.where(R.greater(grown, scalar(threshold, dtype)), self, soft)
+    straight = ctx.emit(R.greater(grown, scalar(threshold, dtype)))
+    part = R.where(straight, scalar(0, dtype), grown)
+    soft = R.divide(row("log_plus_one", R.exp(part)), scalar(beta, dtype))
+    return R.where(straight, self, soft)
 
 
 @aten("threshold")

@@ -123,8 +123,12 @@ def largest(ctx: Context, x: Expr, ndim: int, at: Expr, index: int) -> tuple[Exp
     """The maximum of each window, and where in the image it is; shapes are those of the result."""
     found = windows(ctx, x, ndim, at, lowest(dtype_of(x)))
     last = ndim_of(found) - 1
-    values = R.max(found, [last])
+    found = ctx.emit(found)
     best = ctx.emit(arg_extremum(ctx, found, last, True, True))
+    values = R.max(found, [last])
+    if is_float(dtype_of(x)):
+        first = R.squeeze(R.gather_elements(found, best, last), [last])
+        values = R.grad.differentiate_as(values, first)
     wide = R.broadcast_to(at, dims_of(found))
     where = R.squeeze(R.gather_elements(wide, best, last), [last])
     return ctx.reshape(values, ctx.dims(0)), ctx.reshape(where, ctx.dims(index))

@@ -128,6 +128,13 @@ def _running_mean(ctx: Context, self: Expr, dim: Axes, mean: Expr, keepdim: bool
     return R.where(stuck, scalar(math.nan, dtype_of(mean)), mean)
 
 
+def root(x: Expr) -> Expr:
+    """The square root of a sum of squares: its derivative is 0 where all of them are."""
+    dtype = dtype_of(x)
+    flat = R.equal(x, scalar(0, dtype))
+    return R.where(flat, x, R.sqrt(R.where(flat, scalar(1, dtype), x)))
+
+
 def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
     """``fields`` of the variance and the mean."""
 
@@ -148,9 +155,9 @@ def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
 
 SPREADS: dict[str, Callable[[Expr, Callable[[], Expr]], Any]] = {
     "var": lambda variance, mean: variance,
-    "std": lambda variance, mean: R.sqrt(variance),
+    "std": lambda variance, mean: root(variance),
     "var_mean": lambda variance, mean: (variance, mean()),
-    "std_mean": lambda variance, mean: (R.sqrt(variance), mean()),
+    "std_mean": lambda variance, mean: (root(variance), mean()),
 }
 for _name, _fields in SPREADS.items():
     aten(_name, f"{_name}.dim", f"{_name}.correction", wide=True)(_spread(_fields))
@@ -181,7 +188,7 @@ def vector_norm(
 def norm(ctx: Context, x: Expr, order: Any, axes: list[int], keepdim: bool = False) -> Expr:
     """The norm of an order along axes, in the real dtype."""
     if order == 2:
-        return R.sqrt(R.sum(square_of_abs(ctx, x), axes, keepdim))
+        return root(ctx.emit(R.sum(square_of_abs(ctx, x), axes, keepdim)))
     size = ctx.emit(R.abs(x))
     kind = dtype_of(size)
     if order == math.inf:
@@ -192,8 +199,12 @@ def norm(ctx: Context, x: Expr, order: Any, axes: list[int], keepdim: bool = Fal
         return R.sum(R.astype(as_bool(size), kind), axes, keepdim)
     if order == 1:
         return R.sum(size, axes, keepdim)
-    total = R.sum(R.power(size, scalar(order, kind)), axes, keepdim)
-    return R.power(total, scalar(1.0 / order, kind))
+    total = ctx.emit(R.sum(R.power(size, scalar(order, kind)), axes, keepdim))
+    if order < 1:
+        return R.power(total, scalar(1.0 / order, kind))
+    flat = ctx.emit(R.equal(total, scalar(0, kind)))
+    some = R.where(flat, scalar(1, kind), total)
+    return R.where(flat, total, R.power(some, scalar(1.0 / order, kind)))
 
 
 # -- positions -----------------------------------------------------------------------------------
@@ -235,8 +246,19 @@ def _position(largest: bool) -> Function:
 
 
 def _with_position(extremum: Function, largest: bool) -> Function:
+    """Extrema and their places; of equal ones the first alone has a derivative."""
+
     def convert(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
-        return extremum(ctx, self, dim, keepdim), arg_extremum(ctx, self, dim, keepdim, largest)
+        value = extremum(ctx, self, dim, keepdim)
+        place = arg_extremum(ctx, self, dim, keepdim, largest)
+        if not is_float(dtype_of(self)) or not ndim_of(self):
+            return value, place
+        place = ctx.emit(place)
+        axis = axis_of(dim, ndim_of(self))
+        at = place if keepdim else ctx.emit(R.expand_dims(place, [axis]))
+        found = R.gather_elements(self, at, axis)
+        found = found if keepdim else R.squeeze(found, [axis])
+        return R.grad.differentiate_as(value, found), place
 
     return convert
 

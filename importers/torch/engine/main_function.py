@@ -13,6 +13,7 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.trees import with_trees
 from relax2xla.importers.torch.engine.context import dtype_of_torch
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
@@ -106,6 +107,8 @@ class _Main:
         if walk.ctx.conditions:
             told = {"tir_var_conditions": list(walk.ctx.conditions)}
             mod["main"] = mod["main"].with_attrs(told)
+        if self.program.trees is not None:
+            mod["main"] = with_trees(mod["main"], self.program.trees)
         return mod
 
     def traced_for(self) -> None:
@@ -208,7 +211,7 @@ class _Main:
                 name = i.name if self.options.by_name else i.node.name
                 params.append((i, self.parameter(i.node, name, i.name)))
             else:
-                self.walk.env[i.node] = self.walk.weights.constant(i.value, i.name)
+                self.walk.env[i.node] = self.walk.weights.constant(i.value, i.name, i.meaning)
         if self.options.by_name:
             params.sort(key=lambda p: p[0].name)
         return inputs, states, params

@@ -65,14 +65,18 @@ class Weights:
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Constant] = {}
 
-    def constant(self, tensor: torch.Tensor, name: str = "") -> Constant:
-        """The constant of ``tensor``; its span has all names of the memory, the first one first."""
+    def constant(self, tensor: torch.Tensor, name: str = "", kind: str = "") -> Constant:
+        """The constant of ``tensor``; its span has all names of the memory, the first one first.
+
+        ``kind``: what torch calls it ("parameter", "buffer", "constant"), the span's metadata.
+        """
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         # Tensors without elements have no memory of their own to be told apart by.
         if tensor.numel() == 0:
             return Constant(np.empty(tuple(tensor.shape), dtype_info(tensor.dtype).numpy))
         if key not in self._made:
-            self._made[key] = Constant(as_numpy(tensor), span=Span(name) if name else None)
+            span = Span(name, metadata=kind) if name else None
+            self._made[key] = Constant(as_numpy(tensor), span=span)
         made = self._made[key]
         if name:
             made.span = with_name(made.span, name)
@@ -83,8 +87,9 @@ def with_name(span: Span | None, name: str) -> Span:
     """``span``, a chain of names of one thing, with ``name`` at its end."""
     names = names_of(span)
     made: Span | None = None
+    kind = span.metadata if span is not None else ""
     for n in reversed(names if name in names else (*names, name)):
-        made = Span(n, children=() if made is None else (made,))
+        made = Span(n, children=() if made is None else (made,), metadata=kind)
     assert made is not None
     return made
 

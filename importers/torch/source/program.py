@@ -7,6 +7,7 @@ The graph comes from ``torch.export`` or from AOTAutograd (``torch.compile``); b
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from torch.fx import GraphModule, Node
 
 from relax2xla.importers.torch.source.guards import Condition, conditions
 from relax2xla.importers.torch.source.inplace import is_argument
+from relax2xla.importers.torch.source.pytrees import leaves_in, tree_of
 
 InputMeaning = Literal["input", "parameter", "buffer", "constant", "number", "refused"]
 OutputMeaning = Literal["result", "buffer", "parameter", "input", "refused"]
@@ -76,7 +78,8 @@ class Program:
     """``ranges``: of the symbols (sympy symbol to an interval with ``lower`` and ``upper``).
 
     ``decompose``: the same program made functional, with torch's decompositions of a table.
-    ``conditions``: those on sizes of the user's inputs under which it was traced.
+    ``conditions``: those on sizes of the user's inputs under which it was traced. ``trees``: how
+    the user nests arguments and results.
     """
 
     module: GraphModule
@@ -85,6 +88,7 @@ class Program:
     ranges: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     decompose: Callable[[dict[Any, Any]], Program] | None = None
     conditions: Sequence[Condition] = ()
+    trees: Mapping[str, Any] | None = None
 
     @property
     def changes(self) -> set[tuple[OutputMeaning, str]]:
@@ -130,7 +134,8 @@ def exported(program: ExportedProgram, known: Sequence[Condition] | None = None)
         return exported(made, guards)
 
     ranges = program.range_constraints
-    return Program(program.graph_module, inputs, outputs, ranges, decompose, guards)
+    trees = trees_of_call(program, inputs)
+    return Program(program.graph_module, inputs, outputs, ranges, decompose, guards, trees)
 
 
 @contextlib.contextmanager
@@ -246,3 +251,37 @@ def _tensor_of(program: ExportedProgram, spec: Any) -> torch.Tensor:
     constants: Any = program.constants
     stored = spec.kind != InputKind.CONSTANT_TENSOR and spec.target in state
     return (state if stored else constants)[spec.target]
+
+
+def trees_of_call(program: ExportedProgram, inputs: Sequence[Input]) -> Mapping[str, Any] | None:
+    """How the user nests arguments and results, or None where torch does not say."""
+    spec = program.call_spec
+    if spec.in_spec is None or spec.out_spec is None:
+        return None
+    parameters = itertools.count()
+    leaves: list[Any] = []
+    for i in inputs:
+        if i.meaning == "input":
+            leaves.append({"leaf": next(parameters)})
+        elif i.meaning == "number":
+            plain = i.value is None or isinstance(i.value, bool | int | float | str)
+            leaves.append({"const": i.value if plain else str(i.value)})
+    if len(leaves) != spec.in_spec.num_leaves:
+        return None
+    results = [{"leaf": n} for n in range(spec.out_spec.num_leaves)]
+    given, made = tree_of(spec.in_spec, iter(leaves)), tree_of(spec.out_spec, iter(results))
+    if given is None or made is None:
+        return None
+    names = [i.name for i in inputs if i.meaning in ("input", "number")]
+    return {"in": given, "out": made, "names": _argument_names(given, names)}
+
+
+def _argument_names(tree: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Names of positional arguments: of their placeholders, where each is one."""
+    made: list[str] = []
+    place = 0
+    for part in tree["tuple"][0]["tuple"]:
+        single = "leaf" in part or "const" in part
+        made.append(names[place] if single else f"argument {len(made)}")
+        place += leaves_in(part)
+    return made

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from importlib import metadata
 from typing import Any, Final
 
@@ -48,6 +48,48 @@ def _types(spec: Any) -> Generator[str]:
             if isinstance(top.get("type"), str):
                 yield top["type"]
             stack += top.get("children_spec", ())
+
+
+def tree_of(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+    """A tree of torch's as :mod:`relax2xla.importers.trees` has it; None for types of others.
+
+    Classes that are dictionaries (``ModelOutput``) become dictionaries of their keys.
+    """
+    if spec.is_leaf():
+        return next(leaves)
+    parts = [tree_of(child, leaves) for child in _children(spec)]
+    if any(p is None for p in parts):
+        return None
+    kind: Any = spec.type
+    context: Any = spec.context
+    if kind in (tuple, list):
+        return {kind.__name__: parts}
+    if isinstance(kind, type) and issubclass(kind, dict) and kind is not dict:
+        # OrderedDict: the keys; classes of transformers: the keys first, too.
+        keys = context[0] if context and isinstance(context[0], list | tuple) else context
+        return {"dict": [[k, p] for k, p in zip(keys, parts, strict=True)]}
+    if kind is dict:
+        return {"dict": [[k, p] for k, p in zip(context, parts, strict=True)]}
+    for named in (kind, context):  # a namedtuple's own type, or torch's word for all of them
+        fields: Any = getattr(named, "_fields", None)
+        if fields:
+            return {"named": [named.__name__, list(fields), parts]}
+    return None
+
+
+def _children(spec: Any) -> list[Any]:
+    found: Any = getattr(spec, "children", None)
+    made: Any = found() if callable(found) else spec.children_specs
+    return list(made)
+
+
+def leaves_in(tree: dict[str, Any]) -> int:
+    """How many leaves of torch's a tree has."""
+    ((kind, inner),) = tree.items()
+    if kind in ("leaf", "const"):
+        return 1
+    parts = [p for _, p in inner] if kind == "dict" else inner[-1] if kind == "named" else inner
+    return sum(map(leaves_in, parts))
 
 
 def unregistered(names: Iterable[str]) -> list[str]:

@@ -23,6 +23,7 @@ from relax2xla.op.shared.lowering import (
     full_like,
     hlo,
     in_float32,
+    no_gradient,
     reduce,
     scalar,
     select,
@@ -143,6 +144,13 @@ def relu(data: Expr) -> Rule:
     return want_tensor(data, "data", REAL), lambda: hlo("maximum", data, full_like(data, 0))
 
 
+@relu.derivative
+def _(data: Expr) -> Expr:
+    # 0 at 0.
+    zero = full_like(data, 0)
+    return select(compare(data, zero, "LE"), zero, data)
+
+
 @op("relax.nn.relu6", Pointwise(), Recognised(floats=False))
 def relu6(data: Expr) -> StructInfo:
     """``min(max(x, 0), 6)``.
@@ -163,6 +171,14 @@ def _relu6(data: Expr) -> Expr:
 @relu6.spelling
 def _(data: Expr) -> Expr:
     return hlo("minimum", hlo("maximum", data, full_like(data, 0)), full_like(data, 6))
+
+
+@relu6.derivative
+def _(data: Expr) -> Expr:
+    # 0 at 0 and at 6.
+    low, high = full_like(data, 0), full_like(data, 6)
+    above = select(compare(data, low, "LE"), low, data)
+    return select(compare(above, high, "GE"), high, above)
 
 
 @op("relax.nn.leakyrelu", Pointwise())
@@ -231,10 +247,20 @@ def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> StructIn
 
 @softplus.legalize
 def _softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
+    return _soft(data, beta, threshold, lambda z: hlo("abs", z))
+
+
+@softplus.derivative
+def _(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
+    # 1/2 at 0, which comes from the maximum: the size has none there.
+    return _soft(data, beta, threshold, lambda z: hlo("multiply", z, hlo("sign", z)))
+
+
+def _soft(data: Expr, beta: float, threshold: float, size: Callable[[Expr], Expr]) -> Expr:
     def lower(x: Expr) -> Expr:
         z = x if beta == 1 else _times(x, beta)
         # max(z, 0) + log1p(exp(-|z|)) does not overflow, whatever the threshold.
-        tail = hlo("log_plus_one", hlo("exponential", hlo("negate", hlo("abs", z))))
+        tail = hlo("log_plus_one", hlo("exponential", hlo("negate", size(z))))
         soft = hlo("add", hlo("maximum", z, full_like(z, 0)), tail)
         soft = soft if beta == 1 else hlo("divide", soft, full_like(x, beta))
         return select(compare(z, full_like(z, threshold), "GT"), x, soft)
@@ -262,6 +288,15 @@ def _shifted(x: Expr, axis: int) -> Expr:
     return select(compare(x, top, "EQ"), hlo("multiply", x, zero), below)
 
 
+def _shifted_smoothly(x: Expr, axis: int) -> Expr:
+    """:func:`_shifted` with the derivative of ``x``: a constant moves what is a softmax of it."""
+    value = no_gradient(_shifted(x, axis))
+    top = spread(no_gradient(reduce(x, "maximum", [axis])), shape_of(x), [axis])
+    gap = hlo("subtract", x, top)
+    exact = hlo("add", gap, no_gradient(hlo("subtract", value, gap)))
+    return select(hlo("is_finite", gap), exact, value)
+
+
 @op("relax.nn.softmax", AlongAxis())
 def softmax(data: Expr, axis: int = -1) -> StructInfo:
     """Softmax along one axis: ``exp(x - max(x)) / sum(exp(x - max(x)))``.
@@ -276,9 +311,18 @@ def softmax(data: Expr, axis: int = -1) -> StructInfo:
 
 @softmax.legalize
 def _softmax(data: Expr, axis: int = -1) -> Expr:
+    return _normalised(data, axis, _shifted)
+
+
+@softmax.derivative
+def _(data: Expr, axis: int = -1) -> Expr:
+    return _normalised(data, axis, _shifted_smoothly)
+
+
+def _normalised(data: Expr, axis: int, shifted: Callable[[Expr, int], Expr]) -> Expr:
     def lower(x: Expr) -> Expr:
         at = axis % len(shape_of(x))
-        e = hlo("exponential", _shifted(x, at))
+        e = hlo("exponential", shifted(x, at))
         return hlo("divide", e, spread(reduce(e, "add", [at]), shape_of(x), [at]))
 
     return in_float32(lower, data)
@@ -318,9 +362,18 @@ def log_softmax(data: Expr, axis: int = -1) -> StructInfo:
 
 @log_softmax.legalize
 def _log_softmax(data: Expr, axis: int = -1) -> Expr:
+    return _log_normalised(data, axis, _shifted)
+
+
+@log_softmax.derivative
+def _(data: Expr, axis: int = -1) -> Expr:
+    return _log_normalised(data, axis, _shifted_smoothly)
+
+
+def _log_normalised(data: Expr, axis: int, shifted: Callable[[Expr, int], Expr]) -> Expr:
     def lower(x: Expr) -> Expr:
         at = axis % len(shape_of(x))
-        x = _shifted(x, at)
+        x = shifted(x, at)
         total = hlo("log", reduce(hlo("exponential", x), "add", [at]))
         return hlo("subtract", x, spread(total, shape_of(x), [at]))
 

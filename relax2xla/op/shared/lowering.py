@@ -218,6 +218,12 @@ def _wider(a: Any, b: Any) -> Any:
     return tir.Select(tir.EQ(a, 1), b, a)
 
 
+def no_gradient(x: Expr) -> Expr:
+    """A float ``x`` as rows without a derivative: its bits, and back."""
+    bits = tensor_info(shape_of(x), f"int{dtype_info(dtype_of(x)).bits}")
+    return hlo("bitcast_convert", hlo("bitcast_convert", x, out=bits), out=info_of(x))
+
+
 def binary(name: str, a: Expr, b: Expr) -> Expr:
     """An element-wise row of two operands after numpy broadcasting."""
     return hlo(name, *broadcast_together(a, b))

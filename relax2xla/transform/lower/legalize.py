@@ -462,12 +462,18 @@ class LegalizeOps(Pass):
 
 
 class LegalizeStatic(FunctionPass):
-    """LegalizeOps for functions whose shapes are static, whatever their parameters say."""
+    """LegalizeOps for functions whose shapes are static, whatever their parameters say.
+
+    ``lowerings`` by operator name take precedence.
+    """
 
     info = LegalizeOps.info
 
+    def __init__(self, lowerings: Mapping[str, Lowering] | None = None) -> None:
+        self.lowerings = lowerings or {}
+
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return _Legalizer({}).top(func)
+        return _Legalizer(self.lowerings).top(func)
 
 
 def _warn(name: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
@@ -43,11 +43,8 @@ from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_on_function
 from relax2xla.transform.export import is_high, lowered
-from relax2xla.transform.lower.legalize import LegalizeStatic, flatten_info
+from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, flatten_info
 from relax2xla.transform.lower.safe_division import ShieldDivisions
-
-# What makes rows of a static function, and of the functions that it calls.
-TO_ROWS: Final = (LegalizeStatic(), ShieldDivisions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +103,16 @@ def specialise(
     env: SymMap,
     passes: Sequence[Pass] = (),
     infos: Sequence[StructInfo] = (),
+    lowerings: Mapping[str, Lowering] | None = None,
 ) -> Program:
     """The static StableHLO-row program of ``func`` under bound symbolic dimensions.
 
     Those of ``passes`` that the context enables see the static function before it is lowered;
     ``infos`` are of the arguments for the first parameters, whose shapes and numbers take the place
-    of what is declared.
+    of what is declared. ``lowerings`` by operator name take precedence.
     """
     try:
-        return _specialise(mod, name, func, env, passes, infos)
+        return _specialise(mod, name, func, env, passes, infos, lowerings)
     except CallError as e:
         raise CallError(f"{name}: {e}") from None
 
@@ -126,6 +124,7 @@ def _specialise(
     env: SymMap,
     passes: Sequence[Pass],
     infos: Sequence[StructInfo],
+    lowerings: Mapping[str, Lowering] | None,
 ) -> Program:
     func = _flatten_params(func)
     known = [leaf for info in infos for leaf in flatten_info(info)]
@@ -139,11 +138,13 @@ def _specialise(
         func = _Static(env).function(func)
     func = run_on_function(passes, func, name)
     check_sizes(func, name)
-    legal, outputs, tree = _flatten_results(run_on_function(TO_ROWS, func, name))
+    # What makes rows of a static function, and of the functions that it calls.
+    to_rows = (LegalizeStatic(lowerings or {}), ShieldDivisions())
+    legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
-    functions.update(_callees(mod, name, legal))
+    functions.update(_callees(mod, name, legal, to_rows))
     return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
 
 
@@ -289,7 +290,9 @@ def _is_device(p: Var) -> bool:
     )
 
 
-def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Function]:
+def _callees(
+    mod: IRModule, name: str, func: Function, to_rows: Sequence[Pass]
+) -> dict[GlobalVar, Function]:
     """What ``func`` needs, directly or not, legal; LegalizeError where a function needs itself."""
     done: dict[GlobalVar, Function] = {}
     # The functions on the way from ``func``, each with what it calls and was not visited yet.
@@ -319,7 +322,7 @@ def _callees(mod: IRModule, name: str, func: Function) -> dict[GlobalVar, Functi
         if any(isinstance(b, MatchCast) for b in bindings_of(callee.body)):
             callee = _Static().function(callee)
         callee = callee.without_attr("global_symbol")
-        legal[gvar] = run_on_function(TO_ROWS, callee, gvar.name_hint)
+        legal[gvar] = run_on_function(to_rows, callee, gvar.name_hint)
         stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
     return done
 

@@ -96,6 +96,7 @@ SAMPLES: dict[str, Sample] = {
     "full_like": ((X, ()), call("full_like")),
     "gather_elements": ((X, ("n", 2, "int64")), call("gather_elements", axis=1)),
     "gather_nd": ((X, ("n", 1, "int64")), call("gather_nd", batch_dims=1)),
+    "grad.differentiate_as": ((X, X), call("grad.differentiate_as")),
     "grad.avg_pool2d_backward": (
         (("n", 3, 4, 4), IMAGE),
         call("grad.avg_pool2d_backward", pool_size=(2, 2), strides=(2, 2)),

@@ -1,0 +1,280 @@
+"""A module of rows, evaluated while JAX traces: every row by its rule of ``lax_rows``.
+
+Rows without a rule, and calls that their rule does not know, run as a StableHLO program of their
+own inside the trace. That is forward only: their derivative is an error with the row's name and the
+name that the source has for it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Site
+from relax2xla.interop.lax_rows.calls import NoRule
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    Op,
+    SeqExpr,
+    Span,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.rewrite import bindings_of, post_order_deep
+from relax2xla.stablehlo.emitter import emit
+from relax2xla.vm.pjrt.jit import inline_program
+from relax2xla.vm.pjrt.xla import aval
+
+#: Rows that compute in the program's own dtype, whatever the policy says.
+_EXACT = frozenset(
+    f"relax.stablehlo.{name}"
+    for name in (
+        "bitcast_convert",
+        "cholesky",
+        "custom_call",
+        "fft",
+        "reduce_precision",
+        "rng",
+        "rng_bit_generator",
+        "triangular_solve",
+    )
+)
+
+
+class Evaluator:
+    """Evaluates the functions of ``mod``. ``dtype``: of the policy, or None; see ``extract_jax``.
+
+    ``remat``: patterns of module paths whose bindings are computed again for derivatives.
+    """
+
+    def __init__(self, mod: IRModule, dtype: Any = None, remat: Sequence[str] = ()) -> None:
+        self.mod, self.dtype, self.remat = mod, dtype, tuple(remat)
+        self.functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
+
+    def named(self, name: str) -> Function:
+        """The function of the module of this name."""
+        return self.functions[name]
+
+    def call(self, func: Function, args: Sequence[Any], env: Mapping[Expr, Any]) -> Any:
+        """The result of ``func``; ``env`` holds what it captures."""
+        held = dict(env)
+        held.update(zip(func.params, args, strict=True))
+        return self.seq(func.body, held)
+
+    def seq(self, seq: SeqExpr, env: dict[Expr, Any]) -> Any:
+        """The result of a sequence; its variables go into ``env``."""
+        bindings = list(bindings_of(seq))
+        if self.remat and any(self._path(b) for b in bindings):
+            self._in_pieces(bindings, seq.body, env)
+        else:
+            for b in bindings:
+                env[b.var] = self.value(b.value, env, b.span or b.var.span)
+        return self.value(seq.body, env)
+
+    def value(self, expr: Expr, env: Mapping[Expr, Any], span: Span | None = None) -> Any:
+        """The value of one expression in A-normal form."""
+        match expr:
+            case Var():
+                return env[expr]
+            case Constant():
+                return constant(expr.data)
+            case Tuple():
+                return tuple(self.value(f, env) for f in expr.fields)
+            case TupleGetItem():
+                made = self.value(expr.tuple_value, env)
+                return made[expr.index]
+            case Function():
+                return Region(expr, env, self)
+            case Call(op=GlobalVar() as named):
+                callee = self.functions[named.name_hint]
+                return self.call(callee, [self.value(a, env) for a in expr.args], {})
+            case Call(op=Op()):
+                return self._row(expr, [self.value(a, env) for a in expr.args], span)
+            case Call(op=Var()):
+                return env[expr.op](*(self.value(a, env) for a in expr.args))
+            case _:
+                raise UnsupportedError(f"{expr!r} cannot be evaluated while JAX traces")
+
+    def _row(self, call: Call, args: list[Any], span: Span | None) -> Any:
+        assert isinstance(call.op, Op)
+        name = call.op.name
+        if self.dtype is not None:
+            args = self._by_policy(call, args)
+        rule = RULES.get(name)
+        try:
+            if rule is None:
+                raise NoRule(OPAQUE.get(name, ""))
+            return rule(_Policy(call, self, args) if self.dtype else Site(call, self), *args)
+        except NoRule as e:
+            return opaque(self.mod, call, args, f"{name}{_place(span)} ({e})")
+        except (TypeError, ValueError, NotImplementedError) as e:
+            e.add_note(f"  in {call.op.describe(call)}{_place(span)}")
+            raise
+
+    # -- the policy of dtypes
+    def _by_policy(self, call: Call, args: list[Any]) -> list[Any]:
+        """Operands as the policy has them: floats that meet one of its dtype become that."""
+        assert isinstance(call.op, Op)
+        if call.op.name in _EXACT:
+            return [lax.convert_element_type(a, np.float32) if self._is_low(a) else a for a in args]
+        if not any(map(self._is_low, args)):
+            return args
+        return [
+            lax.convert_element_type(a, self.dtype)
+            if not isinstance(a, Region | tuple) and jnp.result_type(a) == np.float32
+            else a
+            for a in args
+        ]
+
+    def _is_low(self, value: Any) -> bool:
+        return not isinstance(value, Region | tuple) and jnp.result_type(value) == self.dtype
+
+    # -- pieces that are computed again
+    def _path(self, b: Binding) -> str:
+        """The module that is to be computed again in which ``b`` stands, or ""."""
+        span = b.span or b.var.span
+        parts = span.name.split(".") if span is not None and span.name else []
+        for n in range(1, len(parts) + 1):
+            head = ".".join(parts[:n])
+            if any(fnmatch.fnmatchcase(head, p) for p in self.remat):
+                return head
+        return ""
+
+    def _in_pieces(self, bindings: Sequence[Binding], body: Expr, env: dict[Expr, Any]) -> None:
+        """All bindings; those of one module after another under ``jax.checkpoint``."""
+        last: dict[Expr, int] = {}
+        for i, b in enumerate(bindings):
+            last.update((v, i) for v in _variables(b.value))
+        last.update((v, len(bindings)) for v in _variables(body))
+        start = 0
+        while start < len(bindings):
+            path = self._path(bindings[start])
+            end = start + 1
+            while end < len(bindings) and self._path(bindings[end]) == path:
+                end += 1
+            if not path:
+                # What has no path of its own, between two of one module, belongs to neither.
+                for b in bindings[start:end]:
+                    env[b.var] = self.value(b.value, env, b.span or b.var.span)
+            else:
+                self._piece(bindings[start:end], end, last, env)
+            start = end
+
+    def _piece(
+        self, piece: Sequence[Binding], end: int, last: Mapping[Expr, int], env: dict[Expr, Any]
+    ) -> None:
+        kept = [b.var for b in piece if last.get(b.var, -1) >= end]
+        used = dict.fromkeys(v for b in piece for v in _variables(b.value) if v in env)
+        arrays = [v for v in used if not isinstance(env[v], Region)]
+
+        def run(values: list[Any]) -> list[Any]:
+            inner = {**env, **dict(zip(arrays, values, strict=True))}
+            for b in piece:
+                inner[b.var] = self.value(b.value, inner, b.span or b.var.span)
+            regions.update({v: inner[v] for v in kept if isinstance(inner[v], Region)})
+            return [None if isinstance(inner[v], Region) else inner[v] for v in kept]
+
+        regions: dict[Expr, Any] = {}
+        made = jax.checkpoint(run)([env[v] for v in arrays])
+        env.update(zip(kept, made, strict=True))
+        env.update(regions)
+
+
+class _Policy(Site):
+    """A site whose float32 is the policy's dtype where the operands have it."""
+
+    def __init__(self, call: Call, runner: Evaluator, args: Sequence[Any]) -> None:
+        super().__init__(call, runner)
+        low = any(
+            not isinstance(a, Region | tuple) and jnp.result_type(a) == runner.dtype for a in args
+        )
+        self.instead = np.dtype(runner.dtype) if low else None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the result under the policy."""
+        declared = super().dtype
+        is_cast = isinstance(self.call.op, Op) and self.call.op.name == "relax.stablehlo.convert"
+        if self.instead is not None and declared == np.float32 and not is_cast:
+            return self.instead
+        return declared
+
+
+def constant(data: np.ndarray[Any, Any]) -> Any:
+    """An array of the program; one number everywhere costs one number."""
+    if data.size > 1 and not any(data.strides):
+        return jnp.broadcast_to(np.asarray(data[(0,) * data.ndim]), data.shape)
+    return data
+
+
+def _variables(expr: Expr) -> list[Expr]:
+    """Variables in an expression, those that its regions capture included."""
+    return [n for n in post_order_deep(expr) if isinstance(n, Var)]
+
+
+def _place(span: Span | None) -> str:
+    return f" at {span}" if span is not None and str(span) else ""
+
+
+# ---- rows without a rule
+def opaque(mod: IRModule, call: Call, args: Sequence[Any], what: str) -> Any:
+    """The call as a program of its own: forward only, its derivative is an error with ``what``."""
+    site = Site(call, Evaluator(mod))
+    arrays = [a for a in args if not isinstance(a, Region | tuple)]
+    if len(site.outputs) != len(_leaves(call)) or any(isinstance(a, tuple) for a in args):
+        raise UnsupportedError(f"{what} cannot be part of a JAX function")
+    params: list[Var] = []
+    operands: list[Expr] = []
+    for n, (given, value) in enumerate(zip(call.args, args, strict=True)):
+        if isinstance(value, Region):
+            if _captured(value):
+                raise UnsupportedError(f"{what} uses values from around it inside a region")
+            operands.append(value.func)
+            continue
+        params.append(Var(f"a{n}", given.struct_info))
+        operands.append(params[-1])
+    made = Call(call.op, operands, call.attrs, call.sinfo_args or (call.struct_info,))
+    result = Var("result", made.struct_info)
+    body = SeqExpr([BindingBlock([VarBinding(result, made)])], result)
+    func = Function(params, body, attrs={"global_symbol": "main"})
+    rest = {g: f for g, f in mod.relax_functions().items() if g.name_hint != "main"}
+    whole = IRModule({GlobalVar("main"): func, **rest})
+    text = str(emit(whole))
+    outputs = [aval(o) for o in site.outputs]
+
+    @jax.custom_jvp
+    def forward(*xs: Any) -> list[Any]:
+        return inline_program(xs, text, outputs)
+
+    @forward.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedError(f"no derivative is known of {what}; use jax.lax.stop_gradient")
+
+    return site.result(forward(*arrays))
+
+
+def _leaves(call: Call) -> Sequence[Any]:
+    info = call.struct_info
+    return info.fields if isinstance(info, TupleStructInfo) else (info,)
+
+
+def _captured(region: Region) -> bool:
+    own = {*region.func.params, *region.values}
+    return any(v not in own for b in region.values.values() for v in _variables(b))

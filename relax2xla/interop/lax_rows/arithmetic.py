@@ -1,0 +1,216 @@
+"""Rows that work element by element, CHLO's with implicit broadcasting among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised
+
+Function = Callable[..., Any]
+
+
+def _kind(x: Any) -> str:
+    """``b`` for booleans, ``i`` integers, ``f`` floats, ``c`` complex numbers."""
+    dtype = jnp.result_type(x)
+    kinds = (("b", np.bool_), ("i", np.integer), ("c", np.complexfloating))
+    return next((k for k, t in kinds if jnp.issubdtype(dtype, t)), "f")
+
+
+def _logical(numeric: Function, boolean: Function) -> Function:
+    """``numeric``; of booleans ``boolean``, which is the same operation there."""
+    return lambda x, y: (boolean if _kind(x) == "b" else numeric)(x, y)
+
+
+def _power(x: Any, y: Any) -> Any:
+    if _kind(x) == "i":
+        return jnp.power(x, y)
+    return lax.pow(x, y)
+
+
+def _real(x: Any) -> Any:
+    return lax.real(x) if _kind(x) == "c" else x
+
+
+def _imag(x: Any) -> Any:
+    return lax.imag(x) if _kind(x) == "c" else lax.full_like(x, 0)
+
+
+def total_order(x: Any) -> Any:
+    """Integers that are ordered as IEEE's total order has floats (-NaN < -inf, -0 < 0)."""
+    if _kind(x) == "b":
+        return lax.convert_element_type(x, np.int8)
+    if _kind(x) != "f":
+        return x
+    width = x.dtype.itemsize * 8
+    bits = lax.bitcast_convert_type(x, np.dtype(f"int{width}"))
+    sign = lax.shift_right_arithmetic(bits, lax.full_like(bits, width - 1))
+    return bits ^ (sign & lax.full_like(bits, np.iinfo(bits.dtype).max))
+
+
+@jax.custom_jvp
+def _zeta(x: Any, q: Any) -> Any:
+    return lax.zeta(x, q)
+
+
+def _zeta_derivative(primals: Any, tangents: Any) -> Any:
+    (x, q), (of_x, of_q) = primals, tangents
+    made = _zeta(x, q)
+    if not isinstance(of_x, SymbolicZero):
+        raise UnsupportedError("zeta has no derivative with respect to its first argument")
+    if isinstance(of_q, SymbolicZero):
+        return made, lax.full_like(made, 0)
+    return made, -x * _zeta(x + 1, q) * of_q
+
+
+_zeta.defjvp(_zeta_derivative, symbolic_zeros=True)
+
+_COMPARISONS: dict[str, Function] = {
+    "EQ": lax.eq,
+    "NE": lax.ne,
+    "LT": lax.lt,
+    "LE": lax.le,
+    "GT": lax.gt,
+    "GE": lax.ge,
+}
+
+
+def _compare(site: Site, x: Any, y: Any) -> Any:
+    if site.attrs.get("compare_type") == "TOTALORDER":
+        x, y = total_order(jnp.asarray(x)), total_order(jnp.asarray(y))
+    return _COMPARISONS[site.attrs["comparison_direction"]](x, y)
+
+
+def _select(site: Site, pred: Any, x: Any, y: Any) -> Any:
+    return lax.select(lax.broadcast_in_dim(pred, np.shape(x), tuple(range(np.ndim(pred)))), x, y)
+
+
+def _convert(site: Site, x: Any) -> Any:
+    if site.dtype.kind != "c":
+        x = _real(x)
+    return lax.convert_element_type(x, site.dtype)
+
+
+def _bitcast(site: Site, x: Any) -> Any:
+    return lax.reshape(lax.bitcast_convert_type(x, site.dtype), site.shape)
+
+
+def _map(site: Site, *operands: Any) -> Any:
+    *xs, region = operands
+    assert isinstance(region, Region)
+    return vectorised(region, *xs)
+
+
+def _plain(f: Function) -> Rule:
+    """A function of the operands alone."""
+    return lambda site, *xs: f(*xs)
+
+
+def _spread(site: Site, *xs: Any) -> list[Any]:
+    """CHLO's operands at the rank of the result (axes align at the end, or as it says)."""
+    rank, dims = len(site.shape), site.attrs.get("broadcast_dimensions")
+    made: list[Any] = []
+    for x in xs:
+        n = np.ndim(x)
+        at = tuple(dims) if dims is not None and n < rank else tuple(range(rank - n, rank))
+        narrow = [1] * rank
+        for axis, size in zip(at, np.shape(x), strict=True):
+            narrow[axis] = size
+        x = lax.reshape(x, narrow)
+        made.append(jnp.broadcast_to(x, site.shape))
+    return made
+
+
+def _broadcasting(rule: Rule) -> Rule:
+    return lambda site, *xs: rule(site, *_spread(site, *xs))
+
+
+UNARY: dict[str, Function] = {
+    "abs": lax.abs,
+    "cbrt": lax.cbrt,
+    "ceil": lax.ceil,
+    "cosine": lax.cos,
+    "count_leading_zeros": lax.clz,
+    "exponential": lax.exp,
+    "exponential_minus_one": lax.expm1,
+    "floor": lax.floor,
+    "imag": _imag,
+    "is_finite": lax.is_finite,
+    "log": lax.log,
+    "log_plus_one": lax.log1p,
+    "logistic": lax.logistic,
+    "negate": lax.neg,
+    "not_": lax.bitwise_not,
+    "popcnt": lax.population_count,
+    "real": _real,
+    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "rsqrt": lax.rsqrt,
+    "sign": lax.sign,
+    "sine": lax.sin,
+    "sqrt": lax.sqrt,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+}
+BINARY: dict[str, Function] = {
+    "add": _logical(lax.add, lax.bitwise_or),
+    "and_": lax.bitwise_and,
+    "atan2": lax.atan2,
+    "complex": lax.complex,
+    "divide": lax.div,
+    "maximum": _logical(lax.max, lax.bitwise_or),
+    "minimum": _logical(lax.min, lax.bitwise_and),
+    "multiply": _logical(lax.mul, lax.bitwise_and),
+    "or_": lax.bitwise_or,
+    "power": _power,
+    "remainder": lax.rem,
+    "shift_left": lax.shift_left,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "shift_right_logical": lax.shift_right_logical,
+    "subtract": _logical(lax.sub, lax.bitwise_xor),
+    "xor": lax.bitwise_xor,
+}
+_CHLO_UNARY: dict[str, Function] = {
+    name: getattr(lax, name)
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh"),
+        *("digamma", "erf", "erf_inv", "erfc", "lgamma", "sinh", "square", "tan"),
+    )
+} | {
+    "is_inf": jnp.isinf,
+    "is_pos_inf": jnp.isposinf,
+    "is_neg_inf": jnp.isneginf,
+}
+_CHLO_BINARY: dict[str, Function] = {
+    "next_after": lax.nextafter,
+    "polygamma": lax.polygamma,
+    "zeta": _zeta,
+}
+
+RULES: dict[str, Rule] = {
+    **{f"stablehlo.{name}": _plain(f) for name, f in (UNARY | BINARY).items()},
+    **{f"chlo.{name}": _plain(f) for name, f in (_CHLO_UNARY | _CHLO_BINARY).items()},
+    **{
+        f"chlo.broadcast_{name.rstrip('_')}": _broadcasting(_plain(f))
+        for name, f in (BINARY | _CHLO_BINARY).items()
+    },
+    "chlo.mulhi": lambda site, x, y: lax.mulhi(x, y),
+    "chlo.broadcast_compare": _broadcasting(_compare),
+    "chlo.broadcast_select": _broadcasting(_select),
+    "stablehlo.compare": _compare,
+    "stablehlo.select": _select,
+    "stablehlo.clamp": lambda site, low, x, high: lax.clamp(low, x, high),
+    "stablehlo.reduce_precision": lambda site, x: lax.reduce_precision(
+        x, site.attrs["exponent_bits"], site.attrs["mantissa_bits"]
+    ),
+    "stablehlo.convert": _convert,
+    "stablehlo.bitcast_convert": _bitcast,
+    "stablehlo.map": _map,
+}

@@ -1,0 +1,149 @@
+"""Products, convolutions, and the rows of linear algebra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from relax2xla.dtypes import BY_MLIR
+from relax2xla.interop.lax_rows.shapes import known
+from relax2xla.interop.lax_rows.site import Rule, Site
+
+_PRECISIONS = {
+    "DEFAULT": lax.Precision.DEFAULT,
+    "HIGH": lax.Precision.HIGH,
+    "HIGHEST": lax.Precision.HIGHEST,
+}
+
+
+def _precision(site: Site) -> Any:
+    algorithm = site.attrs.get("algorithm")
+    if algorithm is not None:
+        return lax.DotAlgorithm(
+            **{
+                name: value if not str(name).endswith("_type") else _type(value)
+                for name, value in algorithm.items()
+            }
+        )
+    found = site.attrs.get("precision_config")
+    if not found or all(p == "DEFAULT" for p in found):
+        return None
+    return tuple(_PRECISIONS[p] for p in found)
+
+
+def _type(text: str) -> Any:
+    """The dtype of an MLIR type; tf32 is a name of its own in JAX."""
+    return BY_MLIR[text].numpy if text in BY_MLIR else text
+
+
+def _dims(site: Site, name: str = "dot_dimension_numbers") -> Any:
+    dims = site.attrs[name]
+    lhs, rhs = (tuple(dims.get(f"{s}_contracting_dimensions", ())) for s in ("lhs", "rhs"))
+    left, right = (tuple(dims.get(f"{s}_batching_dimensions", ())) for s in ("lhs", "rhs"))
+    return (lhs, rhs), (left, right)
+
+
+def _dot_general(site: Site, x: Any, y: Any) -> Any:
+    return lax.dot_general(
+        x, y, _dims(site), precision=_precision(site), preferred_element_type=site.dtype
+    )
+
+
+def _dot(site: Site, x: Any, y: Any) -> Any:
+    return lax.dot(x, y, precision=_precision(site), preferred_element_type=site.dtype)
+
+
+def _ragged_dot(site: Site, x: Any, y: Any, sizes: Any) -> Any:
+    dims = site.attrs["ragged_dot_dimension_numbers"]
+    numbers = lax.RaggedDotDimensionNumbers(
+        _dims(site, "ragged_dot_dimension_numbers"),
+        tuple(dims.get("lhs_ragged_dimensions", ())),
+        tuple(dims.get("rhs_group_dimensions", ())),
+    )
+    return lax.ragged_dot_general(
+        x, y, sizes, numbers, precision=_precision(site), preferred_element_type=site.dtype
+    )
+
+
+def _convolution(site: Site, x: Any, w: Any, *padding: Any) -> Any:
+    dims = site.attrs["dimension_numbers"]
+    kinds = ("input", "kernel", "output")
+    places = {k: tuple(dims.get(f"{k}_spatial_dimensions", ())) for k in kinds}
+    count = len(places["input"])
+    reversal = site.attrs.get("window_reversal") or ()
+    turned = [a for a, r in zip(places["kernel"], reversal, strict=False) if r]
+    numbers = lax.ConvDimensionNumbers(
+        (dims["input_batch_dimension"], dims["input_feature_dimension"], *places["input"]),
+        (
+            dims["kernel_output_feature_dimension"],
+            dims["kernel_input_feature_dimension"],
+            *places["kernel"],
+        ),
+        (dims["output_batch_dimension"], dims["output_feature_dimension"], *places["output"]),
+    )
+    if padding:
+        flat = known(np.asarray(padding[0]).reshape(-1), "padding")
+        edges = list(zip(flat[::2], flat[1::2], strict=True))
+    else:
+        edges = site.pairs("padding", count)
+    return lax.conv_general_dilated(
+        x,
+        lax.rev(w, turned) if turned else w,
+        site.ints("window_strides", 1, count),
+        edges,
+        site.ints("lhs_dilation", 1, count),
+        site.ints("rhs_dilation", 1, count),
+        numbers,
+        site.attrs["feature_group_count"],
+        site.attrs["batch_group_count"],
+        _precision(site),
+        None if site.dtype == jnp.result_type(x) else site.dtype,
+    )
+
+
+def _einsum(site: Site, *xs: Any) -> Any:
+    return jnp.einsum(site.attrs["einsum_config"], *xs)
+
+
+def _adjoint(x: Any) -> Any:
+    return jnp.conj(jnp.swapaxes(x, -1, -2))
+
+
+def _cholesky(site: Site, x: Any) -> Any:
+    if site.attrs.get("lower"):
+        return lax.linalg.cholesky(x, symmetrize_input=False)
+    return _adjoint(lax.linalg.cholesky(_adjoint(x), symmetrize_input=False))
+
+
+def _triangular_solve(site: Site, a: Any, b: Any) -> Any:
+    turned = site.attrs["transpose_a"]
+    return lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=site.attrs["left_side"],
+        lower=site.attrs["lower"],
+        transpose_a=turned in ("TRANSPOSE", "ADJOINT"),
+        conjugate_a=turned == "ADJOINT",
+        unit_diagonal=site.attrs["unit_diagonal"],
+    )
+
+
+def _fft(site: Site, x: Any) -> Any:
+    return lax.fft(x, site.attrs["fft_type"], site.ints("fft_length"))
+
+
+RULES: dict[str, Rule] = {
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dot": _dot,
+    "chlo.ragged_dot": _ragged_dot,
+    "stablehlo.convolution": _convolution,
+    "stablehlo.dynamic_conv": _convolution,
+    "stablehlo.einsum": _einsum,
+    "stablehlo.unary_einsum": _einsum,
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.triangular_solve": _triangular_solve,
+    "stablehlo.fft": _fft,
+}

@@ -1,0 +1,113 @@
+"""Branches and loops. A loop whose rounds can be counted is a scan, which has every derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
+from relax2xla.ir import Call, Expr
+
+
+def _if(site: Site, pred: Any, true: Region, false: Region) -> Any:
+    return lax.cond(pred, lambda: true(), lambda: false())
+
+
+def _case(site: Site, index: Any, *branches: Region) -> Any:
+    last = len(branches) - 1
+    index = jnp.where((index < 0) | (index > last), last, index)
+    return lax.switch(index, [lambda b=b: b() for b in branches])
+
+
+def _while(site: Site, *operands: Any) -> Any:
+    *init, condition, body = operands
+    assert isinstance(condition, Region)
+    assert isinstance(body, Region)
+    # What no round changes is no part of the carry, of which a scan keeps copies for derivatives.
+    params, fields = body.func.params, body.fields
+    whole = len(fields) == len(params)
+    live = [i for i, p in enumerate(params) if not (whole and fields[i] is p)]
+
+    def full(carry: Sequence[Any]) -> list[Any]:
+        values = list(init)
+        for i, value in zip(live, carry, strict=True):
+            values[i] = value
+        return values
+
+    def step(carry: Sequence[Any]) -> list[Any]:
+        made = body.several(*full(carry))
+        return [made[i] for i in live]
+
+    start = [jnp.asarray(init[i]) for i in live]
+    rounds = _rounds(site.call, init, condition, body)
+    if rounds is not None and live:
+        end, _ = lax.scan(lambda carry, _: (step(carry), None), start, None, length=rounds)
+    else:
+        end = lax.while_loop(lambda carry: condition(*full(carry)), step, start)
+    return site.result(full(end))
+
+
+def _integer(value: Any) -> int | None:
+    """A number that is known, not traced."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "iu":
+            return int(array.reshape(())[()])
+    return None
+
+
+def _rounds(call: Call, init: Sequence[Any], condition: Region, body: Region) -> int | None:
+    """How often ``for (i = number; i < number; i += number)`` goes round; None for another loop."""
+    test = condition.values.get(condition.func.body.body)
+    if not isinstance(test, Call) or short_name(test) != "compare":
+        return None
+    left, right = test.args
+    direction = test.attrs["comparison_direction"]
+    params: list[Expr] = list(condition.func.params)
+    if left not in params or direction not in ("LT", "LE"):
+        return None
+    counter = params.index(left)
+    limit = numbers(condition, right)
+    if limit is None and right in params:
+        at = params.index(right)
+        limit = _integer(init[at]) if body.fields[at] is body.func.params[at] else None
+    start, step = _integer(init[counter]), _step(body, body.fields[counter], counter)
+    if limit is None or start is None or not step or step < 0:
+        return None
+    limits = np.iinfo(np.dtype(init[counter].dtype))
+    rounds = max(0, -(-(limit + (direction == "LE") - start) // step))
+    return rounds if start + rounds * step <= limits.max else None
+
+
+def _step(body: Region, expr: Expr, counter: int) -> int | None:
+    """What a round adds to the counter."""
+    update = body.values.get(expr)
+    if not isinstance(update, Call) or short_name(update) != "add":
+        return None
+    own = body.func.params[counter]
+    first, second = update.args
+    rest = second if first is own else first if second is own else None
+    return numbers(body, rest) if rest is not None else None
+
+
+def _composite(site: Site, *operands: Any) -> Any:
+    arrays = [x for x in operands if not isinstance(x, Region)]
+    return site.runner.call(site.runner.named(site.attrs["decomposition"]), arrays, {})
+
+
+def _named(site: Site, *operands: Any) -> Any:
+    *arrays, region = operands
+    return region(*arrays)
+
+
+RULES: dict[str, Rule] = {
+    "stablehlo.if_": _if,
+    "stablehlo.case": _case,
+    "stablehlo.while_": _while,
+    "stablehlo.composite": _composite,
+    "sdy.named_computation": _named,
+}

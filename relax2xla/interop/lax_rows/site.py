@@ -1,0 +1,174 @@
+"""What a rule of a row sees beside its operands: the call, and regions as Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax import lax
+
+from relax2xla.dtypes import numpy_dtype
+from relax2xla.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Op,
+    TensorStructInfo,
+    Tuple,
+    TupleStructInfo,
+    Var,
+)
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.struct_info import StructInfo
+
+Rule = Callable[..., Any]
+
+
+class Runner(Protocol):
+    """Who evaluates functions for rules: the interpreter."""
+
+    def call(self, func: Function, args: Sequence[Any], env: Mapping[Expr, Any]) -> Any:
+        """The result of ``func`` on ``args``; ``env`` holds what it captures."""
+        ...
+
+    def named(self, name: str) -> Function:
+        """The function of the module of this name."""
+        ...
+
+
+def short_name(expr: Expr) -> str:
+    """``add`` for a call of ``relax.stablehlo.add``; "" for anything else."""
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        return expr.op.name.rpartition(".")[2]
+    return ""
+
+
+class Site:
+    """One call of a row. ``attrs``: its attributes; ``shape`` and ``dtype``: of its result."""
+
+    def __init__(self, call: Call, runner: Runner) -> None:
+        self.call, self.runner = call, runner
+        self.attrs = call.attrs
+
+    @property
+    def outputs(self) -> list[TensorStructInfo]:
+        """Struct infos of the results."""
+        info: StructInfo = self.call.struct_info
+        fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        return [f for f in fields if isinstance(f, TensorStructInfo)]
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the row gives a tuple."""
+        return isinstance(self.call.struct_info, TupleStructInfo)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result, which is static."""
+        return shape_of(self.outputs[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the result."""
+        return numpy_dtype(self.outputs[0].dtype)
+
+    def ints(self, name: str, default: int = 0, count: int = 0) -> tuple[int, ...]:
+        """An attribute that is a list of integers; ``count`` times ``default`` if absent."""
+        found = self.attrs.get(name)
+        return (default,) * count if found is None else tuple(found)
+
+    def pairs(self, name: str, count: int) -> list[tuple[int, int]]:
+        """An attribute that is a list of pairs; zeros if absent."""
+        return [(a, b) for a, b in self.attrs.get(name) or ((0, 0),) * count]
+
+    def literal(self, operand: int) -> Any:
+        """The number that an operand is known to be, or None."""
+        given = self.call.args[operand]
+        if isinstance(given, Constant) and given.data.size == 1:
+            return given.data.reshape(())[()]
+        return None
+
+    def result(self, values: Sequence[Any]) -> Any:
+        """Several results as the row gives them."""
+        return tuple(values) if self.is_tuple else values[0]
+
+
+def shape_of(info: TensorStructInfo) -> tuple[int, ...]:
+    """A static shape, as integers."""
+    return tuple(d for d in info.dims or () if isinstance(d, int))
+
+
+class Region:
+    """A function of the program that is an operand: of a loop, a reduction, a comparator."""
+
+    def __init__(self, func: Function, env: Mapping[Expr, Any], runner: Runner) -> None:
+        self.func, self.env, self.runner = func, env, runner
+
+    def __call__(self, *args: Any) -> Any:
+        return self.runner.call(self.func, args, self.env)
+
+    def several(self, *args: Any) -> tuple[Any, ...]:
+        """The results as a tuple, also where there is one."""
+        made = self(*args)
+        return tuple(made) if isinstance(made, tuple) else (made,)
+
+    @cached_property
+    def values(self) -> dict[Expr, Expr]:
+        """What each variable of the body is bound to."""
+        return {b.var: b.value for b in bindings_of(self.func.body)}
+
+    @property
+    def fields(self) -> Sequence[Expr]:
+        """The results, as the body names them."""
+        body = self.func.body.body
+        return body.fields if isinstance(body, Tuple) else (body,)
+
+    @cached_property
+    def binary(self) -> str:
+        """The row that the body is, on its two parameters in any order if it commutes; or ""."""
+        params, value = self.func.params, self.values.get(self.func.body.body)
+        if len(self.values) != 1 or len(params) != 2 or not isinstance(value, Call):
+            return ""
+        name = short_name(value)
+        args = [params.index(a) if a in params else -1 for a in value.args]
+        return name if args == [0, 1] or (args == [1, 0] and name in COMMUTING) else ""
+
+    @property
+    def is_second(self) -> bool:
+        """Whether it gives its second parameter."""
+        return not self.values and self.func.body.body is self.func.params[-1]
+
+
+COMMUTING = frozenset(["add", "multiply", "maximum", "minimum", "and_", "or_", "xor"])
+
+
+def numbers(region: Region, expr: Expr) -> int | None:
+    """The integer that ``expr`` is known to be inside ``region``; None where it is computed."""
+    if isinstance(expr, Constant) and expr.data.size == 1 and expr.data.dtype.kind in "iu":
+        return int(expr.data.reshape(())[()])
+    if expr in region.values:
+        return numbers(region, region.values[expr])
+    found = region.env.get(expr) if isinstance(expr, Var) else None
+    if isinstance(found, np.ndarray | np.generic):
+        array = np.asarray(found)
+        if array.size == 1 and array.dtype.kind in "iu":
+            return int(array.reshape(())[()])
+    return None
+
+
+def vectorised(f: Callable[..., Any], *xs: Any) -> Any:
+    """A function of scalars on arrays of one shape, element by element."""
+    shape = np.shape(xs[0])
+    made = jax.vmap(f)(*(lax.reshape(x, (int(np.prod(shape)),)) for x in xs))
+    return jax.tree.map(lambda y: lax.reshape(y, shape), made)
+
+
+def with_derivative_of(fast: Callable[..., Any], smooth: Callable[..., Any]) -> Callable[..., Any]:
+    """``fast``, whose derivatives are those of ``smooth``, an equal function."""
+    made = jax.custom_jvp(fast)
+    made.defjvp(lambda primals, tangents: jax.jvp(smooth, primals, tangents))
+    return made

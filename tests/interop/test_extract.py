@@ -1,0 +1,367 @@
+"""``extract_jax`` of models of torch and ONNX, beside torch.autograd and ONNX's reference."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla.errors import CallError, UnsupportedError
+from relax2xla.interop.jax import extract_jax, from_jax, to_jax
+from relax2xla.script import from_source
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.qkv = torch.nn.Linear(8, 24)
+        self.out = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(self.norm(x)).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).reshape(2, 5, 8))
+
+
+class Words(torch.nn.Module):
+    """A GPT-2 in small: tied embeddings, positions in an integer buffer, dictionaries out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 8, padding_idx=0)
+        self.layers = torch.nn.ModuleList([Block() for _ in range(2)])
+        self.head = torch.nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.scale = torch.nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("places", torch.arange(5))
+
+    def forward(self, ids: Any, *, gain: Any) -> Any:
+        x = self.embed(ids) + torch.sin(self.places * 0.3)[:, None]
+        for layer in self.layers:
+            x = layer(x)
+        return {"logits": self.head(x) * self.scale * gain, "last": (x[:, -1], x.mean())}
+
+
+IDS = torch.tensor([[1, 2, 3, 0, 4], [5, 0, 7, 8, 10]])
+GAIN = torch.tensor(0.7)
+
+
+@pytest.fixture(scope="module")
+def words() -> Any:
+    torch.manual_seed(0)
+    return Words().eval()
+
+
+def exported(model: Any) -> Any:
+    return torch.export.export(model, (IDS,), {"gain": GAIN})
+
+
+def loss_of(made: Any) -> Any:
+    return (made["logits"] ** 2).mean() + made["last"][1]
+
+
+def test_a_torch_model_is_a_function_of_jax(words: Any) -> None:
+    fn, params = rx.jax_function(words, (IDS,), example_kwargs={"gain": GAIN})
+    assert params["layers"]["0"]["qkv"]["weight"].shape == (24, 8)
+    assert "head" not in params  # tied: once, under its first name
+    assert set(fn.buffers) == {"places"}
+    ids, gain = IDS.numpy(), GAIN.numpy()
+
+    @jax.jit
+    def both(params: Any) -> Any:
+        made = fn(params, ids, gain=gain)
+        return made, jax.grad(lambda p: loss_of(fn(p, ids, gain=gain)))(params)
+
+    made, grad = both(params)
+    want = words(IDS, gain=GAIN)
+    np.testing.assert_allclose(made["logits"], want["logits"].detach(), rtol=1e-4, atol=1e-5)
+    assert isinstance(made["last"], tuple)
+    words.zero_grad()
+    loss_of(want).backward()
+    for name, p in words.named_parameters():
+        at = grad
+        for step in name.split("."):
+            at = at[step]
+        np.testing.assert_allclose(at, p.grad, rtol=1e-3, atol=1e-6, err_msg=name)
+    # The row of the padding has no gradient from where it was looked up, only as a column of head.
+    assert np.asarray(grad["scale"]).shape == ()
+
+
+def test_remat_and_precision(words: Any) -> None:
+    program = exported(words)
+    ids, gain = IDS.numpy(), GAIN.numpy()
+    fn, params = rx.jax_function(program)
+    again, _ = rx.jax_function(program, remat=["layers.*"])
+    low, small = rx.jax_function(program, dtype="bfloat16")
+
+    def grad(f: Any, p: Any) -> Any:
+        return jax.grad(lambda p: loss_of(f(p, ids, gain=gain)))(p)
+
+    text = str(jax.make_jaxpr(lambda p: grad(again, p))(params))
+    assert text.count("remat") >= 2
+    assert "remat" not in str(jax.make_jaxpr(lambda p: grad(fn, p))(params))
+    plain, repeated = jax.jit(lambda p: (grad(fn, p), grad(again, p)))(params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), plain, repeated
+    )
+    assert {str(x.dtype) for x in jax.tree.leaves(small)} == {"bfloat16"}
+    made = jax.jit(lambda p: low(p, ids, gain=gain))(small)
+    assert made["logits"].dtype == jnp.float32
+    want = words(IDS, gain=GAIN)["logits"].detach().numpy()
+    np.testing.assert_allclose(made["logits"], want, atol=0.05 * np.abs(want).max())
+    lowered = jax.jit(lambda p: low(p, ids, gain=gain)).lower(small).as_text()
+    dots = [line for line in lowered.splitlines() if "stablehlo.dot_general" in line]
+    assert dots
+    assert all("bf16" in line for line in dots)
+
+
+def test_what_does_not_fit_is_one_error_with_its_path(words: Any) -> None:
+    fn, params = rx.jax_function(exported(words))
+    ids, gain = IDS.numpy(), GAIN.numpy()
+    bad = jax.tree.map(lambda x: x, params)
+    bad["layers"]["1"]["out"]["bias"] = jnp.zeros(9)
+    with pytest.raises(
+        CallError, match=r"params\['layers'\]\['1'\]\['out'\]\['bias'\].*\[8\].*\[9\]"
+    ):
+        fn(bad, ids, gain=gain)
+    bad["layers"]["1"]["out"]["bias"] = jnp.zeros(8, jnp.int32)
+    with pytest.raises(CallError, match=r"\['bias'\]: expected float32\[8\], given int32\[8\]"):
+        fn(bad, ids, gain=gain)
+    del bad["layers"]["1"]["out"]["bias"]
+    with pytest.raises(CallError, match=r"params\['layers'\]\['1'\]\['out'\]\['bias'\] is missing"):
+        fn(bad, ids, gain=gain)
+    with pytest.raises(CallError, match=r"params\['more'\] is no weight"):
+        fn({**params, "more": jnp.zeros(1)}, ids, gain=gain)
+    with pytest.raises(CallError, match="gain"):
+        fn(params, ids)
+    with pytest.raises(CallError, match=r"\(2, 4\)|2, 4"):
+        fn(params, ids[:, :4], gain=gain)
+
+
+def test_some_are_trainable(words: Any) -> None:
+    fn, params = rx.jax_function(exported(words), trainable=["layers.1.*", "scale"])
+    assert set(params) == {"layers", "scale"}
+    assert set(params["layers"]) == {"1"}
+    assert "embed" in fn.buffers
+    with pytest.raises(ValueError, match="x64"):
+        rx.jax_function(exported(words), x64="perhaps")
+
+
+class Normed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 3, 3, padding=1)
+        self.bn = torch.nn.BatchNorm2d(3)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu6(self.bn(self.conv(x))).amax((2, 3))
+
+
+def test_gradients_reach_what_is_folded_away() -> None:
+    torch.manual_seed(1)
+    model = Normed().eval()
+    model.bn.running_var.fill_(0.3)
+    x = torch.randn(2, 2, 6, 6)
+    fn, params = rx.jax_function(model, (x,))
+    assert set(fn.buffers["bn"]) == {"running_mean", "running_var"}
+    grad = jax.jit(jax.grad(lambda p: (fn(p, x.numpy()) ** 2).sum()))(params)
+    (model(x) ** 2).sum().backward()
+    for name, p in model.named_parameters():
+        outer, inner = name.split(".")
+        np.testing.assert_allclose(grad[outer][inner], p.grad, rtol=2e-3, atol=1e-4, err_msg=name)
+
+
+def test_a_model_in_training_mode_gives_new_buffers() -> None:
+    torch.manual_seed(1)
+    model = Normed().train()
+    x = torch.randn(2, 2, 6, 6)
+    fn, params = rx.jax_function(torch.export.export(model, (x,)))
+    made, after = fn.apply(params, fn.buffers, x.numpy())
+    want = model(x)
+    np.testing.assert_allclose(made, want.detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after["bn"]["running_mean"], model.bn.running_mean, rtol=1e-4)
+    assert int(after["bn"]["num_batches_tracked"]) == 1
+
+
+# ---- JAX's own
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_from_jax_and_back_keeps_trees() -> None:
+    def program(state: Any, x: Any, *, scale: Any) -> Any:
+        return Pair(state["a"].left @ x * scale, [state["a"].right, {"n": x.sum()}])
+
+    state = {"a": Pair(np.ones((2, 3), "f"), np.arange(2, dtype="f"))}
+    x = np.arange(3, dtype="f")
+    fn, params = extract_jax(from_jax(program, state, x, scale=np.float32(2)))
+    made, want = fn(params, state, x, scale=np.float32(2)), program(state, x, scale=np.float32(2))
+    assert type(made) is Pair
+    assert jax.tree.structure(made) == jax.tree.structure(want)
+    jax.tree.map(np.testing.assert_allclose, made, want)
+    with pytest.raises(CallError, match=r"\['a'\]"):
+        fn(params, {"b": state["a"]}, x, scale=np.float32(2))
+
+
+def test_to_jax_is_differentiated_and_runs_as_the_machine_does() -> None:
+    x = np.linspace(-1, 1, 6, dtype="f").reshape(2, 3)
+    fn = to_jax(from_jax(lambda a: jnp.tanh(a) @ a.T, x))
+    assert isinstance(fn(x), jax.Array)
+    want = jax.grad(lambda a: (jnp.tanh(a) @ a.T).sum())(x)
+    np.testing.assert_allclose(jax.grad(lambda a: fn(a).sum())(x), want, rtol=1e-5)
+    two = np.stack([x, 2 * x])
+    np.testing.assert_allclose(jax.vmap(fn)(two), [fn(a) for a in two], rtol=1e-5)
+
+
+# ---- 64 bits, symbolic shapes
+def test_wide_integers_are_exact_or_refused() -> None:
+    big = 2**40
+    mod = from_source(
+        f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((2,), "int64"), y: R.Tensor((2,), "float32")):
+        z = R.add(x, R.const({big}, "int64"))
+        return (z, R.multiply(y, R.astype(R.subtract(z, R.const({big}, "int64")), "float32")))
+"""
+    )
+    fn, params = extract_jax(mod)
+    assert params == {}
+    x, y = np.array([1, -3]), np.ones(2, "f")
+    wide, _ = jax.jit(lambda x, y: fn({}, x, y))(jnp.asarray(x), y)
+    assert wide.dtype == np.int64
+    np.testing.assert_array_equal(wide, x + big)
+    np.testing.assert_array_equal(jax.grad(lambda y: fn({}, x, y)[1].sum())(y), x)
+    with pytest.raises(UnsupportedError, match=str(big)):
+        extract_jax(mod, x64="jax")
+
+
+def test_symbolic_shapes_are_those_of_the_call() -> None:
+    mod = from_source(
+        """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        return R.sum(R.nn.softmax(x), axis=[1])
+"""
+    )
+    fn, _ = extract_jax(mod)
+    for n in (2, 3):
+        assert fn({}, np.ones((n, 4), "f")).shape == (n,)
+    with pytest.raises(CallError, match="4"):
+        fn({}, np.ones((2, 5), "f"))
+
+
+# ---- ONNX
+def test_an_onnx_model_by_names() -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((70, 4)).astype("f"), "b": np.zeros(4, "f")}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+        helper.make_node("Elu", ["h"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", 1, [2, 70])],
+        [value("y", 1, [2, 4])],
+        [array(w, n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    from relax2xla.frontend.onnx import from_onnx
+
+    fn, params = extract_jax(from_onnx(model))
+    x = rng.standard_normal((2, 70)).astype("f") * 30  # exponentials overflow
+    h = x @ weights["w"] + weights["b"]
+    want = np.where(h > 0, h, np.expm1(np.minimum(h, 0)))
+    np.testing.assert_allclose(fn(params, x=x), want, rtol=1e-4, atol=1e-4)
+    grad = jax.grad(lambda p: fn(p, x).sum())(params)
+    slope = np.where(h > 0, 1, np.exp(np.minimum(h, 0)))
+    np.testing.assert_allclose(grad["w"], x.T @ slope, rtol=1e-3, atol=1e-3)
+    with pytest.raises(CallError, match="z is no argument"):
+        fn(params, z=x)
+
+
+# ---- derivatives at kinks
+KINKS = [[-100.0, -4, -3, -1, -0.5, 0, 0.5, 1, 3, 6, 100]]
+AT_KINKS = {
+    "abs": torch.abs,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp min": lambda x: x.clamp(min=0),
+    "clamp by tensors": lambda x: torch.clamp(x, torch.tensor(-1.0), torch.tensor(1.0)),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "logsigmoid": F.logsigmoid,
+    "elu": F.elu,
+    "celu": F.celu,
+    "selu": F.selu,
+    "softplus": F.softplus,
+    "norm": lambda x: (x * 0).norm(dim=1),
+    "norm of order 3": lambda x: torch.linalg.vector_norm(x * 0, 3),
+    "std": lambda x: (x * 0).std(),
+    "cosine": lambda x: F.cosine_similarity(x * 0, x),
+    "max": lambda x: torch.cat([x, x], 1).max(1).values,
+    "amax": lambda x: torch.cat([x, x], 1).amax(1),
+    "maximum": lambda x: torch.maximum(x, x * 1),
+    "power 0": lambda x: x**0,
+    "power": lambda x: torch.pow(2.0, x / 10),
+    "sqrt": lambda x: torch.sqrt(x.abs()),
+    "where": lambda x: torch.where(x > 0, x.sqrt(), x),
+    "cumprod": lambda x: (x / 4).cumprod(1),
+    "prod": lambda x: (x / 4).prod(1),
+    "softmax": lambda x: torch.softmax(torch.cat([x, x], 1), 1)[:, :11],
+    "remainder": lambda x: torch.remainder(x, 2.0),
+    "sinc": torch.sinc,
+    "frexp": lambda x: torch.frexp(x).mantissa,
+    "atan2": lambda x: torch.atan2(x, x * 1),
+    "l1": lambda x: F.l1_loss(x, x * 0),
+    "padding": lambda x: F.embedding(torch.tensor([0, 1, 0]), x.reshape(11, 1), padding_idx=0),
+}
+
+
+def test_derivatives_at_kinks_are_those_of_torch() -> None:
+    """All in one program: one compilation."""
+    x = torch.tensor(KINKS)
+
+    class All(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return [f(x) for f in AT_KINKS.values()]
+
+    fn, params = rx.jax_function(All(), (x,))
+
+    def weighted(y: Any, cos: Any, arange: Any) -> Any:
+        return (y * cos(arange(y.size if cos is jnp.cos else y.numel())).reshape(y.shape)).sum()
+
+    @jax.jit
+    def gradients(x: Any) -> Any:
+        def loss(x: Any, n: int) -> Any:
+            return weighted(fn(params, x)[n], jnp.cos, jnp.arange)
+
+        return [jax.grad(loss)(x, n) for n in range(len(AT_KINKS))]
+
+    got = gradients(x.numpy())
+    wrong: list[str] = []
+    for (name, f), g in zip(AT_KINKS.items(), got, strict=True):
+        leaf = x.clone().requires_grad_(True)
+        weighted(f(leaf), torch.cos, torch.arange).backward()
+        if not np.allclose(g, leaf.grad, rtol=1e-4, atol=1e-5, equal_nan=True):
+            wrong.append(f"{name}: {g}, torch has {leaf.grad.numpy()}")
+    assert not wrong, "\n".join(wrong)
