@@ -34,7 +34,7 @@ from relax2xla.transform.lower.legalize import flatten_info, is_row
 
 if TYPE_CHECKING:
     from relax2xla.vm.call.specialise import Program
-    from relax2xla.vm.executable import Entry
+    from relax2xla.vm.call.executable import Entry
 
 Wide = Literal["exact", "jax"]
 #: What importers call a weight that is no parameter, in the metadata of its span.
@@ -211,7 +211,7 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
 
 def _refuse_wide(func: Function) -> None:
     """UnsupportedError for 64-bit constants that JAX's 32 bits cannot hold, all at once."""
-    from relax2xla.vm.call.canonical import is_wide
+    from relax2xla.vm.pjrt.jax_arguments import is_wide
 
     if not is_wide(np.zeros(0, np.int64)):
         return
@@ -428,7 +428,7 @@ def _checked(value: Any, wanted: Any, where: str, policy: Policy) -> Any:
 
 def _may_be(dtype: Any, expected: np.dtype[Any], policy: Policy) -> bool:
     """Whether another dtype stands for the expected one: the policy's, or what JAX narrowed."""
-    from relax2xla.vm.call.canonical import NARROW
+    from relax2xla.vm.pjrt.jax_arguments import NARROW
 
     if policy.dtype is not None and expected == np.float32:
         return dtype in (policy.dtype, np.dtype(np.float32))
@@ -646,7 +646,7 @@ def _updated(buffers: Any, new: Mapping[str, Any]) -> Any:
 def _array(value: Any, declared: TensorStructInfo, where: str) -> Any:
     """A value that has a shape and a dtype: arrays and traced values as they are."""
     from relax2xla.runtime.convert import to_host
-    from relax2xla.vm.call.canonical import plain
+    from relax2xla.vm.pjrt.jax_arguments import plain
     from relax2xla.vm.pjrt.xla import is_tracer
 
     value = plain(value)
@@ -660,7 +660,7 @@ def _array(value: Any, declared: TensorStructInfo, where: str) -> Any:
 
 def _declared(given: Any, declared: TensorStructInfo) -> str:
     """The dtype of an argument; the declared one where JAX narrowed it, or took it for lower."""
-    from relax2xla.vm.call.canonical import NARROW
+    from relax2xla.vm.pjrt.jax_arguments import NARROW
 
     wanted = declared.dtype
     if wanted and (NARROW.get(wanted) == given or (wanted == "float32" and _is_half(given))):

@@ -30,7 +30,6 @@ EXCUSED = {
         "ones_like": "a fill like those of other numbers",
         "nn.prelu": "the slopes have a rank of their own",
         "nn.selu": "rounds as torch does",
-        "ones_like": "shape and dtype of torch's result, as of everything filled",
     },
 }
 
