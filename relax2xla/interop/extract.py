@@ -33,8 +33,8 @@ from relax2xla.ir.struct_info import show
 from relax2xla.transform.lower.legalize import flatten_info, is_row
 
 if TYPE_CHECKING:
-    from relax2xla.vm.call.specialise import Program
     from relax2xla.vm.call.executable import Entry
+    from relax2xla.vm.call.specialise import Program
 
 Wide = Literal["exact", "jax"]
 #: What importers call a weight that is no parameter, in the metadata of its span.
