@@ -79,6 +79,7 @@ WIDE_UNARY: dict[str, Unary] = {
     "mish": activations.mish,
     "silu": R.nn.silu,
     "sinc": lambda x: _sinc(x),
+    "special_entr": lambda x: _entr(x),
 }
 # The dtype stays; on integers and booleans these change nothing.
 ROUNDING: dict[str, Unary] = {
@@ -127,6 +128,15 @@ def _sinc(x: Expr) -> Expr:
     middle = R.equal(x, scalar(0, dtype))
     angle = R.multiply(R.where(middle, scalar(1, dtype), x), scalar(math.pi, dtype))
     return R.where(middle, scalar(1, dtype), R.divide(R.sin(angle), angle))
+
+
+def _entr(x: Expr) -> Expr:
+    """``-x log x``; 0 at 0, with the infinite derivative of a square root, and -inf below."""
+    zero, one = (scalar(n, dtype_of(x)) for n in (0, 1))
+    at_0 = R.equal(x, zero)
+    above = R.negative(R.multiply(x, R.log(R.where(at_0, one, x))))
+    above = R.where(at_0, R.sqrt(R.where(at_0, x, one)), above)
+    return R.where(R.less(x, zero), scalar(-math.inf, dtype_of(x)), above)
 
 
 def _sign(x: Expr) -> Expr:
@@ -397,6 +407,18 @@ def hardtanh(ctx: Context, self: Expr, min_val: Any = -1, max_val: Any = 1) -> E
     low, high = scalar(min_val, dtype), scalar(max_val, dtype)
     above = ctx.emit(R.where(R.less_equal(x, low), low, x))
     return R.where(R.greater_equal(above, high), high, above)
+
+
+@aten("logit special_logit", wide=True)
+def logit(ctx: Context, self: Expr, eps: Any = None) -> Expr:
+    """The derivative is infinite at 0 and 1, where ``x / (1 - x)`` has none."""
+    dtype = ctx.dtype()
+    x = ctx.tensor(self, dtype)
+    if eps is not None:
+        x = R.clip(x, eps, 1 - eps)
+    x = ctx.emit(x)
+    rest = ctx.emit(R.subtract(scalar(1, dtype), x))
+    return R.grad.differentiate_as(R.log(R.divide(x, rest)), R.subtract(R.log(x), R.log(rest)))
 
 
 @aten("addcmul", wide=True)

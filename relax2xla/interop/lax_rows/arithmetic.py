@@ -12,7 +12,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from relax2xla.errors import UnsupportedError
-from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised
+from relax2xla.interop.lax_rows.site import Region, Rule, Site, vectorised, with_derivative_of
 
 Function = Callable[..., Any]
 
@@ -71,6 +71,17 @@ def _zeta_derivative(primals: Any, tangents: Any) -> Any:
 
 
 _zeta.defjvp(_zeta_derivative, symbolic_zeros=True)
+
+
+def _reflected_digamma(x: Any) -> Any:
+    """Of negative numbers by that of ``1 - x``: JAX's derivative loses its digits below -8."""
+    left = x < 0.5
+    far = jnp.pi / jnp.tan(jnp.pi * jnp.where(left, x - jnp.round(x), 0.5))
+    made = lax.digamma(jnp.where(left, 1 - x, x))
+    return made - jnp.where(left, far, 0)
+
+
+_digamma = with_derivative_of(lax.digamma, _reflected_digamma)
 
 _COMPARISONS: dict[str, Function] = {
     "EQ": lax.eq,
@@ -181,9 +192,10 @@ _CHLO_UNARY: dict[str, Function] = {
     name: getattr(lax, name)
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh"),
-        *("digamma", "erf", "erf_inv", "erfc", "lgamma", "sinh", "square", "tan"),
+        *("erf", "erf_inv", "erfc", "lgamma", "sinh", "square", "tan"),
     )
 } | {
+    "digamma": _digamma,
     "is_inf": jnp.isinf,
     "is_pos_inf": jnp.isposinf,
     "is_neg_inf": jnp.isneginf,

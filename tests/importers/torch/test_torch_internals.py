@@ -14,8 +14,9 @@ INTERNALS = ROOT / "source/torch_internals.py"
 EXPERIMENTAL = ("torch.fx.experimental", "torch._")
 #: Names of operators may begin with an underscore.
 OPERATORS = ("torch.ops.", "ATEN.", "aten.")
-#: Attributes with an underscore that are part of an interface: AOTAutograd asks for the first.
-ASKED_FOR = {"_boxed_call"}
+#: Attributes with an underscore that are part of an interface: AOTAutograd asks for the first, the
+#: second is Python's, of named tuples.
+ASKED_FOR = {"_boxed_call", "_fields"}
 
 
 def is_private(module: str) -> bool:
@@ -42,7 +43,7 @@ def private_uses(source: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
             name = node.args[1]
             if isinstance(name, ast.Constant) and str(name.value).startswith("_"):
-                if not str(name.value).startswith("__"):
+                if not str(name.value).startswith("__") and name.value not in ASKED_FOR:
                     yield node.lineno, ast.unparse(node)
             continue
         else:
