@@ -500,11 +500,11 @@ def test_no_grad_regions_are_converted_in_place() -> None:
 
 
 def test_what_has_no_converter_is_decomposed_by_torch() -> None:
-    assert "logit" not in CONVERTERS
+    assert "heaviside" not in CONVERTERS
     assert "diag_embed" not in CONVERTERS
 
     def f(x: Any) -> Any:
-        return torch.logit(torch.sigmoid(x)), torch.diag_embed(x), torch.special.entr(x.abs())
+        return torch.heaviside(x, x.abs()), torch.diag_embed(x)
 
     check(f, [torch.randn(4, 4)], scale=10)
 
