@@ -37,5 +37,5 @@ def test_a_member_shows_the_signature_without_what_it_is() -> None:
 
 def test_a_default_of_no_parameter_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"relax\.test\.none has no parameter strides"):
-        member("relax.test.none", _unit, "a", 2, doc="", defaults={"strides": 1})
+        member("relax.test.none", _unit, "a", 2, traits=[], doc="", defaults={"strides": 1})
     assert "relax.test.none" not in Op.registry
