@@ -29,6 +29,7 @@ from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.normal import with_info
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order
+from relax2xla.ir.traits import Allocates
 
 
 class Emitter:
@@ -145,10 +146,6 @@ def _over(node: Expr, new: Sequence[Expr], span: Any) -> Expr:
     return node
 
 
-# What makes another value each time, pure as it is.
-_FRESH = ("relax.builtin.alloc", "relax.memory.alloc", "relax.vm.alloc")
-
-
 def value_key(value: Expr) -> Hashable | None:
     """What two values have in common that are the same; None of one that is not to be shared.
 
@@ -157,7 +154,7 @@ def value_key(value: Expr) -> Hashable | None:
     if isinstance(value, Call):
         if is_impure_call(value):
             return None
-        if isinstance(value.op, Op) and value.op.name.startswith(_FRESH):
+        if isinstance(value.op, Op) and value.op.has(Allocates):
             return None
         key = (Call, *map(part_key, (value.op, *value.args)), value.sinfo_args)
         return (*key, _exact(value.attrs)) if value.attrs else key

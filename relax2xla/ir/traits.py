@@ -184,6 +184,10 @@ class Division(Trait):
     """Has no value, or traps, where integers are divided by zero."""
 
 
+class Allocates(Trait):
+    """Gives memory of its own at each call, pure as it is: two calls are not one."""
+
+
 class Random(Trait):
     """Gives other numbers at each run, although it has no effects."""
 

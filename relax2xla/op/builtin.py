@@ -9,7 +9,7 @@ from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
 from relax2xla.ir.op import Kind, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import TensorStructInfo, show
-from relax2xla.ir.traits import Opaque, Pointwise
+from relax2xla.ir.traits import Allocates, Opaque, Pointwise
 from relax2xla.op.shared.checks import literal_dims, want_shape
 from relax2xla.op.shared.lowering import full, static
 
@@ -47,7 +47,7 @@ def pointless(name: str, instead: str = "") -> Callable[[], Expr]:
     return lower
 
 
-@op("relax.builtin.alloc_tensor", Opaque())
+@op("relax.builtin.alloc_tensor", Opaque(), Allocates())
 def alloc_tensor(
     shape: ShapeLike,
     dtype: DTypeOperand,

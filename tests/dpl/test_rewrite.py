@@ -25,6 +25,7 @@ from relax2xla.dpl import (
 )
 from relax2xla.dpl.rewrite import _Walk
 from relax2xla.dpl.rules import Rule, rewrite
+from relax2xla.dpl.tidy import tidied
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
     DataflowBlock,
@@ -366,3 +367,15 @@ def test_subroutines_need_a_module() -> None:
     np.testing.assert_allclose(evaluate(mod, [x, x]), np.cos(np.cos(x)), rtol=1e-6)
     again = Rule(IRModule({**dict(mod.items()), relax.GlobalVar("other"): graph([(4, 0, 0)])}))
     assert len(again) == 4  # the helper is there already
+
+
+def test_memory_is_not_shared_as_values_are() -> None:
+    builder = relax.BlockBuilder()
+    x = Var("x", relax.TensorStructInfo((2,), "float32"))
+    with builder.function("main", [x]):
+        memory = [builder.emit(op.builtin.alloc_tensor((2,), "float32", 0)) for _ in range(2)]
+        values = [builder.emit(op.exp(x)) for _ in range(2)]
+        builder.emit_func_output(relax.Tuple([*memory, *values]))
+    made = [b.value for b in bindings_of(tidied(builder.get()["main"].body))]
+    names = [value.op.name for value in made if isinstance(value, relax.Call)]
+    assert sorted(names) == ["relax.builtin.alloc_tensor"] * 2 + ["relax.exp"]
