@@ -78,7 +78,7 @@ class _Row:
                 for arg in ins.args:
                     self.operand(at, arg)
                 self.need(isinstance(ins.span, str), "its span is no string", at)
-                self.inline(at, ins)
+                self.builtin(at, ins)
             case bc.Ret():
                 self.operand(at, ins.result)
             case bc.Goto():
@@ -111,18 +111,21 @@ class _Row:
                 named = type(arg) is bc.Special and arg.name in _SPECIALS
                 self.need(named, f"no operand: {arg!r}", at)
 
-    def inline(self, at: int, ins: bc.Call) -> None:
-        """A builtin that is written out as an expression has the operands that this names."""
+    def builtin(self, at: int, ins: bc.Call) -> None:
+        """A builtin has operands of the kinds that it takes."""
         callee = self.code.functions[ins.func]
         if getattr(callee, "kind", None) != "builtin":
             return
+        text = INLINE.get(callee.name)
+        if text is not None and text != "({*},)":
+            self.inline(at, ins, callee, text)
         if callee.name == "vm.builtin.match":
             self.matching(at, ins)
-        if callee.name == "vm.builtin.tuple_getitem" and isinstance(ins.args[-1], bc.Imm):
-            self.need(type(ins.args[-1].value) is int, f"no place in a tuple: {ins.args[-1]}", at)
-        text = INLINE.get(callee.name)
-        if text is None or text == "({*},)":
-            return
+        if callee.name == "vm.builtin.tuple_getitem" and isinstance(ins.args[1], bc.Imm):
+            self.need(type(ins.args[1].value) is int, f"no place in a tuple: {ins.args[1]}", at)
+
+    def inline(self, at: int, ins: bc.Call, callee: bc.FunctionRow, text: str) -> None:
+        """A builtin that is written out as an expression has the operands that this names."""
         least = 1 + max(i for i in range(3) if f"{{{i}" in text and f"{{{i}*" not in text)
         more = "*" in text.replace(" * ", "")
         self.need(
