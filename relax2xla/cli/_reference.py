@@ -184,6 +184,6 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
 
 def flat_infos(info: Any) -> list[TensorStructInfo]:
     """Struct infos of the arrays in a result, in order."""
-    from relax2xla.transform.lower.legalize import flatten_info
+    from relax2xla.ir.struct_info import flatten_info
 
     return [i for i in flatten_info(info) if isinstance(i, TensorStructInfo)]

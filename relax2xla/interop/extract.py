@@ -29,8 +29,8 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_deep, post_order_deep
-from relax2xla.ir.struct_info import show
-from relax2xla.transform.lower.legalize import flatten_info, is_row
+from relax2xla.ir.struct_info import flatten_info, show
+from relax2xla.transform.lower.legalize import is_row
 
 if TYPE_CHECKING:
     from relax2xla.vm.call.executable import Entry

@@ -45,8 +45,7 @@ from relax2xla.ir.copy import copy_function
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
-from relax2xla.ir.struct_info import flatten_info as flatten_info
-from relax2xla.ir.struct_info import show
+from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
 from relax2xla.transform.core import (

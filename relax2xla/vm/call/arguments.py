@@ -18,10 +18,9 @@ from relax2xla.ir import (
     TupleStructInfo,
     Var,
 )
-from relax2xla.ir.struct_info import show
+from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.runtime.convert import to_host
 from relax2xla.runtime.device import Device
-from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.call.call_shapes import Key, infos_of
 from relax2xla.vm.call.signatures import positional
 from relax2xla.vm.call.specialise import match

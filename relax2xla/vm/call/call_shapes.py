@@ -22,8 +22,7 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.lattice import free_symbolic_vars, substitute
-from relax2xla.ir.struct_info import show
-from relax2xla.transform.lower.legalize import flatten_info
+from relax2xla.ir.struct_info import flatten_info, show
 
 # For each leaf of the arguments the shape and numpy dtype of a tensor, a shape, or a number.
 Key = tuple[Any, ...]

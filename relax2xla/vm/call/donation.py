@@ -12,7 +12,7 @@ from typing import Any
 
 from relax2xla.errors import CallError
 from relax2xla.ir import TensorStructInfo, Var
-from relax2xla.transform.lower.legalize import flatten_info
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.vm.call.specialise import Program
 from relax2xla.vm.pjrt import xla
 

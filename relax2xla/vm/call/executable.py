@@ -10,12 +10,12 @@ from relax2xla.analysis.variables import all_global_vars
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo, Var
 from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.export import to_stablehlo
-from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.packing import Packs, packs_of
 from relax2xla.vm.call.specialise import Packed, specialise

@@ -38,7 +38,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.ir.struct_info import show
+from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import (
     AlongAxis,
     Broadcasting,
@@ -59,7 +59,6 @@ from relax2xla.ir.traits import (
     Window,
     axes_of,
 )
-from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.pjrt import xla
 
 Attributes = Mapping[str, Any]

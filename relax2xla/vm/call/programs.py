@@ -16,8 +16,8 @@ from typing import Any
 
 from relax2xla.errors import CallError, OpError, StructInfoError
 from relax2xla.ir import IRModule, StructInfo, TensorStructInfo, no_collection
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.emitter import emit
-from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.call.arguments import Arguments
 from relax2xla.vm.call.call_shapes import Key, difference, infos_of, key_of
 from relax2xla.vm.call.donation import Donation

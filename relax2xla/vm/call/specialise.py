@@ -37,13 +37,13 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
-from relax2xla.ir.struct_info import show
+from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import ShapedByValue
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_on_function
 from relax2xla.transform.export import is_high, lowered
-from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, flatten_info
+from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 
 
@@ -139,7 +139,7 @@ def _specialise(
     func = run_on_function(passes, func, name)
     check_sizes(func, name)
     # What makes rows of a static function, and of the functions that it calls.
-    to_rows = (LegalizeStatic(lowerings or {}), ShieldDivisions())
+    to_rows = (LegalizeStatic(lowerings), ShieldDivisions())
     legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name))
     params = [p for p in legal.params if _is_device(p)]
     legal = Function(params, legal.body, attrs={"global_symbol": "main"})

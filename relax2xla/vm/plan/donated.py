@@ -24,8 +24,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.ir.struct_info import show
-from relax2xla.transform.lower.legalize import flatten_info
+from relax2xla.ir.struct_info import flatten_info, show
 
 ATTRIBUTE: Final = "donate"
 # Attributes of arguments that JAX marks donated ones with.

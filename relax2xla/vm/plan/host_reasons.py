@@ -42,12 +42,12 @@ from relax2xla.ir.rewrite import (
     post_order,
     post_order_deep,
 )
-from relax2xla.ir.struct_info import show
+from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import Foreign
 from relax2xla.op.intrinsic import LATER, make_closure
 from relax2xla.runtime.device import Device, device
 from relax2xla.stablehlo.rows import RowOp
-from relax2xla.transform.lower.legalize import flatten_info, is_row
+from relax2xla.transform.lower.legalize import is_row
 from relax2xla.vm.host.operators import HOST, host_op
 from relax2xla.vm.plan.captures import LEAVES, Captures, is_flat
 

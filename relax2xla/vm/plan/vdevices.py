@@ -39,9 +39,9 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.deep import nests
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order
+from relax2xla.ir.struct_info import flatten_info
 from relax2xla.op.shape import as_vdevice, to_vdevice
 from relax2xla.runtime.device import Device
-from relax2xla.transform.lower.legalize import flatten_info
 from relax2xla.vm.host.operators import host_op
 from relax2xla.vm.plan.captures import Captures, is_flat
 from relax2xla.vm.plan.host_reasons import (
