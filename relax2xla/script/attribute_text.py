@@ -66,6 +66,10 @@ class AttributePrinter(AnnotationPrinter):
                 return self.mesh(value)
             case VDevice():
                 return self.whole_device(value)
+            case _ if type(value).__module__ == "relax2xla.target":
+                host = "" if value.host is None else f", {quote(str(value.host))}"
+                options = self.value({"kind": value.kind, **value.attrs})
+                return f"{self.prefix('tir')}.target({options}{host})"
             case DummyGlobalInfo():
                 return f"{self.prefix('ir')}.dummy_global_info()"
             case _:

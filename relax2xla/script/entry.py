@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from relax2xla import ir
+from relax2xla import ir, tir
 from relax2xla.errors import DiagnosticError
 from relax2xla.script.markers import Macro
 from relax2xla.script.parser import Parser
@@ -27,7 +27,7 @@ def from_source(
     check_well_formed: bool = True,
     *,
     filename: str = "<str>",
-) -> ir.IRModule | ir.Function:
+) -> ir.IRModule | ir.Function | tir.PrimFunc:
     """The module or function that a text (or a class or function with source) describes.
 
     The text is parsed and never executed. ``extra_vars`` are Python values that it may name beside
@@ -106,9 +106,9 @@ def _caller() -> types.FrameType:
 
 def _definition(
     thing: Any, frame: types.FrameType, extra: Mapping[str, Any], check: bool = True
-) -> ir.IRModule | ir.Function:
+) -> ir.IRModule | ir.Function | tir.PrimFunc:
     node, source, outside = _located(thing, frame, extra)
-    return Parser(source, outside, check).definition(node)
+    return Parser(source, outside, check, numpy=True).definition(node)
 
 
 def _located(

@@ -2,7 +2,8 @@
 
 Nothing of the user's runs: values that the surrounding Python code holds can be named, indexed and
 computed with, but only operators, annotations, the members of R, T and I, and function values of
-Relax can be called.
+Relax can be called. A definition in a Python file, which runs as it is, may call numpy as well, as
+in ``R.const(np.zeros(3))``; a text never can.
 """
 
 from __future__ import annotations
@@ -107,11 +108,15 @@ class Scope:
 
 
 class Evaluator:
-    """Expressions of one source text. ``outside``: what the surrounding Python code can name."""
+    """Expressions of one source text. ``outside``: what the surrounding Python code can name.
 
-    def __init__(self, source: Source, outside: Mapping[str, Any]) -> None:
+    ``numpy``: whether functions of numpy may be called.
+    """
+
+    def __init__(self, source: Source, outside: Mapping[str, Any], numpy: bool = False) -> None:
         self.source = source
         self.outside = outside
+        self.numpy = numpy
         self.scope = Scope(None)
         self.metadata: dict[str, list[Any]] | None = None
         # What the module holds beside functions: lists of devices and of meshes by name.
@@ -365,11 +370,14 @@ class Evaluator:
                 self.source.fail(
                     node.func,
                     f"{name} cannot be called in TVMScript; only operators, functions of Relax and "
-                    f"members of R, T and I can. Compute the value outside and use its name",
+                    "members of R, T and I can, and in Python files numpy's functions, expressions "
+                    "and devices. Compute the value outside and use its name",
                 )
 
     def _may_call(self, func: Any) -> bool:
         if isinstance(func, types.MethodType) and func.__func__ is ir.Expr.astype:
+            return True
+        if self.numpy and (_is_of_numpy(func) or _is_made_in_files(func)):
             return True
         return any(func is f for f in (*_ALLOWED, *relax_names.composed_operators().values()))
 
@@ -443,7 +451,7 @@ class Evaluator:
             node, f"expected a Relax value; `{ast.unparse(node)}` is a {type(value).__name__}"
         )
 
-    _HANDLERS: Final[dict[type[ast.expr], Callable[[Any, Any], Any]]] = {
+    _HANDLERS: Mapping[type[ast.expr], Callable[[Any, Any], Any]] = {
         ast.Name: _name,
         ast.Constant: _constant,
         ast.Tuple: _sequence,
@@ -509,3 +517,20 @@ _ALLOWED: Final = (
     *BUILTINS.values(),
     ir.const,
 )
+
+
+def _is_made_in_files(func: Any) -> bool:
+    """An expression by its class (``relax.Call``), an operator by its name, or a device."""
+    if isinstance(func, type):
+        return issubclass(func, ir.Expr)
+    return func is Op.get or getattr(func, "__module__", None) == "relax2xla.runtime.device"
+
+
+def _is_of_numpy(func: Any) -> bool:
+    """A function, ufunc or type of numpy, or a method of one of its arrays."""
+    owner = getattr(func, "__self__", None)
+    if isinstance(owner, np.ndarray | np.generic | np.dtype):
+        return True
+    if isinstance(func, np.ufunc):
+        return True
+    return (getattr(func, "__module__", None) or "").partition(".")[0] == "numpy"

@@ -76,22 +76,23 @@ class FunctionParser(Evaluator):
             )
         decorator = node.decorator_list[0]
         options: dict[str, Any] = {}
-        func = decorator
-        if isinstance(decorator, ast.Call):
-            func = decorator.func
-            if decorator.args:
-                self.source.fail(decorator.args[0], "options of @R.function are given by keyword")
-            for k in decorator.keywords:
-                value = self.value(k.value)
-                if k.arg is None or k.arg not in Flags.__slots__:
-                    names = ", ".join(Flags.__slots__)
-                    self.source.fail(k, f"@R.function has no option {k.arg!r}; it has {names}")
-                if not isinstance(value, bool):
-                    self.source.fail(k.value, f"{k.arg} must be True or False")
-                options[k.arg] = value
+        func = decorator.func if isinstance(decorator, ast.Call) else decorator
         kind = self.value(func)
         if not isinstance(kind, Decorator):
             self.source.fail(func, "expected @R.function or @T.prim_func")
+        if isinstance(decorator, ast.Call):
+            if decorator.args:
+                self.source.fail(decorator.args[0], f"options of @{kind.name} are given by keyword")
+            for k in decorator.keywords:
+                value = self.value(k.value)
+                if kind.name == "T.prim_func" and k.arg == "s_tir":
+                    continue  # TVM 0.25 says with it that the function has blocks
+                if k.arg is None or k.arg not in Flags.__slots__:
+                    names = ", ".join(Flags.__slots__)
+                    self.source.fail(k, f"@{kind.name} has no option {k.arg!r}; it has {names}")
+                if not isinstance(value, bool):
+                    self.source.fail(k.value, f"{k.arg} must be True or False")
+                options[k.arg] = value
         return kind, Flags(**options)
 
     def signature(self, node: ast.FunctionDef, flags: Flags, parent: Scope | None) -> Signature:
@@ -122,11 +123,13 @@ class FunctionParser(Evaluator):
                 scope.names[arg.arg] = var
                 params.append(var)
             ret = None if node.returns is None else self.struct_info(node.returns)
+            # `R.Tuple()` is the empty one.
+            bare = isinstance(node.returns, ast.Attribute) and ret == ir.TupleStructInfo(())
         finally:
             self.resolve = resolve
             self.declared = {}
             self.scope = outer
-        return Signature(node, flags, scope, params, ret)
+        return Signature(node, flags, scope, params, ret, bare_tuple=bare)
 
     # -- bodies ----------------------------------------------------------------------------------
     def function(self, head: Signature, name: str | None) -> ir.Function:
@@ -137,6 +140,7 @@ class FunctionParser(Evaluator):
         self.defined = outside | own
         self.scope, self.in_dataflow, self.outputs = Scope(head.scope), False, None
         self.builder = BlockBuilder()
+        self.builder.specific = False
         for p in head.params:
             self.builder._names.reserve(p.name_hint)  # pyright: ignore[reportPrivateUsage]
         self.builder.begin_scope(head.params)
@@ -177,6 +181,8 @@ class FunctionParser(Evaluator):
         blocks = self.builder.end_scope()
         ret = head.ret
         found = result.struct_info_
+        if head.bare_tuple and isinstance(found, ir.TupleStructInfo):
+            ret = None  # `-> R.Tuple` says that it is a tuple, not of what.
         if ret is not None:
             what = f"the result of {head.node.name!r}"
             self._check(head.node.returns or last, what, ret, found)
@@ -239,9 +245,10 @@ class FunctionParser(Evaluator):
                 self._dataflow(node)
             case ast.If():
                 name, value, info = self._if(node)
-                self._bind_var(node, name, value, info)
-                if name == "_":
-                    del self.scope.names[name]
+                held = self.scope.names.get("_")
+                self._bind_var(node, name or "_", value, info)
+                if not name:
+                    self._forget_nameless(held)
             case ast.FunctionDef():
                 self._local_function(node)
             case ast.Pass():
@@ -332,12 +339,17 @@ class FunctionParser(Evaluator):
     def _bind_var(
         self, node: ast.stmt, name: str, value: ir.Expr, info: ir.StructInfo | None
     ) -> ir.Var:
-        """Emit ``name = value``; an annotation must hold, and may say less than is known."""
+        """Emit ``name = value``; an annotation must hold, and may say less than is known.
+
+        As in TVM it says nothing to another name of a variable of which more is known.
+        """
         span = self.source.span(node)
         value = self._normal(value, span)
         known = value.struct_info_
         if info is not None:
             self._check(node, repr(name), info, known)
+            if isinstance(value, ir.Var) and known is not None and info.is_base_of(known):
+                info = None
         if info is None and known is not None and self._is_output(node, name):
             known = outside_dataflow(known)
         var = self._make_var(node, name, known if info is None else info)
@@ -404,7 +416,10 @@ class FunctionParser(Evaluator):
             self._bind_var(node, "_", self.as_expr(node.value, value), None)
         else:
             self.source.fail(node, "this statement has no effect in TVMScript")
-        # The text gives this variable no name, so one that it calls `_` is still that one.
+        self._forget_nameless(held)
+
+    def _forget_nameless(self, held: Any) -> None:
+        """The text gives a variable no name, so the one that it calls `_` is still ``held``."""
         self.scope.names.pop("_", None)
         if held is not None:
             self.scope.names["_"] = held
@@ -440,13 +455,16 @@ class FunctionParser(Evaluator):
         if self.in_dataflow:
             self.source.fail(node, "dataflow blocks do not nest")
         bound = {name: s for s in node.body for name in _targets(s)}
-        names = self._outputs(node.body[-1], bound)
+        last = node.body[-1]
+        # As in TVM, a block without R.output gives nothing to the outside.
+        ended = isinstance(last, ast.Return) or _is_call_of(self, last, "R.output")
+        names = self._outputs(last, bound) if ended else []
         before = dict(self.scope.names)
         self.outputs = {a.id: bound[a.id] for a in names if a.id in bound}
         self.in_dataflow = True
         try:
             with self.builder.dataflow():
-                for s in node.body[:-1]:
+                for s in node.body[:-1] if ended else node.body:
                     self.statement(s)
         finally:
             self.in_dataflow, self.outputs = False, None
@@ -467,8 +485,6 @@ class FunctionParser(Evaluator):
         if isinstance(last, ast.Return) and last.value is not None:
             used = (n for n in ast.walk(last.value) if isinstance(n, ast.Name) and n.id in bound)
             return list({n.id: n for n in used}.values())
-        if not _is_call_of(self, last, "R.output"):
-            self.source.fail(last, "a dataflow block must end with R.output(...)")
         assert isinstance(last, ast.Expr)
         assert isinstance(last.value, ast.Call)
         names: list[ast.Name] = []
@@ -504,7 +520,7 @@ class FunctionParser(Evaluator):
             cond = self._bind_var(node, name, cond, None)
         then_name, then, then_info = self._branch(node.body, "then")
         else_name, other, else_info = self._branch(node.orelse, "else")
-        if then_name != else_name:
+        if (then_name or "_") != (else_name or "_"):
             self.source.fail(
                 node.orelse[-1],
                 f"both branches must end by binding the same variable; one binds {then_name!r}, "
@@ -544,8 +560,8 @@ class FunctionParser(Evaluator):
                 case ast.Return():
                     self.source.fail(last, "return is supported only at the end of a function")
                 case ast.Expr(value=ast.Call() as call):
-                    # Nobody reads what both branches give: nothing.
-                    name, value = "_", self.as_expr(call, self.value(call))
+                    # Nobody reads what both branches give: nothing, and it has no name.
+                    name, value = "", self.as_expr(call, self.value(call))
                     if value.struct_info_ != ir.TupleStructInfo(()):
                         self.source.fail(last, "a branch must end by binding a variable")
                     result = self._branch_value(last, f"nothing_{suffix}", value, None)

@@ -58,6 +58,11 @@ class Names:
         self._used.add(name)
         return name
 
+    def keep(self) -> None:
+        """Names that are hoisted stay when the outermost scope ends."""
+        self._added += self._hoisted
+        self._hoisted.clear()
+
     @contextmanager
     def scope(self) -> Generator[None]:
         """Names defined inside are free again afterwards."""

@@ -6,17 +6,18 @@ Signatures are evaluated first, so that functions can call forward; then the bod
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.errors import WellFormedError
 from relax2xla.ir.check import check_well_formed
+from relax2xla.ir.kernel_info import kernel_info
 from relax2xla.script.evaluate import NAMESPACES, Evaluator, ModuleAlias
-from relax2xla.script.functions import FunctionParser, Signature
+from relax2xla.script.functions import Flags, FunctionParser, Signature
 from relax2xla.script.macros import macro_in_text
 from relax2xla.script.markers import Decorator, Marker
+from relax2xla.script.prim_func import PrimFuncParser
 from relax2xla.script.source import Source, message_of
 
 # Callees whose result must be inferred from their body are parsed at their first call; beyond
@@ -28,24 +29,33 @@ _ROOMS = {"ir": "I", "relax": "R", "tir": "T", "tirx": "T"}
 class Parser(FunctionParser):
     """One source text."""
 
-    def __init__(self, source: Source, outside: Mapping[str, Any], check: bool = True) -> None:
-        super().__init__(source, outside)
+    def __init__(
+        self,
+        source: Source,
+        outside: Mapping[str, Any],
+        check: bool = True,
+        numpy: bool = False,
+    ) -> None:
+        super().__init__(source, outside, numpy)
         self._check_rules = check
         self._heads: dict[str, Signature] = {}
         self._functions: dict[str, Any] = {}
         self._open: list[str] = []
+        self._kernels: list[tuple[ast.FunctionDef, Flags]] = []
 
     # -- definitions -----------------------------------------------------------------------------
-    def definition(self, node: ast.ClassDef | ast.FunctionDef) -> ir.IRModule | ir.Function:
+    def definition(
+        self, node: ast.ClassDef | ast.FunctionDef
+    ) -> ir.IRModule | ir.Function | tir.PrimFunc:
         """A module or a lone function."""
         check = self._check_rules
         if isinstance(node, ast.ClassDef):
             check = check and self._wants_check(node)
-            made: ir.IRModule | ir.Function = self.module(node)
+            made: ir.IRModule | ir.Function | tir.PrimFunc = self.module(node)
         else:
             decorator, flags = self.flags(node)
             if decorator.name != "R.function":
-                return self.prim_func(node, flags.private)
+                return self.prim_func(node, flags, check)
             head = self.signature(node, flags, self.scope)
             made = self.function(head, None if flags.private else node.name)
             check = check and flags.check_well_formed
@@ -99,6 +109,12 @@ class Parser(FunctionParser):
                         s, "a module holds functions, I.module_attrs and I.module_global_infos"
                     )
         self.scope.names[node.name] = ModuleAlias(node.name, self._global)
+        check = self._check_rules and self._wants_check(node)
+        for kernel, flags in self._kernels:
+            func = self.prim_func(kernel, flags, check)
+            self._functions[kernel.name] = func
+            if not isinstance(func.body, tir.Text):
+                self.gvars[kernel.name].struct_info_ = kernel_info(func)
         for head in todo:
             self._parse(head.node.name)
         ordered = {self.gvars[n]: self._functions[n] for n in names}
@@ -110,9 +126,8 @@ class Parser(FunctionParser):
         decorator, flags = self.flags(node)
         self._name_once(node, node.name, names)
         if decorator.name == "T.prim_func":
-            func = self.prim_func(node, flags.private)
             self.gvars[node.name] = ir.GlobalVar(node.name)
-            self._functions[node.name] = func
+            self._kernels.append((node, flags))
             return
         if decorator.name != "R.function":
             self.source.fail(node.decorator_list[0], "expected @R.function or @T.prim_func")
@@ -143,7 +158,8 @@ class Parser(FunctionParser):
                 f"the module has no function {name!r}; it has {', '.join(self.gvars) or 'none'}"
             )
         head = self._heads.get(name)
-        if head is not None and head.ret is None and name not in self._functions:
+        untold = head is not None and (head.ret is None or head.bare_tuple)
+        if untold and name not in self._functions:
             if name not in self._open and len(self._open) < MAX_FORWARD:
                 self._parse(name)
         return gvar
@@ -159,44 +175,12 @@ class Parser(FunctionParser):
         self.gvars[name].struct_info_ = func.struct_info_
 
     # -- loop-level functions --------------------------------------------------------------------
-    def prim_func(self, node: ast.FunctionDef, private: bool) -> Any:
-        """A ``T.prim_func``, kept as the text of its statements.
-
-        A buffer parameter becomes a handle and the ``T.match_buffer`` that it stands for.
-        """
-        params: list[tir.Var] = []
-        lines: list[str] = []
-        for arg in node.args.args:
-            text = "" if arg.annotation is None else ast.unparse(arg.annotation)
-            prefix, _, rest = text.partition(".")
-            kind, _, inside = rest.partition("(")
-            if kind in ("Buffer", "match_buffer") and inside:
-                handle = f"{arg.arg}_handle"
-                params.append(tir.Var(handle, "handle"))
-                rest = inside if '"' in inside else inside.replace("'", '"')
-                lines.append(f"{arg.arg} = {prefix}.match_buffer({handle}, {rest}")
-            elif kind:
-                params.append(tir.Var(arg.arg, kind))
-            else:
-                self.source.fail(arg, "a parameter of a T.prim_func needs an annotation")
-        attrs: dict[str, object] = {} if private else {"global_symbol": node.name}
-        for s in node.body:
-            match s:
-                case ast.Expr(value=ast.Call(func=ast.Attribute(attr="func_attr"), args=[held])):
-                    attrs.update(self.attributes(held, "T.func_attr"))
-                case _:
-                    lines += self._text_of(s).split("\n")
-        ret = None if node.returns is None else ast.unparse(node.returns).split(".")[-1]
-        return tir.PrimFunc(params, "\n".join(lines), ret, attrs)
-
-    def _text_of(self, node: ast.stmt) -> str:
-        """The lines of a statement without the indentation they share."""
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-        block = self.source.lines[first - 1 : node.end_lineno]
-        return textwrap.dedent("\n".join(block))
+    def prim_func(self, node: ast.FunctionDef, flags: Flags, check: bool) -> tir.PrimFunc:
+        """A ``T.prim_func``."""
+        return PrimFuncParser(self, node, flags.private).read(check and flags.check_well_formed)
 
     # -- texts -----------------------------------------------------------------------------------
-    def text(self, tree: ast.Module) -> ir.IRModule | ir.Function:
+    def text(self, tree: ast.Module) -> ir.IRModule | ir.Function | tir.PrimFunc:
         """The one definition of a text, its imports and its metadata."""
         found: list[ast.ClassDef | ast.FunctionDef] = []
         for s in tree.body:

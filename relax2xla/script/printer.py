@@ -19,10 +19,11 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.script.attribute_text import AttributePrinter
 from relax2xla.script.literals import quote, scalar_text
 from relax2xla.script.metadata import CONSTANT, encode
 from relax2xla.script.names import Names
+from relax2xla.script.node_text import NodePrinter
+from relax2xla.script.prim_func.printer import PrimFuncPrinter
 
 # Calls that state their result as ``out_sinfo`` and whose callee may be a packed function's name.
 OUT_SINFO = frozenset(
@@ -33,6 +34,8 @@ OUT_SINFO = frozenset(
     )
 )  # fmt: skip
 # Those of them that state it well enough for TVM to leave the annotation out.
+# Attributes of modules that hold Python objects, which a comment names.
+WITHOUT_TEXT = ("external_mods",)
 UNANNOTATED = frozenset({"relax.call_tir", "relax.call_dps_packed"})
 # Operators whose first operand, a packed function, is written as its name alone.
 CALLEE_FIRST = OUT_SINFO | {"relax.call_pure_packed", "relax.call_inplace_packed"}
@@ -55,6 +58,9 @@ FLOAT32 = (("relax.nn.attention", "scale"), ("relax.image.resize", "roi"))
 _ROWS = ("relax.stablehlo.", "relax.chlo.", "relax.sdy.")
 OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 
+# The package that the header names. The names of tvm, where they are installed, put theirs here.
+PACKAGE = "relax2xla.script"
+
 Piece = str | ir.Expr
 
 
@@ -64,7 +70,6 @@ ONLY_DEFAULTS: dict[str, Any] = {
     "buffer_dtype": "float32",
     "int_dtype": "int32",
     "float_dtype": "void",
-    "verbose_expr": False,
     "num_context_lines": -1,
     "show_object_address": False,
     "extra_config": None,
@@ -76,16 +81,17 @@ ONLY_DEFAULTS: dict[str, Any] = {
 
 
 def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> str:
-    """TVMScript text of a module, function, expression or struct info.
+    """TVMScript text of a module, function, expression, binding, block, struct info or type.
 
     ``name``: of a module or function that has none (Module, main); ``show_meta``: end with the
     arrays that have no literal, so that the text alone parses; ``ir_prefix``, ``tir_prefix``,
     ``relax_prefix``: names of the namespaces; ``module_alias``: how a module's functions name it
     ("" : by its own name); ``indent_spaces``; ``syntax_sugar``: calls that give nothing are
     statements; ``show_all_struct_info``: annotate also what the parser can infer;
-    ``print_line_numbers``: as in an editor. Other options of TVM may be given at their defaults
-    only. Raises ValueError for another value of those, TypeError for unknown options, BudgetError
-    for what is nested too deep.
+    ``verbose_expr``: declare above a single expression, struct info or type the variables that it
+    mentions; ``print_line_numbers``: as in an editor. Other options of TVM may be given at their
+    defaults only. Raises ValueError for another value of those, TypeError for unknown options,
+    BudgetError for what is nested too deep.
     """
     for option, default in ONLY_DEFAULTS.items():
         if options.pop(option, default) not in (default, [], {}):
@@ -108,12 +114,12 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     return "\n".join(f"{i:>{width}} {line}" for i, line in enumerate(lines, 1))
 
 
-class _Printer(AttributePrinter):
+class _Printer(NodePrinter):
     """State of one text."""
 
     OPTIONS = frozenset(
         ("name", "show_meta", "ir_prefix", "tir_prefix", "relax_prefix", "module_alias",
-         "indent_spaces", "syntax_sugar", "show_all_struct_info")
+         "indent_spaces", "syntax_sugar", "show_all_struct_info", "verbose_expr")
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +134,7 @@ class _Printer(AttributePrinter):
         indent_spaces: int = 4,
         syntax_sugar: bool = True,
         show_all_struct_info: bool = True,
+        verbose_expr: bool = False,
     ) -> None:
         self.name = name
         self.show_meta = show_meta
@@ -136,6 +143,7 @@ class _Printer(AttributePrinter):
         self.step = " " * indent_spaces
         self.sugar = syntax_sugar
         self.all_info = show_all_struct_info
+        self.verbose = verbose_expr
         self.names = Names([ir_prefix, tir_prefix, relax_prefix, "metadata", module_alias])
         self.used: set[str] = set()
         self.lines: list[str] = []
@@ -151,6 +159,8 @@ class _Printer(AttributePrinter):
         self.module: ir.IRModule | None = None
         self.module_name = ""
         self.alias_defined = False
+        # Whether the text is that of a part of a program: a single node.
+        self.alone = False
         # Ids of the variables that the outermost function uses; None: not counted yet.
         self.in_use: set[int] | None = None
         self.root: ir.Expr | None = None
@@ -164,28 +174,20 @@ class _Printer(AttributePrinter):
             self.print_public(node, self.name or global_symbol(node) or "main")
         elif isinstance(node, tir.PrimFunc):
             self.print_prim_func(node, str(node.attrs.get("global_symbol", self.name or "main")))
-        elif isinstance(node, ir.StructInfo | ir.Expr):
-            body = self.info(node) if isinstance(node, ir.StructInfo) else self.expr(node)
-            self.lines = [*self.head, *self.lines, body]
-        elif isinstance(node, ir.BindingBlock):
-            self.block(node)
-            self.lines = [*self.head, *self.lines]
-        elif isinstance(node, ir.Binding):
-            self.binding(node)
-            self.lines = [*self.head, *self.lines]
         else:
-            raise TypeError(f"script() has no text for a {type(node).__name__}")
+            self.alone = True
+            self.single_node(node)
         tail: list[str] = []
         if self.tables and self.show_meta:
             tail = ["", f'metadata = {self.prefix("ir")}.metadata("""{encode(self.tables)}""")']
         elif self.tables:
             tail = ["", OMITTED]
         header = [
-            f"# from relax2xla.script import {room} as {prefix}"
+            f"# from {PACKAGE} import {room} as {prefix}"
             if room != prefix
-            else f"# from relax2xla.script import {room}"
+            else f"# from {PACKAGE} import {room}"
             for room, prefix in self.prefixes.items()
-            if room in self.used
+            if room in self.used and not self.alone
         ]
         return "\n".join([*header, *([""] if header else []), *self.lines, *tail])
 
@@ -213,17 +215,22 @@ class _Printer(AttributePrinter):
         self.line(f"class {self.module_name}:")
         with self.indented():
             start = len(self.lines)
-            if mod.attrs:
-                self.line(f"{self.prefix('ir')}.module_attrs({self.sorted_dict(mod.attrs)})")
+            written = {k: v for k, v in mod.attrs.items() if k not in WITHOUT_TEXT}
+            for name in (k for k in mod.attrs if k in WITHOUT_TEXT):
+                self.line(f"# {name}: {', '.join(type(v).__name__ for v in mod.attrs[name])}")
+            if written:
+                self.line(f"{self.prefix('ir')}.module_attrs({self.sorted_dict(written)})")
             if mod.global_infos:
                 infos = self.sorted_dict(mod.global_infos)
                 self.line(f"{self.prefix('ir')}.module_global_infos({infos})")
             items = list(mod.items())
             if not any(_calls_rows(func) for func in mod.values()):
                 items.sort(key=lambda kv: (_priority(*kv), kv[0].name_hint))
-            for i, (gvar, func) in enumerate(items):
-                if i:
+            after_def = False
+            for gvar, func in items:
+                if after_def:
                     self.line("")
+                after_def = not isinstance(func, ir.ExternFunc)
                 if isinstance(func, ir.Function):
                     self.print_public(func, gvar.name_hint)
                 elif isinstance(func, tir.PrimFunc):
@@ -292,12 +299,31 @@ class _Printer(AttributePrinter):
         return f"def {name}({', '.join(params)}) -> {ret}:"
 
     def print_prim_func(self, func: tir.PrimFunc, name: str) -> None:
-        """A loop-level function: its signature around the text that it is."""
+        """A loop-level function."""
+        if isinstance(func.body, tir.Text):
+            self.print_prim_text(func, func.body.text, name)
+            return
+        printer = PrimFuncPrinter(
+            lambda: self.prefix("tir"),
+            self.value,
+            self._kernel,
+            step=self.step,
+            reserved=[*self.prefixes.values(), *([self.module_name] if self.module else [])],
+            sugar=self.sugar,
+        )
+        for line in printer.lines(func, name):
+            self.line(line)
+
+    def _kernel(self, name: str) -> str:
+        return f"{self.module_name}.{name}" if self.module is not None else name
+
+    def print_prim_text(self, func: tir.PrimFunc, text: str, name: str) -> None:
+        """A loop-level function that is a text: its signature around it."""
         prefix = self.prefix("tir")
         attrs = dict(func.attrs)
         public = attrs.pop("global_symbol", None) == name
         self.line(f"@{prefix}.prim_func" + ("" if public else "(private=True)"))
-        lines = func.body.split("\n")
+        lines = text.split("\n")
         signature: list[str] = []
         for p in func.params:
             buffer = p.name.removesuffix("_handle")
@@ -402,10 +428,13 @@ class _Printer(AttributePrinter):
         info = var.struct_info_
         if info is None:
             return ""
-        if isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
-            hide = not self.all_info or value.op.name in UNANNOTATED
-            if hide and value.struct_info_ == info:
-                return ""
+        if isinstance(value, ir.Call):
+            stated = isinstance(value.op, ir.Op) and value.op.name in UNANNOTATED
+            hide = stated or (not self.all_info and isinstance(value.op, ir.Op))
+        else:
+            hide = not (self.all_info or value is None or isinstance(value, ir.ExternFunc))
+        if hide and value is not None and value.struct_info_ == info:
+            return ""
         return f": {self.info(info)}"
 
     # -- expressions -----------------------------------------------------------------------------
@@ -472,6 +501,11 @@ class _Printer(AttributePrinter):
     def call(self, node: ir.Call) -> list[Piece]:
         """A call: operands by position, attributes by keyword in the order of the signature."""
         op = node.op
+        if self.alone:  # Its operands are declared before what its attributes mention.
+            for arg in node.args:
+                for field in arg.fields if isinstance(arg, ir.Tuple) else (arg,):
+                    if isinstance(field, ir.Var) and id(field) not in self.names.of:
+                        self.free_var(field)
         args: list[list[Piece]] = [[a] for a in node.args]
         attrs = dict(node.attrs)
         if isinstance(op, ir.Op):
@@ -542,7 +576,9 @@ class _Printer(AttributePrinter):
         return name
 
     def global_var(self, gvar: ir.GlobalVar) -> str:
-        """``cls.f`` inside the module that has it, else ``I.GlobalVar("f")``."""
+        """``cls.f`` in the module that has it, else ``I.GlobalVar("f")``; in a part its name."""
+        if self.alone:
+            return gvar.name_hint
         if self.module is None or gvar not in self.module:
             return f"{self.prefix('ir')}.GlobalVar({quote(gvar.name_hint)})"
         if not self.alias:

@@ -14,7 +14,21 @@ from relax2xla.errors import TVMError
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.op import Op
 from relax2xla.script.annotations import ANNOTATIONS, Annotation, as_struct_info
+from relax2xla.script.ir_builder.base import IRBuilder
+from relax2xla.script.ir_builder.relax import ir as statements
 from relax2xla.script.markers import Decorator, Marker, Namespace
+
+
+class Emitter(Marker):
+    """A marker that Python can call inside an IRBuilder, where ``build`` does what it says."""
+
+    def __init__(self, name: str, build: Callable[..., Any]) -> None:
+        super().__init__(name)
+        self._build = build
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        does = self._build if IRBuilder.is_in_scope() else super().__call__
+        return does(*args, **kwargs)
 
 
 class OpNamespace:
@@ -228,7 +242,12 @@ _TABLE: Final[dict[str, Any]] = {
         n: _destination_passing(n)
         for n in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed")
     },
-    **{n: Marker(f"R.{n}") for n in ("dataflow", "output", "func_attr", "match_cast")},
+    "match_cast": Marker("R.match_cast"),
+    **{
+        n: Emitter(f"R.{n}", getattr(statements, n))
+        for n in statements.__all__
+        if n not in ("function", "to_vdevice")
+    },
 }
 
 

@@ -30,6 +30,8 @@ class Signature:
     params: list[ir.Var]
     ret: ir.StructInfo | None
     attrs: dict[str, Any] = field(default_factory=dict[str, Any])
+    # The result is declared as `R.Tuple`: a tuple, of what is not said.
+    bare_tuple: bool = False
 
     def struct_info(self) -> ir.FuncStructInfo:
         """What callers know of the function before its body is parsed."""

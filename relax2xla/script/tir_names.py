@@ -89,9 +89,16 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _unchanged(func: Any, private: bool = False) -> Any:
-    """A loop-level function outside of a module has no form here; the name stays what it is."""
-    return func
+def _prim_func(func: Any, private: bool = False, check_well_formed: bool = True) -> Any:
+    from relax2xla.script.entry import decorate_function
+
+    return decorate_function(func, private, True, check_well_formed)
+
+
+def _macro(*args: Any, **options: Any) -> Any:
+    from relax2xla.script.entry import decorate_macro
+
+    return decorate_macro(*args, **options)
 
 
 def _buffer(*args: Any, **kwargs: Any) -> None:
@@ -99,7 +106,8 @@ def _buffer(*args: Any, **kwargs: Any) -> None:
 
 
 _MARKERS: Final[dict[str, Any]] = {
-    "prim_func": Decorator("T.prim_func", _unchanged),
+    "prim_func": Decorator("T.prim_func", _prim_func),
+    "macro": Decorator("T.macro", _macro),
     "func_attr": Marker("T.func_attr"),
     "Buffer": _buffer,
 }

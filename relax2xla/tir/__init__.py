@@ -1,13 +1,20 @@
-"""Symbolic scalar expressions, their normal form and proofs, and opaque loop-level functions."""
+"""Symbolic scalar expressions, their normal form and proofs, and loop-level functions."""
 
 from __future__ import annotations
 
 from . import analysis as analysis
+from . import stmt_functor as stmt_functor
 from .analyzer import Analyzer as Analyzer
 from .analyzer import can_prove_equal as can_prove_equal
 from .analyzer import simplify as simplify
 from .bounds import ConstIntBound as ConstIntBound
 from .bounds import Range as Range
+from .buffer import Buffer as Buffer
+from .buffer import BufferLoad as BufferLoad
+from .buffer import BufferRegion as BufferRegion
+from .buffer import Let as Let
+from .buffer import PointerVar as PointerVar
+from .buffer import decl_buffer as decl_buffer
 from .expr import EQ as EQ
 from .expr import GE as GE
 from .expr import GT as GT
@@ -36,6 +43,7 @@ from .expr import as_prim_expr as as_prim_expr
 from .expr import cast as cast
 from .expr import const as const
 from .expr import float_of_bits as float_of_bits
+from .expr import match_dtypes as match_dtypes
 from .function import PrimFunc as PrimFunc
 from .functor import evaluate as evaluate
 from .functor import free_vars as free_vars
@@ -52,6 +60,9 @@ from .node import PrimExpr as PrimExpr
 from .node import SizeVar as SizeVar
 from .node import StringImm as StringImm
 from .node import Var as Var
+from .node import element_of as element_of
+from .node import is_int as is_int
+from .node import lanes_of as lanes_of
 from .op import all as all
 from .op import any as any
 from .op import ceildiv as ceildiv
@@ -65,3 +76,23 @@ from .op import reinterpret as reinterpret
 from .op import truncdiv as truncdiv
 from .op import truncmod as truncmod
 from .printer import to_text as to_text
+from .schedule import Schedule as Schedule
+from .stmt import Allocate as Allocate
+from .stmt import AssertStmt as AssertStmt
+from .stmt import AttrStmt as AttrStmt
+from .stmt import Block as Block
+from .stmt import BlockRealize as BlockRealize
+from .stmt import BufferStore as BufferStore
+from .stmt import DeclBuffer as DeclBuffer
+from .stmt import Evaluate as Evaluate
+from .stmt import For as For
+from .stmt import IfThenElse as IfThenElse
+from .stmt import IterVar as IterVar
+from .stmt import LetStmt as LetStmt
+from .stmt import MatchBufferRegion as MatchBufferRegion
+from .stmt import SeqStmt as SeqStmt
+from .stmt import Stmt as Stmt
+from .stmt import Text as Text
+from .stmt import While as While
+from .vector import Broadcast as Broadcast
+from .vector import Ramp as Ramp

@@ -12,11 +12,22 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from relax2xla.dtypes import DTYPES, is_float
 
-from .node import Dim, FloatImm, IntImm, PrimExpr, int_range, is_int, operations, set_field
+from .node import (
+    Dim,
+    FloatImm,
+    IntImm,
+    PrimExpr,
+    element_of,
+    int_range,
+    is_int,
+    lanes_of,
+    operations,
+    set_field,
+)
 
 
 # -- conversions ---------------------------------------------------------------------------------
@@ -43,7 +54,7 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
         return value
     if isinstance(value, IntImm | FloatImm):
         if is_float(dtype):
-            return FloatImm(dtype, value.value)
+            return FloatImm(dtype, value.written if isinstance(value, FloatImm) else value.value)
         if dtype == "bool":
             return IntImm("bool", int(value.value != 0))
         if (is_int(dtype)) and math.isfinite(value.value):
@@ -100,6 +111,8 @@ def match_dtypes(a: PrimExpr | float, b: PrimExpr | float) -> tuple[PrimExpr, Pr
         return a, b
     if "handle" in (x, y):
         raise TypeError(f"no arithmetic between {x} and {y}: `{a}` and `{b}`")
+    if lanes_of(x) != 1 or lanes_of(y) != 1:
+        return _match_vectors(a, b)
     if is_float(x) != is_float(y):
         dtype = x if is_float(x) else y
     elif DTYPES[x].bits != DTYPES[y].bits:
@@ -107,6 +120,25 @@ def match_dtypes(a: PrimExpr | float, b: PrimExpr | float) -> tuple[PrimExpr, Pr
     else:
         dtype = y if x.startswith("uint") else x
     return cast(dtype, a), cast(dtype, b)
+
+
+def _match_vectors(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Both in one dtype; a scalar beside a vector is repeated in its lanes."""
+    n, m = lanes_of(a.dtype), lanes_of(b.dtype)
+    if n != m and 1 not in (n, m):
+        raise TypeError(f"no arithmetic between {a.dtype} and {b.dtype}: `{a}` and `{b}`")
+    if n == 1:
+        a = operations["Broadcast"](a, m)
+    if m == 1:
+        b = operations["Broadcast"](b, n)
+    if a.dtype == b.dtype:
+        return a, b
+    one, other = (const(0, element_of(e.dtype)) for e in (a, b))
+    dtype = f"{match_dtypes(one, other)[0].dtype}x{max(n, m)}"
+    return (
+        a if a.dtype == dtype else Cast(dtype, a),
+        b if b.dtype == dtype else Cast(dtype, b),
+    )
 
 
 def _literal_like(value: object, like: PrimExpr) -> PrimExpr:
@@ -182,7 +214,12 @@ class BinaryExpr(PrimExpr):
                 raise ZeroDivisionError(_DIVISION_BY_ZERO) from None
             return const(value, cls._result_dtype(a.dtype))
         if isinstance(a, FloatImm) and isinstance(b, FloatImm):
-            return const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
+            made = const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
+            if isinstance(made, FloatImm):
+                # The text shows the sum of the numbers as they were written, if it is this one.
+                shown = FloatImm(made.dtype, cls.compute(a.written, b.written))
+                return shown if shown == made else made
+            return made
         found = cls.identity(a, b)
         if found is not None:
             return found
@@ -270,7 +307,7 @@ class _IntegerOnly(BinaryExpr):
     __slots__ = ()
 
     def _init(self, a: PrimExpr, b: PrimExpr) -> None:
-        if not is_int(a.dtype):
+        if not is_int(element_of(a.dtype)):
             raise TypeError(
                 f"{type(self).__name__}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)"
             )
@@ -297,11 +334,17 @@ class Div(_Division):
     compute = staticmethod(_divide)
 
 
-class Mod(_Remainder, _IntegerOnly):
-    """The remainder of ``Div``: it has the sign of ``a``."""
+def _remainder(a: Number, b: Number) -> Number:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b * truncdiv_int(a, b)
+    return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+
+
+class Mod(_Remainder):
+    """The remainder of ``Div``, of integers or of floating point: it has the sign of ``a``."""
 
     __slots__ = ()
-    compute = staticmethod(lambda a, b: a - b * truncdiv_int(int(a), int(b)))
+    compute = staticmethod(_remainder)
 
 
 class FloorDiv(_Division, _IntegerOnly):
@@ -351,7 +394,8 @@ class CmpExpr(BinaryExpr):
 
     @staticmethod
     def _result_dtype(operand: str) -> str:
-        return "bool"
+        lanes = lanes_of(operand)
+        return "bool" if lanes == 1 else f"boolx{lanes}"
 
 
 class EQ(CmpExpr):
@@ -400,7 +444,7 @@ class _Logical(BinaryExpr):
     __slots__ = ()
 
     def _init(self, a: PrimExpr, b: PrimExpr) -> None:
-        if a.dtype != "bool":
+        if element_of(a.dtype) != "bool":
             raise TypeError(
                 f"{type(self).__name__}: expected bool operands, got {a.dtype} (`{a}`, `{b}`)"
             )
@@ -446,10 +490,10 @@ class Not(PrimExpr):
     _fields = ("a",)
 
     def __init__(self, a: PrimExpr) -> None:
-        if a.dtype != "bool":
+        if element_of(a.dtype) != "bool":
             raise TypeError(f"Not: expected a bool operand, got {a.dtype} (`{a}`)")
         set_field(self, "a", a)
-        set_field(self, "dtype", "bool")
+        set_field(self, "dtype", a.dtype)
         set_field(self, "_hash", hash(("Not", a._hash)))
 
     def children(self) -> tuple[PrimExpr, ...]:
@@ -492,7 +536,7 @@ class Select(PrimExpr):
     def __init__(
         self, condition: PrimExpr, true_value: PrimExpr | float, false_value: PrimExpr | float
     ) -> None:
-        if condition.dtype != "bool":
+        if element_of(condition.dtype) != "bool":
             raise TypeError(f"Select: expected a bool condition, got {condition.dtype}")
         true_value, false_value = match_dtypes(true_value, false_value)
         set_field(self, "condition", condition)
@@ -535,7 +579,7 @@ class Call(PrimExpr):
     def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
         if self.op == "tir.if_then_else" and isinstance(children[0], IntImm):
             return children[1] if children[0].value else children[2]
-        if self.op == "tir.reinterpret" and isinstance(children[0], IntImm):
+        if self.op == "tir.reinterpret" and _folds(children[0], self.dtype):
             return FloatImm(self.dtype, float_of_bits(children[0].value))
         fold = INT_BUILTINS.get(self.op)
         if fold is not None and is_int(self.dtype):
@@ -543,6 +587,11 @@ class Call(PrimExpr):
             if len(values) == len(children):
                 return IntImm(self.dtype, fold(*values))
         return Call(self.dtype, self.op, children)
+
+
+def _folds(bits: PrimExpr, dtype: str) -> TypeGuard[IntImm]:
+    """Whether ``bits`` are those of a float64 that is known."""
+    return dtype == "float64" and isinstance(bits, IntImm) and bits.dtype == "int64"
 
 
 def float_of_bits(bits: int) -> float:
@@ -562,14 +611,14 @@ INT_BUILTINS: dict[str, Callable[..., Any]] = {
 
 def _bitwise(name: str, a: PrimExpr | int, b: PrimExpr | int) -> PrimExpr:
     a, b = match_dtypes(a, b)
-    if not is_int(a.dtype) and a.dtype != "bool":
+    if not is_int(element_of(a.dtype)) and a.dtype != "bool":
         raise TypeError(f"{name}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)")
     return Call(a.dtype, f"tir.{name}", (a, b)).rebuild((a, b))
 
 
 def _true_divide(a: PrimExpr | float, b: PrimExpr | float) -> PrimExpr:
     a, b = match_dtypes(a, b)
-    if not is_float(a.dtype):
+    if not is_float(element_of(a.dtype)):
         raise TypeError(
             f"`/` between integers (`{a}` / `{b}`) is ambiguous: use `//` or tir.floordiv, "
             "or tir.truncdiv"

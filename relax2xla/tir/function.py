@@ -1,38 +1,64 @@
-"""Loop-level functions, held as they are: an IRModule can carry them, nothing here runs them."""
+"""Loop-level functions: parameters, buffers, a body of statements."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from .node import Var
+from .buffer import Buffer
+from .node import Dim, Var
+from .stmt import Stmt
 
 
 class PrimFunc:
-    """A ``tir.PrimFunc``: parameters, attributes and the body as TVMScript text.
+    """A ``tir.PrimFunc``: a function of handles and scalars that reads and writes buffers.
 
-    ``params`` are the handles and scalars it takes, ``ret_type`` the dtype it returns (None for
-    nothing), ``body`` the text of its statements, ``attrs`` what ``T.func_attr`` holds. Immutable;
-    equality is by identity, as for every function (the module's structural comparison compares
-    the fields).
+    ``params`` are the variables it takes; a ``Buffer`` among them stands for a handle of its own.
+    ``buffer_map`` says which buffer a handle points to, ``ret_type`` is the dtype it returns (None
+    for nothing), ``attrs`` what ``T.func_attr`` holds. Immutable; equality is by identity, as for
+    every function (``structural_equal`` compares up to renaming).
     """
 
-    __slots__ = ("attrs", "body", "params", "ret_type")
+    __slots__ = ("attrs", "body", "buffer_map", "params", "ret_type")
     params: tuple[Var, ...]
-    body: str
+    body: Stmt
     ret_type: str | None
+    buffer_map: Mapping[Var, Buffer]
     attrs: Mapping[str, object]
 
     def __init__(
         self,
-        params: Sequence[Var],
-        body: str,
+        params: Sequence[Var | Buffer],
+        body: Stmt,
         ret_type: str | None = None,
+        buffer_map: Mapping[Var, Buffer] | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> None:
+        if not isinstance(body, Stmt):
+            raise TypeError(
+                f"tir.PrimFunc: the body is a statement (tir.Stmt); got {type(body).__name__}"
+            )
+        variables: list[Var] = []
+        buffers = dict(buffer_map or {})
+        for p in params:
+            if isinstance(p, Buffer):
+                handle = Var(f"{p.name}_handle", "handle")
+                buffers[handle] = p
+                variables.append(handle)
+            else:
+                variables.append(p)
+        unknown = [v.name for v in buffers if not any(v is p for p in variables)]
+        if unknown:
+            raise ValueError(
+                f"tir.PrimFunc: buffer_map names {', '.join(unknown)}, which is no parameter"
+            )
         for name, value in (
-            ("params", tuple(params)),
+            ("params", tuple(variables)),
             ("body", body),
             ("ret_type", ret_type),
+            ("buffer_map", MappingProxyType({p: buffers[p] for p in variables if p in buffers})),
             ("attrs", dict(attrs or {})),
         ):
             object.__setattr__(self, name, value)
@@ -40,11 +66,30 @@ class PrimFunc:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"PrimFunc.{name} cannot be set: it is immutable, use with_attr")
 
-    def with_attr(self, key: str, value: object) -> PrimFunc:
-        """A copy with one attribute set."""
-        return PrimFunc(self.params, self.body, self.ret_type, {**self.attrs, key: value})
+    def with_body(self, body: Stmt) -> PrimFunc:
+        """A copy with another body."""
+        return PrimFunc(self.params, body, self.ret_type, self.buffer_map, self.attrs)
+
+    def with_attr(self, key: str | Mapping[str, object], value: object = None) -> PrimFunc:
+        """A copy with one attribute (or a mapping of them) set."""
+        attrs = {**self.attrs, **({key: value} if isinstance(key, str) else key)}
+        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, attrs)
 
     def without_attr(self, key: str) -> PrimFunc:
         """A copy without that attribute."""
         rest = {k: v for k, v in self.attrs.items() if k != key}
-        return PrimFunc(self.params, self.body, self.ret_type, rest)
+        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, rest)
+
+    def specialize(self, param_map: Mapping[Var, Dim | Buffer]) -> PrimFunc:
+        """The function with parameters bound: scalars to values, handles to buffers.
+
+        ``ValueError`` for what is no parameter, and for a buffer that does not fit.
+        """
+        return importlib.import_module("relax2xla.tir.specialize").specialized(self, param_map)
+
+    def script(self, **options: Any) -> str:
+        """The function as TVMScript text; the options are those of ``IRModule.script``."""
+        return importlib.import_module("relax2xla.script.printer").script(self, **options)
+
+    def __str__(self) -> str:
+        return self.script()

@@ -12,6 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 import operator
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NoReturn, TypeAlias
@@ -272,17 +273,22 @@ class IntImm(PrimExpr):
 
 
 class FloatImm(PrimExpr):
-    """A floating-point literal; its value is rounded to float16 and float32 as these demand."""
+    """A floating-point literal; its value is rounded to float16 and float32 as these demand.
 
-    __slots__ = ("value",)
+    ``written`` is the number before it was rounded, which TVM's text shows.
+    """
+
+    __slots__ = ("value", "written")
     value: float
-    _fields = ("dtype", "value")
+    written: float
+    _fields = ("dtype", "written")
 
     def __init__(self, dtype: str, value: float) -> None:
         if not is_float(dtype):
             raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
         set_field(self, "dtype", dtype)
         set_field(self, "value", float(numpy_dtype(dtype).type(value)))
+        set_field(self, "written", float(value))
         set_field(self, "_hash", hash(self.payload()))
 
     def payload(self) -> tuple[object, ...]:
@@ -331,3 +337,18 @@ def int_range(dtype: str) -> tuple[int, int]:
 def is_int(dtype: str) -> bool:
     """Whether ``dtype`` is a signed or unsigned integer type (bool is not)."""
     return dtype != "bool" and dtype in _INT_RANGES
+
+
+_VECTOR = re.compile(r"(.+)x(\d+)")
+
+
+def lanes_of(dtype: str) -> int:
+    """How many values a value of ``dtype`` has: 4 of ``float32x4``, 1 of a scalar."""
+    found = None if dtype in DTYPES else _VECTOR.fullmatch(dtype)
+    return 1 if found is None else int(found[2])
+
+
+def element_of(dtype: str) -> str:
+    """The dtype of one lane: ``float32`` of ``float32x4``."""
+    found = None if dtype in DTYPES else _VECTOR.fullmatch(dtype)
+    return dtype if found is None else found[1]

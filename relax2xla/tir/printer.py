@@ -73,6 +73,10 @@ def to_text(
     ``name_of`` gives a variable's name (its own by default), ``bare_int`` is the dtype whose
     literals print without ``T.dtype(...)``, ``prefix`` the name of the namespace of builtins.
     """
+    # Both are built on this file's own classes, which print themselves by it.
+    from .buffer import BufferLoad, Let
+    from .vector import Broadcast, Ramp
+
     if isinstance(expr, int):
         return str(int(expr))
     out: list[str] = []
@@ -104,13 +108,23 @@ def to_text(
                 stack.append(")")
             stack.append((node.a, _NOT))
         else:
-            stack.append(")")
-            children = node.children()
+            close, children = ")", node.children()
+            if isinstance(node, BufferLoad):
+                close = "]"
+            elif isinstance(node, Let):
+                close = f", where={{{node.var.name}: ...}})"
+                children = (node.body,)
+            elif isinstance(node, Ramp | Broadcast):
+                close = f", {node.lanes})"
+            stack.append(close)
             for i in range(len(children) - 1, -1, -1):
                 stack.append((children[i], 0))
                 if i:
                     stack.append(", ")
-            stack.append(f"{prefix}.{_function(node)}")
+            if isinstance(node, BufferLoad):
+                stack.append(f"{node.buffer.name}[")
+            else:
+                stack.append(f"{prefix}.{_function(node)}")
     return "".join(out)
 
 
@@ -128,7 +142,7 @@ def _function(node: PrimExpr) -> str:
         return f'reinterpret("{node.dtype}", '
     if isinstance(node, Call):
         return f"{node.op.removeprefix('tir.')}("
-    return f"{_PREFIX[type(node)]}("
+    return f"{_PREFIX.get(type(node), type(node).__name__)}("
 
 
 def _literal(node: IntImm | FloatImm | StringImm, bare_int: str, prefix: str) -> str:

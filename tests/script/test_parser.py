@@ -5,7 +5,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from relax2xla import VirtualMachine, build, ir, tir
+from relax2xla import VirtualMachine, build, cpu, ir, tir
+from relax2xla.analysis import well_formed
 from relax2xla.errors import DiagnosticError, TVMError
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source
@@ -211,7 +212,8 @@ def test_forward_references_without_annotation() -> None:
     assert f.params[0].struct_info.vdevice == ir.VDevice("cuda", 1)
     assert mod.get_global_var("g").struct_info == mod["g"].struct_info
     assert mod["tile"].params[1].name == "B_handle"
-    assert 'B = T.match_buffer(B_handle, (4,), "float32")' in mod["tile"].body.replace("'", '"')
+    tile = mod["tile"]
+    assert tile.buffer_map[tile.params[1]].name == "B"
 
 
 def test_weaker_annotation_is_kept() -> None:
@@ -339,7 +341,7 @@ ERRORS = [
     ("if o:\n    y = x\nreturn x", "an if needs an else", "if o:"),
     ("if o:\n    y = x\nelse:\n    z = x\nreturn x", "binds 'y', the other 'z'", "z = x"),
     ("if o:\n    return x\nelse:\n    y = x\nreturn x", "only at the end", "return x"),
-    ("with R.dataflow():\n    y = R.exp(x)\nreturn y", "must end with R.output", "y = R.exp(x)"),
+    ("with R.dataflow():\n    y = R.exp(x)\nreturn y", "undefined name 'y'", "y"),
     ("with R.dataflow():\n    R.output(q)\nreturn x", "'q' is not bound in this", "q"),
     (
         "with R.dataflow():\n    a = R.exp(x)\n    b = R.exp(a)\n    R.output(b)\nreturn a",
@@ -643,3 +645,130 @@ def test_what_tvm_refuses_too(signature: str, body: str, message: str) -> None:
     head = "from tvm.script import relax as R\n@R.function(private=True)\n"
     with pytest.raises(DiagnosticError, match=message):
         from_source(f"{head}def f({signature}):\n    {body}\n    return x\n")
+
+
+def test_a_branch_may_call_its_result_underscore() -> None:
+    source = """
+@R.function(pure=False)
+def main(c: R.Tensor((), "bool"), x: R.Tensor((4,), "float32")):
+    if c:
+        _ = R.add(x, x)
+    else:
+        _ = x
+    return _
+"""
+    func = from_source(source)
+    assert isinstance(func, ir.Function)
+    assert_structural_equal(from_source(func.script()), func)
+    assert func.body.body is func.body.blocks[-1].bindings[-1].var
+
+
+def test_a_result_may_be_declared_as_some_tuple() -> None:
+    source = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        pair = Module.twice(x)
+        return pair[1]
+
+    @R.function
+    def twice(x: R.Tensor((4,), "float32")) -> R.Tuple:
+        return (x, x)
+"""
+    mod = from_source(source)
+    assert isinstance(mod, ir.IRModule)
+    twice = mod["twice"].ret_struct_info
+    assert isinstance(twice, ir.TupleStructInfo)
+    assert len(twice.fields) == 2
+    with pytest.raises(DiagnosticError, match="index out of range"):
+        from_source(source.replace("R.Tuple:", "R.Tuple():"))
+    with pytest.raises(DiagnosticError, match="declared as Tuple"):
+        from_source(source.replace("return (x, x)", "return x"))
+
+
+def test_dimensions_are_int64() -> None:
+    with pytest.raises(DiagnosticError, match="dtype of int64"):
+        from_source(
+            """
+@R.function
+def main(x: R.Tensor(("n",), "float32")):
+    n = T.int32()
+    return x
+"""
+        )
+
+
+def test_another_name_keeps_what_is_known() -> None:
+    func = from_source(
+        """
+@R.function
+def main(x: R.Tensor((4,), "float32")):
+    y: R.Object = x
+    z: R.Object = R.add(x, x)
+    return (y, z)
+"""
+    )
+    assert isinstance(func, ir.Function)
+    y, z = (b.var.struct_info for b in func.body.blocks[0].bindings[:2])
+    assert y == func.params[0].struct_info
+    assert z == ir.ObjectStructInfo()
+
+
+def test_numpy_may_be_called_in_python_files_only() -> None:
+    @R.function
+    def main(x: R.Tensor((3,), "int64")):
+        return R.add(x, R.const(np.arange(3) * 2 + np.array([1.0, 0, 0]).astype("int64")))
+
+    (value,) = [b.value for b in main.body.blocks[0].bindings]
+    assert value.args[1].data.tolist() == [1, 2, 4]
+    text = "@R.function\ndef main(x: R.Tensor((3,))):\n    return R.add(x, R.const(np.zeros(3)))"
+    with pytest.raises(DiagnosticError, match=r"np\.zeros cannot be called"):
+        from_source(text, {"np": np})
+
+
+def test_expressions_and_devices_are_made_in_python_files_only() -> None:
+    @R.function
+    def main(x: R.Tensor((3,))):
+        y = ir.Call(ir.Op.get("relax.exp"), [x])
+        return R.hint_on_device(y, cpu(0))
+
+    first, second = (b.value for b in main.body.blocks[0].bindings)
+    assert first.op.name == "relax.exp"
+    assert second.attrs["dst_vdevice"] is not None
+    text = "@R.function\ndef main(x: R.Tensor((3,))):\n    return ir.Tuple([x])"
+    with pytest.raises(DiagnosticError, match=r"ir\.Tuple cannot be called"):
+        from_source(text, {"ir": ir})
+
+
+def test_a_variable_may_say_where_its_value_is() -> None:
+    @R.function
+    def main(x: R.Tensor((3,), "float32")):
+        y: R.Tensor((3,), "float32", "cpu") = R.exp(x)
+        return y
+
+    assert well_formed(main)
+    assert main.body.struct_info.vdevice is not None
+
+
+def test_a_dataflow_block_may_give_nothing() -> None:
+    def program(end: str) -> ir.IRModule | ir.Function:
+        head = "@R.function\ndef main(x: R.Tensor((3,))):\n    with R.dataflow():\n"
+        return from_source(f"{head}        y = R.exp(x)\n{end}    return x")
+
+    short, full = program(""), program("        R.output()\n")
+    assert_structural_equal(short, full)
+    assert isinstance(short, ir.Function)
+    (block,) = short.body.blocks
+    assert isinstance(block.bindings[0].var, ir.DataflowVar)
+
+
+def test_other_functions_are_never_called() -> None:
+    called: list[int] = []
+    with pytest.raises(DiagnosticError, match="cannot be called"):
+
+        @R.function
+        def main(x: R.Tensor((3,), "int64")):
+            return R.add(x, called.append(1))
+
+    assert not called

@@ -99,20 +99,75 @@ def test_options_of_tvm() -> None:
     lines = func.script(print_line_numbers=True).split("\n")
     assert lines[0].startswith("1 # from relax2xla")
     assert [x[2:] for x in lines] == func.script().split("\n")
-    assert func.script(verbose_expr=False, int_dtype="int32", obj_to_underline=[]) == func.script()
-    with pytest.raises(ValueError, match=r"verbose_expr is supported as False only"):
-        func.script(verbose_expr=True)
+    assert func.script(verbose_expr=True, int_dtype="int32", obj_to_underline=[]) == func.script()
+    with pytest.raises(ValueError, match=r"int_dtype is supported as 'int32' only"):
+        func.script(int_dtype="int64")
     with pytest.raises(TypeError, match=r"no option 'show_metta'; it has .*show_meta"):
         func.script(show_metta=True)
 
 
 def test_struct_info_and_expressions_alone() -> None:
     n = tir.Var("n")
-    assert body_of(script(ir.TensorStructInfo((n, 4), "int8"))) == (
-        'n = T.int64()\nR.Tensor((n, 4), dtype="int8")'
-    )
+    info = ir.TensorStructInfo((n, 4), "int8")
+    assert info.script() == 'R.Tensor((n, 4), dtype="int8")'
+    assert info.script(verbose_expr=True) == 'n = T.int64()\nR.Tensor((n, 4), dtype="int8")'
     x = ir.Var("x", R.Tensor((4,), "float32"))
-    assert body_of(script(R.exp(x))) == 'x: R.Tensor((4,), dtype="float32")\nR.exp(x)'
+    assert R.exp(x).script() == "R.exp(x)"
+    assert R.exp(x).script(verbose_expr=True) == 'x: R.Tensor((4,), dtype="float32")\nR.exp(x)'
+    call = ir.Call(ir.GlobalVar("f"), [x], sinfo_args=[info])
+    assert call.script(relax_prefix="rx") == 'f(x, sinfo_args=(rx.Tensor((n, 4), dtype="int8"),))'
+
+
+def test_statements_alone_declare_what_they_mention() -> None:
+    n = tir.Var("n")
+    x, y = (ir.Var(name, ir.TensorStructInfo((n,), "int8")) for name in "xy")
+    binding = ir.VarBinding(y, R.add(x, x))
+    declared = 'n = T.int64()\nx: R.Tensor((n,), dtype="int8")\n'
+    bound = 'y: R.Tensor((n,), dtype="int8") = R.add(x, x)'
+    assert binding.script() == declared + bound
+    assert ir.BindingBlock([binding]).script() == declared + bound
+    seq = ir.SeqExpr([ir.BindingBlock([binding])], y)
+    assert seq.script() == f"{declared}{bound}\ny"
+    cond = ir.Var("c", ir.TensorStructInfo((), "bool"))
+    branch = 'x: R.Tensor((n,), dtype="int8")'
+    assert ir.If(cond, seq, x).script().split("\n") == [
+        'c: R.Tensor((), dtype="bool")',
+        "n = T.int64()",
+        "if c:",
+        *(f"    {line}" for line in (branch, bound, "y")),
+        "else:",
+        f"    {branch}",
+        "    x",
+    ]
+
+
+def test_types() -> None:
+    tensor = ir.TensorType(3, "float16")
+    callee = ir.FuncType([ir.ObjectType(), ir.ShapeType(2)], tensor)
+    assert ir.TupleType([callee, ir.PackedFuncType(), ir.PrimType("int8")]).script() == (
+        'R.Tuple(R.Callable((R.Object, R.Shape(ndim=2)), R.Tensor(ndim=3, dtype="float16")), '
+        'R.PackedFunc, R.Prim("int8"))'
+    )
+    assert ir.TensorType(dtype="").script() == "R.Tensor(ndim=-1)"
+
+
+def test_annotations_that_the_parser_infers() -> None:
+    source = """
+@R.function
+def main(x: R.Tensor((4,), "float32"), y: R.Tensor("float32", ndim=1)):
+    a = x
+    b: R.Tensor((4,), "float32") = R.add(x, y)
+    c = (a, b)
+    return c
+"""
+    func = from_source(source)
+    lines = [x.strip() for x in func.script(show_all_struct_info=False).split("\n")]
+    assert lines[-4:] == [
+        "a = x",
+        'b: R.Tensor((4,), dtype="float32") = R.add(x, y)',
+        "c = a, b",
+        "return c",
+    ]
 
 
 def test_void_call_keeps_its_name_where_it_is_used() -> None:

@@ -81,10 +81,13 @@ BINARY = [R.add, R.multiply, R.stablehlo.maximum]
 KERNELS = [
     tir.PrimFunc(
         [tir.Var("A_handle", "handle"), tir.Var("n", "int32")],
-        'A = T.match_buffer(A_handle, (4,), "float32")\nfor i in range(4):\n    A[i] = A[i] + n',
+        tir.Text(
+            'A = T.match_buffer(A_handle, (4,), "float32")\nA = [A[i] + n for i in "unread"]',
+            "test",
+        ),
         attrs={"global_symbol": "kernel", "tir.noalias": True},
     ),
-    tir.PrimFunc([tir.Var("h", "handle")], "T.evaluate(0)"),
+    tir.PrimFunc([tir.Var("h", "handle")], tir.Evaluate(tir.IntImm("int32", 0))),
 ]
 
 

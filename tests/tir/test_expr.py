@@ -123,7 +123,7 @@ def test_pickle() -> None:
 
 
 def test_prim_func() -> None:
-    func = tir.PrimFunc([n], "T.evaluate(0)", attrs={"global_symbol": "f"})
+    func = tir.PrimFunc([n], tir.Evaluate(tir.IntImm("int32", 0)), attrs={"global_symbol": "f"})
     assert func.with_attr("tir.noalias", True).attrs == {"global_symbol": "f", "tir.noalias": True}
     assert func.without_attr("global_symbol").attrs == {}
     assert func.params == (n,)

@@ -1,0 +1,482 @@
+"""The functions of ``T`` that say something of what is open: blocks, loops, buffers, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from relax2xla import tir
+from relax2xla.script.prim_func import values as v
+from relax2xla.script.prim_func.buffers import make
+from relax2xla.script.prim_func.frames import (
+    BlockOpener,
+    Frame,
+    InitOpener,
+    Loop,
+    Opener,
+    flat,
+    widest,
+)
+from relax2xla.tir import stmt as s
+from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion
+from relax2xla.tir.node import element_of, lanes_of
+from relax2xla.tir.vector import with_lanes
+
+
+class Owner(Protocol):
+    """What the forms need of the parser."""
+
+    frames: list[Frame]
+    func: FunctionHead
+    line: int
+
+    def symbol_named(self, name: str) -> tir.Dim:
+        """The symbolic variable that a string names."""
+        ...
+
+
+class FunctionHead:
+    """What is known of the function so far."""
+
+    def __init__(self) -> None:
+        self.params: list[tir.Var] = []
+        self.buffer_map: dict[tir.Var, Buffer] = {}
+        self.attrs: dict[str, Any] = {}
+        self.allocated: list[Buffer] = []
+        self.threads: dict[tir.Var, s.IterVar] = {}
+        # Which blocks, by their ids, lack "reads" or "writes"; the blocks are kept alive with it.
+        self.missing: dict[int, tuple[str, ...]] = {}
+        self.kept: list[s.Block] = []
+
+
+class MetaVar:
+    """``T.meta_var(value)``: a value that only the parser has; the program does not show it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+# -- blocks --------------------------------------------------------------------------------------
+def _block(owner: Owner, name: str = "", no_realize: bool = False) -> BlockOpener:
+    if no_realize:
+        raise v.Unread(None, "a block that is not realized is not read")
+    return BlockOpener(name)
+
+
+def _innermost(owner: Owner, what: str) -> BlockOpener:
+    """The innermost open block, which must be what is open last, but for flat statements."""
+    for frame in reversed(owner.frames):
+        if frame.block is not None:
+            return frame.block
+    raise ValueError(f"{what} stands in a block: `with T.block(...):`")
+
+
+def _reads(owner: Owner, *regions: object) -> None:
+    block = _innermost(owner, "T.reads")
+    if block.reads is not None:
+        raise ValueError(f"the block {block.name!r} says twice what it reads")
+    block.reads = tuple(v.region_of(r) for r in flat(regions))
+
+
+def _writes(owner: Owner, *regions: object) -> None:
+    block = _innermost(owner, "T.writes")
+    if block.writes is not None:
+        raise ValueError(f"the block {block.name!r} says twice what it writes")
+    block.writes = tuple(v.region_of(r) for r in flat(regions))
+
+
+def _where(owner: Owner, predicate: object) -> None:
+    block = _innermost(owner, "T.where")
+    if block.predicate is not None:
+        raise ValueError(f"the block {block.name!r} has two predicates")
+    if isinstance(predicate, int):
+        predicate = bool(predicate)
+    made = v.number(predicate)
+    if made.dtype != "bool":
+        raise TypeError(f"a predicate is a bool; got `{made}` of dtype {made.dtype}")
+    block.predicate = made
+
+
+def _block_attr(owner: Owner, attrs: dict[str, Any]) -> None:
+    block = _innermost(owner, "T.block_attr")
+    if block.annotations is not None:
+        raise ValueError(f"the block {block.name!r} has its attributes twice")
+    block.annotations = attrs
+
+
+def _init(owner: Owner) -> InitOpener:
+    if _innermost(owner, "T.init").init is not None:
+        raise ValueError("a block has one T.init")
+    return InitOpener()
+
+
+# -- axes ----------------------------------------------------------------------------------------
+class Axes:
+    """``T.axis``"""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+
+    def _push(self, dom: tir.Range, dtype: str, kind: s.IterType, binding: object) -> tir.Var:
+        frame = self.owner.frames[-1]
+        if frame.block is None:
+            raise ValueError("T.axis stands in a block, before its statements")
+        value = v.number(binding)
+        if not tir.is_int(value.dtype):
+            raise TypeError(f"an axis is bound to an integer; got `{value}` of dtype {value.dtype}")
+        var = tir.Var("", dtype)
+        frame.block.iter_vars.append(s.IterVar(var, dom, kind))
+        frame.block.iter_values.append(value)
+        return var
+
+    def _axis(self, kind: s.IterType, dom: object, binding: object, dtype: str) -> tir.Var:
+        span = as_range(dom)
+        wide = widest(tir.const(0, dtype), span.min, span.extent)
+        return self._push(span, wide, kind, binding)
+
+    def spatial(self, dom: object, binding: object, dtype: str = "int32") -> tir.Var:
+        """An axis whose values do not depend on each other."""
+        return self._axis("spatial", dom, binding, dtype)
+
+    def reduce(self, dom: object, binding: object, dtype: str = "int32") -> tir.Var:
+        """An axis that is reduced over."""
+        return self._axis("reduce", dom, binding, dtype)
+
+    def scan(self, dom: object, binding: object, dtype: str = "int32") -> tir.Var:
+        """An axis that is run through in order."""
+        return self._axis("scan", dom, binding, dtype)
+
+    def opaque(self, dom: object, binding: object, dtype: str = "int32") -> tir.Var:
+        """An axis of which nothing is known."""
+        return self._axis("opaque", dom, binding, dtype)
+
+    S = spatial
+    R = reduce
+
+    def remap(self, kinds: str, bindings: Sequence[object], dtype: str = "int32") -> Any:
+        """One axis for each loop variable, over the loop's range."""
+        if len(kinds) != len(bindings):
+            raise ValueError(f"{len(kinds)} kinds of axes for {len(bindings)} loop variables")
+        made: list[tir.Var] = []
+        for kind, binding in zip(kinds, bindings, strict=True):
+            if kind not in "SR":
+                raise ValueError(f'the kinds of axes are "S" and "R"; got {kind!r}')
+            dom = self._loop_range(binding)
+            assert isinstance(binding, tir.Var)
+            what: s.IterType = "spatial" if kind == "S" else "reduce"
+            made.append(self._push(dom, binding.dtype, what, binding))
+        return made[0] if len(made) == 1 else made
+
+    def _loop_range(self, binding: object) -> tir.Range:
+        for frame in self.owner.frames:
+            if frame.loop is not None:
+                for var, dom in zip(frame.loop.vars, frame.loop.ranges, strict=True):
+                    if var is binding:
+                        return dom
+        raise TypeError(f"T.axis.remap takes variables of loops; got `{binding}`")
+
+
+def as_range(dom: object) -> tir.Range:
+    """The range of an axis: a size, or where it starts and ends."""
+    if isinstance(dom, tir.Range):
+        return dom
+    if isinstance(dom, list | tuple):
+        begin, end = (v.number(d) for d in dom)
+        begin, end = tir.match_dtypes(begin, end)
+        return tir.Range.from_min_extent(tir.as_dim(begin), v.simplified(end - begin))
+    extent = v.number(dom)
+    return tir.Range.from_min_extent(tir.as_dim(tir.const(0, extent.dtype)), tir.as_dim(extent))
+
+
+# -- loops ---------------------------------------------------------------------------------------
+def _loop(kind: s.ForKind) -> Callable[..., Loop]:
+    def make_loop(
+        owner: Owner,
+        start: object,
+        stop: object = None,
+        step: object = None,
+        *,
+        annotations: dict[str, Any] | None = None,
+    ) -> Loop:
+        if step is not None and not (isinstance(step, int) and step == 1):
+            raise v.Unread(None, "a loop with a step is not read")
+        return _made(kind, start, stop, annotations)
+
+    return make_loop
+
+
+def _made(
+    kind: s.ForKind,
+    start: object,
+    stop: object,
+    annotations: dict[str, Any] | None,
+    thread: str = "",
+) -> Loop:
+    last = v.number(start if stop is None else stop)
+    first = tir.const(0, last.dtype) if stop is None else v.number(start)
+    for bound in (first, last):
+        if not tir.is_int(bound.dtype):
+            raise TypeError(f"a loop runs over integers; got `{bound}` of dtype {bound.dtype}")
+    extent = v.simplified(last - first)
+    low = tir.as_dim(first)
+    dtype = widest(low, extent)
+    dom = tir.Range.from_min_extent(low, extent)
+    return Loop([tir.Var("", dtype)], [dom], kind, annotations or {}, thread)
+
+
+def _thread_binding(
+    owner: Owner,
+    start: object,
+    stop: object = None,
+    thread: str | None = None,
+    *,
+    annotations: dict[str, Any] | None = None,
+) -> Loop:
+    if thread is None:
+        if not isinstance(stop, str):
+            raise ValueError('T.thread_binding needs a thread, such as "threadIdx.x"')
+        stop, thread = None, stop
+    return _made("thread_binding", start, stop, annotations, thread)
+
+
+def _grid(owner: Owner, *extents: object) -> Loop:
+    if not extents:
+        raise ValueError("T.grid takes one extent or more")
+    sizes = [v.number(e) for e in extents]
+    ranges = [
+        tir.Range.from_min_extent(tir.as_dim(tir.const(0, e.dtype)), tir.as_dim(e)) for e in sizes
+    ]
+    return Loop([tir.Var("", e.dtype) for e in sizes], ranges, "serial", {})
+
+
+# -- buffers -------------------------------------------------------------------------------------
+def _buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
+    return make(owner.symbol_named, *args, **kwargs)
+
+
+def _match_buffer(
+    owner: Owner,
+    param: object,
+    shape: object = None,
+    dtype: object = "float32",
+    *args: Any,
+    **kwargs: Any,
+) -> Buffer:
+    if isinstance(param, BufferLoad):
+        param = v.region_of(param)
+    if shape is None:
+        if not isinstance(param, BufferRegion):
+            raise ValueError("T.match_buffer needs a shape")
+        shape = tuple(v.number64(r.extent) for r in param.region)
+        dtype = param.buffer.dtype
+    buffer = make(owner.symbol_named, shape, dtype, *args, **kwargs)
+    if isinstance(param, BufferRegion):
+        block = _innermost(owner, "T.match_buffer of a region")
+        block.match_buffers.append(s.MatchBufferRegion(buffer, param))
+    elif isinstance(param, tir.Var) and any(param is p for p in owner.func.params):
+        owner.func.buffer_map[param] = buffer
+    else:
+        raise ValueError("T.match_buffer takes a parameter of the function, or a region")
+    return buffer
+
+
+def _alloc_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
+    buffer = make(owner.symbol_named, *args, **kwargs)
+    for frame in reversed(owner.frames):
+        if frame.block is not None:
+            frame.block.alloc_buffers.append(buffer)
+            return buffer
+    owner.func.allocated.append(buffer)
+    return buffer
+
+
+def _alloc_in(scope: str, owner: Owner, *args: Any, **kwargs: Any) -> Buffer:
+    return _alloc_buffer(owner, *args, **{"scope": scope, **kwargs})
+
+
+def _decl_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Opener:
+    buffer = make(owner.symbol_named, *args, **kwargs)
+    given = kwargs.get("data", args[2] if len(args) > 2 else None) is not None
+    line = owner.line
+
+    def wrap(body: s.Stmt) -> s.Stmt:
+        made = s.DeclBuffer(buffer, body, line=line)
+        if given:
+            return made
+        return s.Allocate(
+            buffer.data, buffer.dtype, buffer.shape, s.TRUE, made, buffer.scope, line=line
+        )
+
+    return Opener(wrap, buffer)
+
+
+def _allocate(
+    owner: Owner,
+    extents: Sequence[object],
+    dtype: object,
+    scope: str = "global",
+    condition: object = True,
+    annotations: dict[str, Any] | None = None,
+) -> Opener:
+    name = v.dtype_name(dtype)
+    var = tir.Var("", "handle")
+    sizes = tuple(v.dim(e) for e in extents)
+    held, line = v.number(condition), owner.line
+    return Opener(
+        lambda body: s.Allocate(var, name, sizes, held, body, scope, annotations or {}, line=line),
+        var,
+    )
+
+
+# -- statements ----------------------------------------------------------------------------------
+def _attr(owner: Owner, node: Any, attr_key: str = "", value: object = None) -> Opener:
+    if isinstance(node, dict):  # as TVM 0.25 writes attributes of no node
+        if len(node) != 1:
+            raise v.Unread(None, "T.attr with several attributes is not read")
+        ((attr_key, value),) = node.items()
+        node = 0
+    held, line = v.number(value), owner.line
+    if isinstance(node, int | float | str):
+        node = v.number(node)
+    return Opener(lambda body: s.AttrStmt(node, attr_key, held, body, line=line))
+
+
+def _assert(owner: Owner, condition: object, message: object = "") -> Opener:
+    held, line = v.number(condition), owner.line
+    text = message if isinstance(message, tir.StringImm) else tir.StringImm(str(message or ""))
+    return Opener(lambda body: s.AssertStmt(held, text, body, line=line))
+
+
+def let(value: object, var: tir.Var | None, line: int) -> Opener:
+    """``var = value`` for what follows."""
+    held = v.number(value)
+    bound = tir.Var("", held.dtype) if var is None else var
+    return Opener(lambda body: s.LetStmt(bound, held, body, line=line), bound)
+
+
+def _let_stmt(
+    owner: Owner, value: object, type_annotation: Any = None, *, var: tir.Var | None = None
+) -> Opener:
+    if var is None and type_annotation is not None:
+        var = type_annotation if isinstance(type_annotation, tir.Var) else type_annotation()
+    return let(value, var, owner.line)
+
+
+def _env_thread(owner: Owner, thread_tag: str, dtype: str = "int32") -> tir.Var:
+    var = tir.Var("", dtype)
+    owner.func.threads[var] = s.IterVar(var, None, "thread", thread_tag)
+    return var
+
+
+def _launch_thread(owner: Owner, thread: object, extent: object) -> Opener:
+    size = v.number(extent)
+    if isinstance(thread, str):
+        thread = _env_thread(owner, thread, size.dtype)
+    if not isinstance(thread, tir.Var) or thread not in owner.func.threads:
+        raise ValueError("T.launch_thread takes the name of a thread, or what T.env_thread gives")
+    known = owner.func.threads[thread]
+    if known.dom is None:
+        zero = tir.as_dim(tir.const(0, size.dtype))
+        dom = tir.Range.from_min_extent(zero, tir.as_dim(size))
+        known = s.IterVar(thread, dom, "thread", known.thread_tag)
+        owner.func.threads[thread] = known
+    elif not tir.can_prove_equal(known.dom.extent, size):
+        raise ValueError(
+            f"the thread {known.thread_tag} has {known.dom.extent} and {size} as its extents"
+        )
+    key = "virtual_thread" if known.thread_tag == "vthread" else "thread_extent"
+    axis, line = known, owner.line
+    return Opener(lambda body: s.AttrStmt(axis, key, size, body, line=line), thread)
+
+
+def _iter_var(owner: Owner, var: object, dom: object, iter_type: str, thread_tag: str) -> s.IterVar:
+    kinds: dict[str, s.IterType] = {
+        "ThreadIndex": "thread",
+        "DataPar": "spatial",
+        "CommReduce": "reduce",
+        "Ordered": "scan",
+        "DimInfo": "opaque",
+        "Opaque": "opaque",
+    }
+    if iter_type not in kinds:
+        raise ValueError(f"no axis is of the kind {iter_type!r}; there are {', '.join(kinds)}")
+    if isinstance(var, str):
+        var = tir.Var(var, "int32")
+    if not isinstance(var, tir.Var):
+        raise TypeError("T.iter_var takes a variable")
+    return s.IterVar(var, None if dom is None else as_range(dom), kinds[iter_type], thread_tag)
+
+
+def _evaluate(owner: Owner, value: object) -> None:
+    owner.frames[-1].entries.append(s.Evaluate(v.number(value), line=owner.line))
+
+
+def store(owner: Owner, buffer: object, value: object, indices: object) -> None:
+    """``buffer[indices] = value``; the value is cast to what the buffer holds."""
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"only elements of buffers are assigned; got {buffer!r}")
+    places = indices if isinstance(indices, tuple | list) else (indices,)
+    at = BufferLoad(buffer, [v.vector_index(i) for i in places])
+    held = v.number(value)
+    if lanes_of(held.dtype) != lanes_of(at.dtype):
+        raise TypeError(
+            f"{held.dtype} is stored where {buffer.name} holds {at.dtype}: the lanes differ"
+        )
+    if held.dtype == "handle" and buffer.dtype != "handle":
+        raise TypeError(f"a handle is stored in {buffer.name}, which holds {buffer.dtype}")
+    held = v.cast(held, with_lanes(element_of(buffer.dtype), lanes_of(at.dtype)))
+    owner.frames[-1].entries.append(s.BufferStore(buffer, held, at.indices, line=owner.line))
+
+
+def _buffer_store(
+    owner: Owner, buffer: object, value: object, indices: object, predicate: object = None
+) -> None:
+    if predicate is not None:
+        raise v.Unread(None, "a store with a predicate is not read")
+    store(owner, buffer, value, indices)
+
+
+def _func_attr(owner: Owner, attrs: dict[str, Any]) -> None:
+    for key, value in attrs.items():
+        if key in owner.func.attrs and owner.func.attrs[key] is not value:
+            raise ValueError(f"the attribute {key!r} of the function is said twice")
+        owner.func.attrs[key] = value
+
+
+FORMS: Final[dict[str, Callable[..., Any]]] = {
+    "block": _block,
+    "sblock": _block,
+    "init": _init,
+    "reads": _reads,
+    "writes": _writes,
+    "where": _where,
+    "block_attr": _block_attr,
+    "sblock_attr": _block_attr,
+    "serial": _loop("serial"),
+    "parallel": _loop("parallel"),
+    "vectorized": _loop("vectorized"),
+    "unroll": _loop("unroll"),
+    "thread_binding": _thread_binding,
+    "grid": _grid,
+    "Buffer": _buffer,
+    "buffer": _buffer,
+    "buffer_decl": _buffer,
+    "match_buffer": _match_buffer,
+    "alloc_buffer": _alloc_buffer,
+    "alloc_local": partial(_alloc_in, "local"),
+    "alloc_shared": partial(_alloc_in, "shared"),
+    "sblock_alloc_buffer": _alloc_buffer,
+    "decl_buffer": _decl_buffer,
+    "allocate": _allocate,
+    "attr": _attr,
+    "Assert": _assert,
+    "LetStmt": _let_stmt,
+    "env_thread": _env_thread,
+    "launch_thread": _launch_thread,
+    "iter_var": _iter_var,
+    "evaluate": _evaluate,
+    "buffer_store": _buffer_store,
+    "func_attr": _func_attr,
+    "meta_var": lambda owner, value: MetaVar(value),
+}

@@ -1,0 +1,615 @@
+"""Text of a loop-level function, as TVM's printer writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from relax2xla import tir
+from relax2xla.script.literals import quote
+from relax2xla.script.names import Names
+from relax2xla.script.prim_func.expression_text import ExpressionText, end_of
+from relax2xla.script.prim_func.implied import (
+    common_paths,
+    handle_uses,
+    is_implicit,
+    is_pair,
+    is_simple,
+)
+from relax2xla.tir import stmt as s
+from relax2xla.tir.buffer import Buffer, BufferRegion, PointerVar
+from relax2xla.tir.functor import free_vars
+
+_KINDS = {"parallel": "parallel", "unroll": "unroll", "vectorized": "vectorized"}
+_AXES = {"spatial": "spatial", "reduce": "reduce", "scan": "scan", "opaque": "opaque"}
+_ITER_TYPES = {
+    "thread": "ThreadIndex",
+    "spatial": "DataPar",
+    "reduce": "CommReduce",
+    "scan": "Ordered",
+    "opaque": "Opaque",
+}
+
+
+@dataclass(slots=True)
+class _Frame:
+    """Lines of an open statement; ``node`` is the statement, None for the function."""
+
+    node: object
+    lines: list[str] = field(default_factory=list[str])
+
+
+class PrimFuncPrinter:
+    """Writes one function.
+
+    ``prefix`` gives the name of ``T``, ``attribute`` the text of a value of an attribute,
+    ``function`` that of another function of the module. ``block`` is TVM's word for a block:
+    "block", or "sblock" as in TVM 0.25.
+    """
+
+    def __init__(
+        self,
+        prefix: Callable[[], str],
+        attribute: Callable[[Any], str],
+        function: Callable[[str], str],
+        *,
+        step: str = "    ",
+        reserved: Sequence[str] = (),
+        sugar: bool = True,
+        block: str = "block",
+    ) -> None:
+        self.t = prefix
+        self._attribute = attribute
+        self.names = Names(reserved)
+        # Variables that are parts of a buffer and have no name of their own, such as ``A.data``.
+        self.parts: dict[int, tuple[Buffer, str]] = {}
+        self.step = step
+        self.sugar = sugar
+        self.block_word = block
+        self.frames: list[_Frame] = []
+        self.loops: dict[tir.Var, s.For] = {}
+        self.expr = ExpressionText(prefix, self.var, self.buffer, function)
+        self.func: tir.PrimFunc | None = None
+        self.paths: dict[int, list[object]] | None = None
+
+    # -- the function ----------------------------------------------------------------------------
+    def lines(self, func: tir.PrimFunc, name: str) -> list[str]:
+        """The lines of ``func``, its decorator first."""
+        self.func = func
+        t = self.t()
+        attrs = dict(func.attrs)
+        private = "global_symbol" not in attrs
+        if attrs.get("global_symbol") == name:
+            del attrs["global_symbol"]
+        with self.names.scope(), self._frame(None) as frame:
+            inlined: set[int] = set()
+            counts = handle_uses(func)
+            shared = Counter(b.data for b in func.buffer_map.values())
+            params: list[str] = []
+            for p in func.params:
+                buffer = func.buffer_map.get(p)
+                if (*(self.sugar, buffer is not None, not counts[p]),) == (
+                    True,
+                    True,
+                    True,
+                ) and is_simple(buffer, shared):
+                    assert buffer is not None
+                    shown = self._define_buffer(buffer)
+                    self._own_pointer(buffer)
+                    dims = self._tuple([self.expr.dim(d) for d in buffer.shape])
+                    params.append(f"{shown}: {t}.Buffer({dims}, {quote(buffer.dtype)})")
+                    inlined.add(id(buffer))
+                else:
+                    params.append(f"{self._define(p)}: {self._type(p)}")
+            if attrs:
+                frame.lines.append(f"{t}.func_attr({self.attribute(attrs)})")
+            for p in func.params:
+                buffer = func.buffer_map.get(p)
+                if buffer is None or id(buffer) in inlined:
+                    continue
+                shown = self._define_buffer(buffer)
+                call = self._buffer_call("match_buffer", buffer, [self.var(p)], own_data=True)
+                frame.lines.append(f"{shown} = {call}")
+            self._root(func.body)
+            body = frame.lines
+        ret = "" if func.ret_type is None else f" -> {t}.{func.ret_type}"
+        flag = "(private=True)" if private else ""
+        return [
+            f"@{t}.prim_func{flag}",
+            f"def {name}({', '.join(params)}){ret}:",
+            *(self.step + line for line in body),
+        ]
+
+    def _root(self, body: s.Stmt) -> None:
+        """The body; a root block that the parser puts around it is a comment."""
+        if not (self.sugar and isinstance(body, s.BlockRealize) and is_implicit(body)):
+            self._body(body)
+            return
+        block = body.block
+        self._line(f'# with {self.t()}.{self.block_word}("root"):')
+        for buffer in block.alloc_buffers:
+            self._alloc(buffer)
+        self._body(block.body)
+
+    def attribute(self, value: Any) -> str:
+        """A value of an attribute; dictionaries by their keys, as TVM sorts them."""
+        match value:
+            case Mapping():
+                items = (f"{quote(k)}: {self.attribute(v)}" for k, v in sorted(value.items()))
+                return f"{{{', '.join(items)}}}"
+            case list() | tuple():
+                return f"[{', '.join(map(self.attribute, value))}]"
+            case Buffer():
+                return self.buffer(value)
+            case tir.PrimExpr():
+                return self.expr.of(value)
+            case _:
+                return self._attribute(value)
+
+    # -- frames ----------------------------------------------------------------------------------
+    @contextmanager
+    def _frame(self, node: object) -> Generator[_Frame]:
+        frame = _Frame(node)
+        self.frames.append(frame)
+        try:
+            yield frame
+        finally:
+            self.frames.pop()
+
+    def _line(self, text: str) -> None:
+        self.frames[-1].lines.append(text)
+
+    def _inner(self, node: object, body: Callable[[], None]) -> list[str]:
+        """The lines that ``body`` writes in a frame of its own, indented."""
+        with self.names.scope(), self._frame(node) as frame:
+            body()
+        return [self.step + line for line in frame.lines]
+
+    def _body(self, node: s.Stmt) -> None:
+        """The statements of a frame. What holds the rest of them stands flat."""
+        while True:
+            *before, last = node.seq if isinstance(node, s.SeqStmt) else (node,)
+            for x in before:
+                self._statement(x)
+            following = self._flat(last)
+            if following is None:
+                return
+            node = following
+
+    def _flat(self, node: s.Stmt) -> s.Stmt | None:
+        """Write the last statement of a frame; what is still to be written after it."""
+        match node:
+            case s.LetStmt() if not self._known(node.var):
+                value = self.expr.of(node.value)
+                self._line(f"{self._define(node.var)}: {self._type(node.var)} = {value}")
+                return node.body
+            case s.AssertStmt():
+                message = self.expr.literal(node.message)
+                self._line(f"assert {self.expr.of(node.condition)}, {message}")
+                return node.body
+            case s.Allocate() | s.DeclBuffer() | s.AttrStmt():
+                head, name, body = self._opening(node)
+                self._line(head if name is None else f"{name()} = {head}")
+                return body
+            case _:
+                self._statement(node)
+                return None
+
+    # -- statements ------------------------------------------------------------------------------
+    def _statement(self, node: s.Stmt) -> None:
+        """A statement that others follow."""
+        match node:
+            case s.SeqStmt():
+                for x in node.seq:
+                    self._statement(x)
+            case s.BufferStore():
+                value = self.expr.of(node.value)
+                self._line(f"{self.expr.at(node.buffer, node.indices)} = {value}")
+            case s.Evaluate():
+                self._evaluate(node.value)
+            case s.For():
+                self._for(node)
+            case s.BlockRealize():
+                self._block(node)
+            case s.IfThenElse():
+                self._if(node)
+            case s.While():
+                head = f"while {self.expr.of(node.condition)}:"
+                inside = self._inner(node, lambda: self._body(node.body))
+                self._nested(head, inside)
+            case s.Text():
+                for line in node.text.split("\n"):
+                    self._line(line)
+            case s.LetStmt():
+                self._let(node)
+            case s.AssertStmt():
+                message = self.expr.literal(node.message)
+                head = f"with {self.t()}.Assert({self.expr.of(node.condition)}, {message}):"
+                self._nested(head, self._inner(node, lambda: self._body(node.body)))
+            case s.Allocate() | s.DeclBuffer() | s.AttrStmt():
+                # What the call needs is defined in the frame around it.
+                head, name, body = self._opening(node)
+                with self.names.scope():
+                    shown = "" if name is None else f" as {name()}"
+                    inside = self._inner(node, lambda: self._body(body))
+                self._nested(f"with {head}{shown}:", inside)
+            case _:
+                raise TypeError(f"a {type(node).__name__} has no text of its own")
+
+    def _nested(self, head: str, inside: list[str]) -> None:
+        self._line(head)
+        self.frames[-1].lines += inside or [f"{self.step}pass"]
+
+    def _evaluate(self, value: tir.PrimExpr) -> None:
+        if isinstance(value, tir.Call) and value.op == "tir.ret" and self.sugar:
+            self._line(f"return {self.expr.of(value.args[0])}")
+        elif isinstance(value, tir.Call):
+            self._line(self.expr.of(value))
+        else:
+            self._line(f"{self.t()}.evaluate({self.expr.of(value)})")
+
+    def _let(self, node: s.LetStmt) -> None:
+        value = self.expr.of(node.value)
+        if self._known(node.var):
+            head = f"with {self.t()}.LetStmt({value}, var={self.var(node.var)}):"
+            self._nested(head, self._inner(node, lambda: self._body(node.body)))
+            return
+        kind = f", {self._type(node.var)}" if isinstance(node.var, PointerVar) else ""
+        with self.names.scope():
+            name = self._define(node.var)
+            inside = self._inner(node, lambda: self._body(node.body))
+        self._nested(f"with {self.t()}.LetStmt({value}{kind}) as {name}:", inside)
+
+    def _if(self, node: s.IfThenElse) -> None:
+        head = f"if {self.expr.of(node.condition)}:"
+        self._nested(head, self._inner(node.then_case, lambda: self._body(node.then_case)))
+        other = node.else_case
+        if other is not None:
+            self._nested("else:", self._inner(other, lambda: self._body(other)))
+
+    def _for(self, node: s.For) -> None:
+        grid = self._grid(node) if self.sugar else []
+        if len(grid) > 1:
+            with self.names.scope():
+                names = [self._define(loop.loop_var) for loop in grid]
+                extents = ", ".join(self.expr.dim(loop.extent) for loop in grid)
+                head = f"for {', '.join(names)} in {self.t()}.grid({extents}):"
+                inside = self._loop(node, grid, grid[-1].body)
+            self._nested(head, inside)
+            return
+        with self.names.scope():
+            name = self._define(node.loop_var)
+            if node.min == 0:
+                args = [self.expr.dim(node.extent)]
+            else:
+                end = end_of(tir.Range.from_min_extent(node.min, node.extent))
+                args = [self.expr.dim(node.min), self.expr.dim(end)]
+            if node.thread_binding is not None:
+                args.append(f"thread={quote(node.thread_binding.thread_tag)}")
+            if node.annotations:
+                args.append(f"annotations={self.attribute(node.annotations)}")
+            if node.kind == "serial" and not node.annotations:
+                call = "range"
+            else:
+                call = f"{self.t()}.{_KINDS.get(node.kind, node.kind)}"
+            head = f"for {name} in {call}({', '.join(args)}):"
+            inside = self._loop(node, [node], node.body)
+        self._nested(head, inside)
+
+    def _loop(self, node: s.For, loops: Sequence[s.For], body: s.Stmt) -> list[str]:
+        self.loops.update((loop.loop_var, loop) for loop in loops)
+        inside = self._inner(node, lambda: self._body(body))
+        for loop in loops:
+            del self.loops[loop.loop_var]
+        return inside
+
+    def _grid(self, node: s.For) -> list[s.For]:
+        """Serial loops from 0, each alone in the one before, whose extents do not depend on it."""
+        found: list[s.For] = []
+        variables: set[tir.Var] = set()
+        loop: s.Stmt = node
+        while isinstance(loop, s.For):
+            plain = loop.kind == "serial" and loop.min == 0 and not loop.annotations
+            if not plain or any(v in variables for v in free_vars(loop.extent)):
+                break
+            found.append(loop)
+            variables.add(loop.loop_var)
+            loop = loop.body
+        return found
+
+    # -- blocks ----------------------------------------------------------------------------------
+    def _block(self, node: s.BlockRealize) -> None:
+        block, t = node.block, self.t()
+        inside = self._inner(block, lambda: self._block_body(node))
+        self._nested(f"with {t}.{self.block_word}({quote(block.name_hint)}):", inside)
+
+    def _block_body(self, node: s.BlockRealize) -> None:
+        block, t = node.block, self.t()
+        run: list[int] = []
+        for i in range(len(block.iter_vars)):
+            if self._is_remap(block.iter_vars[i], node.iter_values[i]):
+                run.append(i)
+            else:
+                self._remap(node, run)
+                run = []
+                self._axis(node, i)
+        self._remap(node, run)
+        if node.predicate != s.TRUE:
+            self._line(f"{t}.where({self.expr.of(node.predicate)})")
+        for word, regions in (("reads", block.reads), ("writes", block.writes)):
+            self._line(f"{t}.{word}({', '.join(map(self._region, regions))})")
+        if block.annotations:
+            word = "sblock_attr" if self.block_word == "sblock" else "block_attr"
+            self._line(f"{t}.{word}({self.attribute(block.annotations)})")
+        for buffer in block.alloc_buffers:
+            self._alloc(buffer)
+        for m in block.match_buffers:
+            shown = self._define_buffer(m.buffer)
+            source = self._region(m.source)
+            call = self._buffer_call("match_buffer", m.buffer, [source], own_data=True)
+            self._line(f"{shown} = {call}")
+        if block.init is not None:
+            init = block.init
+            self._nested(f"with {t}.init():", self._inner(init, lambda: self._body(init)))
+        self._body(block.body)
+
+    def _region(self, region: BufferRegion) -> str:
+        return f"{self.buffer(region.buffer)}[{self.expr.region(region.region)}]"
+
+    def _is_remap(self, axis: s.IterVar, value: tir.PrimExpr) -> bool:
+        if not self.sugar or axis.iter_type not in ("spatial", "reduce") or axis.dom is None:
+            return False
+        loop = self.loops.get(value) if isinstance(value, tir.Var) else None
+        return (
+            loop is not None
+            and tir.structural_equal(loop.min, axis.dom.min)
+            and tir.structural_equal(loop.extent, axis.dom.extent)
+        )
+
+    def _remap(self, node: s.BlockRealize, run: Sequence[int]) -> None:
+        if len(run) < 2:
+            for i in run:
+                self._axis(node, i)
+            return
+        axes = [node.block.iter_vars[i] for i in run]
+        names = [self._define(axis.var) for axis in axes]
+        kinds = "".join("S" if axis.iter_type == "spatial" else "R" for axis in axes)
+        values = ", ".join(self.expr.of(node.iter_values[i]) for i in run)
+        self._line(f'{", ".join(names)} = {self.t()}.axis.remap("{kinds}", [{values}])')
+
+    def _axis(self, node: s.BlockRealize, i: int) -> None:
+        axis = node.block.iter_vars[i]
+        dom = axis.dom
+        assert dom is not None
+        shown = self.expr.dim(dom.extent)
+        if dom.min != 0:
+            shown = f"({self.expr.dim(dom.min)}, {self.expr.dim(end_of(dom))})"
+        value = self.expr.of(node.iter_values[i])
+        call = f"{self.t()}.axis.{_AXES[axis.iter_type]}({shown}, {value})"
+        self._line(f"{self._define(axis.var)} = {call}")
+
+    # -- what opens a scope ----------------------------------------------------------------------
+    def _opening(
+        self, node: s.Allocate | s.DeclBuffer | s.AttrStmt
+    ) -> tuple[str, Callable[[], str] | None, s.Stmt]:
+        """The call, what defines the name that it is given, and the body."""
+        match node:
+            case s.Allocate():
+                inner = node.body
+                if self.sugar and isinstance(inner, s.DeclBuffer) and is_pair(node, inner.buffer):
+                    buffer = inner.buffer
+                    call = self._buffer_call("decl_buffer", buffer, [], own_data=True)
+                    return call, lambda: self._named_buffer(buffer), inner.body
+                extents = self._tuple([self.expr.dim(e) for e in node.extents], brackets=True)
+                args = [extents, quote(node.dtype), quote(node.scope)]
+                if node.condition != s.TRUE:
+                    args.append(self.expr.of(node.condition))
+                if node.annotations:
+                    args.append(f"annotations={self.attribute(node.annotations)}")
+                call = f"{self.t()}.allocate({', '.join(args)})"
+                return call, lambda: self._define(node.buffer_var), node.body
+            case s.DeclBuffer():
+                buffer = node.buffer
+                call = self._buffer_call("decl_buffer", buffer, [], own_data=False)
+                return call, lambda: self._define_buffer(buffer), node.body
+            case s.AttrStmt():
+                return self._attr(node)
+
+    def _named_buffer(self, buffer: Buffer) -> str:
+        name = self._define_buffer(buffer)
+        self._own_pointer(buffer)
+        return name
+
+    def _attr(self, node: s.AttrStmt) -> tuple[str, Callable[[], str] | None, s.Stmt]:
+        t, value = self.t(), self.expr.of(node.value)
+        var: tir.Var | None = None
+        if node.attr_key in ("thread_extent", "virtual_thread") and isinstance(
+            node.node, s.IterVar
+        ):
+            axis = node.node
+            if self._known(axis.var):
+                thread = self.var(axis.var)
+            elif self._holds_all(node, axis.var):
+                thread, var = quote(axis.thread_tag), axis.var
+            else:
+                where = self._lowest(axis.var)
+                thread = self._define(axis.var, where)
+                where.lines.append(f"{thread} = {t}.env_thread({quote(axis.thread_tag)})")
+            name = None if var is None else partial(self._define, var)
+            return f"{t}.launch_thread({thread}, {value})", name, node.body
+        return (
+            f"{t}.attr({self._node(node.node)}, {quote(node.attr_key)}, {value})",
+            None,
+            node.body,
+        )
+
+    def _node(self, value: object) -> str:
+        match value:
+            case Buffer():
+                return self.buffer(value)
+            case s.IterVar():
+                kind = _ITER_TYPES[value.iter_type]
+                dom = "None"
+                if value.dom is not None:
+                    low, high = self.expr.dim(value.dom.min), self.expr.dim(end_of(value.dom))
+                    dom = f"{self.t()}.Range({low}, {high})"
+                tag = quote(value.thread_tag)
+                return f'{self.t()}.iter_var({self.var(value.var)}, {dom}, "{kind}", {tag})'
+            case tir.PrimExpr():
+                return self.expr.of(value)
+            case _:
+                return str(value)
+
+    # -- names -----------------------------------------------------------------------------------
+    def _known(self, thing: object) -> bool:
+        return id(thing) in self.names.of or id(thing) in self.parts
+
+    def _define(self, var: tir.Var, frame: _Frame | None = None) -> str:
+        known = self.names.of.get(id(var))
+        if known is not None:
+            return known
+        hoist = frame is not None and frame is not self.frames[-1]
+        return self.names.define(var, var.name or "v", hoist=hoist)
+
+    def _define_buffer(self, buffer: Buffer, hoist: bool = False) -> str:
+        return self.names.define(buffer, buffer.name or "buffer", hoist=hoist)
+
+    def var(self, var: tir.Var) -> str:
+        """The name of a variable; one that nothing defines is defined where all its uses see it."""
+        known = self.names.of.get(id(var))
+        if known is not None:
+            return known
+        if id(var) in self.parts:
+            buffer, part = self.parts[id(var)]
+            return f"{self.buffer(buffer)}.{part}"
+        frame = self._lowest(var)
+        name = self._define(var, frame)
+        frame.lines.append(f"{name} = {self._created(var)}")
+        return name
+
+    def buffer(self, buffer: Buffer) -> str:
+        """The name of a buffer; one that nothing declares is declared where all its uses see it."""
+        known = self.names.of.get(id(buffer))
+        if known is not None:
+            return known
+        frame = self._lowest(buffer)
+        name = self._define_buffer(buffer, hoist=frame is not self.frames[-1])
+        self.frames.append(frame)
+        call = self._buffer_call("Buffer", buffer, [], own_data=True)
+        self.frames.pop()
+        frame.lines.append(f"{name} = {call}")
+        return name
+
+    def _created(self, var: tir.Var) -> str:
+        size = "is_size_var=True" if isinstance(var, tir.SizeVar) else ""
+        if isinstance(var, PointerVar):
+            return f"{self.t()}.handle({quote(var.element)}, {quote(var.scope)})"
+        return f"{self.t()}.{var.dtype}({size})"
+
+    def _type(self, var: tir.Var) -> str:
+        """The annotation of a variable."""
+        if isinstance(var, PointerVar):
+            return f"{self.t()}.handle({quote(var.element)}, {quote(var.scope)})"
+        return f"{self.t()}.{var.dtype}"
+
+    def _lowest(self, thing: object) -> _Frame:
+        """The innermost open frame that holds all uses of ``thing``."""
+        path = {id(x) for x in self._path(thing)}
+        for frame in reversed(self.frames):
+            if frame.node is None or id(frame.node) in path:
+                return frame
+        return self.frames[0]
+
+    def _holds_all(self, node: s.Stmt, var: tir.Var) -> bool:
+        return any(x is node for x in self._path(var))
+
+    def _path(self, thing: object) -> list[object]:
+        if self.paths is None:
+            assert self.func is not None
+            self.paths = common_paths(self.func.body)
+        return self.paths.get(id(thing), [])
+
+    # -- buffers ---------------------------------------------------------------------------------
+    def _alloc(self, buffer: Buffer) -> None:
+        shown = self._define_buffer(buffer)
+        word = "sblock_alloc_buffer" if self.block_word == "sblock" else "alloc_buffer"
+        call = self._buffer_call(word, buffer, [], own_data=True)
+        self._line(f"{shown} = {call}")
+
+    def _own_pointer(self, buffer: Buffer) -> None:
+        if not self._known(buffer.data):
+            self.parts[id(buffer.data)] = buffer, "data"
+
+    def _buffer_call(self, method: str, buffer: Buffer, args: list[str], *, own_data: bool) -> str:
+        """``T.method(...)`` with the options in which ``buffer`` differs from a plain one."""
+        uses = Counter(
+            v
+            for d in (*buffer.shape, *buffer.strides, buffer.elem_offset, buffer.data)
+            for v in free_vars(d)
+        )
+        new: list[tir.Var] = []
+        later: list[tuple[tir.Var, str]] = []
+
+        def declare(var: tir.Var) -> None:
+            self._define(var)
+            new.append(var)
+
+        for d in buffer.shape:
+            if isinstance(d, tir.Var) and not self._known(d):
+                declare(d)
+        shape = self._tuple([self.expr.dim(d) for d in buffer.shape])
+        args = [*args, shape]
+        if buffer.dtype != "float32":
+            args.append(quote(buffer.dtype))
+        if not self._known(buffer.data):
+            if own_data and uses[buffer.data] == 1:
+                later.append((buffer.data, "data"))
+            else:
+                declare(buffer.data)
+                args.append(f"data={self.var(buffer.data)}")
+        else:
+            args.append(f"data={self.var(buffer.data)}")
+        if buffer.strides:
+            steps: list[str] = []
+            for i, d in enumerate(buffer.strides):
+                if isinstance(d, tir.Var) and not self._known(d):
+                    if uses[d] == 1:
+                        later.append((d, f"strides[{i}]"))
+                        steps.append(quote(d.name))
+                        continue
+                    declare(d)
+                steps.append(self.expr.dim(d))
+            args.append(f"strides={self._tuple(steps)}")
+        offset, factor = buffer.elem_offset, False
+        if isinstance(offset, tir.Var) and not self._known(offset):
+            if uses[offset] == 1:
+                later.append((offset, "elem_offset"))
+            else:
+                declare(offset)
+            factor = True
+        elif offset != 0:
+            args.append(f"elem_offset={self.expr.dim(offset)}")
+        if buffer.scope != "global":
+            args.append(f"scope={quote(buffer.scope)}")
+        if buffer.data_alignment != 64:
+            args.append(f"align={buffer.data_alignment}")
+        if factor or buffer.offset_factor != 1:
+            args.append(f"offset_factor={buffer.offset_factor}")
+        if buffer.buffer_type != "default":
+            args.append(f"buffer_type={quote(buffer.buffer_type)}")
+        if buffer.axis_separators:
+            args.append(f"axis_separators=[{', '.join(map(str, buffer.axis_separators))}]")
+        if new:
+            names = ", ".join(self.var(v) for v in new)
+            self._line(f"{names} = {', '.join(map(self._created, new))}")
+        self.parts.update((id(var), (buffer, part)) for var, part in later)
+        return f"{self.t()}.{method}({', '.join(args)})"
+
+    def _tuple(self, texts: Sequence[str], brackets: bool = False) -> str:
+        if brackets:
+            return f"[{', '.join(texts)}]"
+        return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
