@@ -73,14 +73,18 @@ class Program:
     """What the gate has to know of the whole program.
 
     ``devices``: replicas times partitions as the program states them, None where it does not;
-    ``meshes``: sizes of the meshes by name; ``compiled``: XLA sees the program next.
+    ``replicas``: how many of them are replicas;
+    ``meshes``: sizes of the meshes by name; ``compiled``: XLA sees the program next; ``run_on``:
+    how many devices it is to run on.
     """
 
     functions: frozenset[str]
     allowed: frozenset[str] = frozenset()
     devices: int | None = None
+    replicas: int = 1
     meshes: Mapping[str, int] = field(default_factory=dict[str, int])
     compiled: bool = False
+    run_on: int = 1
 
 
 def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
@@ -88,11 +92,16 @@ def check(program: Program, requests: Iterable[tuple[str, Request]]) -> None:
 
     ``requests``: each with the name of its function.
     """
-    if program.devices is not None and program.devices > 1:
+    if program.devices is not None and program.devices not in (1, program.run_on):
         raise UnsupportedError(
             f"the program asks for {program.devices} devices (mhlo.num_replicas times "
-            "mhlo.num_partitions), and a program runs on one here; nothing of it was run. Trace it "
-            "for one device (a mesh of one), or run it with JAX"
+            f"mhlo.num_partitions), and it is to run on {program.run_on}; nothing of it was run. "
+            f"Build it for a mesh of {program.devices}: build(mod, mesh={program.devices})"
+        )
+    if program.replicas != 1:
+        raise UnsupportedError(
+            f"the program is for {program.replicas} replicas (mhlo.num_replicas), as jax.pmap "
+            "makes them; over a mesh a program has partitions. Trace it with jax.jit and shardings"
         )
     found: dict[str, None] = {}
     for function, request in requests:
@@ -129,17 +138,22 @@ def _reason(program: Program, request: Request) -> str:
             "make what it receives an argument of the function, and what it sends a result"
         )
     if name in PLACES:
-        if program.devices is not None or program.compiled:
+        if program.devices is not None or program.compiled or program.run_on > 1:
             return ""
         return _unstated("it asks which of several devices this is")
     if name == MANUAL:
         count = _manual_devices(program, attrs)
-        return "" if count == 1 else _over(count)
+        return "" if count in (1, program.run_on) else _over(count, program)
     return _collective(program, request)
 
 
-def _over(count: int | str) -> str:
-    return f"it is over {count} devices, and a program runs on one here"
+def _over(count: int | str, program: Program) -> str:
+    if program.run_on > 1:
+        return f"it is over {count} devices, and the mesh has {program.run_on}"
+    return (
+        f"it is over {count} devices, and the program runs on one; build it for several with "
+        "build(mod, mesh=...)"
+    )
 
 
 def _unstated(what: str) -> str:
@@ -158,15 +172,18 @@ def _collective(program: Program, request: Request) -> str:
         groups = [re.findall(r"-?\d+", plain[1])]
     # -1 fills groups that are shorter than others.
     ids = {int(i) for group in groups or () for i in group} - {-1}
+    channel = request.attrs.get("channel_handle") or {}
+    if program.run_on > 1 and ids - {0} and not channel.get("handle"):
+        return "it is between replicas (it has no channel_handle), and a mesh has partitions"
     pairs = zip(request.operands, request.results, strict=False)
     count = max([devices_between(a, b) for a, b in pairs], default=1)
     count = max(count, request.attrs.get("split_count") or 1)
     if ids - {0}:
         count = max(count, len(ids), max(ids) + 1)
-    silent = program.devices is None and not program.compiled
+    silent = program.devices is None and not program.compiled and program.run_on == 1
     if not ids and count == 1 and silent and request.name != "stablehlo.collective_permute":
         return _unstated("it exchanges values between all devices")
-    return "" if count == 1 else _over(count)
+    return "" if count <= program.run_on else _over(count, program)
 
 
 def _manual_devices(program: Program, attrs: Mapping[str, Any]) -> int | str:
@@ -198,8 +215,10 @@ class Passed:
     spread: int
 
 
-def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
-    """Check every function of ``mod``; ``allowed`` are further targets of custom calls.
+def check_module(mod: IRModule, allowed: Iterable[str] = (), run_on: int = 1) -> Passed:
+    """Check every function of ``mod``, which is to run on so many devices.
+
+    ``allowed`` are further targets of custom calls.
 
     Raises UnsupportedError.
     """
@@ -228,8 +247,10 @@ def check_module(mod: IRModule, allowed: Iterable[str] = ()) -> Passed:
     program = Program(
         frozenset(_symbols(mod)),
         frozenset(allowed) | marked,
-        _stated_devices(mod),
+        _stated(mod, COUNTS),
+        _stated(mod, COUNTS[:1]) or 1,
         meshes,
+        run_on=run_on,
     )
     check(program, requests)
     outside = {str(t) for t in targets if isinstance(t, str) and t not in SAFE}
@@ -260,10 +281,10 @@ def _symbols(mod: IRModule) -> Iterator[str]:
             yield func.attrs["sym_name"]
 
 
-def _stated_devices(mod: IRModule) -> int | None:
-    """Replicas times partitions as the module states them; None where it states neither."""
+def _stated(mod: IRModule, names: Sequence[str]) -> int | None:
+    """The product of what the module states under ``names``; None where it states none of them."""
     stated = mod.attrs.get(DISCARDABLE) or EMPTY_ATTRS
-    counts = [_count(stated[name]) for name in COUNTS if name in stated]
+    counts = [_count(stated[name]) for name in names if name in stated]
     return math.prod(counts) if counts else None
 
 

@@ -36,8 +36,8 @@ _CALLS: Final = {
 }
 
 
-def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
-    """Raise UnsupportedError for a module that asks for what it may not have.
+def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) -> None:
+    """Raise UnsupportedError for a module that asks for what it may not have on so many devices.
 
     ``allowed``: targets of custom calls that a caller in Python allows beside the safe ones.
     """
@@ -46,7 +46,8 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
     names: list[str] = []
     with module.context:
         stated = module.operation.attributes
-        counts = [ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated]
+        given = {n: ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated}
+        counts = list(given.values())
         for op in operations(module):
             name = op.name
             if name in WATCHED:
@@ -65,8 +66,10 @@ def check_mlir(module: ir.Module, allowed: Iterable[str] = ()) -> None:
             frozenset(names),
             frozenset(allowed),
             math.prod(counts) if counts else None,
+            given.get(COUNTS[0], 1),
             meshes_of(meshes),
             compiled=True,
+            run_on=run_on,
         )
         check(program, [(_function(op), _request(op)) for op in watched])
 

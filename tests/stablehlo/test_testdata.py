@@ -28,7 +28,7 @@ XLA = {
     *("ceil 4", "dynamic_conv 1", "minimum 16", "minimum 17"),
 }
 # Programs for several devices, which run_parallel starts.
-DEVICES = ("a program runs on one here", "it waits for another host or device")
+DEVICES = ("runs on one", "it waits for another host or device")
 UNCHECKED = {"api_input_arguments 1"}
 
 

@@ -1,0 +1,79 @@
+"""Random kernels against the interpreter of the tree.
+
+`python -m tests.stablehlo.loops.test_random 20000` tries more of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relax2xla.errors import LegalizeError
+from relax2xla.script import from_source
+from relax2xla.tir.interpret import interpret
+from tests.stablehlo.loops.programs import program
+from tests.stablehlo.loops.test_kernels import run
+
+
+def _arguments(seed: int, parameters: list[tuple[tuple[int, ...], str]]) -> list[np.ndarray]:
+    """Small integers, so that sums are exact in any order."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-3, 4, s).astype(d) for s, d in parameters]
+
+
+def check(seed: int) -> str:
+    """Run the kernel of a seed both ways; raises AssertionError where they differ.
+
+    Gives how many loops stayed, or "refused".
+    """
+    made = program(seed)
+    args = _arguments(seed, made.parameters)
+    func = from_source("from relax2xla.script import tir as T\n" + made.text)
+    wanted = [a.copy() for a in args]
+    interpret(func, *wanted)
+    try:
+        results, lowered = run(made.text, args)
+    except LegalizeError as e:
+        raise AssertionError(f"seed {seed}: {e}\n{made.text}") from e
+    for i, got in zip(sorted(lowered.written), results, strict=True):
+        want = wanted[i]
+        if got.dtype.kind == "f":
+            # Sums of large numbers are not exact: they depend on the order.
+            small = np.nan_to_num(abs(want), nan=np.inf) < 1e5
+            same = np.array_equal(got[small], want[small])
+        else:
+            same = np.array_equal(got, want)
+        assert same, f"seed {seed}, parameter {i}:\n{made.text}\n{got}\n{want}"
+    return f"{lowered.forms.get('while', 0)}"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_random_kernels(seed: int) -> None:
+    check(seed)
+
+
+def _many(first: int, count: int) -> Iterator[str]:
+    """What there is to say of the kernels of many seeds."""
+    loops: dict[str, int] = {}
+    wrong = 0
+    for seed in range(first, first + count):
+        try:
+            found = check(seed)
+            loops[found] = loops.get(found, 0) + 1
+        except Exception as e:  # any error is a finding here
+            wrong += 1
+            yield f"{type(e).__name__} of {seed}: {e}"
+        if seed % 500 == 499:
+            yield f"{seed + 1 - first} kernels, {wrong} wrong; loops that stayed: {loops}"
+    yield f"{count} kernels, {wrong} wrong; loops that stayed: {loops}"
+
+
+if __name__ == "__main__":
+    for line in _many(int(sys.argv[2]) if len(sys.argv) > 2 else 0, int(sys.argv[1])):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
