@@ -1,0 +1,292 @@
+"""``te.placeholder``, ``te.compute``, ``te.extern``, axes and reductions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relax2xla import tir
+from relax2xla.errors import TVMError
+from relax2xla.script.prim_func.values import FUNCTIONS
+from relax2xla.te.tensor import (
+    CommReducer,
+    ComputeOp,
+    ExternOp,
+    PlaceholderOp,
+    Reduce,
+    Tensor,
+)
+from relax2xla.tir.buffer import Buffer, decl_buffer
+from relax2xla.tir.node import PrimExpr
+from relax2xla.tir.stmt import IterVar, Stmt
+
+
+def as_size(value: Any) -> PrimExpr:
+    """A size as an expression: a Python number is an int32, as everywhere in te."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"a size is an integer; got {value!r}, of type {type(value).__name__}")
+    return tir.const(int(value), "int32" if -(2**31) <= int(value) < 2**31 else "int64")
+
+
+def as_shape(shape: Any) -> tuple[PrimExpr, ...]:
+    """A shape: one size, or several."""
+    if isinstance(shape, PrimExpr | int):
+        return (as_size(shape),)
+    return tuple(map(as_size, shape))
+
+
+def placeholder(shape: Any, dtype: str | None = None, name: str = "placeholder") -> Tensor:
+    """A tensor that the function takes. ``dtype``: float32 if it is not given."""
+    return PlaceholderOp(name, shape=as_shape(shape), dtype=str(dtype or "float32")).output(0)
+
+
+def var(name: str = "tindex", dtype: str = "int32") -> tir.Var:
+    """A scalar variable, such as a symbolic size."""
+    return tir.Var(name, dtype)
+
+
+def size_var(name: str = "size", dtype: str = "int32") -> tir.SizeVar:
+    """A scalar variable that is known to be zero or more."""
+    return tir.SizeVar(name, dtype)
+
+
+def const(value: Any, dtype: str = "int32") -> PrimExpr:
+    """A literal."""
+    return tir.const(value, dtype)
+
+
+def compute(
+    shape: Any,
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    attrs: dict[str, Any] | None = None,
+    varargs_names: Sequence[str] | None = None,
+) -> Any:
+    """The tensor (or the tuple of tensors) whose element at ``i, j ...`` is ``fcompute(i, j ...)``.
+
+    shape: sizes; fcompute: takes one index an axis and gives a scalar expression, a reduction
+    (``te.sum`` ...), or a sequence of such. Raises ValueError where it takes another number of
+    indices, TVMError where a reduction is part of an expression.
+    """
+    sizes = as_shape(shape)
+    names = _index_names(fcompute, len(sizes), varargs_names)
+    axis = tuple(
+        IterVar(tir.Var(n, size.dtype), _from_zero(size), "spatial")
+        for n, size in zip(names, sizes, strict=True)
+    )
+    made = fcompute(*(a.var for a in axis))
+    several = isinstance(made, tuple | list)
+    body = tuple(map(_scalar, made if several else (made,)))
+    op = ComputeOp(name, tag, dict(attrs or {}), axis=axis, shape=sizes, body=_checked(body, name))
+    return op.outputs if several and len(body) > 1 else op.output(0)
+
+
+def _from_zero(size: PrimExpr) -> tir.Range:
+    return tir.Range.from_min_extent(tir.as_dim(tir.const(0, size.dtype)), tir.as_dim(size))
+
+
+def _index_names(
+    fcompute: Callable[..., Any], ndim: int, varargs_names: Sequence[str] | None
+) -> list[str]:
+    """What the indices are called, by the parameters of ``fcompute``."""
+    names: list[str] = []
+    takes_more = False
+    for p in inspect.signature(fcompute).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            takes_more = True
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
+            names.append(p.name)
+    if takes_more:
+        more = ndim - len(names)
+        extra = list(varargs_names or ())
+        names += extra if varargs_names is not None else [f"i{i}" for i in range(more)]
+    elif not names:
+        names = [f"i{i}" for i in range(ndim)] if ndim else []
+    if len(names) != ndim:
+        raise ValueError(
+            f"te.compute: the function takes {len(names)} indices, the shape has {ndim} axes"
+        )
+    return names
+
+
+def _scalar(value: Any) -> PrimExpr:
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise TypeError(
+                f"te.compute: the function gives an element, not the tensor {value.name} "
+                f"of {value.ndim} axes"
+            )
+        return value()
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, bool | int | float):
+        return _literal(value)
+    raise TypeError(
+        f"te.compute: expected a scalar expression or a number; got {type(value).__name__}"
+    )
+
+
+def _literal(value: float) -> PrimExpr:
+    if isinstance(value, bool):
+        return tir.const(value)
+    return tir.const(value, "int32" if isinstance(value, int) else "float32")
+
+
+def _checked(body: tuple[PrimExpr, ...], name: str) -> tuple[PrimExpr, ...]:
+    """TVMError where a reduction is not all that an element is."""
+    first = body[0]
+    for b in body:
+        inner = tir.post_order(b)
+        if any(isinstance(node, Reduce) and node is not b for node in inner):
+            raise TVMError(
+                f"te.compute {name!r}: a reduction must be the whole element; compute it as a "
+                "tensor of its own, and use that in the expression"
+            )
+        if isinstance(b, Reduce) is not isinstance(first, Reduce):
+            raise TVMError(f"te.compute {name!r}: all elements are reductions, or none is")
+        if isinstance(b, Reduce) and isinstance(first, Reduce):
+            if b.combiner is not first.combiner or b.source != first.source:
+                raise TVMError(f"te.compute {name!r}: the results must be of one reduction")
+    return body
+
+
+def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
+    """An axis to reduce over: ``(begin, end)`` or a Range."""
+    if isinstance(dom, tir.Range):
+        first, extent = tir.as_prim_expr(dom.min), tir.as_prim_expr(dom.extent)
+    else:
+        begin, end = dom
+        first, last = tir.match_dtypes(as_size(begin), as_size(end))
+        extent = tir.as_prim_expr(tir.simplify(last - first), first.dtype)
+    wide = extent.dtype if extent.dtype == "int64" else first.dtype
+    span = tir.Range.from_min_extent(
+        tir.as_dim(tir.cast(wide, first)), tir.as_dim(tir.cast(wide, extent))
+    )
+    return IterVar(tir.Var(name, wide), span, "reduce", thread_tag)
+
+
+# -- reductions ------------------------------------------------------------------------------------
+def comm_reducer(
+    fcombine: Callable[[Any, Any], Any],
+    fidentity: Callable[..., Any],
+    name: str = "reduce",
+) -> Callable[..., Any]:
+    """A reduction of one's own.
+
+    fcombine: ``(x, y)`` to the combined value, or tuples of values to a tuple; it must be
+    associative and commutative. fidentity: dtypes to the neutral values.
+    The result is called as ``te.sum`` is: ``reducer(expr, axis, where=None, init=None)``; of values
+    instead of an axis, ``te.max(x, y)``, it is their combination.
+    """
+
+    def combine(lhs: Sequence[PrimExpr], rhs: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
+        one = len(lhs) == 1
+        made = fcombine(lhs[0], rhs[0]) if one else fcombine(tuple(lhs), tuple(rhs))
+        return [made] if isinstance(made, PrimExpr) else list(made)
+
+    def identity(dtypes: Sequence[str]) -> Sequence[PrimExpr]:
+        made = fidentity(*dtypes)
+        several = made if isinstance(made, tuple | list) else (made,)
+        return [
+            m if isinstance(m, PrimExpr) else tir.const(m, d)
+            for m, d in zip(several, dtypes, strict=True)
+        ]
+
+    reducer = CommReducer(combine, identity, name)
+
+    def reduce(expr: Any, axis: Any, where: Any = None, init: Any = None, *more: Any) -> Any:
+        if isinstance(expr, Tensor):
+            raise TypeError(
+                f"te.{name} takes an element and the axes to reduce over; for a tensor use "
+                f"topi.{name}"
+            )
+        if not isinstance(axis, IterVar | tuple | list):
+            # Values side by side: te.max(x, 0.0).
+            result = expr
+            for value in (axis, where, init, *more):
+                if value is not None:
+                    result = fcombine(result, value)
+            return result
+        axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+        if not axes or not all(isinstance(a, IterVar) for a in axes):
+            raise TypeError(f"te.{name}: axis is what te.reduce_axis gives, or several of them")
+        several = isinstance(expr, tuple | list)
+        source = [_scalar(e) for e in (expr if several else (expr,))]
+        condition = tir.const(True) if where is None else where
+        starts = init if isinstance(init, tuple | list) else (() if init is None else (init,))
+        begins = [tir.as_prim_expr(s, e.dtype) for s, e in zip(starts, source, strict=False)]
+        made = [Reduce(reducer, source, axes, condition, i, begins) for i in range(len(source))]
+        return tuple(made) if several else made[0]
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"Reduce ``expr`` over ``axis`` by {name}; see :func:`comm_reducer`."
+    return reduce
+
+
+_least, _greatest = FUNCTIONS["min_value"], FUNCTIONS["max_value"]
+sum = comm_reducer(lambda x, y: x + y, lambda t: tir.const(0, t), name="sum")
+prod = comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), name="prod")
+max = comm_reducer(lambda x, y: tir.max(x, y), _least, name="max")
+min = comm_reducer(lambda x, y: tir.min(x, y), _greatest, name="min")
+
+
+# -- functions of one's own ------------------------------------------------------------------------
+def extern(
+    shape: Any,
+    inputs: Sequence[Tensor],
+    fcompute: Callable[..., Any],
+    name: str = "extern",
+    dtype: Any = None,
+    in_buffers: Any = None,
+    out_buffers: Any = None,
+    tag: str = "",
+    attrs: dict[str, Any] | None = None,
+) -> Any:
+    """Tensors that statements of one's own fill, such as a call of a packed function.
+
+    shape: of the result, or a list of shapes; fcompute: ``(input buffers, output buffers)`` to a
+    statement or a call expression; dtype: of the results, that of the inputs by default.
+    Raises ValueError where the dtype cannot be told.
+    """
+    several = isinstance(shape, list | tuple) and any(isinstance(s, list | tuple) for s in shape)
+    shapes = [as_shape(s) for s in shape] if several else [as_shape(shape)]
+    dtypes = [dtype] * len(shapes) if isinstance(dtype, str) else list(dtype or ())
+    if not dtypes and out_buffers is None:
+        known = {t.dtype for t in inputs}
+        if len(known) != 1:
+            raise ValueError("te.extern: the dtype of the results cannot be told; say dtype=")
+        dtypes = [known.pop()] * len(shapes)
+    given = _listed(in_buffers) or [
+        decl_buffer([tir.as_dim(d) for d in t.shape], t.dtype, t.name) for t in inputs
+    ]
+    made = _listed(out_buffers) or [
+        decl_buffer([tir.as_dim(d) for d in s], t, name)
+        for s, t in zip(shapes, dtypes, strict=True)
+    ]
+    body = fcompute(given, made)
+    if isinstance(body, PrimExpr):
+        body = tir.Evaluate(body)
+    if not isinstance(body, Stmt):
+        raise ValueError(
+            f"te.extern: the function gives a statement or an expression; got {type(body).__name__}"
+        )
+    op = ExternOp(
+        name,
+        tag,
+        dict(attrs or {}),
+        given=tuple(inputs),
+        input_buffers=tuple(given),
+        output_buffers=tuple(made),
+        body=body,
+    )
+    return op.output(0) if len(shapes) == 1 else list(op.outputs)
+
+
+def _listed(buffers: Any) -> list[Buffer]:
+    if buffers is None:
+        return []
+    return [buffers] if isinstance(buffers, Buffer) else list(buffers)

@@ -1,0 +1,217 @@
+"""Tensors of te as loop-level functions: their text is TVM's, their values are numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import te, tir
+from relax2xla.errors import TVMError
+from relax2xla.ir import assert_structural_equal
+from relax2xla.script import tir as T
+
+
+def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, a.shape[1]), name="k")
+    rows, columns = a.shape[0], b.shape[1]
+    return te.compute(
+        (rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"
+    )
+
+
+def test_a_product_and_a_sum_in_tvms_form() -> None:
+    a, b = te.placeholder((4, 8), name="A"), te.placeholder((8, 5), name="B")
+    c = product(a, b)
+    d = te.compute((4, 5), lambda *i: c(*i) + 1.0, name="D")
+
+    @T.prim_func
+    def main(
+        A: T.Buffer((4, 8), "float32"),
+        B: T.Buffer((8, 5), "float32"),
+        D: T.Buffer((4, 5), "float32"),
+    ):
+        T.func_attr({"tir.noalias": True})
+        C = T.alloc_buffer((4, 5))
+        for i, j, k in T.grid(4, 5, 8):
+            with T.block("product"):
+                v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
+                T.reads(A[v_i, v_k], B[v_k, v_j])
+                T.writes(C[v_i, v_j])
+                with T.init():
+                    C[v_i, v_j] = T.float32(0.0)
+                C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+        for i0, i1 in T.grid(4, 5):
+            with T.block("D"):
+                v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
+                T.reads(C[v_i0, v_i1])
+                T.writes(D[v_i0, v_i1])
+                D[v_i0, v_i1] = C[v_i0, v_i1] + T.float32(1.0)
+
+    assert_structural_equal(te.create_prim_func([a, b, d]), main)
+
+
+def test_indices_of_another_dtype() -> None:
+    a = te.placeholder((4, 8), name="A")
+    p = te.compute(
+        (4, 8),
+        lambda i, j: tir.if_then_else(tir.all(i > 1, j < 4), a[i - 1, j], tir.const(0.0)),
+        name="P",
+    )
+
+    @T.prim_func
+    def main(
+        A: T.Buffer((T.int64(4), T.int64(8)), "float32"),
+        P: T.Buffer((T.int64(4), T.int64(8)), "float32"),
+    ):
+        T.func_attr({"tir.noalias": True})
+        for i, j in T.grid(T.int64(4), T.int64(8)):
+            with T.block("P"):
+                v_i, v_j = T.axis.remap("SS", [i, j])
+                T.reads(A[v_i - T.int64(1), v_j])
+                T.writes(P[v_i, v_j])
+                P[v_i, v_j] = T.if_then_else(
+                    T.int64(1) < v_i and v_j < T.int64(4), A[v_i - T.int64(1), v_j], T.float32(0.0)
+                )
+
+    assert_structural_equal(te.create_prim_func([a, p], "int64"), main)
+
+
+def larger(x: Any, y: Any) -> Any:
+    first = x[1] >= y[1]
+    return tir.Select(first, x[0], y[0]), tir.Select(first, x[1], y[1])
+
+
+def largest(a: te.Tensor) -> list[te.Tensor]:
+    """Where the largest element of each row is, and what it is."""
+    reducer = te.comm_reducer(larger, lambda i, v: (tir.const(-1, i), tir.const(-1e30, v)))
+    k = te.reduce_axis((0, a.shape[1]), "k")
+    return list(te.compute((a.shape[0],), lambda i: reducer((k.var, a[i, k]), axis=k)))
+
+
+def shifted_powers(a: te.Tensor) -> te.Tensor:
+    rows = te.reduce_axis((0, a.shape[0]), "r")
+    total = te.compute((), lambda: te.prod(a[rows, 0], axis=rows), name="total")
+    return te.compute(a.shape, lambda i, j: a[i, j] * total() + tir.cast("float32", i * 10 + j))
+
+
+def above(a: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((1, a.shape[1]), "k")
+    return te.compute((a.shape[0],), lambda i: te.max(a[i, k], axis=k, where=a[i, k] < 0.5))
+
+
+X = np.random.default_rng(0).uniform(-1, 1, (3, 5)).astype(np.float32)
+Y = np.random.default_rng(1).uniform(-1, 1, (5, 4)).astype(np.float32)
+CASES: list[tuple[Any, tuple[Any, ...], Any]] = [
+    (product, (X, Y), X @ Y),
+    (largest, (X,), (X.argmax(1), X.max(1))),
+    (shifted_powers, (X,), X * X[:, 0].prod() + np.add.outer(10 * np.arange(3), np.arange(5))),
+    (above, (X,), np.where(X[:, 1:] < 0.5, X[:, 1:], -np.inf).max(1)),
+]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_values(symbolic: bool) -> None:
+    """All cases are functions of one module."""
+    bb = rx.BlockBuilder()
+    for func, args, _ in CASES:
+        sizes = {n: tir.Var(f"n{n}", "int64") if symbolic else n for n in (3, 4, 5)}
+        params = [
+            rx.Var(f"p{i}", rx.TensorStructInfo([sizes[d] for d in a.shape], "float32"))
+            for i, a in enumerate(args)
+        ]
+        with bb.function(f"run_{func.__name__}", params):
+            bb.emit_func_output(bb.emit_te(func, *params))
+    vm = rx.VirtualMachine(rx.build(bb.get()))
+    for func, args, want in CASES:
+        got = vm[f"run_{func.__name__}"](*args)
+        for g, w in zip(*((v if isinstance(v, tuple) else (v,)) for v in (got, want)), strict=True):
+            np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6, err_msg=func.__name__)
+
+
+def test_what_a_function_of_te_is_given() -> None:
+    n = tir.Var("n", "int64")
+    x = rx.Var("x", rx.TensorStructInfo([n], "float32"))
+    s = rx.Var("s", rx.PrimStructInfo("float32"))
+    seen: list[Any] = []
+
+    def func(
+        items: Any, named: Any, shape: Any, scalar: Any, half: Any, word: str, axis: int
+    ) -> te.Tensor:
+        seen.extend([items, named, shape, scalar, word, axis])
+        return te.compute((half,), lambda i: items[0][i] * scalar + named["b"][i], name="out")
+
+    bb = rx.BlockBuilder()
+    with bb.function("main", [x, s]):
+        shape = rx.ShapeExpr([n, 2])
+        call = bb.call_te(
+            func, [x], {"b": x}, shape, s, n // 2, "w", axis=1, primfunc_name_hint="scaled"
+        )
+        bb.emit_func_output(bb.emit(call))
+    mod = bb.get()
+    items, named, sizes, scalar, word, axis = seen
+    assert isinstance(items[0], te.Tensor)
+    assert isinstance(named["b"], te.Tensor)
+    assert (len(sizes), scalar.dtype, word, axis) == (2, "float32", "w", 1)
+    assert "scaled" in mod
+    got = rx.VirtualMachine(rx.build(mod))["main"](np.float32([1, 2, 3, 4]), 10.0)
+    np.testing.assert_array_equal(got, [11, 22])
+
+
+def test_extern_calls_a_packed_function_by_name() -> None:
+    a = te.placeholder((4,), name="A")
+
+    def body(ins: Any, outs: Any) -> Any:
+        return tir.Call("int32", "tir.tvm_call_packed", [tir.StringImm("f"), ins[0][0]])
+
+    b = te.extern((4,), [a], body, name="B", dtype="float32")
+    text = te.create_prim_func([a, b]).script()
+    assert 'T.call_packed("f", A[0])' in text
+    with pytest.raises(ValueError, match="dtype of the results"):
+        te.extern((4,), [], body)
+
+
+def test_values_side_by_side() -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: te.max(a[i], 0.0) + te.sum(a[i], a[i], 1.0))
+    text = te.create_prim_func([a, b]).script()
+    assert "T.max(A[v_i], T.float32(0.0)) + (A[v_i] + A[v_i] + T.float32(1.0))" in text
+
+
+def test_errors() -> None:
+    a = te.placeholder((4, 8), name="A")
+    k = te.reduce_axis((0, 8), "k")
+    with pytest.raises(ValueError, match="takes 1 indices, the shape has 2 axes"):
+        te.compute((4, 8), lambda i: a[i, 0])
+    with pytest.raises(ValueError, match="A has 2 axes; got 3 indices"):
+        a(1, 2, 3)
+    with pytest.raises(TVMError, match="a reduction must be the whole element"):
+        te.compute((4,), lambda i: te.sum(a[i, k], axis=k) + 1.0)
+    with pytest.raises(TypeError, match="use topi"):
+        te.sum(a, axis=k)
+    with pytest.raises(TypeError, match="not the tensor A of 2 axes"):
+        te.compute((4,), lambda i: a)
+    with pytest.raises(TVMError, match="A is read, and is no argument"):
+        te.create_prim_func([te.compute((4, 8), lambda i, j: a[i, j], name="B")])
+
+    def ragged(i: Any) -> Any:
+        inner = te.reduce_axis((0, i + 1), "r")
+        return te.sum(a[i, inner], axis=inner)
+
+    with pytest.raises(TVMError, match="depends on another axis"):
+        te.create_prim_func([a, te.compute((4,), ragged)])
+    x = rx.Var("x", rx.TensorStructInfo(ndim=1, dtype="float32"))
+    bb = rx.BlockBuilder()
+    with bb.testing_scope([]):
+        with pytest.raises(TVMError, match="known shape and dtype"):
+            bb.call_te(lambda t: t, x)
+        with pytest.raises(TypeError, match="gives a tensor or a list"):
+            bb.call_te(lambda: [1])
+
+
+def test_a_result_is_no_argument() -> None:
+    a = te.placeholder((4,), name="A")
+    with pytest.raises(TVMError, match="A is twice among the arguments"):
+        te.create_prim_func([a, a])
