@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from relax2xla.builder import BlockBuilder, is_normal
 from relax2xla.ir import expr as e
@@ -58,6 +58,12 @@ class ExprFunctor:
     A subclass defines the ``visit_*_`` methods that it needs; ``NotImplementedError`` names one
     that is missing.
     """
+
+    _cls: ClassVar[type[Any]]
+
+    def __init_subclass__(cls) -> None:
+        """``_cls``, from which subclasses of a decorated class inherit in TVM, is the class."""
+        cls._cls = cls
 
     def __init__(self) -> None:
         self._depth = 0
@@ -451,8 +457,9 @@ class PyExprMutator(ExprFunctor):
             return
         declared, info = var.struct_info_, value.struct_info_
         if value is not binding.value and info is not None:
-            # A weaker declaration is the user's choice and stays.
-            if declared is None or not is_base_of(declared, info):
+            # A weaker declaration than what was inferred is the user's choice and stays.
+            chosen = declared is not None and declared != binding.value.struct_info_
+            if declared is None or not chosen or not is_base_of(declared, info):
                 var = self.with_struct_info(var, info)
         self._remap(binding.var, var)
         self.builder_.emit_normalized(e.VarBinding(var, value, binding.span))

@@ -472,3 +472,24 @@ def test_new_scopes_for_functions_and_branches() -> None:
     check_well_formed(func)
     names = [b.var.name_hint for block in func.body.blocks for b in block.bindings]
     assert names.count("kept") == 1  # the others are inside the local function and the branch
+
+
+def test_names_of_tvm_for_decorated_classes_and_blocks() -> None:
+    @visitor
+    class Base(PyExprVisitor):
+        pass
+
+    @visitor
+    class Leaf(Base._cls):
+        pass
+
+    assert Base._cls is Base
+    assert Leaf._cls is Leaf
+    assert issubclass(Leaf, Base)
+    bb = BlockBuilder()
+    x = Var("x", TensorStructInfo((2,), "float32"))
+    bb._begin_dataflow_block()
+    y = bb.emit(op.add(x, x))
+    block = bb._end_block()
+    assert isinstance(block, DataflowBlock)
+    assert block.bindings[0].var is y

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from relax2xla import tir
 from relax2xla.errors import StructInfoError
 from relax2xla.ir import lattice
+from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import (
     Call,
     Expr,
@@ -49,12 +50,25 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckRe
     """
     if lattice.is_base_of(base, derived):
         return BaseCheckResult.PASS
+    if _elsewhere(base, derived):
+        return BaseCheckResult.FAIL_L0
     try:
         lattice.unify(base, derived, {v: v for v in lattice.free_symbolic_vars(base)})
     except lattice.Mismatch:
         return BaseCheckResult.FAIL_L0
     static = lattice.is_base_of(_static(base), _static(derived))
     return BaseCheckResult.FAIL_L2 if static else BaseCheckResult.FAIL_L1
+
+
+def _elsewhere(base: StructInfo, derived: StructInfo) -> bool:
+    """Whether a tensor of one is on another device than that of the other."""
+    match base, derived:
+        case TensorStructInfo(vdevice=VDevice() as a), TensorStructInfo(vdevice=VDevice() as b):
+            return a != b
+        case TupleStructInfo(), TupleStructInfo() if len(base.fields) == len(derived.fields):
+            return any(map(_elsewhere, base.fields, derived.fields))
+        case _:
+            return False
 
 
 def tir_vars_in_struct_info(sinfo: StructInfo) -> list[tir.Var]:
@@ -68,7 +82,10 @@ def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[tir.Var]:
 
 
 def collect_non_negative_expressions(sinfo: StructInfo) -> list[tir.Dim]:
-    """Dimensions, which are never negative; each once, in order. Scalars are not among them."""
+    """Symbolic dimensions, which are never negative; each once, in order.
+
+    Scalars and numbers are not among them; of a function those of its parameters count.
+    """
     found: dict[tir.Dim, None] = {}
     stack = [sinfo]
     while stack:
@@ -77,16 +94,18 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[tir.Dim]:
             stack.extend(reversed(info.fields))
         elif isinstance(info, DTensorStructInfo):
             stack.append(info.tensor_sinfo)
+        elif isinstance(info, FuncStructInfo):
+            stack.extend(reversed(info.params or ()))
         elif isinstance(info, TensorStructInfo | ShapeStructInfo):
             dims = info.dims if isinstance(info, TensorStructInfo) else info.values
-            found.update(dict.fromkeys(dims or ()))
+            found.update((d, None) for d in dims or () if not isinstance(d, int))
     return list(found)
 
 
-def defined_symbolic_vars(func: Function) -> list[tir.Var]:
+def defined_symbolic_vars(func: Expr) -> list[tir.Var]:
     """Symbolic variables that ``func`` defines: parameters first, then match-casts and insides."""
     found: dict[tir.Var, None] = {}
-    for p in func.params:
+    for p in func.params if isinstance(func, Function) else ():
         found.update(dict.fromkeys(lattice.definable_vars(p.struct_info)))
     for node in post_order_deep(func):
         if isinstance(node, SeqExpr):
@@ -99,8 +118,8 @@ def defined_symbolic_vars(func: Function) -> list[tir.Var]:
     return list(found)
 
 
-def free_symbolic_vars(func: Function) -> list[tir.Var]:
-    """Symbolic variables that ``func`` uses but does not define."""
+def free_symbolic_vars(func: Expr) -> list[tir.Var]:
+    """Symbolic variables that ``func`` (a function, or any expression) uses but does not define."""
     used: dict[tir.Var, None] = {}
 
     def note(info: StructInfo | None) -> None:

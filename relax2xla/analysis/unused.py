@@ -102,9 +102,9 @@ class _Cleaner:
                 self.live.update(used_vars(value))
             kept.append(b if value is b.value else VarBinding(b.var, value, b.span))
         kept.reverse()
-        if _same(kept, block.bindings):
-            return block
-        return type(block)(kept, block.span) if kept else None
+        if not kept:
+            return None
+        return block if _same(kept, block.bindings) else type(block)(kept, block.span)
 
     def stays(self, b: Binding, dataflow: bool) -> bool:
         """Whether a binding stays although nothing uses its variable."""

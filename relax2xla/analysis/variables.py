@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from relax2xla import tir
 from relax2xla.errors import TransformError
-from relax2xla.ir.check import is_impure_call
+from relax2xla.ir.check import LEAVES, is_impure_call
 from relax2xla.ir.expr import (
     Binding,
     Call,
@@ -21,6 +22,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import (
@@ -92,8 +94,12 @@ def used_vars(expr: Expr) -> list[Var]:
 
 def free_vars(expr: Expr) -> list[Var]:
     """Variables that ``expr`` uses but does not define, in order of use."""
-    bound = set(bound_vars(expr))
-    return [v for v in used_vars(expr) if v not in bound]
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        if all([isinstance(a, LEAVES) for a in expr.args]):  # as most values are
+            return list(dict.fromkeys([a for a in expr.args if isinstance(a, Var)]))
+    events = list(_events(expr))
+    bound = {v for v, defined in events if defined}
+    return list(dict.fromkeys(v for v, defined in events if not defined and v not in bound))
 
 
 def all_global_vars(expr: Expr) -> list[GlobalVar]:
@@ -193,23 +199,34 @@ def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | None = None) ->
 
 
 def computable_at_compile_time(func: Function) -> list[Var]:
-    """Bound variables that depend on weights alone, in order.
+    """Weights, and bound variables that depend on weights alone, in order.
 
-    Weights are the parameters from the attribute ``num_input`` on (default: none are inputs).
-    Only pure values without symbolic run-time inputs count.
+    Weights are the parameters from the attribute ``num_input`` on; without it there are none. Only
+    pure values count, whose symbolic variables are dimensions of weights or of what was found.
     """
     inputs = func.attrs.get("num_input")
     if inputs is None:
         return []
-    known: set[Var] = set(func.params[inputs:])
-    found: list[Var] = []
+    found: dict[Var, None] = dict.fromkeys(func.params[inputs:])
+    symbols = {s for p in found for s in definable_vars(p.struct_info)}
     for b in bindings_of(func.body):
         if contains_impure_call(b.value):
             continue
-        if all(v in known for v in free_vars(b.value)):
-            known.add(b.var)
-            found.append(b.var)
-    return found
+        nodes = post_order(b.value)
+        if all(v in found for v in free_vars(b.value)) and symbols.issuperset(_mentioned(nodes)):
+            found[b.var] = None
+            symbols.update(definable_vars(b.var.struct_info))
+    return list(found)
+
+
+def _mentioned(nodes: Iterable[Expr]) -> Iterator[tir.Var]:
+    """Symbolic variables that expressions compute with, apart from those of their variables."""
+    for node in nodes:
+        if isinstance(node, ShapeExpr | PrimValue):
+            yield from free_symbolic_vars(node.struct_info_)
+        elif isinstance(node, Call):
+            for info in node.sinfo_args:
+                yield from free_symbolic_vars(info)
 
 
 def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:

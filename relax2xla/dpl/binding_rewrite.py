@@ -115,7 +115,8 @@ class DataflowBlockRewrite:
         if any(b.var is binding.var for b in self._bindings):
             raise TVMError(f"{binding.var.name_hint} has been defined in the block already")
         uses = set(_used(binding.value))
-        at = max((i + 1 for i, b in enumerate(self._bindings) if b.var in uses), default=0)
+        # As in TVM, what uses nothing of the block comes behind its first binding.
+        at = max((i + 1 for i, b in enumerate(self._bindings) if b.var in uses), default=1)
         self._bindings.insert(at, binding)
         self._names.add(binding.var.name_hint)
         self._note(binding)
@@ -158,7 +159,7 @@ class DataflowBlockRewrite:
         return self._build()[1]
 
     def mutated_root_fn(self) -> Function:
-        """The function with the block as it is now."""
+        """The function with the block as it is now; without it where it has become empty."""
         return self._build()[0]
 
     def mutate_irmodule(self, irmodule: IRModule) -> IRModule:
@@ -190,6 +191,8 @@ class DataflowBlockRewrite:
         if self._result is None:
             around = _Around(self._dfb, {}, self._bindings)
             func = around.function(self._root)
+            if not around.new.bindings:
+                func = _Without(around.new).function(func)
             self._result = refitted(func), around.new
         return self._result
 
@@ -223,6 +226,20 @@ class _Around(Rewriter):
             info = declared
         var = self.var(b.var, info)
         return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
+
+
+class _Without(Rewriter):
+    """Leaves out one block, which is empty."""
+
+    def __init__(self, block: BindingBlock) -> None:
+        super().__init__()
+        self.target = block
+
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        new = super().seq(seq)
+        if all(b is not self.target for b in new.blocks):
+            return new
+        return SeqExpr([b for b in new.blocks if b is not self.target], new.body, new.span)
 
 
 def _used(value: Expr) -> list[Var]:

@@ -29,6 +29,27 @@ class Node:
         return pickled(self)
 
 
+class Scriptable:
+    """What has a text of its own in TVMScript."""
+
+    __slots__ = ()
+
+    def script(self, **options: Any) -> str:
+        """The TVMScript text; options: :func:`relax2xla.script.printer.script`."""
+        return importlib.import_module("relax2xla.script.printer").script(self, **options)
+
+    def show(
+        self, style: str | None = None, black_format: bool | None = None, **options: Any
+    ) -> None:
+        """Print the TVMScript text, highlighted on a terminal."""
+        display = importlib.import_module("relax2xla.script.display")
+        display.show(self, style, black_format, **options)
+
+    def _relax_script(self, **options: Any) -> str:
+        """:meth:`script`, by the name that TVM has for types of Relax."""
+        return self.script(**options)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Where in the user's source an expression comes from (design decision D10).
@@ -147,13 +168,3 @@ class VDevice:
 @dataclass(frozen=True, slots=True)
 class DummyGlobalInfo:
     """An entry of a module's global infos that says nothing, as ``I.dummy_global_info()``."""
-
-
-def script_of(node: Any, options: dict[str, Any]) -> str:
-    """TVMScript text of a function or module."""
-    return importlib.import_module("relax2xla.script.printer").script(node, **options)
-
-
-def show_of(node: Any, options: dict[str, Any]) -> None:
-    """Print a function or module as TVMScript."""
-    importlib.import_module("relax2xla.script.display").show(node, **options)

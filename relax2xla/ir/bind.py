@@ -38,12 +38,15 @@ def _by_name(items: list[tuple[str, Any]]) -> dict[str, list[Any]]:
     return table
 
 
+def symbolic_vars_of(func: Function) -> list[tir.Var]:
+    """The symbolic variables of a function's parameters and result, each once, in order."""
+    infos = (*(p.struct_info for p in func.params), func.ret_struct_info)
+    return list(dict.fromkeys(v for info in infos for v in lattice.free_symbolic_vars(info)))
+
+
 def bind_symbolic_vars(func: Function, binding_map: Mapping[tir.Var | str, Dim]) -> Function:
     """``func`` with symbolic variables replaced; see ``Function.bind_symbolic_vars``."""
-    variables: dict[tir.Var, None] = {}
-    for p in func.params:
-        variables.update(dict.fromkeys(lattice.free_symbolic_vars(p.struct_info)))
-    variables.update(dict.fromkeys(lattice.free_symbolic_vars(func.ret_struct_info)))
+    variables = symbolic_vars_of(func)
     known = _by_name([(v.name, v) for v in variables])
     env: lattice.SymMap = {}
     for key, value in binding_map.items():
@@ -52,8 +55,18 @@ def bind_symbolic_vars(func: Function, binding_map: Mapping[tir.Var | str, Dim])
             raise TVMError(
                 f"the function has no symbolic variable {var}; it has {', '.join(known)}"
             )
+        if var in env:
+            raise TVMError(f"the symbolic variable {var} is bound twice, by its name and by itself")
         env[var] = tir.as_dim(value)
-    return rewrite_function(func, symbolic=env)
+    new = rewrite_function(func, symbolic=env)
+    defined = {v for p in new.params for v in lattice.definable_vars(p.struct_info)}
+    for var in (v for value in env.values() for v in tir.free_vars(value)):
+        if var not in defined and var not in variables:
+            raise TVMError(
+                f"the symbolic variable {var}, which takes the place of another, is not defined by "
+                "any parameter: a dimension must be the variable alone"
+            )
+    return new
 
 
 def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Function:
@@ -83,7 +96,12 @@ def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Functio
         gone = {p.name_hint for p in values}
         attrs["arg_attrs"] = {k: v for k, v in attrs["arg_attrs"].items() if k not in gone}
     bare = func.replace(params=params, attrs=attrs)
-    return rewrite_function(bare, symbolic=env, values=values)
+    bound = rewrite_function(bare, symbolic=env, values=values)
+    found = bound.body.struct_info_
+    if found is None or not bound.ret_struct_info.is_base_of(found):
+        return bound
+    # As where a function is made: the body may say more of the result.
+    return bound.replace(ret_struct_info=lattice.result_info(bound.params, found))
 
 
 def as_value(value: Any) -> Expr:

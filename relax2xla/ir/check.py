@@ -115,6 +115,17 @@ def _open_symbols(info: StructInfo) -> list[tir.Var]:
     return [v for v in found if v not in own]
 
 
+def _unplaced(info: StructInfo, known: StructInfo) -> StructInfo:
+    """``info`` without the device on which it places a value that has none."""
+    if not isinstance(info, TensorStructInfo) or not isinstance(known, TensorStructInfo):
+        return info
+    if info.vdevice is None or known.vdevice is not None:
+        return info
+    return TensorStructInfo(
+        info.shape, info.dtype, ndim=-1 if info.shape is not None else info.ndim
+    )
+
+
 class _Checker:
     def __init__(self, mod: IRModule | None, check_info: bool) -> None:
         self.mod, self.check_info = mod, check_info
@@ -275,7 +286,7 @@ class _Checker:
         known = value.struct_info_
         if known is None:
             self.fail(f"{value!r} has no struct info")
-        if known is not info and not lattice.is_base_of(info, known):
+        if known is not info and not lattice.is_base_of(_unplaced(info, known), known):
             self.fail(f"{var.name_hint} declares {show(info)}; its value is {show(known)}")
 
     # -- values ------------------------------------------------------------------------------
@@ -343,6 +354,8 @@ class _Checker:
             if isinstance(call.op, Op):
                 if call.op.infer is not None:
                     call.op.bind(call)
+                if call.op.normal is not None and call.op.normal(None, call) is not call:
+                    self.fail(f"{call!r} is not as the FNormalize of {call.op.name} wants it")
             elif self.check_info and isinstance(call.op.struct_info_, FuncStructInfo):
                 args = [a.struct_info_ for a in call.args]
                 known = [a for a in args if a is not None]

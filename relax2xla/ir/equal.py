@@ -32,6 +32,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
 )
 from relax2xla.tir import Dim
+from relax2xla.tir.structural import Comparison, Different
 
 
 class _Different(Exception):
@@ -65,7 +66,7 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
     try:
         _Comparer(map_free_vars).anything(lhs, rhs)
     except _Different as d:
-        root = "" if isinstance(lhs, IRModule) else type(lhs).__name__
+        root = "" if isinstance(lhs, IRModule) else "<root>"
         path = "".join([root, *reversed(d.path)]).removeprefix(".") or "the root"
         raise StructuralEqualError(
             f"{d.why} at {path}\n  lhs: {_text(d.lhs)}\n  rhs: {_text(d.rhs)}"
@@ -96,6 +97,8 @@ class _Comparer:
                 self.binding(a, b)
             case e.BindingBlock(), e.BindingBlock():
                 self.block(a, b)
+            case (tuple() | list(), tuple() | list()):
+                self.each(a, b, "", self.anything)
             case _:
                 self.value(a, b)
 
@@ -409,14 +412,17 @@ class _Comparer:
         self.define(a, b)
 
     def prim_func(self, a: tir.PrimFunc, b: tir.PrimFunc) -> None:
-        for name in ("ret_type", "body", "attrs"):
-            try:
-                self.value(getattr(a, name), getattr(b, name))
-            except _Different as d:
-                raise d.at(f".{name}") from None
-        shown = [[(p.name, p.dtype) for p in f.params] for f in (a, b)]
-        if shown[0] != shown[1]:
-            raise _Different(shown[0], shown[1], "different parameters").at(".params")
+        try:
+            Comparison(self._same_value, self.map_free).functions(a, b)
+        except Different as d:
+            raise _Different(d.left, d.right, d.why).at(d.path) from None
+
+    def _same_value(self, a: object, b: object) -> bool:
+        try:
+            self.value(a, b)
+        except _Different:
+            return False
+        return True
 
     def module(self, a: IRModule, b: IRModule) -> None:
         names = [{g.name_hint: f for g, f in m.items()} for m in (a, b)]

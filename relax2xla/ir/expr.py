@@ -8,8 +8,9 @@ carry what their maker says. ``expr.struct_info`` raises where nothing is known,
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError, TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Span, script_of, show_of
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Scriptable, Span
 from relax2xla.ir.struct_info import (
     Dims,
     FuncStructInfo,
@@ -32,6 +33,9 @@ from relax2xla.ir.struct_info import (
 from relax2xla.ir.tensor_fields import TensorFields
 from relax2xla.tir import Dim
 
+if TYPE_CHECKING:
+    from relax2xla.ir.types import Type
+
 
 class Id(Node):
     """Identity of a variable, stable over all passes; two Ids may share their name hint."""
@@ -43,7 +47,7 @@ class Id(Node):
         self.name_hint = name_hint
 
 
-class Expr(Node, TensorFields):
+class Expr(Node, TensorFields, Scriptable):
     """Base class of all Relax expressions."""
 
     __slots__ = ("span", "struct_info_")
@@ -59,6 +63,22 @@ class Expr(Node, TensorFields):
                 "give one when you make it, or normalise it with a BlockBuilder"
             )
         return self.struct_info_
+
+    @property
+    def checked_type(self) -> Type:
+        """The type that the struct info says: kind of value, dtype and rank, without shapes."""
+        from relax2xla.ir.types import type_of
+
+        return type_of(self.struct_info)
+
+    @property
+    def _checked_type_(self) -> Type | None:
+        """:attr:`checked_type`, None where nothing is known (TVM's name)."""
+        return None if self.struct_info_ is None else self.checked_type
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the same object."""
+        return self is other
 
     def __repr__(self) -> str:
         from relax2xla.ir.brief import brief
@@ -128,13 +148,15 @@ class Expr(Node, TensorFields):
         if isinstance(info, TupleStructInfo):
             if not -len(info.fields) <= index < len(info.fields):
                 # Python's iteration protocol ends on IndexError.
-                raise IndexError(f"tuple index {index} is out of range for {info}")
+                raise IndexError(f"Tuple index out of range: {index} of {info}")
             index %= len(info.fields)
         elif info is not None and not isinstance(info, ObjectStructInfo):
             raise TypeError(
                 f"only tuples can be indexed; {self!r} is {info}. Use R.take or R.strided_slice"
             )
         if isinstance(self, Tuple):
+            if not -len(self.fields) <= index < len(self.fields):
+                raise IndexError(f"Tuple index out of range: {index} of {len(self.fields)} fields")
             return self.fields[index]
         return TupleGetItem(self, index)
 
@@ -285,7 +307,12 @@ class ShapeExpr(Expr):
         return iter(self.values)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.values[index]
+        try:
+            return self.values[index]
+        except IndexError:
+            raise IndexError(
+                f"ShapeExpr index out of range: {index} of {len(self.values)} dimensions"
+            ) from None
 
     def __eq__(self, other: object) -> bool:
         """Shapes compare by their dimensions, with each other and with tuples and lists."""
@@ -406,7 +433,7 @@ class If(Expr):
             self.struct_info_ = struct_info_lca(a, b)
 
 
-class Binding(Node):
+class Binding(Node, Scriptable):
     """Base class of bindings."""
 
     __slots__ = ("span", "value", "var")
@@ -446,7 +473,7 @@ class MatchCast(Binding):
         return f"{self.var!r} = match_cast({self.value!r}, {self.struct_info})"
 
 
-class BindingBlock(Node):
+class BindingBlock(Node, Scriptable):
     """Bindings in order; they may have side effects."""
 
     __slots__ = ("bindings", "span")
@@ -562,15 +589,19 @@ class Function(Expr):
 
         return bind_params(self, binding_map)
 
-    def script(self, **options: Any) -> str:
-        """The function as TVMScript text."""
-        return script_of(self, options)
+    def inline_functions(
+        self,
+        function_map: Mapping[GlobalVar, Function]
+        | Mapping[str, Function]
+        | Mapping[GlobalVar | str, Function],
+    ) -> Function:
+        """A copy with the calls of these functions, by name or GlobalVar, replaced by their bodies.
 
-    def show(
-        self, style: str | None = None, black_format: bool | None = None, **options: Any
-    ) -> None:
-        """Print the function as TVMScript, highlighted on a terminal."""
-        show_of(self, {"style": style, "black_format": black_format, **options})
+        Calls that the bodies bring in are inlined, too. Raises ValueError where a name and a
+        GlobalVar say the same, TransformError where a function that is called reaches itself.
+        """
+        home = importlib.import_module("relax2xla.transform.normal.inline_private")
+        return home.inline_functions(self, function_map)
 
 
 def convert_to_expr(value: Any) -> Expr:

@@ -32,6 +32,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
 )
 from relax2xla.tir import Dim
+from relax2xla.tir.structural import hash_of
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:
@@ -124,7 +125,7 @@ class _Hasher:
             case e.Expr():
                 return self.expr(value)
             case tir.PrimFunc():
-                return hash((value.body, value.ret_type, self.value(value.attrs)))
+                return hash_of(value, self.value)
             case str() | int() | VDevice() | DummyGlobalInfo() | None:
                 return hash(value)
             case _:

@@ -6,9 +6,10 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Va
 from typing import Any, Final
 
 from relax2xla.errors import TVMError
-from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, script_of, show_of
+from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Scriptable
 from relax2xla.ir.expr import Expr, Function, GlobalVar
-from relax2xla.tir import PrimFunc
+from relax2xla.ir.kernel_info import kernel_info
+from relax2xla.tir import PrimFunc, Text
 
 BaseFunc = Any  # Function | PrimFunc | ExternFunc
 Functions = (
@@ -20,7 +21,7 @@ Functions = (
 PLACES: Final = ("location", "prelude_locations")
 
 
-class IRModule(Node):
+class IRModule(Node, Scriptable):
     """Functions by GlobalVar, in order. ``mod["main"]`` looks up by name.
 
     Adding a function updates the struct info of its GlobalVar. Passes give new modules; the one
@@ -66,6 +67,8 @@ class IRModule(Node):
         self.functions[gvar] = func
         if isinstance(func, Expr) and func.struct_info_ is not None:
             gvar.struct_info_ = func.struct_info_
+        elif isinstance(func, PrimFunc) and not isinstance(func.body, Text):
+            gvar.struct_info_ = kernel_info(func)
 
     def __delitem__(self, name: str | GlobalVar) -> None:
         gvar = self.get_global_var(name) if isinstance(name, str) else name
@@ -154,16 +157,6 @@ class IRModule(Node):
     def clone(self) -> IRModule:
         """A new module with the same functions."""
         return self.replace(self.functions)
-
-    def script(self, **options: Any) -> str:
-        """The module as TVMScript text; ``from_source`` of it gives an equal module."""
-        return script_of(self, options)
-
-    def show(
-        self, style: str | None = None, black_format: bool | None = None, **options: Any
-    ) -> None:
-        """Print the module as TVMScript, highlighted on a terminal."""
-        show_of(self, {"style": style, "black_format": black_format, **options})
 
     def __repr__(self) -> str:
         return self.script()

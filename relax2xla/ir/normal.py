@@ -49,9 +49,16 @@ def is_normal(root: Expr) -> bool:
                         return False
                     if isinstance(b, MatchCast) and not is_operand(b.value):
                         return False
-        elif not all(map(is_operand, children(node))):
+        elif not all(map(is_operand, children(node))) or specific(node, None) is not node:
             return False
     return True
+
+
+def specific(node: Expr, builder: Normalizer | None) -> Expr:
+    """``node``, or what the FNormalize of its operator puts in its place."""
+    if isinstance(node, Call) and isinstance(node.op, Op) and node.op.normal is not None:
+        return node.op.normal(builder, node)
+    return node
 
 
 def with_info(value: Expr) -> Expr:
@@ -136,10 +143,12 @@ class Frame:
 class Normalizer:
     """Bindings under construction: the stack of open sequences, and how expressions get there.
 
-    BlockBuilder is the one that users hold.
+    BlockBuilder is the one that users hold. ``specific``: operators' FNormalize is asked, too;
+    TVMScript says what is there, so its parser does without.
     """
 
     def __init__(self) -> None:
+        self.specific = True
         self._names = NameSupply()
         self._frames: list[Frame] = []
         self._values: dict[Var, Expr] = {}
@@ -200,7 +209,7 @@ class Normalizer:
         if isinstance(root, Call) and isinstance(root.op, LEAVES):
             # The common case first: nothing to do.
             if all(isinstance(a, LEAVES) for a in root.args):
-                return root
+                return self._specific(root, span)
         done: dict[int, Expr] = {}
         stack: list[tuple[Expr, Span | None, bool]] = [(root, span, False)]
         while stack:
@@ -219,11 +228,16 @@ class Normalizer:
                 stack.append((node, at, True))
                 stack.extend((k, k.span or at, False) for k in reversed(kids))
                 continue
-            new = self._rebuilt(node, [done[id(k)] for k in kids], at)
+            new = self._specific(self._rebuilt(node, [done[id(k)] for k in kids], at), at)
             if node is not root and not isinstance(new, OPERANDS):
                 new = self._bind(node, new, "", False, at)
             done[id(node)] = new
         return done[id(root)]
+
+    def _specific(self, node: Expr, span: Span | None) -> Expr:
+        """``node``, whose operands are normal, as its operator wants it."""
+        new = specific(node, self) if self.specific else node
+        return node if new is node else self._value(new, span)
 
     def _operand(self, node: Expr, span: Span | None) -> Expr:
         """``node`` as an operand: a leaf, a tuple of leaves, or the variable it is bound to."""

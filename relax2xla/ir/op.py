@@ -86,18 +86,16 @@ def as_tuple_operand(value: Any) -> Expr:
 
 
 def as_shape_operand(value: Any) -> Expr:
-    """A dimension, a sequence of dimensions or an expression, as a shape operand."""
+    """A sequence of dimensions or an expression, as a shape operand."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, int | np.integer | tir.PrimExpr):
-        return ShapeExpr((value,))
     if isinstance(value, Iterable) and not isinstance(value, str):
         dims: list[Any] = list(value)
         for d in dims:
             if not isinstance(d, int | np.integer | tir.PrimExpr | PrimValue):
                 raise TypeError(f"a dimension must be an integer or symbolic; got {_shown(d)}")
         return ShapeExpr(dims)
-    raise TypeError(f"expected a shape; got {type(value).__name__} {value!r}")
+    raise TypeError(f"expected a shape, such as (2, 3); got {_shown(value)}")
 
 
 def as_prim_operand(value: Any) -> Expr:
@@ -211,6 +209,9 @@ Rule = tuple[StructInfo, Callable[[], Expr]]
 Given = Mapping[str, Any]
 """Arguments of a call as the user wrote them, by name; see :meth:`Op.shorthand`."""
 Shorthand = Callable[[Given], Given]
+PrimalGradient = Callable[[Var, Call, Expr, Any], Sequence[Expr]]
+"""Gradients of a call's operands, of its variable, the call, the gradient of its result, and the
+BlockBuilder that they are for (see :mod:`relax2xla.op.shared.gradients`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +260,16 @@ class Op(Expr, Generic[P]):
 
     ``infer``: struct-info rule, or None where calls state their result in ``sinfo_args``;
     ``lowering``: the legalisation, same signature, or None; ``smooth``: another one whose rows have
-    the framework's derivatives (see :meth:`derivative`); ``sugar``: rewrites what users write
+    the framework's derivatives (see :meth:`derivative`); ``primal_gradient``: its gradient as
+    expressions (see :mod:`relax2xla.op.shared.gradients`); ``sugar``: rewrites what users write
     (see :meth:`shorthand`); ``pure``: no side effects; ``distributed``: the struct-info rule is for
     distributed tensors, too (else ``relax2xla.op.shared.sharding`` has one, or they are refused).
     """
 
     registry: typing.ClassVar[dict[str, Op[...]]] = {}
+    # Its own part of A-normal form, FNormalize: of a builder (or None) and a call, the call to have
+    # in its place; the very same one where it is normal. See ``relax2xla.op_attributes``.
+    normal: Callable[[Any, Call], Expr] | None = None
 
     def __init__(
         self,
@@ -288,11 +293,13 @@ class Op(Expr, Generic[P]):
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
         self.smooth: Callable[P, Expr] | None = None
+        self.primal_gradient: PrimalGradient | None = None
         self.sugar: Shorthand | None = None
         self.pure = pure
         self.distributed = distributed
         self.traits = tuple(traits)
         self.spellings: list[Callable[P, Expr | None]] = []
+        self.attributes: dict[str, tuple[int, Any]] = {}
         self.follows = dict(follows or {})
         self.__doc__ = doc
         self.span = None
@@ -311,6 +318,27 @@ class Op(Expr, Generic[P]):
         if found is None:
             raise TVMError(f"there is no operator {name!r}; see relax2xla.op for the names")
         return found
+
+    def get_attr(self, name: str) -> Any:
+        """The attribute of this name, None where there is none.
+
+        Those that programs have registered, ``FPrimalGradient`` and ``FPurity``.
+        """
+        if name in self.attributes:
+            return self.attributes[name][1]
+        return {"FPrimalGradient": self.primal_gradient, "FPurity": self.pure}.get(name)
+
+    def has_attr(self, name: str) -> bool:
+        """Whether there is an attribute of this name."""
+        return self.get_attr(name) is not None
+
+    def set_attr(self, name: str, value: Any, plevel: int = 10) -> None:
+        """Give an attribute; see :func:`relax2xla.op_attributes.register_op_attr`."""
+        importlib.import_module("relax2xla.op_attributes").set_attr(self, name, value, plevel)
+
+    def reset_attr(self, name: str) -> None:
+        """Take back what :meth:`set_attr` gave."""
+        importlib.import_module("relax2xla.op_attributes").reset_attr(self, name)
 
     def trait(self, kind: type[T]) -> T | None:
         """What the operator's trait of this kind says; None where it has none."""
@@ -459,8 +487,11 @@ class Op(Expr, Generic[P]):
             raise OpError(f"{self.name} has no attribute {', '.join(unknown)}; it has {known}")
         return args, kwargs
 
-    def infer_call(self, call: Call) -> StructInfo:
-        """Struct info of ``call``; an OpError gets a note that shows the whole call."""
+    def infer_call(self, call: Call) -> StructInfo | None:
+        """Struct info of ``call``; an OpError gets a note that shows the whole call.
+
+        None where it cannot be told yet, for an operand is a variable without struct info.
+        """
         if call.sinfo_args:
             return (
                 call.sinfo_args[0]
@@ -478,6 +509,8 @@ class Op(Expr, Generic[P]):
                 return self._infer_symbolic(args, kwargs)
             return rule(*args, **kwargs)
         except TVMError as e:
+            if any(isinstance(a, Var) and a.struct_info_ is None for a in call.args):
+                return None
             e.add_note(f"  in {self.describe(call)}")
             raise
 

@@ -307,9 +307,10 @@ class Rewriter:
         value = self.expr(b.value)
         info = value.struct_info_ if value is not b.value else declared
         if info is not None and declared is not None and not self.symbolic:
-            # A weaker declaration is the user's choice and stays.
+            # A weaker declaration is the user's choice and stays; what was known says more now.
+            weaker = declared != b.value.struct_info_
             declared = self.info(declared)
-            info = declared if lattice.is_base_of(declared, info) else info
+            info = declared if weaker and lattice.is_base_of(declared, info) else info
         elif info is None and declared is not None:
             info = self.info(declared)
         var = self.var(b.var, info)

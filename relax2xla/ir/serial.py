@@ -33,6 +33,15 @@ from relax2xla.ir.collection import no_collection
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
+from relax2xla.ir.serial_kernels import (
+    FUNCTION,
+    NODES,
+    STATEMENTS,
+    Fields,
+    Many,
+    make_function,
+    take_function,
+)
 
 FORMAT, VERSION = "relax2xla.ir", 1
 T = TypeVar("T")
@@ -137,8 +146,30 @@ def _take_module(mod: IRModule) -> Sequence[Any]:
     return (tuple(mod.keys()), tuple(mod.values()), mod.attrs, Attrs(mod.global_infos))
 
 
-def _prim_func(params: Any, body: str, ret_type: Any, attrs: Attrs) -> tir.PrimFunc:
-    return tir.PrimFunc(params, body, ret_type, dict(attrs))
+def _prim_text(params: Any, body: str, ret_type: Any, attrs: Attrs) -> tir.PrimFunc:
+    """A loop-level function of files from before these were trees."""
+    why = "it was saved as text"
+    return tir.PrimFunc(params, tir.Text(body, why), ret_type, None, dict(attrs))
+
+
+def _types(fields: Fields) -> dict[str, Types | _Many]:
+    return {n: _Many(t.types) if isinstance(t, Many) else t for n, t in fields.items()}
+
+
+def _statement(cls: type, fields: Fields) -> _Kind:
+    """A statement: its fields, and the line it was read from."""
+
+    def make(*values: Any) -> Any:
+        *own, line = values
+        return cls(*own, line=line)
+
+    names = [*fields, "line"]
+    return _Kind(
+        cls,
+        {**_types(fields), "line": (int,)},
+        make,
+        lambda node: [getattr(node, name) for name in names],
+    )
 
 
 def _attrs(*pairs: Any) -> Attrs:
@@ -293,7 +324,12 @@ KINDS: dict[str, _Kind] = {
     "tir.Var": _built(tir.Var, name=(str,), dtype=(str,)),
     "tir.SizeVar": _built(tir.SizeVar, name=(str,), dtype=(str,)),
     "tir.IntImm": _built(tir.IntImm, dtype=(str,), value=(int,)),
-    "tir.FloatImm": _built(tir.FloatImm, dtype=(str,), value=(float,)),
+    "tir.FloatImm": _Kind(
+        tir.FloatImm,
+        {"dtype": (str,), "value": (float,)},
+        tir.FloatImm,
+        lambda x: (x.dtype, x.written),
+    ),
     "tir.StringImm": _built(tir.StringImm, value=(str,)),
     "tir.Not": _built(tir.Not, a=PRIM),
     "tir.Cast": _built(tir.Cast, dtype=(str,), value=PRIM),
@@ -308,9 +344,19 @@ KINDS: dict[str, _Kind] = {
             "ret_type": (str, NoneType),
             "attrs": (Attrs,),
         },
-        _prim_func,
-        lambda func: (func.params, func.body, func.ret_type, Attrs(func.attrs)),
+        _prim_text,
+        lambda func: (func.params, func.body.text, func.ret_type, Attrs(func.attrs)),
     ),
+    # The later of two kinds of one class is the one that is written.
+    "tir.function": _Kind(tir.PrimFunc, _types(FUNCTION), make_function, take_function),
+    "tir.Range": _Kind(
+        tir.Range,
+        {"min": DIMS, "extent": DIMS},
+        tir.Range.from_min_extent,
+        lambda r: (r.min, r.extent),
+    ),
+    **{f"tir.{cls.__name__}": _built(cls, **_types(f)) for cls, f in NODES.items()},
+    **{f"tir.{cls.__name__}": _statement(cls, f) for cls, f in STATEMENTS.items()},
     # Values of attributes.
     "float": _Kind(float, {"bits": (str,)}, _float, lambda x: (struct.pack(">d", x).hex(),)),
     "complex": _built(complex, real=(float,), imag=(float,)),

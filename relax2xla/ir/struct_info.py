@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError
-from relax2xla.ir.base import Node, Span, VDevice
+from relax2xla.ir.base import Node, Scriptable, Span, VDevice
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.tir import Dim
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Dims = tuple[Dim, ...]
 
 
-class StructInfo(Node):
+class StructInfo(Node, Scriptable):
     """Base class of all struct infos."""
 
     __slots__ = ("span",)
@@ -91,6 +91,8 @@ class PrimStructInfo(StructInfo):
         if value is None:
             if dtype is None:
                 raise StructInfoError("PrimStructInfo needs a dtype, a value, or both")
+            if isinstance(dtype, list | tuple):
+                raise StructInfoError(f"PrimStructInfo is of one scalar; got {dtype!r}")
             self.dtype, self.value = dtype_name(dtype), None
         else:
             if not isinstance(value, tir.PrimExpr):
@@ -264,6 +266,10 @@ class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
 
     def __init__(self, fields: Sequence[StructInfo], span: Span | None = None) -> None:
+        if not isinstance(fields, Iterable):
+            raise StructInfoError(
+                f"TupleStructInfo takes a list of struct infos; got {type(fields).__name__}"
+            )
         self.fields = tuple(fields)
         self.span = span
 
@@ -326,8 +332,14 @@ def as_dims(values: Iterable[Any]) -> Dims:
     except TypeError as e:
         raise StructInfoError(str(e)) from None
     for d in dims:
-        if isinstance(d, int) and d < 0:
-            raise StructInfoError(f"a dimension must not be negative; got {dims}")
+        if isinstance(d, int):
+            if d < 0:
+                raise StructInfoError(f"a dimension must not be negative; got {dims}")
+        elif d.dtype != "int64":
+            raise StructInfoError(
+                "the value in ShapeStructInfo can only have dtype of int64: "
+                f"{d} is {d.dtype}; cast it, or make the variable an int64"
+            )
     return dims
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from relax2xla.dtypes import dtype_name
-from relax2xla.ir.base import Span
+from relax2xla.ir.base import Scriptable, Span
 from relax2xla.ir.struct_info import (
     FuncStructInfo,
     PrimStructInfo,
@@ -21,7 +21,7 @@ from relax2xla.ir.struct_info import (
 )
 
 
-class Type:
+class Type(Scriptable):
     """Base class of all types."""
 
     __slots__ = ()

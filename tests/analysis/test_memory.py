@@ -46,7 +46,7 @@ def test_sizes() -> None:
 
 
 def test_loop_level_functions_come_later() -> None:
-    func = tir.PrimFunc([], "pass")
+    func = tir.PrimFunc([], tir.Evaluate(tir.IntImm("int32", 0)))
     with pytest.raises(TVMError, match="has_reshape_pattern: loop-level functions"):
         has_reshape_pattern(func)
     with pytest.raises(TVMError, match="suggest_layout_transforms: loop-level functions"):

@@ -137,3 +137,14 @@ def test_derive_call_takes_a_context() -> None:
     opaque = FuncStructInfo.opaque_func()
     stated = Call(ExternFunc("f"), [x], sinfo_args=[INFO, INFO])
     assert analysis.derive_call_ret_struct_info(opaque, stated, bb) == TupleStructInfo([INFO, INFO])
+
+
+def test_base_check_of_devices() -> None:
+    def on(device: str) -> T:
+        return T((2,), "float32", device)
+
+    check = analysis.struct_info_base_check
+    assert check(on("cpu"), on("cuda")) == BaseCheckResult.FAIL_L0
+    pair = TupleStructInfo([on("cpu"), on("cpu")])
+    assert check(pair, TupleStructInfo([on("cpu"), on("cuda")])) == BaseCheckResult.FAIL_L0
+    assert check(T((2,)), on("cuda")) == BaseCheckResult.PASS

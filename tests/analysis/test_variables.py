@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relax2xla import analysis, op
+from relax2xla import analysis, op, script
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import (
     BindingBlock,
@@ -154,8 +154,28 @@ def test_computable_at_compile_time() -> None:
             c = bb.emit(op.sin(a), "c")
             out = bb.emit_output(op.add(b, c))
         bb.emit_func_output(out)
-    assert names(analysis.computable_at_compile_time(bb.get()["main"])) == ["a", "c"]
+    assert names(analysis.computable_at_compile_time(bb.get()["main"])) == [
+        *("w", "a", "c"),
+    ]
     assert analysis.computable_at_compile_time(model()) == []
+
+
+def test_symbols_of_inputs_are_not_known_at_compile_time() -> None:
+    source = """
+@R.function
+def main(x: R.Tensor(("n",), "float32"), w: R.Tensor(("m",), "float32")):
+    R.func_attr({"num_input": 1})
+    n = T.int64()
+    m = T.int64()
+    a = R.zeros(R.shape([m, 2]), "float32")
+    b = R.zeros(R.shape([n]), "float32")
+    c = R.broadcast_to(w, R.shape([2, m]))
+    d = R.broadcast_to(w, R.shape([n, m]))
+    return (a, b, c, d)
+"""
+    func = script.from_source(source)
+    assert isinstance(func, Function)
+    assert names(analysis.computable_at_compile_time(func)) == ["w", "a", "c"]
 
 
 def test_post_order_visit() -> None:

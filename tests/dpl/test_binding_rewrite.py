@@ -133,3 +133,24 @@ def test_errors() -> None:
         relax.DataflowBlockRewrite(DataflowBlock([]), func)
     with pytest.raises(TypeError):
         relax.DataflowBlockRewrite(func.body, func)
+
+
+def test_what_uses_nothing_of_the_block_comes_second() -> None:
+    rewriter, _, names = setup()
+    rewriter.add(relax.op.tanh(names["x"]), name="new")
+    assert [b.var.name_hint for b in rewriter.mutated_dfb().bindings][1] == "new"
+
+
+def test_an_empty_block_is_left_out() -> None:
+    @R.function
+    def func(x: R.Tensor((3,), "float32")):
+        with R.dataflow():
+            lv0 = R.exp(x)
+            R.output(lv0)
+        return x
+
+    rewriter = relax.DataflowBlockRewrite(func.body.blocks[0], func)
+    rewriter.remove_all_unused()
+    assert rewriter.mutated_dfb().bindings == ()
+    assert rewriter.mutated_root_fn().body.blocks == ()
+    assert len(func.body.blocks) == 1

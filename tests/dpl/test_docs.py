@@ -15,7 +15,7 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "patterns.md"
 
 def test_the_page_is_true(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", DOC.read_text("utf-8"), re.M | re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     program = tmp_path / "page.py"
     program.write_text("\n".join(blocks))
     names = runpy.run_path(str(program))
@@ -34,3 +34,6 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     np.testing.assert_allclose(right, a @ v, rtol=1e-5)
     assert names["fused"] is names["joined"]
     assert names["modified"] == 0
+    offloaded = names["offloaded"]
+    assert "call_pure_packed" in offloaded.script()
+    np.testing.assert_allclose(evaluate(offloaded, [a, u]), np.maximum(a @ u, 0), rtol=1e-5)

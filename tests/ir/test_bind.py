@@ -9,6 +9,7 @@ from relax2xla import op, tir
 from relax2xla.analysis import check_well_formed
 from relax2xla.errors import TVMError
 from relax2xla.ir import Constant, Function, IRModule, TensorStructInfo, TupleStructInfo, Var, const
+from relax2xla.script import from_source
 
 n, m = tir.Var("n"), tir.Var("m")
 
@@ -94,3 +95,20 @@ def test_what_is_said_of_a_bound_parameter_goes_with_it() -> None:
     first, second = (p.name_hint for p in said.params)
     new = said.bind_params({first: np.ones((2, 3), "float32")})
     assert dict(new.attrs["arg_attrs"]) == {second: {"k": 1}}
+
+
+def test_bound_values_say_more_than_parameters() -> None:
+    func = from_source(
+        """
+@R.function
+def main(x: R.Tensor("float32", ndim=1)):
+    y = x
+    z: R.Tensor("float32") = R.add(y, y)
+    return y
+"""
+    )
+    assert isinstance(func, Function)
+    bound = func.bind_params({"x": np.zeros(4, "float32")})
+    y, z = (b.var.struct_info for b in bound.body.blocks[0].bindings)
+    assert y == TensorStructInfo((4,), "float32") == bound.ret_struct_info
+    assert z == TensorStructInfo(None, "float32")  # what the user declares stays

@@ -178,7 +178,9 @@ def test_modules() -> None:
     fixed = Var("z", TensorStructInfo((1,)))
     with pytest.raises(WellFormedError, match="variable z is defined more than once"):
         check_well_formed(IRModule({s: Function([fixed], fixed) for s in "ab"}))
-    check_well_formed(IRModule({"p": tir.PrimFunc([], "pass"), "main": fn([], x)}))
+    check_well_formed(
+        IRModule({"p": tir.PrimFunc([], tir.Evaluate(tir.IntImm("int32", 0))), "main": fn([], x)})
+    )
 
 
 def test_branches_do_not_share() -> None:

@@ -22,11 +22,13 @@ from relax2xla.ir import (
     If,
     IRModule,
     ObjectStructInfo,
+    PrimStructInfo,
     PrimValue,
     ShapeExpr,
     ShapeStructInfo,
     StringImm,
     TensorStructInfo,
+    TensorType,
     Tuple,
     TupleGetItem,
     TupleStructInfo,
@@ -150,7 +152,7 @@ def test_modules() -> None:
         mod.get_global_var("nope")
     with pytest.raises(TVMError, match="already has another function named 'main'"):
         mod[GlobalVar("main")] = f
-    mod["p"] = tir.PrimFunc([], "pass")
+    mod["p"] = tir.PrimFunc([], tir.Evaluate(tir.IntImm("int32", 0)))
     assert list(mod.relax_functions()) == [gvar]
     copy = mod.clone()
     del mod["p"]
@@ -282,3 +284,25 @@ def test_casts_closures_recursion_and_tuples_run() -> None:
     np.testing.assert_allclose(vm["tuples"](x), x + np.sin(x), rtol=1e-6)
     np.testing.assert_allclose(vm["closure"](x), x + np.sin(x), rtol=1e-6)
     assert int(vm["factorial"](np.int64(20))) == math.factorial(20)
+
+
+def test_types_and_identity() -> None:
+    x = Var("x", TensorStructInfo((2, 3), "int8"))
+    assert x.checked_type == TensorType(2, "int8") == x._checked_type_
+    assert Var("y")._checked_type_ is None
+    assert x.same_as(x)
+    assert not x.same_as(Var("x", x.struct_info))
+
+
+def test_indices_out_of_range() -> None:
+    with pytest.raises(IndexError, match="Tuple index out of range"):
+        Tuple([Var("a"), Var("b")])[2]
+    with pytest.raises(IndexError, match="ShapeExpr index out of range"):
+        ShapeExpr([1, 2])[-3]
+
+
+def test_struct_info_of_the_wrong_kind() -> None:
+    with pytest.raises(TVMError, match="of one scalar"):
+        PrimStructInfo([1])
+    with pytest.raises(TVMError, match="list of struct infos"):
+        TupleStructInfo(1)  # pyright: ignore[reportArgumentType]

@@ -109,7 +109,9 @@ def test_sharing_spans_and_modules(way: str) -> None:
     x = ir.Var("x", R.Tensor((n,), "float32"), ir.Span("x", "f.py", 3))
     y = op.exp(x)
     func = ir.Function([x], op.add(y, y), attrs={"global_symbol": "f"}).replace(span=ir.Span("s"))
-    prim = tir.PrimFunc([tir.Var("A", "handle")], "T.evaluate(0)\n", None, {"k": 1})
+    prim = tir.PrimFunc(
+        [tir.Var("A", "handle")], tir.Text("T.evaluate(0)\n", "test"), None, None, {"k": 1}
+    )
     mod = ir.IRModule(
         {"f": func, "p": prim, "ext": ir.ExternFunc("vm.f")},
         {"a": 1},

@@ -1,0 +1,54 @@
+"""What callers know of a loop-level function: the struct info of its GlobalVar."""
+
+from __future__ import annotations
+
+from relax2xla import tir
+from relax2xla.ir.struct_info import (
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from relax2xla.tir.stmt import walk
+from relax2xla.tir.use import expressions
+
+# Calls that do something beside giving a value.
+_EFFECTS = ("tir.call_extern", "tir.tvm_call", "tir.anylist", "tir.ptx_", "tir.tvm_struct_set")
+
+
+def kernel_info(func: tir.PrimFunc) -> FuncStructInfo:
+    """A tensor for each buffer, a scalar for each other parameter, and what it returns.
+
+    Sizes are int64. It is pure if it writes to no buffer but its own and calls nothing that could.
+    """
+    params: list[StructInfo] = []
+    for p in func.params:
+        buffer = func.buffer_map.get(p)
+        if buffer is not None:
+            dims = [d if isinstance(d, int) else tir.cast("int64", d) for d in buffer.shape]
+            params.append(TensorStructInfo([tir.as_dim(d) for d in dims], buffer.dtype))
+        else:
+            params.append(ObjectStructInfo() if p.dtype == "handle" else PrimStructInfo(p.dtype))
+    ret = TupleStructInfo(()) if func.ret_type is None else PrimStructInfo(func.ret_type)
+    return FuncStructInfo(params, ret, _is_pure(func))
+
+
+def _is_pure(func: tir.PrimFunc) -> bool:
+    own: set[tir.Var] = set()
+    for node in walk(func.body):
+        if isinstance(node, tir.Allocate):
+            own.add(node.buffer_var)
+        elif isinstance(node, tir.BlockRealize):
+            own.update(b.data for b in node.block.alloc_buffers)
+        elif isinstance(node, tir.Text):
+            return False
+    for node in walk(func.body):
+        if isinstance(node, tir.BufferStore) and node.buffer.data not in own:
+            return False
+        for e in expressions(node):
+            for x in tir.post_order(e):
+                if isinstance(x, tir.Call) and x.op.startswith(("@", *_EFFECTS)):
+                    return False
+    return True

@@ -1,0 +1,133 @@
+"""What a saved file holds of loop-level functions: fields of statements and buffers, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final
+
+from relax2xla import tir
+from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
+
+PRIM: Final = (tir.PrimExpr,)
+DIM: Final = (int, tir.PrimExpr)
+STMT: Final = (tir.Stmt,)
+TEXT: Final = (str,)
+NUMBER: Final = (int,)
+ATTRS: Final = (Mapping,)
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A tuple of values of these types."""
+
+    types: tuple[type, ...]
+
+
+Fields = dict[str, tuple[type, ...] | Many]
+_RANGES: Final = Many((tir.Range,))
+_REGIONS: Final = Many((BufferRegion,))
+_AXIS: Final[Fields] = {
+    "var": (tir.Var,),
+    "dom": (tir.Range, NoneType),
+    "iter_type": TEXT,
+    "thread_tag": TEXT,
+}
+# Fields in the order of the constructors. Statements have their line as well.
+NODES: Final[dict[type, Fields]] = {
+    PointerVar: {"name": TEXT, "element": TEXT, "scope": TEXT},
+    Buffer: {
+        "data": (tir.Var,),
+        "shape": Many(DIM),
+        "dtype": TEXT,
+        "name": TEXT,
+        "strides": Many(DIM),
+        "elem_offset": DIM,
+        "scope": TEXT,
+        "data_alignment": NUMBER,
+        "offset_factor": NUMBER,
+        "buffer_type": TEXT,
+        "axis_separators": Many(NUMBER),
+    },
+    BufferLoad: {"buffer": (Buffer,), "indices": Many(PRIM)},
+    Let: {"var": (tir.Var,), "value": PRIM, "body": PRIM},
+    tir.Ramp: {"base": PRIM, "stride": PRIM, "lanes": NUMBER},
+    tir.Broadcast: {"value": PRIM, "lanes": NUMBER},
+    BufferRegion: {"buffer": (Buffer,), "region": _RANGES},
+    tir.IterVar: _AXIS,
+    tir.MatchBufferRegion: {"buffer": (Buffer,), "source": (BufferRegion,)},
+}
+STATEMENTS: Final[dict[type, Fields]] = {
+    tir.BufferStore: {"buffer": (Buffer,), "value": PRIM, "indices": Many(PRIM)},
+    tir.SeqStmt: {"seq": Many(STMT)},
+    tir.For: {
+        "loop_var": (tir.Var,),
+        "min": DIM,
+        "extent": DIM,
+        "kind": TEXT,
+        "body": STMT,
+        "thread_binding": (tir.IterVar, NoneType),
+        "annotations": ATTRS,
+    },
+    tir.Block: {
+        "iter_vars": Many((tir.IterVar,)),
+        "reads": _REGIONS,
+        "writes": _REGIONS,
+        "name_hint": TEXT,
+        "body": STMT,
+        "init": (tir.Stmt, NoneType),
+        "alloc_buffers": Many((Buffer,)),
+        "match_buffers": Many((tir.MatchBufferRegion,)),
+        "annotations": ATTRS,
+    },
+    tir.BlockRealize: {"iter_values": Many(PRIM), "predicate": PRIM, "block": (tir.Block,)},
+    tir.IfThenElse: {"condition": PRIM, "then_case": STMT, "else_case": (tir.Stmt, NoneType)},
+    tir.While: {"condition": PRIM, "body": STMT},
+    tir.LetStmt: {"var": (tir.Var,), "value": PRIM, "body": STMT},
+    tir.AssertStmt: {"condition": PRIM, "message": (tir.StringImm,), "body": STMT},
+    tir.AttrStmt: {
+        "node": (tir.PrimExpr, Buffer, tir.IterVar, str, NoneType),
+        "attr_key": TEXT,
+        "value": PRIM,
+        "body": STMT,
+    },
+    tir.Evaluate: {"value": PRIM},
+    tir.Allocate: {
+        "buffer_var": (tir.Var,),
+        "dtype": TEXT,
+        "extents": Many(DIM),
+        "condition": PRIM,
+        "body": STMT,
+        "scope": TEXT,
+        "annotations": ATTRS,
+    },
+    tir.DeclBuffer: {"buffer": (Buffer,), "body": STMT},
+    tir.Text: {"text": TEXT, "why": TEXT},
+}
+FUNCTION: Final[Fields] = {
+    "params": Many((tir.Var,)),
+    "body": STMT,
+    "ret_type": (str, NoneType),
+    "handles": Many((tir.Var,)),
+    "buffers": Many((Buffer,)),
+    "attrs": ATTRS,
+}
+
+
+def make_function(
+    params: Any, body: Any, ret_type: Any, handles: Any, buffers: Any, attrs: Any
+) -> tir.PrimFunc:
+    """A function of its fields."""
+    return tir.PrimFunc(
+        params, body, ret_type, dict(zip(handles, buffers, strict=True)), dict(attrs)
+    )
+
+
+def take_function(func: tir.PrimFunc) -> Sequence[Any]:
+    """The fields of a function."""
+    held = func.buffer_map
+    return (
+        *(func.params, func.body, func.ret_type),
+        *(tuple(held), tuple(held.values()), func.attrs),
+    )
