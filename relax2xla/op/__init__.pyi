@@ -125,6 +125,7 @@ from relax2xla.op.shape import tensor_to_bits as tensor_to_bits
 from relax2xla.op.shape import tensor_to_shape as tensor_to_shape
 from relax2xla.op.shape import to_vdevice as to_vdevice
 from relax2xla.op.shared.exports import COMPOSED as COMPOSED
+from relax2xla.op.shared.gradients import register_gradient as register_gradient
 from relax2xla.op.slices import dynamic_strided_slice as dynamic_strided_slice
 from relax2xla.op.slices import strided_slice as strided_slice
 from relax2xla.op.sorting import argmax as argmax

@@ -34,6 +34,7 @@ STUB = """# Written by python -m relax2xla.op --stubs.
 """
 # Each with an __init__ that says what is there by walking it.
 PACKAGES: Final = (ROOT, f"{ROOT}.image", f"{ROOT}.nn", f"{ROOT}.vision")
+GRADIENTS: Final = f"{ROOT}.shared.gradients"
 CANNOT_RUN = ("relax.vm.", "relax.memory.alloc", "relax.memory.kill")
 
 # Lists of dtypes in the descriptions of families, in words.
@@ -108,7 +109,8 @@ def stub(package: str) -> str:
     rooms = {o.name.split(".")[1] for o in operators() if o.name.count(".") > 1}
     found = {(e.module, e.name) for e in exports(package)}
     if package == ROOT:
-        found |= {(package, room) for room in rooms} | {(exports.__module__, "COMPOSED")}
+        found |= {(package, room) for room in rooms}
+        found |= {(exports.__module__, "COMPOSED"), (GRADIENTS, "register_gradient")}
     lines = [f"from {module} import {name} as {name}" for module, name in sorted(found)]
     head = inspect.getdoc(sys.modules[package]) or ""
     return STUB.format(summary=head.partition("\n")[0], imports="\n".join(lines))

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_float, is_kind
-from relax2xla.errors import LegalizeError, OpError
+from relax2xla.errors import LegalizeError, OperandTypeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
@@ -60,7 +60,7 @@ def _as_tensor(x: Expr, name: str, dtypes: Sequence[str]) -> TensorStructInfo:
     if isinstance(info, PrimStructInfo):
         info = TensorStructInfo.make((), info.dtype)
     if not isinstance(info, TensorStructInfo):
-        raise OpError(f"`{name}` must be a tensor or a scalar; got {show(info)}")
+        raise OperandTypeError(f"`{name}` must be a tensor or a scalar; got {show(info)}")
     if info.dtype and info.dtype not in dtypes:
         raise OpError(
             f"`{name}` must be one of {', '.join(dtypes)}; got {info.dtype}. "
@@ -389,6 +389,8 @@ def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> Rule:
                 f"`x1`, `x2` and `x3` must have one shape; got {', '.join(map(show, infos))}"
             )
     same = len(shapes) == 3 and shapes[0] == shapes[1] == shapes[2]
+    # Or all have the shape that one variable holds.
+    same = same or (infos[0].shape is not None and len({id(i.shape) for i in infos}) == 1)
     info = infos[0] if same else tensor(None, dtype, max(ranks, default=-1), infos[0])
     return info, lambda: hlo("add", hlo("multiply", x1, x2), x3)
 

@@ -14,7 +14,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Replicates
-from relax2xla.op.shared.checks import fold, norm_axis, tensor, want_tensor
+from relax2xla.op.shared.checks import fold, norm_axis, seen_dims, tensor, want_tensor
 
 REDUCTIONS: Final = ("sum", "prod", "min", "max", "avg")
 
@@ -43,9 +43,9 @@ def allgather(x: Expr, num_workers: int, in_group: bool = True) -> Rule:
     _positive(num_workers)
     if info.ndim == 0:
         raise OpError("`x` must have an axis to gather along")
-    if info.dims is not None:
-        longer = fold(info.dims[0] * num_workers)
-        info = tensor((longer, *info.dims[1:]), info.dtype, like=info)
+    dims = seen_dims(info)
+    if dims is not None:
+        info = tensor((fold(dims[0] * num_workers), *dims[1:]), info.dtype, like=info)
     return info, lambda: _alone(x, num_workers, "allgather")
 
 
@@ -76,16 +76,15 @@ def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> Rule:
 def part_of_worker(info: TensorStructInfo, num_workers: int, axis: int) -> TensorStructInfo:
     """Struct info of one of the equal parts of a tensor along ``axis``, one for each worker."""
     _positive(num_workers)
-    if info.ndim == -1:
-        return info
-    at = norm_axis(axis, info.ndim)
-    if info.dims is None:
-        return info
-    size = info.dims[at]
+    dims = seen_dims(info)
+    at = 0 if info.ndim == -1 else norm_axis(axis, info.ndim)
+    if dims is None:
+        return tensor(None, info.dtype, info.ndim, info)
+    size = dims[at]
     if isinstance(size, int) and size % num_workers:
         raise OpError(f"axis {axis} of {show(info)} is no multiple of {num_workers} workers")
     part = fold(size // num_workers)
-    return tensor((*info.dims[:at], part, *info.dims[at + 1 :]), info.dtype, like=info)
+    return tensor((*dims[:at], part, *dims[at + 1 :]), info.dtype, like=info)
 
 
 def _positive(num_workers: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.dtypes import is_float, is_kind, numpy_dtype
 from relax2xla.errors import OpError
+from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
 from relax2xla.ir.op import DTypeLike, Given, PrimLike, Rule, ShapeLike, op
@@ -50,10 +51,10 @@ from relax2xla.op.unary import cast
 from relax2xla.tir import Dim
 
 
-def _of_shape(shape: Expr, dtype: str) -> TensorStructInfo:
+def _of_shape(shape: Expr, dtype: str, device: VDevice | None = None) -> TensorStructInfo:
     """A tensor whose shape is the value of a shape operand."""
     want_shape(shape, "shape")
-    return TensorStructInfo(known_shape(shape), dtype)
+    return TensorStructInfo(known_shape(shape), dtype, device)
 
 
 def _target(shape: Expr) -> tuple[int, ...]:
@@ -88,13 +89,12 @@ def full(shape: ShapeLike, fill_value: Expr, dtype: DTypeLike = None) -> Rule:
     """A tensor that holds one value everywhere.
 
     shape: a shape; fill_value: a tensor of rank 0 or a number
-    result: ``shape``, ``dtype`` or else the dtype of ``fill_value``
+    result: ``shape``, ``dtype`` or else the dtype of ``fill_value``, on its device
     """
-
-    def lower() -> Expr:
-        return _fill(_target(shape), fill_value, dtype or _want_scalar(fill_value, "fill_value"))
-
-    return _of_shape(shape, dtype or _want_scalar(fill_value, "fill_value")), lower
+    own, value = _want_scalar(fill_value, "fill_value"), fill_value.struct_info
+    device = value.vdevice if isinstance(value, TensorStructInfo) else None
+    info = _of_shape(shape, dtype or own, device)
+    return info, lambda: _fill(_target(shape), fill_value, info.dtype)
 
 
 @full.shorthand

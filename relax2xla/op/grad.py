@@ -1,7 +1,8 @@
 """``relax.grad``: marks that the gradient pass obeys, and gradients with operators of their own.
 
 Marks are the identity when the program runs. Sources: TVM Relax v0.20 for names and inference,
-torch's autograd for values.
+torch's autograd for values. As in TVM, whether a gradient fits the output that it belongs to is
+asked when the call is lowered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Call, Expr
+from relax2xla.ir.expr import Call, Expr, TupleGetItem, Var
 from relax2xla.ir.op import Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Pointwise, Window
@@ -47,13 +48,18 @@ from relax2xla.op.shared.spatial import Ints, Padding, arrange
 from relax2xla.op.shared.traced import Numbers, tensor_of
 
 
-def _mark(name: str, text: str) -> Op[[Expr]]:
+def _mark(name: str, text: str, bound: bool = False) -> Op[[Expr]]:
+    """``bound``: of what a variable holds, alone."""
+    kind = "a variable, or what will be bound to one" if bound else "any value"
+
     @op(
         f"relax.grad.{name}",
         Pointwise(flops=0),
-        doc=f"{text}\n\ninput: any value\nresult: ``input``",
+        doc=f"{text}\n\ninput: {kind}\nresult: ``input``",
     )
     def made(input: Expr) -> StructInfo:
+        if bound and not isinstance(input, Var | Call | TupleGetItem):
+            raise OpError(f"`input` of {name} must be a variable; got {input!r}: bind it first")
         return input.struct_info
 
     @made.legalize
@@ -92,9 +98,9 @@ def _(input: Expr, smooth: Expr) -> Expr:
 
 
 start_checkpoint = _mark(
-    "start_checkpoint", "Begins a region whose values are computed again for the gradient."
+    "start_checkpoint", "Begins a region whose values are computed again for the gradient.", True
 )
-end_checkpoint = _mark("end_checkpoint", "Ends the region that start_checkpoint began.")
+end_checkpoint = _mark("end_checkpoint", "Ends the region that start_checkpoint began.", True)
 
 
 # ---- losses
@@ -126,17 +132,18 @@ def nll_loss_backward(
     result: shape and dtype of ``predictions``
     """
     info = want_tensor(predictions, "predictions", FLOAT)
-    loss: Call = relax(
-        "nn.nll_loss",
-        predictions,
-        targets,
-        *([] if weights is None else [weights]),
-        reduction=reduction,
-        ignore_index=ignore_index,
-    )
-    _like_output(output_grad, loss.struct_info)
+    want_tensor(output_grad, "output_grad", FLOAT)
 
     def lower() -> Expr:
+        loss: Call = relax(
+            "nn.nll_loss",
+            predictions,
+            targets,
+            *([] if weights is None else [weights]),
+            reduction=reduction,
+            ignore_index=ignore_index,
+        )
+        _like_output(output_grad, loss.struct_info)
         dtype, shape = dtype_of(predictions), shape_of(predictions)
         wide = sum_dtype(dtype)
         hit, weight = hits(shape, wide, targets, weights, ignore_index)
@@ -175,10 +182,11 @@ def _pool_backward(
     out_layout: str | None = None,
 ) -> Rule:
     info = want_tensor(data, "data", FLOAT, 4)
+    want_tensor(output_grad, "output_grad", FLOAT, 4)
     pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    _like_output(output_grad, pool.infer(data))
 
     def lower() -> Expr:
+        _like_output(output_grad, pool.infer(data))
         dtype = dtype_of(data)
         wide = sum_dtype(dtype)
         windows = _Windows(pool, shape_of(data))
@@ -296,9 +304,10 @@ def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = 
     result: shape and dtype of ``x``
     """
     info = want_tensor(x, "x", FLOAT)
-    _like_output(output_grad, relax("take", x, indices, axis=axis).struct_info)
+    want_tensor(output_grad, "output_grad", FLOAT)
 
     def lower() -> Expr:
+        _like_output(output_grad, relax("take", x, indices, axis=axis).struct_info)
         shape, dtype = shape_of(x), dtype_of(x)
         wide = sum_dtype(dtype)
         at = 0 if axis is None else norm_axis(axis, len(shape))

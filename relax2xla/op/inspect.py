@@ -17,8 +17,15 @@ from relax2xla.op.shared.checks import norm_axis, product, want_tensor
 from relax2xla.op.shared.scalars import dim_of
 from relax2xla.tir import Dim
 
-# DLPack's type codes.
-CODES = {"int": 0, "uint": 1, "float": 2, "complex": 5, "bool": 6}
+# TVM's type codes: DLPack's, but for bool, which is an unsigned integer of one bit, and floats of
+# eight and four bits.
+KIND_CODES = {"int": 0, "uint": 1, "bool": 1, "float": 2, "complex": 5}
+CODES = {"bfloat16": 4, "float8_e4m3fn": 6, "float8_e5m2": 7, "float4_e2m1fn": 8}
+
+
+def type_code(dtype: str) -> int:
+    """TVM's number for the kind of a dtype."""
+    return CODES.get(dtype, KIND_CODES[dtype_info(dtype).kind])
 
 
 def _known(dtype: str, value: Dim | None) -> StructInfo:
@@ -33,12 +40,6 @@ def _constant(x: StructInfo) -> Expr:
     raise LegalizeError("this property of a tensor is known only when the program runs")
 
 
-def _code(info: TensorStructInfo) -> int | None:
-    if info.dtype == "bfloat16":
-        return 4
-    return CODES[dtype_info(info.dtype).kind] if info.dtype else None
-
-
 def _bits(info: TensorStructInfo) -> int | None:
     return dtype_info(info.dtype).bits if info.dtype else None
 
@@ -51,7 +52,7 @@ def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
         info = want_tensor(x, "x")
         value: int | None = {
             "tensor_ndim": None if info.ndim == -1 else info.ndim,
-            "tensor_dtype_code": _code(info),
+            "tensor_dtype_code": type_code(info.dtype) if info.dtype else None,
             "tensor_dtype_bits": _bits(info),
             "tensor_dtype_lanes": 1 if info.dtype else None,
             # Arrays of XLA start where their buffer does.
@@ -65,7 +66,7 @@ def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
 
 
 tensor_ndim = _property("tensor_ndim", "int32", "The number of axes.")
-tensor_dtype_code = _property("tensor_dtype_code", "uint8", "DLPack's code of the dtype.")
+tensor_dtype_code = _property("tensor_dtype_code", "uint8", "TVM's code of the dtype's kind.")
 tensor_dtype_bits = _property("tensor_dtype_bits", "uint8", "The bits of one element.")
 tensor_dtype_lanes = _property("tensor_dtype_lanes", "uint16", "The lanes of the dtype: 1.")
 tensor_byte_offset = _property("tensor_byte_offset", "uint64", "Where the data starts, in bytes.")

@@ -179,15 +179,6 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
-# What programs that hold these are told when they are built.
-LATER = {
-    call.name: f"{call.name} cannot run yet: loop-level functions (tir.PrimFunc) are kept as they "
-    "are, and running them comes with a later version. Use operators of R, or call_dps_packed "
-    "with a function registered by relax2xla.register_func"
-    for call in (call_tir_op, call_tir_inplace_op, call_tir_with_grad_op)
-}
-
-
 # ---- how users build them
 def _one(out: Infos, name: str) -> list[StructInfo]:
     """The result's struct info; several are one tuple."""

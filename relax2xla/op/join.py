@@ -25,6 +25,7 @@ from relax2xla.op.shared.checks import (
     fold,
     norm_axis,
     same_dim,
+    seen_dims,
     tensor,
     want_fields,
     want_tensor,
@@ -60,10 +61,10 @@ def _tensors(tensors: Expr, what: str) -> tuple[list[TensorStructInfo], str, int
 
 def _joint(infos: Sequence[TensorStructInfo], skip: int | None, what: str) -> Dims | None:
     """The common dimensions of tensors (that of axis ``skip`` is the first's), None if open."""
-    shapes = [i.dims for i in infos if i.dims is not None]
+    shapes = [d for i in infos if (d := seen_dims(i)) is not None]
     if not shapes:
         return None
-    known = len(shapes) == len(infos)
+    known = all(i.dims is not None for i in infos)
     for axis in range(len(shapes[0])):
         for s in shapes[1:]:
             if axis != skip and not same_dim(s[axis], shapes[0][axis]):
@@ -87,10 +88,12 @@ def concat(tensors: TupleLike, axis: int | None = 0) -> StructInfo:
     if axis is None:
         if ndim not in (-1, 1):
             raise OpError(f"concat: axis=None is for tensors of rank 1; got rank {ndim}")
-        ndim = 1
+        ndim = 1 if len(infos) > 1 else ndim
     if ndim == -1:
-        return tensor(None, dtype, like=infos[0])
+        return infos[0] if len(infos) == 1 else tensor(None, dtype, like=infos[0])
     at = norm_axis(axis or 0, ndim)
+    if len(infos) == 1:
+        return infos[0]
     dims = _joint(infos, at, "concat")
     if dims is None:
         return tensor(None, dtype, ndim, infos[0])
@@ -182,7 +185,8 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
     positions before which ``x`` is cut, as in ``numpy.split``: negative ones count from the end.
 
     x: (*s), any dtype
-    result: a tuple of tensors of dtype of ``x``; ``x`` itself (no tuple) for one section
+    result: a tuple of tensors of dtype of ``x``; ``x`` itself (no tuple) for one section or no
+    position
     """
     info = want_tensor(x, "x")
     whole = isinstance(indices_or_sections, int | np.integer)
@@ -195,7 +199,7 @@ def split(x: Expr, indices_or_sections: Any, axis: int = 0) -> StructInfo:
             f"got {indices_or_sections!r}"
         )
     at = norm_axis(axis, info.ndim) if info.ndim != -1 else 0
-    if whole and indices_or_sections == 1:
+    if indices_or_sections in (1, (), []):
         return info
     count = int(indices_or_sections) if whole else len(indices_or_sections) + 1
     if whole and count < 1:
@@ -228,7 +232,7 @@ def _(given: Given) -> Given:
 def _(x: Expr, indices_or_sections: Any, axis: int = 0) -> Expr:
     shape = shape_of(x)
     at = norm_axis(axis, len(shape))
-    if indices_or_sections == 1:
+    if indices_or_sections in (1, (), []):
         return x
     parts = _cuts(indices_or_sections, shape[at]) or []
     return Tuple(

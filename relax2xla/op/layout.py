@@ -19,7 +19,7 @@ from relax2xla.ir.op import Given, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, show
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.index import gather_axis
-from relax2xla.op.shared.checks import INTEGER, norm_axis, same_dim, tensor, want_tensor
+from relax2xla.op.shared.checks import INTEGER, differ, norm_axis, seen_dims, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
@@ -97,10 +97,11 @@ def layout_transform(
         kind = "int32" if len(places) < 2**31 - 1 else "int64"
         return reshape(gather_axis(flat, index_constant(source, kind), 0), new)
 
-    if info.dims is None:
+    dims = seen_dims(info)
+    if dims is None:
         return tensor(None, info.dtype, len(moved.final_indices), info), lower
     try:
-        return tensor(tuple(moved.map_shape(info.dims)), info.dtype, like=info), lower
+        return tensor(tuple(moved.map_shape(dims)), info.dtype, like=info), lower
     except OpError:
         raise
     except TVMError as e:
@@ -208,7 +209,7 @@ def reverse_sequence(
         raise OpError(f"`seq_axis` and `batch_axis` must differ; both are axis {along}")
     if info.dims is not None and lengths.dims is not None:
         a, b = info.dims[batch], lengths.dims[0]
-        if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+        if differ(a, b):
             raise OpError(f"`seq_lengths` must have one entry for each of {a} sequences; got {b}")
     return info
 

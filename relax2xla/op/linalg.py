@@ -13,8 +13,8 @@ from relax2xla.op.shared.checks import (
     NUMBER,
     broadcast_dims,
     common_dtype,
+    differ,
     fields_of,
-    same_dim,
     tensor,
     want_fields,
     want_tensor,
@@ -56,7 +56,7 @@ def matmul(x1: Expr, x2: Expr, out_dtype: DTypeLike = None) -> StructInfo:
     if a.dims is None or b.dims is None:
         return tensor(None, dtype, ndim, a)
     left, right = a.dims[-1], b.dims[-2 if b.ndim > 1 else 0]
-    if isinstance(left, int) and isinstance(right, int) and not same_dim(left, right):
+    if differ(left, right):
         raise OpError(
             f"the last axis of `x1` {show(a)} has size {left}, but the one of `x2` {show(b)} that "
             f"it is multiplied with has size {right}"

@@ -26,6 +26,7 @@ from relax2xla.op.shared.checks import (
     norm_axis,
     product,
     same_dim,
+    seen_dims,
     tensor,
     want_shape,
     want_tensor,
@@ -59,9 +60,10 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> Rule:
     info, target = want_tensor(x, "x"), want_shape(shape, "shape")
     if info.ndim != -1 and target.ndim != -1 and info.ndim > target.ndim:
         raise OpError(f"`x` of rank {info.ndim} cannot be broadcast to {show(target)}")
-    if info.dims is not None and target.values is not None:
-        for i in range(1, len(info.dims) + 1):
-            own, new = info.dims[-i], target.values[-i]
+    dims = seen_dims(info)
+    if dims is not None and target.values is not None:
+        for i in range(1, len(dims) + 1):
+            own, new = dims[-i], target.values[-i]
             if own != 1 and differ(own, new):
                 raise OpError(f"`x` {show(info)} cannot be broadcast to {show(target)}: axis -{i}")
 
@@ -74,31 +76,32 @@ def broadcast_to(x: Expr, shape: ShapeLike) -> Rule:
 def new_shape(x: TensorStructInfo, dims: Sequence[Any]) -> tuple[Any, ...]:
     """``dims`` of a reshape with -1 (what is left) and 0 (as in ``x``) replaced."""
     made = [d.__index__() if isinstance(d, int | np.integer) else d for d in dims]
-    count = None if x.dims is None else product(x.dims)
+    own = seen_dims(x)
+    count = None if own is None else product(own)
     empty = isinstance(count, int) and count == 0
     for i, d in enumerate(made):
         if isinstance(d, int) and d == 0 and not empty:
-            if x.dims is None or i >= len(x.dims):
+            if own is None or i >= len(own):
                 raise OpError(
                     f"reshape: dimension {i} of the new shape {tuple(dims)} is 0, which copies it "
                     f"from `x`, but {show(x)} has none there"
                 )
-            made[i] = x.dims[i]
+            made[i] = own[i]
         elif isinstance(d, int) and d < -1:
             raise OpError(f"reshape: dimension {i} of the new shape is {d}; valid: -1, 0, 1, ...")
     unknown = [i for i, d in enumerate(made) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"reshape: the new shape {tuple(dims)} has -1 more than once")
     if unknown:
-        if x.dims is None:
+        if own is None:
             raise OpError(f"reshape: -1 needs a known shape, but `x` is {show(x)}")
         rest = product(d for i, d in enumerate(made) if i != unknown[0])
-        total = product(x.dims)
+        total = product(own)
         if isinstance(rest, int) and rest == 0:
             raise OpError(f"reshape: -1 in {tuple(dims)} could be anything beside a 0")
         if isinstance(rest, int) and isinstance(total, int) and total % rest:
             raise OpError(f"reshape: {show(x)} cannot take the shape {tuple(dims)}")
-        made[unknown[0]] = _quotient(x.dims, made, unknown[0])
+        made[unknown[0]] = _quotient(own, made, unknown[0])
     return tuple(made)
 
 
@@ -129,14 +132,14 @@ def reshape(x: Expr, shape: ShapeLike) -> Rule:
     Raises ``OpError`` if the number of elements differs.
     """
     info, target = want_tensor(x, "x"), want_shape(shape, "shape")
-    if info.dims is not None and target.values is not None:
-        have, want = product(info.dims), product(target.values)
+    dims = seen_dims(info)
+    if dims is not None and target.values is not None:
+        have, want = product(dims), product(target.values)
         both = isinstance(have, int) and isinstance(want, int)
         # Symbolic sizes too: 4 * n elements are never 6.
         if have != want if both else tir.Analyzer().can_prove(tir.NE.make(have, want)):
             raise OpError(
-                f"`x` {show(info)} has {product(info.dims)} elements, "
-                f"but `shape` {show(target)} has {product(target.values)}"
+                f"`x` {show(info)} has {have} elements, but `shape` {show(target)} has {want}"
             )
 
     def lower() -> Expr:
@@ -150,7 +153,7 @@ def _(given: Given) -> Given:
     shape = given["shape"]
     if isinstance(shape, ShapeExpr | Tuple) or not isinstance(shape, Expr):
         if isinstance(shape, int | np.integer | tir.PrimExpr):
-            shape = (shape,)
+            raise OpError(f"`shape` must be a sequence of dimensions; write ({shape},)")
         items: Iterable[Any] = shape.fields if isinstance(shape, Tuple) else shape
         numbers: list[Any] = [d.value if isinstance(d, PrimValue) else d for d in items]
         x = want_tensor(given["x"], "x")
@@ -167,7 +170,7 @@ def flatten(x: Expr) -> Rule:
     """
     info = want_tensor(x, "x")
     if info.ndim != 1:
-        dims = None if info.dims is None else (product(info.dims),)
+        dims = (1,) if info.ndim == 0 else None if info.dims is None else (product(info.dims),)
         info = tensor(dims, info.dtype, 1, info)
     return info, lambda: lowering.reshape(x, (elements(shape_of(x)),))
 
@@ -180,6 +183,8 @@ def expand_dims(x: Expr, axis: IntsLike) -> StructInfo:
     result: rank of ``x`` plus the number of new axes, dtype of ``x``
     """
     info = want_tensor(x, "x")
+    if not axis:
+        return info
     if info.ndim == -1:
         return tensor(None, info.dtype, like=info)
     ndim = info.ndim + len(axis)
@@ -229,8 +234,12 @@ def squeeze(x: Expr, axis: AxesLike = None) -> Rule:
     """
     info = want_tensor(x, "x")
     dims, ndim = None, -1
+    seen = seen_dims(info)
+    left = None if seen is None else _squeezed(seen, axis)
+    if axis == () or (left is not None and left == seen):
+        return info, lambda: x
     if info.dims is not None:
-        dims = _squeezed(info.dims, axis)
+        dims = left
     elif axis is not None and info.ndim != -1:
         ndim = info.ndim - len(norm_axes(axis, info.ndim))
 
@@ -252,6 +261,8 @@ def permute_dims(x: Expr, axes: AxesLike = None) -> StructInfo:
         return tensor(None, info.dtype, like=info)
     ndim = info.ndim if axes is None or info.ndim != -1 else len(axes)
     order = _order(axes, ndim)
+    if order == tuple(range(info.ndim)):
+        return info
     if info.dims is None:
         return tensor(None, info.dtype, ndim, info)
     return tensor(tuple(info.dims[i] for i in order), info.dtype, like=info)

@@ -10,7 +10,7 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
-from relax2xla.ir.expr import Expr, Tuple
+from relax2xla.ir.expr import DataTypeImm, Expr, Tuple
 from relax2xla.ir.op import Given, PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
@@ -19,7 +19,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
-from relax2xla.ir.traits import Opaque, Pointwise
+from relax2xla.ir.traits import Allocates, Opaque, Pointwise
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.shared.checks import fold, product, want_shape, want_tensor
 from relax2xla.op.shared.lowering import (
@@ -36,7 +36,7 @@ from relax2xla.op.shared.scalars import dim_of, integer
 from relax2xla.tir import Dim
 
 
-@op("relax.memory.alloc_storage", Opaque(), pure=False)
+@op("relax.memory.alloc_storage", Opaque(), Allocates())
 def alloc_storage(
     size: ShapeLike,
     virtual_device_index: PrimLike,
@@ -53,7 +53,7 @@ def alloc_storage(
     return ObjectStructInfo(), pointless("memory.alloc_storage")
 
 
-@op("relax.memory.alloc_tensor", Opaque(), pure=False)
+@op("relax.memory.alloc_tensor", Opaque(), Allocates())
 def alloc_tensor(storage: Expr, offset: PrimLike, shape: ShapeLike, dtype: DTypeOperand) -> Rule:
     """A tensor in a block of memory.
 
@@ -100,6 +100,12 @@ def _absent(x: Any) -> bool:
     return x is None or (isinstance(x, Tuple) and not x.fields)
 
 
+def _named(dtype: Expr) -> str:
+    """The dtype that an operand names; "" (unknown) of an object that may hold any."""
+    held = isinstance(dtype.struct_info_, ObjectStructInfo) and not isinstance(dtype, DataTypeImm)
+    return "" if held else dtype_literal(dtype)
+
+
 def _beyond(info: TensorStructInfo, made: TensorStructInfo, offset: Dim, all_of_it: bool) -> bool:
     """Whether a view ``made`` at byte ``offset`` provably has bytes that ``info`` has not.
 
@@ -137,11 +143,11 @@ def view(
     """The bytes of ``data`` from an offset on, read as another shape and dtype.
 
     data: any tensor; relative_byte_offset: an integer; what is left out stays as it is
-    result: ``shape``, ``dtype``
+    result: ``shape``, ``dtype``, which is unknown where a variable holds it
     Raises ``OpError`` if the view reaches beyond the bytes of ``data``.
     """
     info = want_tensor(data, "data")
-    kind = info.dtype if _absent(dtype) else dtype_literal(dtype)
+    kind = info.dtype if _absent(dtype) else _named(dtype)
     # One that is known only when the program runs can be 0.
     offset = 0 if _absent(relative_byte_offset) else dim_of(relative_byte_offset, "offset") or 0
     if _absent(shape):
@@ -169,6 +175,8 @@ def _(
     relative_byte_offset: PrimLike = None,
 ) -> Expr:
     result = view(data, shape, dtype, relative_byte_offset)
+    if not (_absent(dtype) or isinstance(dtype, DataTypeImm)):
+        raise LegalizeError("relax.memory.view: `dtype` must be known here, as R.dtype(...)")
     old, new = dtype_info(dtype_of(data)), dtype_info(dtype_of(result))
     offset = 0 if _absent(relative_byte_offset) else integer(relative_byte_offset, "offset")
     target = shape_of(result)

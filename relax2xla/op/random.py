@@ -7,7 +7,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Random
-from relax2xla.op.shared.checks import FLOAT, INTEGER, same_dim, want_tensor, with_dtype
+from relax2xla.op.shared.checks import FLOAT, INTEGER, differ, want_tensor, with_dtype
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
@@ -40,7 +40,7 @@ def multinomial_from_uniform(
             raise OpError(f"`{name}` must have the shape (n, 1); got {show(info)}")
     if uniform.dims is not None and rows.dims is not None:
         a, b = uniform.dims[0], rows.dims[0]
-        if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+        if differ(a, b):
             raise OpError(f"{a} numbers were given for {b} sample indices; they must be as many")
     return with_dtype(uniform, dtype or "int64")
 

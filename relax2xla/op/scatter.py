@@ -18,7 +18,7 @@ from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.binary import broadcasted
 from relax2xla.op.index import from_end, index_infos, index_vectors, stacked_indices, wide_index
-from relax2xla.op.shared.checks import INTEGER, common_dtype, norm_axis, same_dim, want_tensor
+from relax2xla.op.shared.checks import INTEGER, common_dtype, differ, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_to,
@@ -121,7 +121,7 @@ def scatter_elements(
 
 def _same_shape(indices: TensorStructInfo, updates: TensorStructInfo) -> None:
     for a, b in zip(indices.dims or (), updates.dims or (), strict=False):
-        if isinstance(a, int) and isinstance(b, int) and a != b:
+        if differ(a, b):
             raise OpError(
                 f"updates must have the shape of indices; got {show(updates)} and {show(indices)}"
             )
@@ -163,8 +163,7 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
         )
     expected = (*where.dims[:-1], *info.dims[depth:])
     wrong = new.ndim != len(expected) or any(
-        isinstance(a, int) and isinstance(b, int) and a != b
-        for a, b in zip(new.dims or (), expected, strict=False)
+        differ(a, b) for a, b in zip(new.dims or (), expected, strict=False)
     )
     if wrong:
         text = ", ".join(map(str, expected))
@@ -264,7 +263,7 @@ def slice_scatter(
     if isinstance(by, int):
         expected[at] = slice_length(first, last, by, info.dims[at], False)
     for i, (a, b) in enumerate(zip(expected, new.dims, strict=True)):
-        if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+        if differ(a, b):
             raise OpError(f"`src` must have size {a} on axis {i}; got {show(new)}")
     return info, lower
 

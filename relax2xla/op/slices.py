@@ -14,7 +14,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, show
 from relax2xla.ir.traits import Opaque
-from relax2xla.op.shared.checks import INTEGER, fold, norm_axes, tensor, want_tensor
+from relax2xla.op.shared.checks import INTEGER, fold, norm_axes, seen_dims, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     dtype_of,
     hlo,
@@ -155,9 +155,10 @@ def strided_slice(
         return sliced(x, parts)
 
     open_ = tensor(None, info.dtype, info.ndim, info), lower
-    if slices is None or info.dims is None:
-        return open_
-    dims = list(info.dims)
+    seen = seen_dims(info)
+    if slices is None or seen is None:
+        return (info, lower) if slices == [] else open_
+    dims = list(seen)
     for axis, start, stop, stride in slices:
         if start is None or stop is None or not isinstance(stride, int):
             return open_

@@ -9,13 +9,13 @@ from __future__ import annotations
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
-from relax2xla.ir.traits import Opaque
+from relax2xla.ir.traits import Allocates, Opaque
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.intrinsic import Arguments, Callee
 from relax2xla.op.shared.checks import want_shape
 
 
-@op("relax.vm.alloc_storage", Opaque(), pure=False)
+@op("relax.vm.alloc_storage", Opaque(), Allocates())
 def alloc_storage(
     shape: ShapeLike,
     runtime_device_index: PrimLike,
@@ -31,7 +31,7 @@ def alloc_storage(
     return ObjectStructInfo(), pointless("vm.alloc_storage")
 
 
-@op("relax.vm.alloc_tensor", Opaque(), pure=False)
+@op("relax.vm.alloc_tensor", Opaque(), Allocates())
 def alloc_tensor(
     storage: Expr,
     offset: PrimLike,

@@ -9,7 +9,7 @@ import pytest
 
 from relax2xla import op, tir
 from relax2xla.errors import OpError
-from relax2xla.ir import PrimStructInfo, PrimValue, TensorStructInfo, Tuple, Var, const
+from relax2xla.ir import PrimStructInfo, PrimValue, ShapeExpr, TensorStructInfo, Tuple, Var, const
 from tests.op.harness import Case, check, tensor
 
 VALUES = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 7.0, -7.0, 0.1, 1e20, math.inf, -math.inf, math.nan]
@@ -274,3 +274,13 @@ def test_inference_of_scalars():
 def test_errors(call, message):
     with pytest.raises(OpError, match=message):
         call()
+
+
+def test_operands_that_do_not_go_together_are_a_type_error() -> None:
+    x = Var("x", TensorStructInfo((2,), "float32"))
+    y = Var("y", TensorStructInfo((2,), "int32"))
+    for wrong in (y, ShapeExpr([2])):
+        with pytest.raises(TypeError):
+            op.add(x, wrong)
+        with pytest.raises(OpError):
+            op.add(x, wrong)

@@ -7,7 +7,7 @@ import pytest
 
 from relax2xla import op, tir
 from relax2xla.errors import OpError
-from relax2xla.ir import PrimStructInfo, ShapeStructInfo, TensorStructInfo, Var, const
+from relax2xla.ir import PrimStructInfo, ShapeStructInfo, TensorStructInfo, Var, VDevice, const
 from tests.op.harness import Case, check, tensor
 
 N, M = tir.Var("n", "int64"), tir.Var("m", "int64")
@@ -103,7 +103,7 @@ def test_windows_and_diagonals():
     ("make", "want"),
     [
         (lambda: op.full((N, 3), const(1.0)), TensorStructInfo((N, 3), "float32")),
-        (lambda: op.zeros(N, "int8"), TensorStructInfo((N,), "int8")),
+        (lambda: op.zeros((N,), "int8"), TensorStructInfo((N,), "int8")),
         (
             lambda: op.full_like(tensor((N, 3), "int32"), const(1.0)),
             TensorStructInfo((N, 3), "int32"),
@@ -124,6 +124,12 @@ def test_inference(make, want):
     assert make().struct_info == want
 
 
+def test_a_full_tensor_is_on_the_device_of_its_value():
+    device = VDevice("llvm")
+    value = Var("v", TensorStructInfo((), "float32", device))
+    assert op.full((2, 3), value).struct_info == TensorStructInfo((2, 3), "float32", device)
+
+
 def test_shapes_that_are_variables_are_kept():
     shape = Var("s", ShapeStructInfo(ndim=2))
     made = op.zeros(shape, "float32").struct_info
@@ -135,6 +141,7 @@ def test_shapes_that_are_variables_are_kept():
     ("call", "message"),
     [
         (lambda: op.full((2,), tensor((1,))), "`fill_value` must have rank 0"),
+        (lambda: op.full((2,), tensor((1,)), "int8"), "`fill_value` must have rank 0"),
         (lambda: op.full(tensor((2,)), const(1)), "`shape` must be a shape"),
         (lambda: op.ones((2,), None), "`dtype` must be given"),
         (lambda: op.ones((-2,), "float32"), "must not be negative"),

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from relax2xla import op
 from relax2xla.errors import OpError
+from relax2xla.ir import const
 from tests.op.harness import Case, calling, check, tensor
 
 RNG = np.random.default_rng(11)
@@ -146,5 +147,20 @@ def test_take():
     ],
 )
 def test_errors(call: Any, message: str):
+    """As in TVM, a gradient that does not fit its output is an error when the call is lowered."""
+
+    def lowered() -> None:
+        made = call()
+        args, kwargs = made.op.bind(made)
+        made.op.lowering(*args, **kwargs)
+
     with pytest.raises(OpError, match=message):
-        call()
+        lowered()
+
+
+def test_checkpoints_mark_variables():
+    x = tensor((2,))
+    for mark in (op.grad.start_checkpoint, op.grad.end_checkpoint):
+        assert mark(op.add(x, x)).struct_info == x.struct_info
+        with pytest.raises(OpError, match="must be a variable"):
+            mark(const(1.0))

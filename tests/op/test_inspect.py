@@ -56,6 +56,13 @@ def test_fields_in_python() -> None:
         assert (call.op.name, call.struct_info.value.value) == (name, value)
 
 
+def test_codes_are_those_of_tvm() -> None:
+    codes = {"bool": 1, "int4": 0, "uint8": 1, "bfloat16": 4, "float8_e4m3fn": 6, "complex64": 5}
+    for dtype, code in codes.items():
+        x = rx.Var("x", rx.TensorStructInfo((2,), dtype))
+        assert x.dtype.type_code.struct_info.value.value == code
+
+
 def test_what_has_no_such_field() -> None:
     x = rx.Var("x", rx.TensorStructInfo((2, 3), "float16"))
     shape = rx.Var("s", rx.ShapeStructInfo(ndim=2))

@@ -56,6 +56,19 @@ def test_views() -> None:
     )  # fmt: skip
 
 
+def test_a_dtype_that_a_variable_holds() -> None:
+    x, held = tensor((2, 3)), rx.Var("dtype", rx.ObjectStructInfo())
+    made = op.memory.view(x, dtype=held)
+    assert made.struct_info == rx.TensorStructInfo((2, 3), "")
+    with pytest.raises(OpError, match="must be a dtype known here"):
+        op.memory.view(x, dtype=rx.PrimValue(1))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x, held]):
+        builder.emit_func_output(made)
+    with pytest.raises(LegalizeError, match="must be known here"):
+        rx.transform.LegalizeOps()(builder.get())
+
+
 N = tir.Var("n")
 
 

@@ -137,8 +137,8 @@ def test_what_is_no_expression_is_refused(name: str):
 
 # Operators that take any tensor, and those whose operands are sizes.
 TAKES_ALL = {
-    "arange", "builtin.alloc_tensor", "builtin.stop_lift_params", "eye", "grad.end_checkpoint",
-    "grad.no_grad", "grad.start_checkpoint", "memory.view", "ones", "shape_to_tensor", "zeros",
+    "arange", "builtin.alloc_tensor", "builtin.stop_lift_params", "eye", "grad.no_grad",
+    "memory.view", "ones", "shape_to_tensor", "zeros",
 }  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import (
     FLOAT,
     REAL,
+    differ,
     literal_dims,
-    same_dim,
     tensor,
     want_shape,
     want_tensor,
@@ -159,7 +159,7 @@ def grid_sample(
             )
         if x.dims is not None:
             a, b = x.dims[axes[0]], g.dims[0]
-            if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+            if differ(a, b):
                 raise OpError(f"`data` and `grid` must have one batch; got {show(x)} and {show(g)}")
 
     def lower() -> Expr:

@@ -22,6 +22,7 @@ from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructIn
 from relax2xla.ir.traits import Opaque, Window
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor
 from relax2xla.op.shared.families import member
+from relax2xla.op.shared.layouts import PlainRule, in_layouts
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
@@ -123,7 +124,7 @@ class _Resize:
     extrapolation: float
     out_dtype: str | None
 
-    def infer(self, data: Expr, size: Expr) -> StructInfo:
+    def infer(self, data: Expr, size: Expr) -> TensorStructInfo:
         """The struct-info rule."""
         n = self.ndim
         x = want_tensor(data, "data", REAL, n + 2)
@@ -287,11 +288,14 @@ def _resize(
     extrapolation_value: float = 0.0,
     out_dtype: DTypeLike = None,
 ) -> Rule:
-    resize = _Resize(
-        *(ndim, roi, layout, method, coordinate_transformation_mode, rounding_method),
-        *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
-    )
-    return resize.infer(data, size), lambda: resize.lower(data, size)
+    def rule(x: Expr, at: str, out: str | None) -> PlainRule:
+        resize = _Resize(
+            *(ndim, roi, at, method, coordinate_transformation_mode, rounding_method),
+            *(cubic_alpha, cubic_exclude, extrapolation_value, out_dtype),
+        )
+        return resize.infer(x, size), lambda x: resize.lower(x, size)
+
+    return in_layouts(data, layout, None, rule)
 
 
 resize2d = member(

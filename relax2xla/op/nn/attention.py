@@ -11,7 +11,14 @@ from relax2xla.ir.expr import Call, Expr
 from relax2xla.ir.op import Kind, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Contraction
-from relax2xla.op.shared.checks import FLOAT, broadcast_dims, common_dtype, tensor, want_tensor
+from relax2xla.op.shared.checks import (
+    FLOAT,
+    broadcast_dims,
+    common_dtype,
+    differ,
+    tensor,
+    want_tensor,
+)
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     broadcast_to,
@@ -68,7 +75,7 @@ def _agree(a: TensorStructInfo, b: TensorStructInfo, names: str, axes: tuple[int
         return
     for axis in axes:
         m, n = a.dims[axis], b.dims[axis]
-        if isinstance(m, int) and isinstance(n, int) and m != n:
+        if differ(m, n):
             raise OpError(f"{names} must agree in {_AXES[axis]} (axis {axis}); got {m} and {n}")
 
 

@@ -1,19 +1,20 @@
 """Convolutions and transposed convolutions over one, two and three spatial axes.
 
-Layouts go into StableHLO's ``dimension_numbers``: nothing is transposed, whatever the layout.
+Layouts go into StableHLO's ``dimension_numbers``: nothing is transposed, whatever the layout. Only
+packed ones (NCHW4c) are transposed to the plain layout and back.
 Semantics: Relax, and torch's ``conv*d`` and ``conv_transpose*d`` where Relax says nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Op, Rule
-from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
+from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.ir.traits import Convolution
 from relax2xla.op.shared.checks import (
     NUMBER,
@@ -25,6 +26,14 @@ from relax2xla.op.shared.checks import (
     window_dim,
 )
 from relax2xla.op.shared.families import P, member
+from relax2xla.op.shared.layouts import (
+    is_packed,
+    packed,
+    packed_info,
+    plain_layout,
+    plain_operand,
+    unpacked,
+)
 from relax2xla.op.shared.lowering import (
     contraction_dtype,
     convert,
@@ -51,7 +60,7 @@ _DOC = """Cross-correlation of ``data`` with ``weight`` over {axes}{what}.
 
 data:    axes named by ``data_layout``: N batch, C input channels, {axes} space; any number
 weight:  axes named by ``kernel_layout``: {kernel}; dtype of
-         ``data``, or any with ``out_dtype``
+         ``data``, or any with ``out_dtype``. Layouts may be packed, as NCHW4c and OIHW4o
 strides, dilation{extra_names}: one number, or one per spatial axis
 padding: one number, one per spatial axis, or all befores followed by all afters
 {extra}groups:  channels are split into that many groups that do not see each other;
@@ -116,7 +125,28 @@ class _Conv:
         n = self.ndim
         return list(zip(self.padding[:n], self.padding[n:], strict=True))
 
-    def infer(self, data: Expr, weight: Expr) -> StructInfo:
+    def rule(self, data: Expr, weight: Expr) -> Rule:
+        """Struct info and lowering; packed layouts are computed in the plain ones."""
+        out_layout = self.out_layout or self.data_layout
+        if not is_packed(self.data_layout, self.kernel_layout, out_layout):
+            return self.infer(data, weight), lambda: self.lower(data, weight)
+        plain = replace(
+            self,
+            data_layout=plain_layout(self.data_layout),
+            kernel_layout=plain_layout(self.kernel_layout),
+            out_layout=plain_layout(out_layout),
+        )
+        x = plain_operand(data, self.data_layout, "data")
+        w = plain_operand(weight, self.kernel_layout, "weight")
+
+        def lower() -> Expr:
+            unpacked_data = unpacked(data, self.data_layout)
+            result = plain.lower(unpacked_data, unpacked(weight, self.kernel_layout))
+            return packed(result, out_layout)
+
+        return packed_info(plain.infer(x, w), out_layout), lower
+
+    def infer(self, data: Expr, weight: Expr) -> TensorStructInfo:
         """The struct-info rule."""
         n = self.ndim
         x = want_tensor(data, "data", NUMBER, n + 2)
@@ -166,7 +196,7 @@ class _Conv:
                 f"{inner} (I of {self.kernel_layout}){each}"
             )
         divided = given if transposed else out
-        if isinstance(divided, int) and divided % self.groups:
+        if differ(divided % self.groups, 0):
             side = "input" if transposed else "output"
             raise OpError(
                 f"`groups` is {self.groups}; it must divide the {divided} {side} channels"
@@ -176,7 +206,6 @@ class _Conv:
     def lower(self, data: Expr, weight: Expr) -> Expr:
         """One ``stablehlo.convolution``; a transposed one dilates the data and turns the kernel."""
         info = self.infer(data, weight)
-        assert isinstance(info, TensorStructInfo)
         operand_dtype, result_dtype = contraction_dtype(
             dtype_of(data), dtype_of(weight), info.dtype
         )
@@ -258,7 +287,7 @@ def _conv(
         *(ndim, strides, padding, dilation, groups),
         *(data_layout, kernel_layout, out_layout, out_dtype),
     )
-    return conv.infer(data, weight), lambda: conv.lower(data, weight)
+    return conv.rule(data, weight)
 
 
 def _conv_transpose(
@@ -279,7 +308,7 @@ def _conv_transpose(
         *(ndim, strides, padding, dilation, groups),
         *(data_layout, kernel_layout, out_layout, out_dtype, output_padding),
     )
-    return conv.infer(data, weight), lambda: conv.lower(data, weight)
+    return conv.rule(data, weight)
 
 
 def _member(rule: Callable[Concatenate[int, P], Rule], ndim: int) -> Op[P]:

@@ -10,7 +10,7 @@ from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
 from relax2xla.ir.traits import Opaque
-from relax2xla.op.shared.checks import FLOAT, INTEGER, common_dtype, same_dim, tensor, want_tensor
+from relax2xla.op.shared.checks import INTEGER, REAL, common_dtype, differ, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     compare,
@@ -33,13 +33,13 @@ REDUCTIONS: Final = ("none", "sum", "mean")
 def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> StructInfo:
     """``-sum(predictions * labels) / n``, with n the size of the first axis (1 for vectors).
 
-    predictions: at least one axis, a float dtype: logarithms of probabilities
+    predictions: at least one axis, a real number: logarithms of probabilities
     labels:      as ``predictions``
     result:      a scalar
     Raises ``OpError`` where the two differ in shape or dtype.
     """
-    a = want_tensor(predictions, "predictions", FLOAT)
-    b = want_tensor(labels, "labels", FLOAT)
+    a = want_tensor(predictions, "predictions", REAL)
+    b = want_tensor(labels, "labels", REAL)
     dtype = common_dtype((a, b), ("predictions", "labels"))
     _want_same(a, b, "predictions", "labels")
     return tensor((), dtype, like=a)
@@ -50,10 +50,7 @@ def _want_same(a: TensorStructInfo, b: TensorStructInfo, first: str, second: str
     if (known and a.ndim != b.ndim) or (
         a.dims is not None
         and b.dims is not None
-        and any(
-            isinstance(m, int) and isinstance(n, int) and not same_dim(m, n)
-            for m, n in zip(a.dims, b.dims, strict=True)
-        )
+        and any(differ(m, n) for m, n in zip(a.dims, b.dims, strict=True))
     ):
         raise OpError(f"`{first}` and `{second}` must have one shape; got {a} and {b}")
 
@@ -91,7 +88,7 @@ def nll_loss(
 ) -> Rule:
     """Negative log likelihood: ``-predictions[n, t, ...] * weights[t]`` with t ``targets[n, ...]``.
 
-    predictions:  (n, c, *s) or (c,), a float dtype: logarithms of probabilities
+    predictions:  (n, c, *s) or (c,), a real number: logarithms of probabilities
     targets:      (n, *s) or (), an integer dtype
     weights:      (c,) of the dtype of ``predictions``, or None for ones
     reduction:    "none", "sum", or "mean": the sum divided by the weights that took part
@@ -100,7 +97,7 @@ def nll_loss(
     A target outside 0..c-1 counts nothing either. Raises ``OpError`` for other ranks, shapes,
     dtypes and reductions.
     """
-    p = want_tensor(predictions, "predictions", FLOAT)
+    p = want_tensor(predictions, "predictions", REAL)
     t = want_tensor(targets, "targets", INTEGER)
     if reduction not in REDUCTIONS:
         raise OpError(f"`reduction` must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
@@ -115,11 +112,11 @@ def nll_loss(
         expected = tensor((*p.dims[:at], *p.dims[at + 1 :]), t.dtype)
         _want_same(expected, t, "predictions (without its class axis)", "targets")
         if weights is not None:
-            w = want_tensor(weights, "weights", FLOAT, 1)
+            w = want_tensor(weights, "weights", REAL, 1)
             common_dtype((p, w), ("predictions", "weights"))
             _want_same(tensor((p.dims[at],), w.dtype), w, "predictions (its class axis)", "weights")
     elif weights is not None:
-        want_tensor(weights, "weights", FLOAT, 1)
+        want_tensor(weights, "weights", REAL, 1)
 
     def lower() -> Expr:
         dtype, shape = dtype_of(predictions), shape_of(predictions)

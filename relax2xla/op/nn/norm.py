@@ -14,7 +14,7 @@ from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Normalises, Opaque
-from relax2xla.op.shared.checks import FLOAT, norm_axes, norm_axis, want_tensor
+from relax2xla.op.shared.checks import FLOAT, differ, norm_axes, norm_axis, want_tensor
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
@@ -44,7 +44,7 @@ def _want_channels(
             continue
         expected = tuple(x.dims[a] for a in axes)
         for want, got in zip(expected, info.dims, strict=True):
-            if isinstance(want, int) and isinstance(got, int) and want != got:
+            if differ(want, got):
                 shape = f"({', '.join(map(str, expected))}{',' * (len(expected) == 1)})"
                 raise OpError(
                     f"`{name}` must have the shape {shape} of `data` on axis "

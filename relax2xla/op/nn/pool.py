@@ -17,10 +17,11 @@ from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import Op, Rule
-from relax2xla.ir.struct_info import StructInfo
+from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.ir.traits import Window
 from relax2xla.op.shared.checks import REAL, tensor, want_tensor, window_dim
 from relax2xla.op.shared.families import P, Which, member
+from relax2xla.op.shared.layouts import PlainRule, in_layouts
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     convert,
@@ -76,10 +77,11 @@ _COUNTED = """count_include_pad: whether an average counts the padding; what ``c
            beyond it is never counted. Integers are divided rounding towards zero"""
 _ADAPTIVE = """Average over windows that split each axis of {axes} into ``output_size`` parts.
 
-data:        axes named by ``layout``: N batch, C channels, {axes} space; a float dtype
+data:        axes named by ``layout``: N batch, C channels, {axes} space; real numbers
 output_size: one number, one per spatial axis, or None for the size of ``data``
 result:      axes named by ``out_layout`` (default: ``layout``), dtype of ``data``. Output i of an
-             axis averages ``data[i * size // out : ceil((i + 1) * size / out)]``, as in torch
+             axis averages ``data[i * size // out : ceil((i + 1) * size / out)]``, as in torch;
+             averages of integers are truncated
 Raises ``OpError`` for a wrong rank, layout or output size.
 """
 
@@ -146,7 +148,7 @@ class Pool:
     def out_axes(self) -> list[int]:
         return data_axes(self.out_layout or self.layout, self.ndim, "out_layout")
 
-    def infer(self, data: Expr) -> StructInfo:
+    def infer(self, data: Expr) -> TensorStructInfo:
         """The struct-info rule."""
         x = want_tensor(data, "data", REAL, self.ndim + 2)
         axes, out_axes = self.axes, self.out_axes
@@ -188,8 +190,10 @@ class Pool:
             pads.append((low, high))
         return out, pads
 
-    def slide(self, data: Expr, name: str) -> Expr:
+    def slide(self, data: Expr, name: str, backwards: bool = False) -> Expr:
         """The reduction of each window with the row ``name``, in the layout of ``data``.
+
+        ``backwards``: the last spatial axis first.
 
         One ``reduce_window`` an axis: XLA:CPU takes a third of the time of one over all axes where
         windows have 3x3 values (a fifteenth with 5x5), and as much with 2x2.
@@ -202,7 +206,9 @@ class Pool:
         ends = zip(pads, count, strict=True)
         columns = zip(axes[2:], self.pool_size, self.strides, self.dilation, ends, strict=True)
         neutral = scalar(identity_of(name, dtype), dtype)
-        for axis, window, stride, dilation, (pads_, out) in sorted(columns, key=lambda c: c[0]):
+        for axis, window, stride, dilation, (pads_, out) in sorted(
+            columns, key=lambda c: -c[0] if backwards else c[0]
+        ):
             if window == stride == 1 and pads_ == (0, 0):
                 continue
             ones = (1,) * len(axes)
@@ -287,16 +293,30 @@ def _adaptive(
     layout: str = "",
     out_layout: str | None = None,
 ) -> Rule:
-    x = want_tensor(data, "data", [d for d in REAL if is_float(d)], ndim + 2)
+    info, lower = in_layouts(
+        data, layout, out_layout, lambda x, at, out: _averages(ndim, x, output_size, at, out)
+    )
+    if output_size is None and (out_layout or layout) == layout:
+        given = want_tensor(data, "data")
+        info = info if given.ndim == -1 else given  # A shape that a variable holds stays, too.
+    return info, lower
+
+
+def _averages(
+    ndim: int, data: Expr, output_size: tuple[int, ...] | None, layout: str, out_layout: str | None
+) -> PlainRule:
+    """Struct info and lowering of an adaptive average in plain layouts."""
+    x = want_tensor(data, "data", REAL, ndim + 2)
     axes = data_axes(layout, ndim, "layout")
     out_axes = data_axes(out_layout or layout, ndim, "out_layout")
     if output_size is not None:
         want_positive([s for s in output_size if isinstance(s, int)], "output_size")
 
-    def lower() -> Expr:
+    def lower(data: Expr) -> Expr:
         """Equal windows: an ordinary average. Unequal ones: an averaging matrix per axis.
 
         XLA computes the product as a matrix multiplication, faster than many slices and sums.
+        Integers are summed, and divided once at the end.
         """
         sizes = [shape_of(data)[a] for a in axes[2:]]
         out = tuple(sizes) if output_size is None else output_size
@@ -307,18 +327,26 @@ def _adaptive(
         pool = Pool(equal, equal, (0,) * (2 * ndim), (1,) * ndim, False, layout, out_layout)
         dtype = dtype_of(data)
         x = convert(data, wide_dtype(dtype))
-        if any(w != 1 for w in equal):
-            total = pool.slide(x, "add")
-            x = hlo("divide", total, full(shape_of(total), int(np.prod(equal)), dtype_of(total)))
+        real, many = is_float(dtype), int(np.prod(equal))
+        if many != 1:
+            x = pool.slide(x, "add")
+            x = hlo("divide", x, full(shape_of(x), many, dtype_of(x))) if real else x
+        counts: list[tuple[int, Expr]] = []  # Of integers: how many values of an axis are summed.
         order = list(range(ndim + 2))  # order[i]: which axis of `data` is axis i of `x`
         for axis, size, parts in zip(axes[2:], sizes, out, strict=True):
             if parts == size or (known(size, parts) and size % parts == 0):
                 continue
             at = order.index(axis)
-            matrix = spread_to(_averaging(size, parts), dtype_of(x), (parts, size))
+            matrix = spread_to(_shares(size, parts, real), dtype_of(x), (parts, size))
+            counts.append((axis, reduce(matrix, "add", [1])))
             x = dot_general(x, matrix, ([at], [1]))
             order.append(order.pop(at))
         x = transpose(x, [order.index(a) for a in range(ndim + 2)])
+        if not real:
+            count = full(shape_of(x), many, dtype_of(x))
+            for axis, length in counts:
+                count = hlo("multiply", count, broadcast_in_dim(length, shape_of(x), [axis]))
+            x = hlo("divide", x, count)
         return pool.arranged(convert(x, dtype))
 
     if x.dims is None:
@@ -328,13 +356,13 @@ def _adaptive(
     return tensor(arrange(sizes[:2] + space, out_axes), x.dtype, like=x), lower
 
 
-def _averaging(size: int, parts: int) -> Numbers:
-    """The matrix (parts, size) that averages each part of an axis."""
+def _shares(size: int, parts: int, real: bool) -> Numbers:
+    """The matrix (parts, size) that averages each part of an axis; sums it unless ``real``."""
     index, at = (count_up((parts, size), axis, "int64") for axis in (0, 1))
     whole, count = size_of(size, "int64"), size_of(parts, "int64")
     first, behind = index * whole // count, ((index + 1) * whole + (count - 1)) // count
     inside = (at >= first) & (at < behind)
-    return inside.astype("float64") / (behind - first).astype("float64")
+    return inside.astype("float64") / (behind - first).astype("float64") if real else inside
 
 
 def _pool(
@@ -349,10 +377,13 @@ def _pool(
     layout: str = "",
     out_layout: str | None = None,
 ) -> Rule:
-    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
-    if maximum:
-        return pool.infer(data), lambda: pool.maximum(data)
-    return pool.infer(data), lambda: pool.average(data, count_include_pad)
+    def rule(x: Expr, at: str, out: str | None) -> PlainRule:
+        pool = Pool(pool_size, strides, padding, dilation, ceil_mode, at, out)
+        if maximum:
+            return pool.infer(x), pool.maximum
+        return pool.infer(x), lambda x: pool.average(x, count_include_pad)
+
+    return in_layouts(data, layout, out_layout, rule)
 
 
 def _member(
@@ -376,6 +407,29 @@ def _member(
 max_pool1d = _member("max_pool", _pool, True, 1, _doc(1, True))
 max_pool2d = _member("max_pool", _pool, True, 2, _doc(2, True))
 max_pool3d = _member("max_pool", _pool, True, 3, _doc(3, True))
+
+
+def _first_wins(
+    data: Expr,
+    pool_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "",
+    out_layout: str | None = None,
+) -> Expr:
+    """The maximum, whose gradient goes to the first of equal elements, row by row.
+
+    It is the first one of the first row that has it: rows are pooled before columns.
+    """
+    pool = Pool(pool_size, strides, padding, dilation, ceil_mode, layout, out_layout)
+    return pool.arranged(pool.slide(data, "maximum", backwards=True))
+
+
+for _made in (max_pool1d, max_pool2d, max_pool3d):
+    _made.derivative(_first_wins)
 avg_pool1d = _member("avg_pool", _pool, False, 1, _doc(1, False))
 avg_pool2d = _member("avg_pool", _pool, False, 2, _doc(2, False))
 avg_pool3d = _member("avg_pool", _pool, False, 3, _doc(3, False))

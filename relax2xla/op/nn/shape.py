@@ -11,7 +11,7 @@ from relax2xla.ir.op import Kind, Rule, as_ints, constant_value, op
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
 from relax2xla.ir.traits import Opaque, Pads, Pointwise, Reshapes
 from relax2xla.op.shared import lowering as low
-from relax2xla.op.shared.checks import FLOAT, fold, product, tensor, want_tensor
+from relax2xla.op.shared.checks import NUMBER, fold, product, tensor, want_tensor
 from relax2xla.op.shared.lowering import (
     concatenate,
     dtype_of,
@@ -199,12 +199,12 @@ def _batch_flatten(data: Expr) -> Expr:
 def dropout(data: Expr, rate: float = 0.5) -> Rule:
     """Dropout as it is at inference: ``data`` unchanged, and a mask of ones.
 
-    data:   any shape, a float dtype
+    data:   any shape, any number
     rate:   probability with which training would drop a value; 0 <= rate <= 1
     result: tuple of ``data`` and the mask, both as ``data``
     Raises ``OpError`` for other dtypes and rates.
     """
-    x = want_tensor(data, "data", FLOAT)
+    x = want_tensor(data, "data", NUMBER)
     if not 0 <= rate <= 1:
         raise OpError(f"`rate` must be between 0 and 1; got {rate}")
     return TupleStructInfo((x, x)), lambda: Tuple([data, full_like(data, 1)])

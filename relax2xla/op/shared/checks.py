@@ -10,7 +10,7 @@ from typing import Final
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES
-from relax2xla.errors import OpError
+from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.ir.expr import Expr, ShapeExpr, Tuple
 from relax2xla.ir.struct_info import (
     Dims,
@@ -54,6 +54,14 @@ def want_shape(x: Expr, name: str) -> ShapeStructInfo:
     if not isinstance(info, ShapeStructInfo):
         raise OpError(f"`{name}` must be a shape such as R.shape([2, 3]); got {show(info)}")
     return info
+
+
+def seen_dims(info: TensorStructInfo) -> Dims | None:
+    """Dimensions for checks: also those that a variable has which holds the shape."""
+    if info.dims is not None or info.shape is None:
+        return info.dims
+    held = info.shape.struct_info_
+    return held.values if isinstance(held, ShapeStructInfo) else None
 
 
 def known_shape(x: Expr) -> Expr | Dims:
@@ -174,11 +182,14 @@ def broadcast_dims(shapes: Sequence[Dims], what: str = "operands") -> Dims | Non
 
 
 def common_dtype(infos: Sequence[TensorStructInfo], names: Sequence[str]) -> str:
-    """The one dtype of several operands ("" where any is unknown); OpError where they differ."""
+    """The one dtype of several operands, "" where any is unknown.
+
+    OperandTypeError where they differ.
+    """
     known = {i.dtype for i in infos if i.dtype}
     if len(known) > 1:
         text = ", ".join(f"`{n}` is {i.dtype}" for n, i in zip(names, infos, strict=True))
-        raise OpError(f"the operands must have one dtype, but {text}; use R.astype")
+        raise OperandTypeError(f"the operands must have one dtype, but {text}; use R.astype")
     return known.pop() if known and all(i.dtype for i in infos) else ""
 
 

@@ -41,12 +41,7 @@ Padding = Annotated[Any, OfRank(as_padding)]
 def axes_of(layout: str, letters: str, name: str) -> list[int]:
     """Positions in ``layout`` of ``letters``; OpError unless it is a permutation of them."""
     if sorted(layout) != sorted(letters):
-        hint = ""
-        if any(c.isdigit() or c.islower() for c in layout):
-            hint = (
-                "; blocked layouts such as NCHW4c are not supported: use reshape and permute_dims"
-            )
-        raise OpError(f"`{name}` must be a permutation of {letters!r}; got {layout!r}{hint}")
+        raise OpError(f"`{name}` must be a permutation of {letters!r}; got {layout!r}")
     return [layout.index(c) for c in letters]
 
 

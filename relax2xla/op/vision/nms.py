@@ -24,7 +24,7 @@ from relax2xla.ir.struct_info import (
     show,
 )
 from relax2xla.ir.traits import Opaque
-from relax2xla.op.shared.checks import FLOAT, INTEGER, fold, same_dim, tensor, want_tensor
+from relax2xla.op.shared.checks import FLOAT, INTEGER, differ, fold, tensor, want_tensor
 from relax2xla.op.shared.loops import count_true, int32, keep_or, rows, stable_order, while_loop
 from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
@@ -48,7 +48,7 @@ from relax2xla.tir import Dim
 
 
 def _agree(a: Dim, b: Dim, what: str) -> None:
-    if isinstance(a, int) and isinstance(b, int) and not same_dim(a, b):
+    if differ(a, b):
         raise OpError(f"{what} must be equal; got {a} and {b}")
 
 

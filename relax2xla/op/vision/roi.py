@@ -15,7 +15,7 @@ from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import TensorStructInfo, TupleStructInfo, show
 from relax2xla.ir.traits import Opaque
-from relax2xla.op.shared.checks import FLOAT, common_dtype, same_dim, tensor, want_tensor
+from relax2xla.op.shared.checks import FLOAT, common_dtype, differ, tensor, want_tensor
 from relax2xla.op.shared.loops import int32, while_loop
 from relax2xla.op.shared.lowering import (
     binary,
@@ -384,7 +384,7 @@ def multibox_transform_loc(
     )
     for name, info, dims in wanted:
         for have, want in zip(info.dims or (), dims, strict=False):
-            if isinstance(have, int) and isinstance(want, int) and not same_dim(have, want):
+            if differ(have, want):
                 text = ", ".join(map(str, dims))
                 raise OpError(f"`{name}` must be ({text}) for {show(c)}; got {show(info)}")
     return TupleStructInfo([tensor((batch, count, 4), c.dtype, like=c), c]), lower

@@ -172,7 +172,7 @@ X = tensor(1, 3, 8, 8)
         (lambda: image.resize2d(X, X), "`size` must be a shape"),
         (lambda: image.resize2d(X, 4, method="area"), "`method` must be one of 'nearest_neighbor'"),
         (lambda: image.resize2d(X, 4, rounding_method="up"), "`rounding_method` must be one of"),
-        (lambda: image.resize2d(X, 4, layout="NCHW4c"), "blocked layouts"),
+        (lambda: image.resize2d(X, 4, layout="NCHW4c"), "must have rank 5"),
         (lambda: image.resize2d(X, 4, roi=(0.0, 1.0, 2.0)), "`roi` must have 4 numbers"),
         (
             lambda: image.resize2d(X, 4, coordinate_transformation_mode="center"),

@@ -197,7 +197,7 @@ def test_attributes_are_stored_as_tvm_does() -> None:
         ({"dilation": (1, -1)}, "`dilation` must be at least 1"),
         ({"strides": (1, 1, 1)}, "parameter `strides`: .*must have 1 or 2 entries"),
         ({"padding": (1, 1, 1)}, "parameter `padding`: .*must have 1, 2 or 4 entries"),
-        ({"data_layout": "NCHW4c"}, "blocked layouts such as NCHW4c"),
+        ({"data_layout": "NCHW4c"}, "must have rank 5"),
         ({"kernel_layout": "OIH"}, "`kernel_layout` must be a permutation of 'OIHW'"),
         ({"out_layout": "NHWW"}, "`out_layout` must be a permutation of 'NCHW'"),
         ({"weight": (4, 3, 9, 3)}, "does not fit in a dimension of 8"),

@@ -55,6 +55,20 @@ def test_cross_entropy_with_logits() -> None:
     batch.check()
 
 
+def test_integers() -> None:
+    batch = Batch()
+    rng = np.random.default_rng(0)
+    p, y = (rng.integers(-9, 9, (4, 5)).astype("int32") for _ in range(2))
+    t = rng.integers(0, 5, 4)
+    want = -p[np.arange(4), t]
+    for reduction, value in (("none", want), ("sum", want.sum(dtype="int32"))):
+        made = nn.nll_loss(batch.var(p), batch.var(t), reduction=reduction)
+        batch.add(reduction, made, value, 0)
+    made = nn.cross_entropy_with_logits(batch.var(p), batch.var(y))
+    batch.add("cross entropy", made, np.int32(np.trunc(-(p * y).sum() / 4)), 0)
+    batch.check()
+
+
 def tensor(*shape: Any, dtype: str = "float32") -> Var:
     return Var("x", TensorStructInfo(shape, dtype))
 

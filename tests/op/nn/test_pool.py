@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from relax2xla import tir
 from relax2xla.errors import OpError
-from relax2xla.ir import TensorStructInfo, Var
+from relax2xla.ir import ShapeStructInfo, TensorStructInfo, Var
 from relax2xla.op import nn
 from relax2xla.op.nn import pool
 from tests.op.nn.support import Batch
@@ -150,6 +150,29 @@ def test_struct_info() -> None:
     assert attrs.padding == (1, 1, 1, 1)
 
 
+def test_adaptive_averages_of_integers_are_truncated() -> None:
+    batch = Batch()
+    rng = np.random.default_rng(0)
+    for dtype, (h, w) in itertools.product(
+        ("int8", "uint8", "int64"), ((3, 2), (7, 4), (7, 6), (1, 1), (9, 6))
+    ):
+        x = rng.integers(0 if dtype == "uint8" else -100, 100, (2, 3, 7, 6)).astype(dtype)
+        want = np.zeros((2, 3, h, w), dtype)
+        for i, j in itertools.product(range(h), range(w)):
+            rows = slice(i * 7 // h, -(-(i + 1) * 7 // h))
+            columns = slice(j * 6 // w, -(-(j + 1) * 6 // w))
+            want[:, :, i, j] = np.trunc(x[:, :, rows, columns].astype(float).mean((2, 3)))
+        batch.add(f"{dtype} {h} {w}", nn.adaptive_avg_pool2d(batch.var(x), (h, w)), want, 0)
+    batch.check()
+
+
+def test_adaptive_average_keeps_the_shape_that_a_variable_holds() -> None:
+    held = Var("s", ShapeStructInfo(ndim=4))
+    x = Var("x", TensorStructInfo(held, "float32"))
+    assert nn.adaptive_avg_pool2d(x).struct_info == x.struct_info
+    assert nn.adaptive_avg_pool2d(x, 2).struct_info.shape is None
+
+
 def test_symbolic_ceil_mode_is_exact() -> None:
     for k, s, p in WINDOWS:
         dims = nn.max_pool2d(tensor(1, 1, H, 8), k, s, p, ceil_mode=True).struct_info.dims
@@ -167,11 +190,11 @@ def test_symbolic_ceil_mode_is_exact() -> None:
         (lambda: nn.max_pool2d(tensor(1, 3, 8, 8), strides=0), "`strides` must be at least 1"),
         (lambda: nn.max_pool2d(tensor(1, 3, 8, 8), padding=-1), "must not be negative"),
         (lambda: nn.avg_pool2d(tensor(1, 3, 8, 8), dilation=0), "`dilation` must be at least 1"),
-        (lambda: nn.avg_pool2d(tensor(1, 3, 8, 8), layout="NCHW4c"), "blocked layouts"),
+        (lambda: nn.avg_pool2d(tensor(1, 3, 8, 8), layout="NCHW4c"), "must have rank 5"),
         (lambda: nn.avg_pool2d(tensor(1, 3, 8, 8), (1, 2, 3)), "must have 1 or 2 entries"),
         (lambda: nn.max_pool1d(tensor(1, 3, 8, dtype="bool")), "`data` must be one of"),
         (lambda: nn.adaptive_avg_pool2d(tensor(1, 3, 8, 8), 0), "`output_size` must be at least"),
-        (lambda: nn.adaptive_avg_pool1d(tensor(1, 3, 8, dtype="int32"), 2), "must be one of"),
+        (lambda: nn.adaptive_avg_pool1d(tensor(1, 3, 8, dtype="bool"), 2), "must be one of"),
         (lambda: nn.adaptive_avg_pool1d(tensor(1, 3, 8), 2, "NWX"), "`layout` must be a perm"),
     ],
 )

@@ -86,7 +86,7 @@ X = tensor(2, 4)
         (lambda: nn.pixel_shuffle(tensor(1, 4, 2, 2), 0), "`upscale_factor` must be at least 1"),
         (lambda: nn.batch_flatten(tensor(3)), "must have a batch axis and at least one more"),
         (lambda: nn.dropout(X, 1.5), "`rate` must be between 0 and 1"),
-        (lambda: nn.dropout(tensor(2, dtype="int32")), "`data` must be one of"),
+        (lambda: nn.dropout(tensor(2, dtype="bool")), "`data` must be one of"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:
