@@ -9,22 +9,22 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from relax2xla.transform.core import DataflowBlockPass as DataflowBlockPass
 from relax2xla.transform.core import FunctionPass as FunctionPass
 from relax2xla.transform.core import Pass as Pass
 from relax2xla.transform.core import PassContext as PassContext
 from relax2xla.transform.core import PassInfo as PassInfo
 from relax2xla.transform.core import PassInstrument as PassInstrument
 from relax2xla.transform.core import Sequential as Sequential
+from relax2xla.transform.core import dataflowblock_pass as dataflowblock_pass
 from relax2xla.transform.core import function_pass as function_pass
 from relax2xla.transform.core import module_pass as module_pass
-from relax2xla.transform.core.registry import all_passes
-
-PIPELINES = ("Pipeline", "get_pipeline")
+from relax2xla.transform.core.registry import OTHERS, all_passes
 
 
 def __getattr__(name: str) -> Any:
-    if name in PIPELINES:
-        return getattr(importlib.import_module("relax2xla.transform.pipeline"), name)
+    if name in OTHERS:
+        return getattr(importlib.import_module(OTHERS[name]), name)
     found = None if name.startswith("_") else all_passes().get(name)
     if found is None:
         raise AttributeError(f"module 'relax2xla.transform' has no attribute {name!r}")
@@ -32,4 +32,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *PIPELINES, *all_passes()})
+    return sorted({*globals(), *OTHERS, *all_passes()})

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from relax2xla.transform.core import Pass, PassContext
-from relax2xla.transform.core.registry import all_passes
+from relax2xla.transform.core.registry import OTHERS, all_passes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD = """# Passes
@@ -52,12 +52,27 @@ constants of the program.
 ## All passes
 """
 
+MEASURED = """## Measured
+
+Small networks before and after a pass: milliseconds of a call on XLA:CPU, on two cores of a shared
+server, each pair in one run (`python -m benchmarks pass_networks`). A pass whose name is missing
+here is for other passes, for smaller programs, or for programs that TVM has made.
+"""
+
 
 def summary(p: type[Pass]) -> str:
     """The first sentence of its docstring, as Markdown."""
     doc = inspect.cleandoc(p.__doc__ or "").partition("\n\n")[0]
     doc = re.sub(r":(?:func|class|mod):`[~.]*([\w.]+)`", r"`\1`", doc.replace("``", "`"))
     return " ".join(re.split(r"(?<=[.])\s", doc)[0].split())
+
+
+def figures(p: type[Pass]) -> str | None:
+    """What its docstring says behind ``Measured:``, as Markdown."""
+    for paragraph in inspect.cleandoc(p.__doc__ or "").split("\n\n"):
+        if paragraph.startswith("Measured: "):
+            return " ".join(paragraph.removeprefix("Measured: ").replace("``", "`").split())
+    return None
 
 
 def page() -> str:
@@ -72,19 +87,29 @@ def page() -> str:
         lines.append(f"| `{name}` | {info.opt_level} | {stage} | {given} | {made} | {said} |")
     facts = {f.name: f for p in all_passes().values() for f in (*p.info.requires, *p.info.ensures)}
     lines += ["", *(f"- *{name}*: {facts[name].meaning}." for name in sorted(facts))]
+    lines += ["", MEASURED, "| pass | before, after |", "|---|---|"]
+    said = {name: figures(p) for name, p in all_passes().items()}
+    lines += [f"| `{name}` | {what} |" for name, what in said.items() if what is not None]
     lines += ["", "## Keys of `config`", ""]
     lines += [f"- `{key}`, {what}." for key, what in PassContext.list_configs().items()]
     return "\n".join(lines) + "\n"
 
 
 def stub() -> str:
-    """``__init__.pyi``: the imports of ``__init__.py``, the passes and the pipelines."""
+    """``__init__.pyi``: the imports of ``__init__.py``, the passes and what is beside them."""
     source = Path(__file__).with_name("__init__.py").read_text("utf-8")
     own = [x for x in source.splitlines() if re.match(r"from .* import (\w+) as \1$", x)]
     homes = {name: p.__module__ for name, p in all_passes().items()}
-    homes |= dict.fromkeys(("Pipeline", "get_pipeline"), "relax2xla.transform.pipeline")
+    homes |= OTHERS
     own += [f"from {home} import {name} as {name}" for name, home in homes.items()]
-    return "\n".join(sorted(own, key=lambda line: (line.split()[1], line))) + "\n"
+    lines = sorted(own, key=lambda line: (line.split()[1], line))
+    return "".join(map(_wrapped, lines))
+
+
+def _wrapped(line: str) -> str:
+    """An import as ruff's format has it."""
+    home, _, names = line.partition(" import ")
+    return f"{line}\n" if len(line) <= 100 else f"{home} import (\n    {names},\n)\n"
 
 
 FILES = {ROOT / "docs/passes.md": page, Path(__file__).with_name("__init__.pyi"): stub}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
@@ -11,7 +11,7 @@ from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.planes import ConvolvePlanes
 from relax2xla.transform.cpu.winograd import UseWinograd
-from relax2xla.transform.layout.convert_layout import ConvertLayout
+from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
@@ -55,8 +55,7 @@ def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
     """
     passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
     if layout:
-        layouts = {"relax.nn.conv2d": [layout, "HWIO"]}
-        passes.append(ConvertLayout(layouts, pointwise_as_matmul=True))
+        passes.append(ChannelsLast(layout))
     if winograd:
         passes.append(UseWinograd())
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie))
@@ -74,6 +73,29 @@ PIPELINES: dict[str, Callable[..., Pass]] = {
 REFUSED: dict[str, str] = {
     "static_shape_tuning": "it tunes TIR schedules, and XLA has its own; use 'default'",
 }
+
+
+Make = TypeVar("Make", bound=Callable[..., Pass])
+
+
+def register_pipeline(name: str) -> Callable[[Make], Make]:
+    """Decorator of a function that makes a pass: ``get_pipeline(name, **kwargs)`` calls it.
+
+    ``build(..., relax_pipeline=name)`` runs it. Raises ValueError for a name that is taken.
+    """
+    if name in PIPELINES or name in REFUSED:
+        raise ValueError(f"Pipeline {name} has already been registered")
+
+    def add(make: Make) -> Make:
+        PIPELINES[name] = make
+        return make
+
+    return add
+
+
+def get_default_pipeline(target: Any = None) -> Pass:
+    """What ``build`` runs by itself; for each ``target`` the same, since XLA knows the device."""
+    return default()
 
 
 def get_pipeline(name: str = "zero", **kwargs: Any) -> Pass:

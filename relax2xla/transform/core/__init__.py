@@ -5,9 +5,11 @@ from relax2xla.transform.core.context import PassInfo as PassInfo
 from relax2xla.transform.core.context import PassInstrument as PassInstrument
 from relax2xla.transform.core.facts import ROWS as ROWS
 from relax2xla.transform.core.facts import UNDIVIDED as UNDIVIDED
+from relax2xla.transform.core.passes import DataflowBlockPass as DataflowBlockPass
 from relax2xla.transform.core.passes import FunctionPass as FunctionPass
 from relax2xla.transform.core.passes import Pass as Pass
 from relax2xla.transform.core.passes import Sequential as Sequential
+from relax2xla.transform.core.passes import dataflowblock_pass as dataflowblock_pass
 from relax2xla.transform.core.passes import function_pass as function_pass
 from relax2xla.transform.core.passes import module_pass as module_pass
 from relax2xla.transform.core.passes import run_enabled as run_enabled

@@ -24,8 +24,14 @@ log = logging.getLogger("relax2xla.transform")
 Stage = Literal["module", "static"]
 # Keys of ``PassContext(config=...)`` that mean something here, and what.
 CHECK: Final = "relax2xla.check"
+CONSUME_PARAMS: Final = "relax.lift_transform_params.consume_params"
+EXTERNAL_ON_HOST: Final = "relax2xla.external_on_host"
 CONFIG: Final[dict[str, str]] = {
     CHECK: "bool: check modules before and after each pass; the error names the pass",
+    CONSUME_PARAMS: "bool: LiftTransformParams calls `vm.builtin.tuple_reset_item` behind the last "
+    "read of each weight",
+    EXTERNAL_ON_HOST: "bool: functions of external modules run on the host, between XLA programs, "
+    "one after another",
 }
 
 

@@ -2,22 +2,26 @@
 
 A pass never changes the module that it is given, and gives that very module where it has nothing to
 change. Passes of the project are classes under :func:`~relax2xla.transform.core.registry.register`;
-users make theirs of functions and classes with :func:`module_pass` and :func:`function_pass`.
+users make theirs of functions and classes with :func:`module_pass`, :func:`function_pass` and
+:func:`dataflowblock_pass`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, TypeVar, cast
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import Function, IRModule
+from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, IRModule
 from relax2xla.ir.collection import no_collection
+from relax2xla.ir.rewrite import Rewriter
 from relax2xla.transform.core.context import PassContext, PassInfo
 
 ModuleRule = Callable[[IRModule, PassContext], IRModule]
 FunctionRule = Callable[[Function, IRModule, PassContext], Function]
+DataflowBlockRule = Callable[[DataflowBlock, IRModule, PassContext], DataflowBlock]
 
 
 class Pass:
@@ -39,7 +43,8 @@ class Pass:
             )
 
         def checked() -> IRModule:
-            return _is_a(self.transform_module(mod, context), IRModule, self.info)
+            with no_collection():
+                return _is_a(self.transform_module(mod, context), IRModule, self.info)
 
         return context.run(checked, mod, self.info, whole)
 
@@ -69,12 +74,55 @@ class FunctionPass(Pass):
         raise NotImplementedError(f"{type(self).__name__} has no transform_function")
 
 
+class DataflowBlockPass(Pass):
+    """A pass over each dataflow block of a module on its own, those in branches included."""
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """Every dataflow block in the place of the old one; what is around it stays."""
+        new = dict(mod.functions)
+        for gvar, func in mod.relax_functions().items():
+            new[gvar] = _EachBlock(self, mod, context).function(func)
+        return mod.replace(new)
+
+    def transform_dataflowblock(
+        self, block: DataflowBlock, mod: IRModule, context: PassContext
+    ) -> DataflowBlock:
+        """What the pass does with one block; the class says it."""
+        raise NotImplementedError(f"{type(self).__name__} has no transform_dataflowblock")
+
+
+class _EachBlock(Rewriter):
+    def __init__(self, given: DataflowBlockPass, mod: IRModule, context: PassContext) -> None:
+        super().__init__()
+        self.given, self.mod, self.context = given, mod, context
+
+    def block(self, block: BindingBlock) -> BindingBlock:
+        old = super().block(block)
+        if not isinstance(old, DataflowBlock):
+            return old
+        new = self.given.transform_dataflowblock(old, self.mod, self.context)
+        new = _is_a(new, DataflowBlock, self.given.info)
+        same = len(new.bindings) == len(old.bindings) and all(
+            map(operator.is_, new.bindings, old.bindings)
+        )
+        if same:
+            return old
+        kept = {b.var for b in new.bindings}
+        for b in old.bindings:
+            if not isinstance(b.var, DataflowVar) and b.var not in kept:
+                raise TransformError(
+                    f"the pass {self.given.info.name} removed {b.var.name_hint}, which its block "
+                    "gives to the outside; a block pass keeps these variables as they are"
+                )
+        return new
+
+
 T = TypeVar("T")
 
 
 def _is_a(made: Any, kind: type[T], info: PassInfo) -> T:
     if not isinstance(made, kind):
-        wanted = "an IRModule" if kind is IRModule else "a Function"
+        wanted = f"{'an' if kind is IRModule else 'a'} {kind.__name__}"
         got = type(made).__name__
         raise TransformError(f"the pass {info.name} must return {wanted}; got {got}")
     return made
@@ -104,8 +152,7 @@ class Sequential(Pass):
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """Those that are enabled, each after the passes that it needs."""
-        with no_collection():
-            return run_enabled(self.passes, mod, context)
+        return run_enabled(self.passes, mod, context)
 
 
 def run_enabled(
@@ -158,6 +205,21 @@ def function_pass(
     A class with a method ``transform_function`` becomes a class of passes.
     """
     return _maker(FunctionPass, "transform_function", pass_func, opt_level, name, required)
+
+
+def dataflowblock_pass(
+    pass_func: DataflowBlockRule | type[Any] | None = None,
+    opt_level: int = 0,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+) -> Any:
+    """Make a Pass of ``rule(block, mod, context) -> block`` over the dataflow blocks of a module.
+
+    The variables that a block gives to the outside must stay (TransformError). A class with a
+    method ``transform_dataflowblock`` becomes a class of passes.
+    """
+    method = "transform_dataflowblock"
+    return _maker(DataflowBlockPass, method, pass_func, opt_level, name, required)
 
 
 def _maker(

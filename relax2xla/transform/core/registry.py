@@ -7,10 +7,11 @@ and ``required_pass``, to ``relax2xla opt`` and to docs/passes.md; see CONTRIBUT
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from relax2xla.errors import TransformError
 from relax2xla.transform.core.context import PassInfo, Stage
@@ -19,6 +20,14 @@ from relax2xla.transform.core.passes import Pass
 
 P = TypeVar("P", bound=type[Pass])
 _PASSES: dict[str, type[Pass]] = {}
+# What relax2xla.transform shows beside passes, by its home; loaded as they are.
+OTHERS: Final = {
+    "Pipeline": "relax2xla.transform.pipeline",
+    "get_pipeline": "relax2xla.transform.pipeline",
+    "FusionPattern": "relax2xla.transform.fusion.patterns",
+    "PatternCheckContext": "relax2xla.transform.fusion.patterns",
+    "register_codegen": "relax2xla.transform.fusion.codegen",
+}
 
 
 def register(
@@ -58,6 +67,13 @@ def get_pass(name: str) -> type[Pass]:
     if found is None:
         raise TransformError(f"there is no pass {name!r}; there are {', '.join(sorted(_PASSES))}")
     return found
+
+
+def takes_arguments(made: type[Pass]) -> bool:
+    """Whether the class cannot be called without arguments."""
+    given = list(inspect.signature(made).parameters.values())
+    named = (p for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return any(p.default is p.empty for p in named)
 
 
 def refuse_without_needed(disabled: tuple[str, ...]) -> None:

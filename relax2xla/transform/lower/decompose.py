@@ -22,6 +22,7 @@ from relax2xla.ir import (
     ShapeStructInfo,
     TensorStructInfo,
     Tuple,
+    TupleGetItem,
     const,
 )
 from relax2xla.ir.op import call_attrs
@@ -94,7 +95,9 @@ def _batch_norm(self: _Decomposer, call: Call) -> Expr:
     momentum = attrs["momentum"]
     emit = self.builder_.emit
     now, spread = emit(op.mean(data, others)), emit(op.variance(data, others))
-    out = _scaled(attrs, data, now, spread, gamma, beta, others)
+    # As in TVM: what inference gives with these statistics, of which the first field goes on.
+    inner = emit(Tuple([_scaled(attrs, data, now, spread, gamma, beta, others), now, spread]))
+    out = emit(TupleGetItem(inner, 0))
     moved: list[Expr] = []
     for old, new in ((mean, now), (variance, spread)):
         kept = op.multiply(_scalar(1.0 - momentum, old), old)
@@ -113,8 +116,8 @@ def _layer_norm(self: _Decomposer, call: Call) -> Expr:
     if axes != sorted(axes):
         order = sorted(range(len(axes)), key=axes.__getitem__)
         gamma, beta = op.permute_dims(gamma, order), op.permute_dims(beta, order)
-    mean = self.builder_.emit(op.mean(data, axes, keepdims=True))
-    variance = self.builder_.emit(op.variance(data, axes, keepdims=True))
+    mean = op.mean(data, attrs["axes"], keepdims=True)
+    variance = op.variance(data, attrs["axes"], keepdims=True)
     # Axes before the first that the parameters have need none: broadcasting adds them.
     first = min(axes, default=info.ndim)
     others = [a - first for a in range(first, info.ndim) if a not in axes]

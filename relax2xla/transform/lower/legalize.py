@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from relax2xla.builder import BlockBuilder
 from relax2xla.errors import CallError, LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
@@ -48,6 +49,7 @@ from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_d
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
+from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import (
     ROWS,
     UNDIVIDED,
@@ -63,9 +65,11 @@ from relax2xla.transform.lower.dynamic_rows import (
     is_symbolic,
     name_dimensions,
 )
+from relax2xla.transform.lower.kernels import Kernels, is_kernel_call, lower_call
 from relax2xla.transform.lower.replay import Key, Record, key_of
 
 Lowering = Callable[..., Expr]
+CustomLowering = Callable[[BlockBuilder, Call], Expr]
 
 # What a lowering's own arithmetic raises on operands of which it is not told enough.
 _MISTAKES = (TypeError, ValueError, ArithmeticError, AssertionError, AttributeError, LookupError)
@@ -80,7 +84,8 @@ class _Legalizer:
     """Legalises one function body; ``env`` maps variables to the leaves that took their place.
 
     ``symbolic``: dimensions may be symbolic. ``kept``: is told of operators without a lowering,
-    which then stay; without it they are errors.
+    which then stay; without it they are errors. ``kernels``: the loop-level functions; calls of
+    them stay where dimensions may be symbolic.
     """
 
     def __init__(
@@ -88,8 +93,14 @@ class _Legalizer:
         custom: Mapping[str, Lowering],
         symbolic: bool = False,
         kept: Callable[[str], None] | None = None,
+        kernels: Kernels | None = None,
+        rules: Mapping[str, CustomLowering] | None = None,
+        builder: BlockBuilder | None = None,
     ) -> None:
         self.custom = custom
+        self.rules = rules or {}
+        self.builder = builder or BlockBuilder()
+        self.kernels = kernels or {}
         self.symbolic = symbolic
         self.kept = kept
         self.dataflow = False
@@ -226,7 +237,14 @@ class _Legalizer:
 
     def _call(self, call: Call, var: Var | None) -> Expr:
         if isinstance(call.op, Op):
+            own = self.rules.get(call.op.name)
+            if own is not None:
+                return self._lower(call, lambda *_, **__: self._by_rule(own, call), var)
             rule = self.custom.get(call.op.name) or call.op.lowering
+            if rule is None and is_kernel_call(call):
+                if self.symbolic or (self.rules and call.args[0] not in self.kernels):
+                    return self.bind(call, var)
+                return self._lower(call, lambda *_, **__: lower_call(call, self.kernels), var)
             if rule is None or (self.symbolic and _is_size(call)):
                 if rule is not None or is_row(call.op):
                     return self.bind(call, var)
@@ -254,9 +272,23 @@ class _Legalizer:
         self.env.update(zip(renamed.params, call.args, strict=True))
         return self._inline(renamed.body)
 
+    def _by_rule(self, rule: CustomLowering, call: Call) -> Expr:
+        """What a rule of a user gives; what it emits is legalised before."""
+        self.builder.begin_scope([])
+        self.builder.begin_block(self.dataflow)
+        with self.builder.source(self.span):
+            made = rule(self.builder, call)
+        last = self.builder.end_block()
+        for block in (*self.builder.end_scope(), last):
+            for binding in block.bindings:
+                self.binding(binding)
+        return made
+
     def _lower(self, call: Call, rule: Lowering, var: Var | None) -> Expr:
         # Shapes with symbols compare slowly, and customised lowerings may do what they want.
-        key = None if self.symbolic or self.custom else key_of(call, var, self.dataflow)
+        key = (
+            None if self.symbolic or self.custom or self.rules else key_of(call, var, self.dataflow)
+        )
         if key is None:
             return self._lower_anew(call, rule, var)
         record = self.records.get(key)
@@ -283,7 +315,7 @@ class _Legalizer:
             raise
         except _MISTAKES as e:
             if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
-                if self.custom:
+                if self.custom or self.rules:
                     raise
                 at = f" (at {self.span})" if self.span else ""
                 raise LegalizeError(
@@ -295,6 +327,8 @@ class _Legalizer:
                 f"lowering needs numbers ({e}). Bind them (Function.bind_symbolic_vars), or run it "
                 "on the virtual machine"
             ) from e
+        if lowered is call:  # a rule that wants nothing else
+            return self.bind(call, var)
         self._keep_promise(lowered, call)
         if self.symbolic and var is not None and _says_more(lowered.struct_info, var.struct_info_):
             return self.value(lowered, type(var)(var.vid, lowered.struct_info, var.span))
@@ -423,8 +457,10 @@ def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
 class LegalizeOps(Pass):
     """Lower every high-level operator to StableHLO rows.
 
-    ``customize_legalize_map``: lowerings by operator name that take precedence; each is called with
-    the operator's operands and attributes and gives an expression. ``enable_warning``: an operator
+    ``customize_legalize_map``: lowerings by operator name that take precedence. Each is called with
+    a BlockBuilder and the call, as in TVM, and gives an expression, such as ``bb.call_te(...)``;
+    operators in it are lowered, too, calls of functions that it adds to the module stay.
+    ``enable_warning``: an operator
     without a lowering stays, and a warning names it; otherwise it raises :class:`LegalizeError`.
     ``sources``: of functions, the parameters whose values are symbolic variables.
     Functions of symbolic shapes get StableHLO's dynamic operations (:class:`DynamicRows`); what has
@@ -433,7 +469,7 @@ class LegalizeOps(Pass):
 
     def __init__(
         self,
-        customize_legalize_map: Mapping[str, Lowering] | None = None,
+        customize_legalize_map: Mapping[str, CustomLowering] | None = None,
         enable_warning: bool = False,
         *,
         sources: Mapping[GlobalVar, Sources] | None = None,
@@ -446,15 +482,19 @@ class LegalizeOps(Pass):
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         new = dict(mod.functions)
+        kernels = prim_funcs(mod)
+        builder = BlockBuilder(mod)
         symbolic = {g: is_symbolic(f) for g, f in mod.relax_functions().items()}
         for gvar, func in mod.relax_functions().items():
             with in_function(gvar):
                 if symbolic[gvar] or self.sources.get(gvar):
                     with symbolic_dims():
-                        legalizer = _Legalizer(self.custom, True, self.kept)
+                        legalizer = _Legalizer({}, True, self.kept, kernels, self.custom, builder)
                         new[gvar] = legalizer.top(name_dimensions(func))
                 else:
-                    new[gvar] = _Legalizer(self.custom, False, self.kept).top(func)
+                    legalizer = _Legalizer({}, False, self.kept, kernels, self.custom, builder)
+                    new[gvar] = legalizer.top(func)
+        new.update((g, f) for g, f in builder.get().items() if g not in mod)
         mod = mod.replace(new)
         dynamic = any(symbolic.values()) or any(self.sources.values())
         return DynamicRows(self.sources).run(mod, context) if dynamic else mod
@@ -463,16 +503,24 @@ class LegalizeOps(Pass):
 class LegalizeStatic(FunctionPass):
     """LegalizeOps for functions whose shapes are static, whatever their parameters say.
 
-    ``lowerings`` by operator name take precedence.
+    ``lowerings`` by operator name take precedence; ``kernels`` are the loop-level functions that
+    may be called.
     """
 
     info = LegalizeOps.info
 
-    def __init__(self, lowerings: Mapping[str, Lowering] | None = None) -> None:
-        self.lowerings = lowerings or {}
+    def __init__(
+        self, lowerings: Mapping[str, Lowering] | None = None, kernels: Kernels | None = None
+    ) -> None:
+        self.lowerings, self.kernels = lowerings or {}, kernels
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return _Legalizer(self.lowerings).top(func)
+        return _Legalizer(self.lowerings, kernels=self.kernels or prim_funcs(mod)).top(func)
+
+
+def prim_funcs(mod: IRModule) -> Kernels:
+    """The loop-level functions of a module."""
+    return {g: f for g, f in mod.items() if isinstance(f, PrimFunc)}
 
 
 def _warn(name: str) -> None:

@@ -19,6 +19,7 @@ from relax2xla.ir import (
     DataflowVar,
     Expr,
     Function,
+    GlobalVar,
     PrimValue,
     ShapeExpr,
     Span,
@@ -79,7 +80,7 @@ def _operand(expr: Expr, places: dict[Expr, int]) -> Any:
         return tuple(_operand(f, places) for f in expr.fields)
     if isinstance(expr, ShapeExpr):
         return "shape", _exact(expr.values)
-    if isinstance(expr, Constant | PrimValue):
+    if isinstance(expr, Constant | PrimValue | GlobalVar):
         return expr
     raise _NoKey
 

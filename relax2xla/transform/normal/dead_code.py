@@ -10,7 +10,10 @@ from relax2xla.analysis.unused import remove_all_unused, remove_unused
 from relax2xla.analysis.variables import all_global_vars, by_symbol, named_functions
 from relax2xla.ir import Call, ExternFunc, Function, GlobalVar, IRModule
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.tir import PrimFunc
+from relax2xla.tir import Call as TirCall
+from relax2xla.tir import PrimFunc, Text, post_order
+from relax2xla.tir.stmt import walk
+from relax2xla.tir.use import expressions
 from relax2xla.transform.core import Pass, PassContext, register
 
 
@@ -66,15 +69,28 @@ class DeadCodeElimination(Pass):
 
 
 def _named(func: object, mod: IRModule, symbols: Mapping[str, GlobalVar]) -> list[GlobalVar]:
-    """Functions that ``func`` names; of a loop-level one those that its text may name."""
+    """Functions that ``func`` names; of a loop-level one those that it calls, or may call."""
     if isinstance(func, Function):
         calls = (c for c in post_order_deep(func) if isinstance(c, Call))
         named = [symbols[s] for c in calls for s in named_functions(c) if s in symbols]
         return [*all_global_vars(func), *named]
     if isinstance(func, PrimFunc):
-        words = set(re.findall(r"\w+", str(func.body)))
+        words = _words(func)
         return [g for g, f in mod.items() if isinstance(f, PrimFunc) and g.name_hint in words]
     return []
+
+
+def _words(func: PrimFunc) -> set[str]:
+    """Names that a loop-level function may mean: of a tree its calls, of a text every word."""
+    found: set[str] = set()
+    for node in walk(func.body):
+        if isinstance(node, Text):
+            found.update(re.findall(r"\w+", node.text))
+        for e in expressions(node):
+            found.update(
+                c.op[1:] for c in post_order(e) if isinstance(c, TirCall) and c.op[0] == "@"
+            )
+    return found
 
 
 def _is_public(func: object) -> bool:

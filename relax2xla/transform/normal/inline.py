@@ -35,6 +35,7 @@ from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.normal.homes import exposed
 
 
 @register()
@@ -67,6 +68,15 @@ class InlineSymbolicFunctions(Pass):
 
 def _only_called(mod: IRModule) -> set[str]:
     """Private functions that others call and nobody passes around as values."""
+    called, values = calls_and_values(mod)
+    private = {
+        g.name_hint for g, f in mod.relax_functions().items() if "global_symbol" not in f.attrs
+    }
+    return called & private - values
+
+
+def calls_and_values(mod: IRModule) -> tuple[set[str], set[str]]:
+    """Names of functions that are called, and of those that are passed around as values."""
     called: set[str] = set()
     values: set[str] = set()
     for func in mod.relax_functions().values():
@@ -79,22 +89,22 @@ def _only_called(mod: IRModule) -> set[str]:
             if isinstance(node, SeqExpr):
                 ends = [node.body, *(b.value for b in bindings_of(node))]
                 values.update(o.name_hint for o in ends if isinstance(o, GlobalVar))
-    private = {
-        g.name_hint for g, f in mod.relax_functions().items() if "global_symbol" not in f.attrs
-    }
-    return called & private - values
+    return called, values
 
 
 def inline_calls(func: Function, callees: Mapping[str, Function], nested: bool = True) -> Function:
     """``func`` with each call of one of ``callees`` (by name) inlined, in branches too.
 
+    Where a dataflow block calls a function with ordinary blocks, it is cut in two around them.
     ``nested``: also the calls that this brings in; then no callee may reach itself.
     """
     found = any(
         isinstance(node, Call) and isinstance(node.op, GlobalVar) and node.op.name_hint in callees
         for node in post_order_deep(func)
     )
-    return func.replace(body=_inline_seq(func.body, callees, nested)) if found else func
+    if not found:
+        return func
+    return exposed(func.replace(body=_inline_seq(func.body, callees, nested)))
 
 
 def _callee(b: Binding, callees: Mapping[str, Function]) -> tuple[Function, Call] | None:
@@ -137,7 +147,7 @@ def _inline_seq(seq: SeqExpr, callees: Mapping[str, Function], nested: bool) -> 
         out = _Blocks(block.span)
         # The bindings of a callee come first, then what follows the call; with each whether it
         # stands in a dataflow block and whether calls in it are inlined.
-        todo = [_steps(block, False, True)]
+        todo = [_steps(block, True)]
         while todo:
             step = next(todo[-1], None)
             if step is None:
@@ -150,16 +160,14 @@ def _inline_seq(seq: SeqExpr, callees: Mapping[str, Function], nested: bool) -> 
                 continue
             body = _body_for(*call)
             result = VarBinding(b.var, body.body, b.span)
-            inner = [_steps(ib, dataflow, nested) for ib in body.blocks]
+            inner = [_steps(ib, nested) for ib in body.blocks]
             todo.append(chain(*inner, [(result, dataflow, False)]))
         blocks += out.close()
     return SeqExpr(blocks, seq.body, seq.span)
 
 
-def _steps(
-    block: BindingBlock, dataflow: bool, active: bool
-) -> Iterator[tuple[Binding, bool, bool]]:
-    kind = dataflow or isinstance(block, DataflowBlock)
+def _steps(block: BindingBlock, active: bool) -> Iterator[tuple[Binding, bool, bool]]:
+    kind = isinstance(block, DataflowBlock)
     return ((b, kind, active) for b in block.bindings)
 
 

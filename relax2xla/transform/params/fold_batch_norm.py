@@ -8,7 +8,8 @@ weights alone, which ``lift_weights`` computes once at load::
 
 from __future__ import annotations
 
-from relax2xla.dpl.make import is_op, wildcard
+from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.dpl.make import is_op, is_tuple_get_item, wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.ir import (
     Call,
@@ -24,8 +25,10 @@ from relax2xla.ir import (
     const,
 )
 from relax2xla.ir.op import call_attrs
+from relax2xla.ir.op import is_op as is_call
 from relax2xla.ir.struct_info import dims_of
 from relax2xla.ir.traits import Convolution
+from relax2xla.op.shared.layouts import is_packed
 from relax2xla.tir import Dim
 from relax2xla.transform.core import FunctionPass, PassContext, register
 
@@ -38,6 +41,23 @@ class FoldBatchNorm(FunctionPass):
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
         return rewrite(func, [_folded], inside=False)[0]
+
+
+@register()
+class FoldBatchnormToConv2D(FunctionPass):
+    """Fold the first result of an ``nn.batch_norm`` into the ``nn.conv2d`` before it, where the
+    weights of both are constants.
+
+    For inference: the moving statistics are used, whatever ``training`` says. Functions with the
+    attribute ``Primitive`` stay. Results change by rounding only. FoldBatchNorm, which ``build``
+    runs, does more: any convolution, weights of any kind, and batch norms without one.
+    """
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        if func.attrs.get("Primitive"):
+            return func
+        new, modified = rewrite(func, [_first_folded])
+        return remove_all_unused(new) if modified else func
 
 
 _data = wildcard()
@@ -53,25 +73,47 @@ def _folded(m: Match) -> Expr | None:
     if isinstance(conv, Call) and _is_convolution(conv):
         if _channel_axis(conv) == _axis(m.call):
             m.drop(m[_data])
-            return _scaled_and_shifted(m, conv)
-    return _scaled_and_shifted(m, None)
+            return _scaled_and_shifted(m, m.call, conv)
+    return _scaled_and_shifted(m, m.call, None)
+
+
+@rule(is_tuple_get_item(_batch_norm, 0))
+def _first_folded(m: Match) -> Expr | None:
+    """The normalised data, without ``batch_norm``."""
+    bn = m.called(_batch_norm)
+    conv = m.bound(m[_data])
+    if not _is_known(bn) or not isinstance(conv, Call) or not is_call(conv, "relax.nn.conv2d"):
+        return None
+    if not all(map(m.from_constants, (conv.args[1], *bn.args[1:]))):
+        return None
+    if m.uses(m[_data]) != 1 or _channel_axis(conv) != _axis(bn):
+        return None
+    return _scaled_and_shifted(m, bn, conv).fields[0]
 
 
 def _is_convolution(call: Call) -> bool:
     found = call.op.trait(Convolution) if isinstance(call.op, Op) else None
-    return found is not None and not found.transposed
+    if found is None or found.transposed:
+        return False
+    attrs = call_attrs(call)
+    return not is_packed(attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"])
 
 
 def _foldable(value: Call) -> bool:
     """Whether a batch norm is one of inference of which enough is known."""
-    info, moments = value.args[0].struct_info, value.args[4].struct_info
+    return _is_known(value) and not call_attrs(value)["training"]
+
+
+def _is_known(bn: Call) -> bool:
+    """Whether rank and number of channels are known."""
+    info, moments = bn.args[0].struct_info, bn.args[4].struct_info
     known = isinstance(info, TensorStructInfo) and info.ndim >= 0
-    return known and dims_of(moments) is not None and not call_attrs(value)["training"]
+    return known and dims_of(moments) is not None
 
 
-def _scaled_and_shifted(m: Match, conv: Call | None) -> Tuple:
+def _scaled_and_shifted(m: Match, bn: Call, conv: Call | None) -> Tuple:
     """The results of the batch norm; ``conv``: the convolution before it, which goes, too."""
-    bn, fold = m.call, _Bindings(m)
+    fold = _Bindings(m)
     attrs = call_attrs(bn)
     data, gamma, beta, mean, variance = bn.args
     info, moments = data.struct_info, variance.struct_info

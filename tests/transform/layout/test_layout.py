@@ -12,7 +12,7 @@ import relax2xla as rx
 from relax2xla import op as R
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform import ConvertLayout, FoldBatchNorm, FuseTransposeMatmul, get_pipeline
+from relax2xla.transform import FoldBatchNorm, FuseTransposeMatmul, get_pipeline
 from relax2xla.transform.params.lift_weights import lift_weights
 
 T = rx.TensorStructInfo
@@ -191,11 +191,6 @@ def test_transposed_matrices_are_read_as_they_lie() -> None:
     x = RNG.standard_normal((2, 3, 6)).astype("f")
     result = rx.testing.evaluate(fused.with_attr("global_symbol", "main"), [x])
     np.testing.assert_allclose(result, x @ w.data.T, rtol=1e-4, atol=1e-5)
-
-
-def test_an_unknown_operator_in_desired_layouts_is_refused() -> None:
-    with pytest.raises(rx.TVMError, match="ConvertLayout knows"):
-        ConvertLayout({"relax.nn.conv9d": ["NHWC", "HWIO"]})
 
 
 def test_only_what_depends_on_weights_alone_is_lifted() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
-from relax2xla import stablehlo, tir
+from relax2xla import stablehlo, tir, topi
 from relax2xla.errors import LegalizeError
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.rewrite import bindings_of
@@ -65,7 +65,12 @@ def test_a_lowering_that_breaks_its_promise_is_an_error() -> None:
 def test_what_needs_a_number_is_refused_with_advice() -> None:
     x = rx.Var("x", T((tir.Var("n"), 3)))
     unbound = R.strided_slice(x, axes=[0], begin=[0], end=[tir.Var("m")])
-    numbers = {"relax.exp": lambda v: R.tile(v, [len(range(v.struct_info.dims[0])), 1])}
+
+    def tiled(_: rx.BlockBuilder, call: rx.Call) -> rx.Expr:
+        v = call.args[0]
+        return R.tile(v, [len(range(v.struct_info.dims[0])), 1])
+
+    numbers = {"relax.exp": tiled}
     for value, rules, reason in (
         (unbound, {}, "no dimension of a parameter defines the symbolic variable m"),
         (R.exp(x), numbers, "exp.* cannot be lowered over symbolic dimensions"),
@@ -79,8 +84,30 @@ def test_what_needs_a_number_is_refused_with_advice() -> None:
 def test_custom_lowerings() -> None:
     x = rx.Var("x", T((3,)))
     mod = rx.IRModule({"main": rx.Function([x], R.exp(x))})
-    new = LegalizeOps({"relax.exp": lambda x: R.tanh(x)})(mod)["main"]
+    new = LegalizeOps({"relax.exp": lambda bb, call: R.tanh(call.args[0])})(mod)["main"]
     assert [b.value.op.name for b in bindings_of(new.body)] == ["relax.stablehlo.tanh"]
+
+
+def test_custom_lowerings_that_emit_and_call_te() -> None:
+    x = rx.Var("x", T((3,)))
+    func = rx.Function([x], R.exp(R.add(x, x)), attrs={"global_symbol": "main"})
+    mod = rx.IRModule({"main": func})
+
+    def emitted(bb: rx.BlockBuilder, call: rx.Call) -> rx.Expr:
+        return R.sqrt(bb.emit(R.multiply(*call.args)))
+
+    def looped(bb: rx.BlockBuilder, call: rx.Call) -> rx.Expr:
+        return bb.call_te(topi.exp, call.args[0])
+
+    new = LegalizeOps({"relax.add": emitted, "relax.exp": looped})(mod)
+    ops = [b.value.op.name for b in bindings_of(new["main"].body)]
+    assert ops == ["relax.stablehlo.multiply", "relax.stablehlo.sqrt", "relax.call_tir"]
+    assert [g.name_hint for g in new] == ["main", "exp"]
+    given = np.float32([1, 2, 3])
+    got = rx.testing.evaluate(new, [given])
+    np.testing.assert_allclose(got, np.exp(given), rtol=1e-5)
+    kept = LegalizeOps({"relax.add": lambda bb, call: call})(mod)["main"]
+    assert next(iter(bindings_of(kept.body))).value.op.name == "relax.add"
 
 
 def test_local_functions_are_inlined_at_each_call() -> None:

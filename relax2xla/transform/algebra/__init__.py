@@ -1,0 +1,1 @@
+"""Laws of algebra: products, sums, concatenations and reshapes in another order."""

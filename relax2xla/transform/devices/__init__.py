@@ -1,0 +1,1 @@
+"""On which device values are: virtual devices of TVM's programs."""

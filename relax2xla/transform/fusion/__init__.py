@@ -1,0 +1,1 @@
+"""Parts of programs as functions of their own: by patterns, and for code generators of others."""

@@ -1,0 +1,377 @@
+"""Bindings of dataflow blocks, group by group, as calls of functions that hold them.
+
+Passes say which bindings belong together; what a group reads becomes parameters, what others read
+of it its results. Source of the semantics, names of functions and order of parameters: the passes
+FuseOps, FuseOpsByPattern and MergeCompositeFunctions of TVM v0.20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from relax2xla.analysis.struct_infos import free_symbolic_vars
+from relax2xla.analysis.variables import used_vars
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import TransformError
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    IRModule,
+    Op,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    ShapeStructInfo,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.copy import copy_with_new_vars
+from relax2xla.ir.expr import DataTypeImm
+from relax2xla.ir.lattice import free_symbolic_vars as symbols_of
+from relax2xla.ir.rewrite import Rewriter, children, post_order, post_order_deep
+
+COMPOSITE: Final = "Composite"
+CODEGEN: Final = "Codegen"
+PRIMITIVE: Final = "Primitive"
+CALL_TIR: Final = ("relax.call_tir", "relax.call_tir_inplace")
+LONGEST_NAME: Final = 400
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Variables whose bindings belong together, and attributes of the function that holds them."""
+
+    members: list[Var] = field(default_factory=list[Var])
+    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+Groups = Mapping[Var, Group]
+
+
+def dataflow_blocks(func: Function) -> list[DataflowBlock]:
+    """Every dataflow block of ``func``, those of branches and local functions included."""
+    seqs = (n for n in post_order_deep(func) if isinstance(n, SeqExpr))
+    return [b for seq in seqs for b in seq.blocks if isinstance(b, DataflowBlock)]
+
+
+def is_made(func: object) -> bool:
+    """Whether a function is what fusion has made, which no pass of fusion takes apart."""
+    return isinstance(func, Function) and any(
+        func.attrs.get(name) for name in (COMPOSITE, CODEGEN, PRIMITIVE)
+    )
+
+
+def by_name(mod: IRModule) -> list[GlobalVar]:
+    """The names of the functions of ``mod`` in the alphabet's order, as TVM walks them."""
+    return sorted(mod, key=lambda g: g.name_hint)
+
+
+def single_assignment(functions: Iterable[Function]) -> None:
+    """ValueError where two of ``functions`` (or one, twice) bind the same variable."""
+    seen: set[Var] = set()
+    for func in functions:
+        for block in dataflow_blocks(func):
+            for b in block.bindings:
+                if b.var in seen:
+                    raise ValueError(
+                        f"the variable `{b.var.name_hint}` is bound twice in the module; give each "
+                        "function variables of its own (relax2xla.utils.copy_with_new_vars)"
+                    )
+                seen.add(b.var)
+
+
+class Fuser:
+    """Makes functions of groups and adds them to a module; equal ones are added once.
+
+    ``lift_constants``: constants become arguments of the functions, else they stay in them.
+    """
+
+    def __init__(self, mod: IRModule, lift_constants: bool) -> None:
+        self.mod = mod
+        self.builder = BlockBuilder(mod)
+        self.changed: dict[GlobalVar, Function] = {}
+        self.lift_constants = lift_constants
+
+    def function(self, gvar: GlobalVar) -> Function:
+        """The function of that name as it is by now."""
+        return self.changed.get(gvar) or self.mod[gvar]
+
+    def fuse(self, gvar: GlobalVar, groups: Groups) -> None:
+        """The function ``gvar`` with a call for each group."""
+        if groups:
+            self.changed[gvar] = _Fused(self, groups).function(self.function(gvar))
+
+    def result(self) -> IRModule:
+        """The module with the functions that were made; itself where there are none."""
+        if not self.changed:
+            return self.mod
+        return self.mod.replace({**self.builder.get().functions, **self.changed})
+
+
+class _Fused(Rewriter):
+    """Rebuilds one function with groups of bindings as calls."""
+
+    def __init__(self, fuser: Fuser, groups: Groups) -> None:
+        super().__init__()
+        self.fuser, self.groups = fuser, groups
+
+    def block(self, block: BindingBlock) -> BindingBlock:
+        if not isinstance(block, DataflowBlock) or not any(
+            b.var in self.groups for b in block.bindings
+        ):
+            return super().block(block)
+        parts: dict[Group | Var, list[Binding]] = {}
+        for b in block.bindings:
+            parts.setdefault(self.groups.get(b.var, b.var), []).append(b)
+        holders = {
+            key: _Holder(bindings, self.fuser.lift_constants)
+            for key, bindings in parts.items()
+            if isinstance(key, Group)
+        }
+        needs = self._needs(block, holders)
+        made: list[Binding] = []
+        for key in _in_order(parts, needs):
+            if isinstance(key, Var):
+                made.append(self.binding(parts[key][0]))
+            else:
+                made += self._call(key, holders[key])
+        return DataflowBlock(made, block.span)
+
+    def _needs(
+        self, block: DataflowBlock, holders: Mapping[Group, _Holder]
+    ) -> dict[Group | Var, dict[Group | Var, None]]:
+        """Which part of the block reads which others; what is read becomes a result."""
+        own = {b.var for b in block.bindings}
+        needs: dict[Group | Var, dict[Group | Var, None]] = {}
+        for b in block.bindings:
+            here = self.groups.get(b.var, b.var)
+            found = needs.setdefault(here, {})
+            for var in used_vars(b.value):
+                there = self.groups.get(var, var)
+                if there is here or var not in own:
+                    continue
+                found[there] = None
+                if isinstance(there, Group):
+                    holders[there].result(var)
+        return needs
+
+    def _call(self, group: Group, holder: _Holder) -> Iterator[Binding]:
+        """The bindings that take the place of a group's; none where nothing reads its values."""
+        if not holder.results:
+            return
+        last = holder.bindings[-1]
+        made = holder.function(group.attrs)
+        gvar = self.fuser.builder.add_func(made, holder.name)
+        args: list[Expr] = []
+        for arg in holder.args():
+            new = self.expr(arg)
+            if isinstance(new, TupleGetItem):
+                item = DataflowVar(last.var.name_hint, new.struct_info_, last.span)
+                yield VarBinding(item, new, last.span)
+                new = item
+            args.append(new)
+        if len(holder.results) == 1:
+            (var,) = holder.results
+            yield self.binding(VarBinding(var, Call(gvar, args, span=last.span), last.span))
+            return
+        whole = DataflowVar(last.var.name_hint, made.ret_struct_info, last.span)
+        yield VarBinding(whole, Call(gvar, args, span=last.span), last.span)
+        for b in holder.bindings:
+            if b.var in holder.results:
+                item = TupleGetItem(whole, holder.results[b.var])
+                yield self.binding(VarBinding(b.var, item, b.span))
+
+
+def _in_order(
+    parts: Mapping[Group | Var, Sequence[Binding]],
+    needs: Mapping[Group | Var, Mapping[Group | Var, None]],
+) -> Iterator[Group | Var]:
+    """Parts of a block, each behind those that it needs, else in the order of the bindings."""
+    done: set[Group | Var] = set()
+    open_parts: dict[Group | Var, None] = {}
+    for first in parts:
+        stack: list[tuple[Group | Var, bool]] = [(first, False)]
+        while stack:
+            part, ready = stack.pop()
+            if ready:
+                open_parts.pop(part, None)
+                done.add(part)
+                yield part
+            elif part not in done:
+                if part in open_parts:
+                    raise TransformError(_cycle(part, open_parts, parts))
+                open_parts[part] = None
+                stack.append((part, True))
+                stack += [(p, False) for p in reversed([*needs.get(part, ())]) if p not in done]
+
+
+def _cycle(
+    part: Group | Var,
+    open_parts: Iterable[Group | Var],
+    parts: Mapping[Group | Var, Sequence[Binding]],
+) -> str:
+    shown = ", ".join(f"`{b.var.name_hint}`" for b in parts[part])
+    others = [parts[p][0].var.name_hint for p in open_parts if p is not part]
+    return (
+        f"A cyclic dependency detected: {shown} would become one call, but what lies between them "
+        f"(`{others[-1] if others else ''}`) reads its results and is read by it; let the pattern "
+        "hold that as well, or check the match for it"
+    )
+
+
+class _Holder:
+    """One group on its way to a function: bindings, parameters with their arguments, results.
+
+    results: variables that others read, with their places in the result
+    """
+
+    def __init__(self, bindings: Sequence[Binding], lift_constants: bool) -> None:
+        self.bindings, self.lift_constants = bindings, lift_constants
+        self.results: dict[Var, int] = {}
+        self._own: set[Var] = {b.var for b in bindings}
+        # By the argument: the parameter; of a tuple whose fields alone are read: these, by index.
+        self._params: dict[Expr, Var | dict[int, Var]] = {}
+        self._symbols: Sequence[Any] = ()
+        names: list[str] = []
+        for b in bindings:
+            if not isinstance(b, VarBinding):
+                raise TransformError(f"`{b.var.name_hint}` is a match_cast, and cannot be fused")
+            if not isinstance(b.var, DataflowVar):
+                self.result(b.var)
+            names.append(self._read(b.value))
+        self.name = ("fused" + "".join(f"_{n}" for n in names if n))[:LONGEST_NAME]
+
+    def result(self, var: Var) -> None:
+        """Others read ``var``."""
+        self.results.setdefault(var, len(self.results))
+
+    def _read(self, value: Expr) -> str:
+        """Parameters for what ``value`` reads; what it adds to the name of the function."""
+        if isinstance(value, TupleGetItem):
+            source = value.tuple_value
+            if source not in self._own:
+                fields = self._params.setdefault(source, {})
+                if isinstance(fields, dict) and value.index not in fields:
+                    name = f"{getattr(source, 'name_hint', 'param')}_{value.index}"
+                    fields[value.index] = Var(name, value.struct_info_)
+            return ""
+        if not isinstance(value, Call):
+            self._param(value)
+            return ""
+        args: Sequence[Expr] = value.args
+        if isinstance(value.op, Op) and value.op.name in CALL_TIR:
+            callee, operands = value.args[0], value.args[1]
+            args = operands.fields if isinstance(operands, Tuple) else (operands,)
+            name = getattr(callee, "name_hint", "")
+        elif isinstance(value.op, Op):
+            name = value.op.name
+        else:
+            name = getattr(value.op, "name_hint", "").removeprefix("fused_")
+            if not isinstance(value.op, GlobalVar):
+                self._param(value.op)
+        for arg in args:
+            self._param(arg)
+        return name
+
+    def _param(self, arg: Expr) -> None:
+        """A parameter for ``arg``, unless it is of the group or may stand in the function."""
+        if isinstance(arg, Tuple) and any(v in self._own for v in used_vars(arg)):
+            for f in arg.fields:
+                self._param(f)
+            return
+        held = isinstance(arg, Constant) and not self.lift_constants
+        if arg in self._own or _stays(arg) or held:
+            return
+        known = self._params.get(arg)
+        if isinstance(known, Var):
+            return
+        name = getattr(arg, "name_hint", None) or f"param_{len(self._params)}"
+        # Of a tuple that is read whole, fields are read in the function.
+        self._params[arg] = Var(name, arg.struct_info_)
+
+    def args(self) -> list[Expr]:
+        """The arguments of the call, those that are fields of a tuple as such."""
+        found: list[Expr] = []
+        for arg, param in self._params.items():
+            if isinstance(param, Var):
+                found.append(arg)
+            else:
+                found += [TupleGetItem(arg, i) for i in param]
+        return found + ([ShapeExpr(self._symbols)] if self._symbols else [])
+
+    def function(self, attrs: Mapping[str, Any]) -> Function:
+        """The function of the group, with variables and symbols of its own."""
+        params = [
+            p
+            for param in self._params.values()
+            for p in ([param] if isinstance(param, Var) else param.values())
+        ]
+        inside = _Inside(self._params)
+        made = [inside.part(b, b.var in self.results) for b in self.bindings]
+        results = [inside.expr(v) for v in self.results]
+        body = results[0] if len(results) == 1 else Tuple(results)
+        seq = SeqExpr([DataflowBlock([b for b in made if b is not None])], body)
+        held = {**attrs, PRIMITIVE: 1}
+        func = Function(params, seq, attrs=held)
+        self._symbols = free_symbolic_vars(func)
+        if self._symbols:
+            shape = Var("tir_vars", ShapeStructInfo(self._symbols))
+            func = Function([*params, shape], seq, attrs=held)
+        # Its variables are new; symbols that the function has are those of the caller.
+        symbolic = self._symbols or any(symbols_of(p.struct_info_) for p in params)
+        return copy_with_new_vars(func) if symbolic else func
+
+
+class _Inside(Rewriter):
+    """Rebuilds bindings inside the function that gets them."""
+
+    def __init__(self, params: Mapping[Expr, Var | dict[int, Var]]) -> None:
+        super().__init__()
+        self.params = params
+
+    def expr(self, root: Expr) -> Expr:
+        """``root`` with parameters in the place of what is an argument as it stands."""
+        done: dict[int, Expr] = {}
+        for node in post_order(root, below=self._below):
+            param = self.params.get(node)
+            kids = [done[id(k)] for k in self._below(node)]
+            done[id(node)] = param if isinstance(param, Var) else self._node(node, kids)
+        return done[id(root)]
+
+    def _below(self, node: Expr) -> Sequence[Expr]:
+        return () if isinstance(self.params.get(node), Var) else children(node)
+
+    def part(self, b: Binding, result: bool) -> Binding | None:
+        """``b`` there; None for a field of a tuple that is a parameter."""
+        assert isinstance(b, VarBinding)
+        fields = self.params.get(b.value.tuple_value) if isinstance(b.value, TupleGetItem) else None
+        if isinstance(b.value, TupleGetItem) and isinstance(fields, dict):
+            self.env[b.var] = fields[b.value.index]
+            return None
+        value = self.expr(b.value)
+        kind = Var if result else DataflowVar
+        var = kind(b.var.name_hint, b.var.struct_info_, b.var.span)
+        self.env[b.var] = var
+        return VarBinding(var, value, b.span)
+
+
+def _stays(arg: Expr) -> bool:
+    """Whether an operand is part of the function itself: names, and numbers that are known."""
+    if isinstance(arg, Tuple):
+        return all(map(_stays, arg.fields))
+    if isinstance(arg, PrimValue | ShapeExpr):
+        return not symbols_of(arg.struct_info_)
+    return isinstance(arg, StringImm | DataTypeImm | GlobalVar | ExternFunc)

@@ -1,0 +1,1 @@
+"""The derivative: adjoint functions by reverse-mode differentiation."""

@@ -1,0 +1,180 @@
+"""The reverse walk over a dataflow block: gradients of all variables that the target depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relax2xla.builder import BlockBuilder
+from relax2xla.errors import NoExpression, TransformError, TVMError
+from relax2xla.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.op import Op, is_op
+from relax2xla.ir.struct_info import show
+from relax2xla.op.shared.gradients.table import is_differentiable
+from relax2xla.op.shared.lowering import relax
+from relax2xla.transform.grad.checkpoints import Again
+
+Fallback = Callable[[Call, Expr], Sequence[Expr]]
+"""Gradients of a call's operands where the operator has no rule: of the call, and the gradient."""
+
+
+class Adjoints:
+    """Emits, for every variable that has one, its adjoint: the gradient of the target by it.
+
+    ``of``: the newest adjoint of each variable. An adjoint is of the variable's kind; that of a
+    tuple is a tuple.
+    """
+
+    def __init__(self, builder: BlockBuilder, again: Again, fallback: Fallback) -> None:
+        self.builder, self.again, self.fallback = builder, again, fallback
+        self.of: dict[Var, Var] = {}
+
+    def start(self, target: Var) -> None:
+        """The gradient of the target by itself is 1."""
+        info = target.struct_info
+        assert isinstance(info, TensorStructInfo)
+        self.add(target, relax("ones", info.dims, info.dtype))
+
+    def binding(self, b: Binding) -> None:
+        """What the adjoint of a bound variable says of what its value reads."""
+        adjoint = self.of.get(b.var)
+        if adjoint is None:
+            return
+        match b:
+            case MatchCast():
+                self.add(b.value, adjoint)
+            case VarBinding(value=Call() as call):
+                with self.builder.source(b.span or call.span):
+                    self._call(b.var, call, adjoint)
+            case VarBinding(value=TupleGetItem() as item):
+                self._field(item, adjoint)
+            case VarBinding(value=Var() | Tuple() as value):
+                self.add(value, adjoint)
+            case VarBinding(value=Constant() | ShapeExpr() | PrimValue()):
+                pass
+            case _:
+                kind = type(b.value).__name__
+                raise TransformError(
+                    f"Gradient: `{b.var.name_hint}` is bound to a value of kind {kind}, which has "
+                    "no gradient here; only calls, tuples, their fields and variables have"
+                )
+
+    def _call(self, var: Var, call: Call, adjoint: Var) -> None:
+        seen, forward = self.again.call(var, call)
+        for operand, partial in zip(
+            call.args, self._partials(seen, forward, adjoint), strict=False
+        ):
+            if not is_op(partial, "relax.grad.no_grad"):
+                self.add(operand, partial)
+
+    def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr]:
+        op = call.op
+        if isinstance(op, Op) and op.name.startswith("relax.call_tir"):
+            raise TransformError(
+                f"Gradient: `{var.name_hint}` is a call of {op.name}, a function of TIR, which has "
+                "no gradient"
+            )
+        if not isinstance(op, Op) or op.primal_gradient is None:
+            return self.fallback(call, adjoint)
+        try:
+            made = op.primal_gradient(var, call, adjoint, self.builder)
+        except NoExpression:
+            return self.fallback(call, adjoint)
+        except TVMError as e:
+            e.add_note(f"  in the gradient of `{var.name_hint}`, {op.describe(call)}")
+            raise
+        if len(made) > len(call.args):
+            raise TransformError(
+                f"Gradient: the rule of {op!r} gives {len(made)} gradients of {len(call.args)} "
+                "operands"
+            )
+        return made
+
+    def _field(self, item: TupleGetItem, adjoint: Var) -> None:
+        """``b = a[i]``: the adjoint goes to one field of that of ``a``."""
+        whole, info = item.tuple_value, item.tuple_value.struct_info
+        assert isinstance(info, TupleStructInfo)
+        if not isinstance(whole, Var):
+            return self.add(Tuple(list(whole)).fields[item.index], adjoint)
+        known = self.of.get(whole)
+        if known is None:
+            fields = [zeros(f) for f in info.fields]
+            fields[item.index] = adjoint
+        else:
+            fields = list(known)
+            fields[item.index] = total(fields[item.index], adjoint)
+        self._emit(whole, Tuple(fields))
+        return None
+
+    def add(self, operand: Expr, partial: Expr) -> None:
+        """Add ``partial`` to the adjoints of the variables that ``operand`` is made of."""
+        if not isinstance(operand, Var | Tuple):
+            return
+        todo: list[tuple[Expr, Expr]] = [(operand, self.builder.normalize(partial))]
+        while todo:
+            leaf, part = todo.pop()
+            if isinstance(leaf, Tuple):
+                todo.extend(reversed(list(zip(leaf.fields, part, strict=True))))
+            elif isinstance(leaf, Var):
+                if is_differentiable(leaf.struct_info):
+                    known = self.of.get(leaf)
+                    self._emit(leaf, part if known is None else total(known, part))
+            elif not isinstance(leaf, Constant | ShapeExpr | PrimValue | StringImm):
+                raise TransformError(f"Gradient: {leaf!r}, inside an operand, is no variable")
+
+    def _emit(self, var: Var, adjoint: Expr) -> None:
+        self.of[var] = self.builder.emit(adjoint, f"{var.name_hint}_adjoint")
+
+    def output(self, var: Var) -> Var:
+        """The final adjoint of ``var``, visible outside of the block; zeros if it has none."""
+        if var not in self.of:
+            self._emit(var, zeros(var.struct_info))
+        return self.builder.emit_output(self.of[var], f"{var.name_hint}_adjoint_out")
+
+
+def zeros(info: StructInfo) -> Expr:
+    """The adjoint of what the target does not depend on."""
+    if isinstance(info, TupleStructInfo):
+        return Tuple([zeros(f) for f in info.fields])
+    if not isinstance(info, TensorStructInfo) or info.dims is None or not info.dtype:
+        raise TransformError(
+            f"Gradient: zeros as the gradient of {show(info)} need a tensor of known shape"
+        )
+    return relax("zeros", info.dims, info.dtype)
+
+
+def total(a: Expr, b: Expr) -> Expr:
+    """The sum of two adjoints of one variable."""
+    info = a.struct_info
+    if isinstance(info, TupleStructInfo):
+        return Tuple([total(x, y) for x, y in zip(a, b, strict=True)])
+    return relax("add", a, b)
+
+
+def through_jax(builder: BlockBuilder) -> Fallback:
+    """Gradients as JAX derives them; functions that compute them go into the builder's module."""
+    made: list[Fallback] = []
+
+    def partials(call: Call, adjoint: Expr) -> Sequence[Expr]:
+        if not made:
+            from relax2xla.interop.vjp import Vjps
+
+            made.append(Vjps(builder).partials)
+        return made[0](call, adjoint)
+
+    return partials

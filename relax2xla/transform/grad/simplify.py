@@ -1,0 +1,91 @@
+"""Transposes that a gradient of ``matmul`` leaves are moved to where others undo them."""
+
+from __future__ import annotations
+
+from relax2xla.analysis.unused import remove_all_unused
+from relax2xla.ir import (
+    Binding,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    SeqExpr,
+    TensorStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import Rewriter
+from relax2xla.op.shared.lowering import relax
+
+
+def without_double_transposes(func: Function) -> Function:
+    """``func`` with ``T(T(a))`` as ``a`` and ``T(matmul(a, b))`` as ``matmul(T(b), T(a))``.
+
+    ``T`` exchanges the last two axes, as ``permute_dims``. The function has one dataflow block.
+    """
+    block = func.body.blocks[0]
+    walk = _Walk()
+    for b in block.bindings:
+        walk.binding(b)
+    body = walk.rewriter.expr(func.body.body)
+    new = SeqExpr([DataflowBlock(walk.made, block.span)], body, func.body.span)
+    return remove_all_unused(func.replace(body=new))
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.rewriter = Rewriter()
+        self.values: dict[Expr, Expr] = {}
+        self.made: list[Binding] = []
+
+    def binding(self, b: Binding) -> None:
+        new = self.rewriter.binding(b)
+        value = new.value
+        if isinstance(new, VarBinding) and isinstance(value, Call) and _is_transpose(value):
+            before = self.values.get(value.args[0])
+            if isinstance(before, Call) and _is_transpose(before):
+                inner = before.args[0]
+                # What is visible outside of the block stays a variable of its own.
+                if isinstance(inner, Var) and isinstance(new.var, DataflowVar):
+                    self.rewriter.env[b.var] = inner
+                    return
+            elif isinstance(before, Call) and is_op(before, "relax.matmul"):
+                if all(_rank(a) > 1 for a in before.args):
+                    left, right = map(self._transposed, reversed(before.args))
+                    product = relax("matmul", left, right, before.attrs.get("out_dtype"))
+                    new = VarBinding(new.var, product, new.span)
+        self._append(new)
+
+    def _transposed(self, x: Expr) -> Expr:
+        """``T(x)``, which may be there already."""
+        known = self.values.get(x)
+        if isinstance(known, Call) and _is_transpose(known):
+            return known.args[0]
+        rank = _rank(x)
+        value = relax("permute_dims", x, [*range(rank - 2), rank - 1, rank - 2])
+        var = DataflowVar("lv", value.struct_info)
+        self._append(VarBinding(var, value))
+        return var
+
+    def _append(self, b: Binding) -> None:
+        self.made.append(b)
+        self.values[b.var] = b.value
+
+
+def _rank(x: Expr) -> int:
+    info = x.struct_info
+    return info.ndim if isinstance(info, TensorStructInfo) else -1
+
+
+def _is_transpose(call: Call) -> bool:
+    """Whether ``call`` exchanges the last two axes and nothing else."""
+    if not is_op(call, "relax.permute_dims"):
+        return False
+    rank, axes = _rank(call.args[0]), call.attrs.get("axes")
+    if rank < 2:
+        return False
+    if axes is None:
+        return rank == 2
+    return tuple(axes) == (*range(rank - 2), rank - 1, rank - 2)

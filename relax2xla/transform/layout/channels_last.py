@@ -1,0 +1,163 @@
+"""ChannelsLast: activations of convolutional networks in the layout that XLA:CPU likes.
+
+Convolution and pooling are rewritten to the desired layout, and what lies between them follows (see
+:mod:`relax2xla.transform.layout.propagation`). Transpositions of weights are arithmetic on weights
+alone, so ``LiftWeights`` moves them to load time.
+"""
+
+from __future__ import annotations
+
+from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, Var, VarBinding
+from relax2xla.ir.op import call_attrs, trait_of
+from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.traits import Permutes, Trait, Window
+from relax2xla.transform.core import FunctionPass, PassContext, register
+from relax2xla.transform.layout.propagation import (
+    Order,
+    Ordered,
+    Rule,
+    Twins,
+    dims_of,
+    identity,
+)
+
+SOURCE = "NCHW"
+
+
+@register(opt_level=2)
+class ChannelsLast(FunctionPass):
+    """Convert ``nn.conv2d`` in NCHW, and what is around it, to another order of axes.
+
+    ``data``, ``kernel``: the layouts of convolutions, which are not packed; those that are not in
+    NCHW stay. ``pointwise_as_matmul``: 1x1 convolutions become contractions, where the layout has
+    the channels last. It goes across blocks and through reshapes, and transposes a value once for
+    all that read it; :class:`ConvertLayout` is for layouts of one's own.
+    """
+
+    def __init__(
+        self, data: str = "NHWC", kernel: str = "HWIO", pointwise_as_matmul: bool = True
+    ) -> None:
+        self.data, self.kernel = data, kernel
+        self.pointwise = pointwise_as_matmul
+
+    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+        converter = _Converter(self.data, self.kernel, self.pointwise)
+        return converter.function(func) if converter.applies(func) else func
+
+
+def _is_pointwise(call: Call) -> bool:
+    """Whether a convolution is a matrix product at each pixel."""
+    attrs = call_attrs(call)
+    info = call.args[1].struct_info
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        return False
+    layout: str = attrs["kernel_layout"]
+    size = [info.dims[layout.index(a)] for a in "HW"]
+    plain = attrs["groups"] == 1 and not any(attrs["padding"])
+    return plain and size == [1, 1] and attrs["out_dtype"] in (None, "", "void", info.dtype)
+
+
+class _Converter(Twins):
+    """Converts one function whose convolutions are in NCHW."""
+
+    def __init__(self, data: str, kernel: str, pointwise: bool) -> None:
+        super().__init__(RULES)
+        self.data = data
+        self.kernel = kernel
+        self.pointwise = pointwise and data.endswith("C")
+        self.order: Order = tuple(SOURCE.index(a) for a in data)
+
+    def applies(self, func: Function) -> bool:
+        """Whether ``func`` has a convolution to convert."""
+        return self.data != SOURCE and any(
+            isinstance(b, VarBinding)
+            and isinstance(b.value, Call)
+            and isinstance(b.value.op, Op)
+            and b.value.op.name == "relax.nn.conv2d"
+            and self.convertible(b.value)
+            for b in bindings_of(func.body)
+        )
+
+    def convertible(self, call: Call) -> bool:
+        """Whether a convolution is in the source layout, its kernel in any order of the desired."""
+        attrs = call_attrs(call)
+        return (
+            attrs["data_layout"] == SOURCE
+            and attrs.get("out_layout") in (None, "", SOURCE)
+            and sorted(attrs["kernel_layout"]) == sorted(self.kernel)
+            and dims_of(call.args[1]) is not None
+        )
+
+    def conv2d(self, call: Call) -> Ordered | None:
+        """A convolution, with its weight in the desired kernel layout."""
+        if not self.convertible(call):
+            return None
+        layout: str = call_attrs(call)["kernel_layout"]
+        if self.pointwise and _is_pointwise(call):
+            return self.contraction(call, layout), self.order
+        axes = tuple(layout.index(a) for a in self.kernel)
+        weight: Expr = call.args[1]
+        if axes != identity(len(axes)):
+            weight = self.bind(self.permuted(weight, axes), "weight")
+        args = [self.ordered(call.args[0], self.order), weight]
+        layouts = {"data_layout": self.data, "kernel_layout": self.kernel, "out_layout": self.data}
+        return self.again(call, args, self.order, **layouts), self.order
+
+    def contraction(self, call: Call, layout: str) -> Call:
+        """A 1x1 convolution as one contraction over channels, which XLA:CPU runs faster.
+
+        The weight stays (outputs, inputs): XLA:CPU contracts the last axes of both best.
+        """
+        x = self.ordered(call.args[0], self.order)
+        strides = tuple(call_attrs(call)["strides"])
+        strides = strides * 2 if len(strides) == 1 else strides
+        if strides != (1, 1):
+            axes = [self.data.index(a) for a in "HW"]
+            dims = dims_of(x) or ()
+            ends = [dims[a] for a in axes]
+            sliced = self.call(
+                "strided_slice", x, axes=axes, begin=[0, 0], end=ends, strides=list(strides)
+            )
+            x = self.bind(sliced, "strided")
+        weight: Expr = call.args[1]
+        dims = dims_of(weight) or ()
+        outputs, inputs = layout.index("O"), layout.index("I")
+        if outputs > inputs:
+            order = tuple(layout.index(a) for a in "OIHW")
+            weight = self.bind(self.permuted(weight, order), "weight")
+        matrix = self.bind(self.call("reshape", weight, (dims[outputs], dims[inputs])), "weight")
+        pixels = self.data[:-1].lower()
+        return self.einsum(call, (x, matrix), f"{pixels}i,oi->{pixels}o", self.order)
+
+    def pool(self, call: Call) -> Ordered | None:
+        """A pooling operator."""
+        attrs, names = call_attrs(call), trait_of(call, Window)
+        if self.order_of(call.args[0]) != self.order or attrs[names.layout] != SOURCE:
+            return None
+        if len(call.args) != 1 or not names.out or attrs[names.out] not in (None, "", SOURCE):
+            return None
+        layouts = {names.layout: self.data, names.out: self.data}
+        args = [self.ordered(call.args[0], self.order)]
+        return self.again(call, args, self.order, **layouts), self.order
+
+    def permute_dims(self, call: Call) -> Ordered | None:
+        """A permutation; one of a value that lies as convolutions like it moves nothing, too.
+
+        Networks such as ConvNeXt keep the channels last themselves for their linear layers.
+        """
+        x = call.args[0]
+        if self.order_of(x) is not None or not isinstance(x, Var) or dims_of(x) is None:
+            return super().permute_dims(call)
+        axes = call_attrs(call)[trait_of(call, Permutes).axes]
+        if axes is None or len(axes) != len(self.order):
+            return None
+        # The value is the result with its axes in this order.
+        order = tuple([a % len(axes) for a in axes].index(i) for i in range(len(axes)))
+        return (x, order) if order == self.order else None
+
+
+RULES: dict[str | type[Trait], Rule] = {
+    Permutes: _Converter.permute_dims,
+    "relax.nn.conv2d": _Converter.conv2d,
+    Window: _Converter.pool,
+}

@@ -1,0 +1,1 @@
+"""In which dtypes programs compute."""

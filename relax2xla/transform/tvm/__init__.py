@@ -1,0 +1,1 @@
+"""Passes that are here for programs written for TVM."""
