@@ -1,0 +1,182 @@
+"""RNNState: what recurrent models keep for each sequence, with a short history to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.errors import RunError, TVMError
+from relax2xla.kv_state.paged import Exclusive, exclusive
+from relax2xla.nd import array as put
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class _Sequence:
+    slot: int
+    now: int = 0
+    back: int = 0
+    length: int = 0
+
+
+class RNNState(Exclusive):
+    """States of ``layers`` layers, each of as many arrays as ``initial`` has, for each sequence.
+
+    Each sequence has a ring of ``history`` states: a step of one token goes on to the next, so that
+    ``popn`` can go back by up to ``history - 1`` of them; a step of several cannot be taken back.
+    The states lie in the memory of the host. A call that raises RunError changes nothing.
+    """
+
+    def __init__(self, layers: int, sequences: int, history: int, initial: Sequence[Any]) -> None:
+        super().__init__()
+        if min(layers, sequences, history) < 1:
+            raise TVMError(
+                f"RNNState of {layers} layers, {sequences} sequences and a history of {history}: "
+                "all must be positive"
+            )
+        self.history = int(history)
+        self._initial = [np.array(a) for a in initial]
+        lead = (int(sequences), self.history)
+        self._states: list[list[Array]] = [
+            [np.zeros((*lead, *a.shape), a.dtype) for a in self._initial] for _ in range(layers)
+        ]
+        self._sequences = int(sequences)
+        self._forget()
+
+    @exclusive
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: dict[int, _Sequence] = {}
+        self._free = list(range(self._sequences))[::-1]
+        self._step: list[tuple[_Sequence, int]] | None = None
+
+    def _slot(self, number: int) -> int:
+        if number in self._known:
+            raise RunError(f"sequence {number} is in the state already")
+        if not self._free:
+            raise RunError(f"the state is full: it holds {self._sequences} sequences")
+        return self._free[-1]
+
+    def _get(self, number: int) -> _Sequence:
+        if number not in self._known:
+            raise RunError(f"there is no sequence {number} in the state")
+        return self._known[number]
+
+    @exclusive
+    def add_sequence(self, number: int) -> None:
+        """A new sequence, in the initial state."""
+        slot = self._slot(int(number))
+        for layer in self._states:
+            for state, initial in zip(layer, self._initial, strict=True):
+                state[slot, 0] = initial
+        self._known[int(number)] = _Sequence(self._free.pop())
+        self._step = None
+
+    @exclusive
+    def remove_sequence(self, number: int) -> None:
+        """Forget one."""
+        self._free.append(self._get(int(number)).slot)
+        del self._known[int(number)]
+        self._step = None
+
+    @exclusive
+    def fork_sequence(self, parent: int, child: int, position: int = -1) -> None:
+        """A copy of a sequence, with its history; it can be made at the end only."""
+        old = self._get(int(parent))
+        if position not in (-1, old.length):
+            raise RunError(f"sequence {parent} has {old.length} tokens; fork at its end (-1) only")
+        slot = self._slot(int(child))
+        for layer in self._states:
+            for state in layer:
+                state[slot] = state[old.slot]
+        self._known[int(child)] = _Sequence(self._free.pop(), old.now, old.back, old.length)
+        self._step = None
+
+    @exclusive
+    def popn(self, number: int, count: int) -> None:
+        """Go back by ``count`` steps."""
+        s = self._get(int(number))
+        if not 0 <= count <= s.back:
+            raise RunError(f"sequence {number} can go back by {s.back} steps; got {count}")
+        s.now = (s.now - int(count)) % self.history
+        s.back -= int(count)
+        s.length -= int(count)
+        self._step = None
+
+    @exclusive
+    def begin_forward(
+        self,
+        numbers: Sequence[int],
+        lengths: Sequence[int],
+        parents: Sequence[int] | None = None,
+    ) -> None:
+        """Begin a step that adds tokens to sequences; ``parents`` may be those of chains only."""
+        counts = [int(n) for n in lengths]
+        found = [self._get(int(n)) for n in numbers]
+        if len(found) != len(counts) or not found or len({s.slot for s in found}) != len(found):
+            raise RunError(f"begin_forward: {len(counts)} lengths for {list(numbers)}")
+        if min(counts) < 1:
+            raise RunError(f"begin_forward: each sequence gets tokens; got the lengths {counts}")
+        if parents is not None:
+            chains = [i - 1 for n in counts for i in range(n)]
+            if [int(p) for p in parents] != chains:
+                raise RunError("a recurrent state takes chains as token trees only")
+        self._step = list(zip(found, counts, strict=True))
+
+    @exclusive
+    def end_forward(self) -> None:
+        """End a step: what was set is the state now."""
+        for s, count in self._step or ():
+            s.length += count
+            s.back = min(s.back + 1, self.history - 1) if count == 1 else 0
+            s.now = (s.now + 1) % self.history
+        self._step = None
+
+    @exclusive
+    def get(self, layer: int, state: int, out: Array) -> None:
+        """Write the states of the step's sequences to ``out``, (sequences, *shape)."""
+        found, held = self._in_step(), self._of(layer, state)
+        made = held[[s.slot for s in found], [s.now for s in found]]
+        if not isinstance(out, np.ndarray) or not out.flags.writeable:
+            raise RunError("out must be a numpy array that can be written to")
+        if out.shape != made.shape or out.dtype != made.dtype:
+            raise RunError(f"out must be {made.dtype} {made.shape}; got {out.dtype} {out.shape}")
+        out[...] = made
+
+    @exclusive
+    def set(self, layer: int, state: int, data: Any) -> RNNState:
+        """What the states are after this step, (sequences, *shape); returns the object."""
+        found, held = self._in_step(), self._of(layer, state)
+        new = np.asarray(data)
+        wanted = (len(found), *held.shape[2:])
+        if new.shape != wanted or new.dtype != held.dtype:
+            raise RunError(f"data must be {held.dtype} {wanted}; got {new.dtype} {new.shape}")
+        held[[s.slot for s in found], [(s.now + 1) % self.history for s in found]] = new
+        return self
+
+    @exclusive
+    def debug_get(self, layer: int, state: int, number: int) -> Any:
+        """The state of one sequence, a ``jax.Array``."""
+        s = self._get(int(number))
+        return put(self._of(layer, state)[s.slot, s.now])
+
+    def _in_step(self) -> list[_Sequence]:
+        if self._step is None:
+            raise RunError("there is no step; call begin_forward first")
+        return [s for s, _ in self._step]
+
+    def _of(self, layer: int, state: int) -> Array:
+        if not 0 <= layer < len(self._states) or not 0 <= state < len(self._initial):
+            raise RunError(
+                f"state {state} of layer {layer}; there are {len(self._states)} layers of "
+                f"{len(self._initial)} states"
+            )
+        return self._states[layer][state]
