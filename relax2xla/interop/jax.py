@@ -21,6 +21,7 @@ from relax2xla.interop.extract import JaxFunction as JaxFunction
 from relax2xla.interop.extract import entry_of, traced_call
 from relax2xla.interop.extract import extract_jax as extract_jax
 from relax2xla.interop.extract import gaps as gaps
+from relax2xla.interop.shard import shard as shard
 from relax2xla.ir import (
     Expr,
     Function,

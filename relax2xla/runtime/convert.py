@@ -6,7 +6,9 @@ is). No dtype ever changes: what does not fit a parameter is an error of the cal
 
 from __future__ import annotations
 
+import math
 import reprlib
+from collections.abc import Sequence
 from typing import Any, cast
 
 import ml_dtypes
@@ -67,6 +69,14 @@ def to_host(value: Any, dtype: str = "") -> np.ndarray[Any, Any]:
     raise CallError(
         f"expected an array (numpy, jax or torch) or a number; got {type(value).__name__}"
     )
+
+
+def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """``numpy.zeros`` at an address that 64 divides, as vector instructions of kernels need it."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -24,8 +24,29 @@ class Device:
     platform: str
     index: int = 0
 
+    @property
+    def device_id(self) -> int:
+        """The index, by the name that it has in TVM."""
+        return self.index
+
     def __str__(self) -> str:
         return f"{self.platform}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh(Device):
+    """Several devices of one platform that run one program together.
+
+    ``ids``: JAX's numbers of the devices, in the order in which programs number them;
+    ``axes``: names and sizes of the mesh's axes. ``build(mod, mesh=...)`` makes it.
+    """
+
+    ids: tuple[int, ...] = ()
+    axes: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"{name}={size}" for name, size in self.axes)
+        return f"{self.platform}:mesh({axes})"
 
 
 def cpu(dev_id: int = 0) -> Device:

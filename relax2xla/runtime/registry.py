@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,9 @@ from relax2xla.errors import TVMError
 
 Packed = Callable[..., Any]
 
+# Names that TVM and MLC-LLM bring, and the rooms whose ``BUILTINS`` serve them, imported if asked.
+_BUILTIN = ("vm.builtin.", "mlc.create_paged_kv_cache_")
+_ROOMS = ("relax2xla.runtime.vm_builtins", "relax2xla.kv_state.builtins")
 _functions: dict[str, Packed] = {}
 _lock = threading.Lock()
 
@@ -54,6 +58,9 @@ def _register(name: str, fn: Any, override: bool) -> Any:
 def get_global_func(name: str, allow_missing: bool = False) -> Packed | None:
     """The packed function ``name``; TVMError, or None if ``allow_missing``, where there is none."""
     found = _functions.get(name)
+    if found is None and name.startswith(_BUILTIN):
+        tables = (importlib.import_module(room).BUILTINS for room in _ROOMS)
+        found = next((t[name] for t in tables if name in t), None)
     if found is None and not allow_missing:
         raise TVMError(
             f"there is no packed function {name!r}; register it with "

@@ -307,6 +307,16 @@ AT_KINKS = {
     "clamp": lambda x: x.clamp(-1, 1),
     "clamp min": lambda x: x.clamp(min=0),
     "clamp by tensors": lambda x: torch.clamp(x, torch.tensor(-1.0), torch.tensor(1.0)),
+    "clamp by equal tensors": lambda x: torch.clamp(x, 1 - x * 0, 1 + x * 0),
+    "max_pool2d": lambda x: F.max_pool2d(x.clamp(-1, 1)[:, :9].reshape(1, 3, 3), 2, 1),
+    "scatter amax": lambda x: (x * 0).scatter_reduce(
+        1, torch.tensor([[0, 1] * 5 + [2]]), x, "amax"
+    ),
+    "scatter amin": lambda x: (x * 0).scatter_reduce(
+        1, torch.tensor([[0] * 5 + [2] * 6]), x.clamp(-1, 1), "amin", include_self=False
+    ),
+    "ndtri": lambda x: torch.special.ndtri(x.clamp(0, 1)),
+    "log_ndtr": lambda x: torch.special.log_ndtr(x.clamp(-6, 6)),
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "logsigmoid": F.logsigmoid,

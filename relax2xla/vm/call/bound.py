@@ -67,7 +67,8 @@ class BoundFunction:
             hint if name in executable.states else "",
         )
         # What an argument costs beside the rest is known of the CPU only.
-        packs = entry.packs if xla.jax_device(device).platform == "cpu" else ()
+        one_cpu = xla.jax_device(device).platform == "cpu" and xla.count(device) == 1
+        packs = entry.packs if one_cpu else ()
         programs = Programs(executable, arguments, packs, donation, limit, warn_after)
         return cls(programs, Weights(executable, entry, device, packs, store), donation)
 

@@ -106,7 +106,8 @@ class Executable:
     functions for several of them were built for, ``signatures`` the parameters of bytecode that the
     source has, ``devices`` where what does not run on the machine's own device runs. ``allowed``:
     targets of custom calls that a caller in Python allows. ``find_program`` gives programs that a
-    file holds; ``store`` has the weights on devices, for all machines.
+    file holds; ``store`` has the weights on devices, for all machines. ``external``: modules with
+    packed functions (``runtime.external``), which a file does not hold.
     """
 
     mod: _Module = _Module()
@@ -128,6 +129,7 @@ class Executable:
     find_program: FindProgram | None = None
     store: WeightStore = field(default_factory=WeightStore)
     context: PassContext = field(default_factory=PassContext)
+    external: tuple[Any, ...] = ()
 
     @property
     def compiled(self) -> tuple[Entry, ...]:

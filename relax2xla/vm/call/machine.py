@@ -82,7 +82,7 @@ class VirtualMachine(TvmMethods):
         self._buckets: dict[str, Bucketed] = {}
         self._store = rt_mod.store
         self._hook: Hook | None = None
-        self._plain = Interpreter(rt_mod.code, self.device, self._region, self, max_steps=max_steps)
+        self._plain = self._hooked(None)
         self._interpreter = self._plain
 
     # -- functions
@@ -153,8 +153,9 @@ class VirtualMachine(TvmMethods):
         self.relink_saved()
 
     def _hooked(self, hook: Hook | None) -> Interpreter:
+        built = self.executable
         return Interpreter(
-            self.executable.code, self.device, self._region, self, hook, self.max_steps
+            *(built.code, self.device, self._region, self, hook, self.max_steps, built.external)
         )
 
     def _region(self, name: str) -> BoundFunction:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -253,7 +254,7 @@ def _norm(call: Call, trait: Normalises, attrs: Attributes, operands: Sequence[A
 
 def _window(call: Call, trait: Window, attrs: Attributes, operands: Sequence[Axes]) -> str | None:
     """The padded axis may be the batch alone, which weights do not have."""
-    batch = {str(attrs.get(trait.layout)).find("N")}
+    batch = {re.sub(r"\d", "", str(attrs.get(trait.layout))).find("N")}
     images = operands[:1] if isinstance(trait, Convolution) else operands
     weights = operands[len(images) :]
     return "works along the padded axis" if any(weights) or any(a - batch for a in images) else None

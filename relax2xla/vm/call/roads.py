@@ -112,6 +112,8 @@ class Road:
         programs, arguments = self._programs, self._arguments
         if programs.reuse is not None or not all(type(a) is np.ndarray for a in args):
             return None
+        if xla.count(programs.device) > 1:
+            return None
         if any(args[i].dtype != arguments.dtypes[i] for i in arguments.narrowed):
             return None
         key = tuple((a.shape, a.dtype) for a in args)
@@ -129,7 +131,8 @@ class Road:
         arguments, programs = self._arguments, self._programs
         infos = [*arguments.leaves, *flatten_info(programs.entry.func.ret_struct_info)]
         return (
-            len(arguments.params) + programs.weights <= JIT_ARGUMENTS
+            xla.count(programs.device) == 1
+            and len(arguments.params) + programs.weights <= JIT_ARGUMENTS
             and bool(arguments.params)
             and arguments.only_tensors
             and all(isinstance(i, TensorStructInfo) and _fits_jit(i.dtype) for i in infos)

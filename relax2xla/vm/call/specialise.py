@@ -43,7 +43,7 @@ from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_on_function
 from relax2xla.transform.export import is_high, lowered
-from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering
+from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, prim_funcs
 from relax2xla.transform.lower.safe_division import ShieldDivisions
 
 
@@ -139,13 +139,33 @@ def _specialise(
     func = run_on_function(passes, func, name)
     check_sizes(func, name)
     # What makes rows of a static function, and of the functions that it calls.
-    to_rows = (LegalizeStatic(lowerings), ShieldDivisions())
+    to_rows = (LegalizeStatic(lowerings, prim_funcs(mod)), ShieldDivisions())
     legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name))
     params = [p for p in legal.params if _is_device(p)]
-    legal = Function(params, legal.body, attrs={"global_symbol": "main"})
+    attrs = {"global_symbol": "main", **_shardings(func, params, tree)}
+    legal = Function(params, legal.body, attrs=attrs)
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal, to_rows))
     return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
+
+
+def _shardings(func: Function, params: Sequence[Var], tree: Any) -> dict[str, Any]:
+    """What ``func`` states of how arguments and results are spread; programs on a mesh obey it."""
+    held: dict[str, Any] = {}
+    names = [p.name_hint for p in params]
+    notes = {n: _sharding(a) for n, a in func.attrs.get("arg_attrs", {}).items()}
+    stated = {n: a for n, a in notes.items() if a and names.count(n) == 1}
+    if stated:
+        held["arg_attrs"] = stated
+    results = [_sharding(a) for a in func.attrs.get("res_attrs", ())]
+    places = tree if isinstance(tree, list) else [tree]
+    if any(results) and places == list(range(len(results))):
+        held["res_attrs"] = results
+    return held
+
+
+def _sharding(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in attrs.items() if n in ("sdy.sharding", "mhlo.sharding")}
 
 
 def _rows(mod: IRModule, func: Function) -> tuple[IRModule, Function]:

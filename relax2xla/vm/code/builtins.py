@@ -158,6 +158,13 @@ def tensor_to_shape(value: Any) -> tuple[int, ...]:
     return tuple(int(v) for v in value)
 
 
+def tuple_reset_item(whole: Any, index: int) -> tuple[()]:
+    """Say that a field has been read for the last time. Tuples here do not change: its array is
+    freed when whoever gave it holds it no more.
+    """
+    return ()
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.shape_of": shape_of,
     "vm.builtin.tensor_to_shape": tensor_to_shape,
@@ -173,5 +180,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.truncmod": truncmod,
 }
 
-# TVM's decomposition of R.tensor_to_shape calls it as a packed function.
+# Those that programs made by TVM call as packed functions.
 register_func("vm.builtin.tensor_to_shape", tensor_to_shape, override=True)
+register_func("vm.builtin.tuple_reset_item", tuple_reset_item, override=True)

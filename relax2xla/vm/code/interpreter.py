@@ -14,9 +14,10 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
-from relax2xla.runtime.convert import is_torch, to_host
+from relax2xla.runtime.convert import aligned_zeros, is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
+from relax2xla.runtime.external import find_external
 from relax2xla.runtime.registry import get_global_func
 from relax2xla.vm.code.builtins import FUNCTIONS, INLINE
 from relax2xla.vm.code.bytecode import Call, Code, FunctionRow, Instruction
@@ -45,7 +46,8 @@ class Interpreter:
     """The bytecode of an executable, linked on first use.
 
     ``regions`` gives the compiled function of a name; ``machine`` is what builtins of programs get
-    as the running machine; ``hook``, where there is one, makes every call.
+    as the running machine; ``hook``, where there is one, makes every call. ``external``: modules
+    with packed functions, before those of the registry.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Interpreter:
         machine: Any,
         hook: Hook | None = None,
         max_steps: int | None = None,
+        external: Sequence[Any] = (),
     ) -> None:
+        self._external = external
         self.hook, self.machine = hook, machine
         self.steps = None if max_steps is None else _Steps(max_steps)
         self.code, self.device, self.regions = code, device, regions
@@ -133,9 +137,11 @@ class Interpreter:
         return found
 
     def _packed(self, row: FunctionRow) -> Callable[..., Any]:
-        """The function that is registered now; TVMError with all places that call it."""
+        """The function of an external module, or the one that is registered now; TVMError with
+        all places that call it.
+        """
         try:
-            found = get_global_func(row.name)
+            found = find_external(self._external, row.name) or get_global_func(row.name)
         except TVMError as e:
             for note in calls_of(self.code, row):
                 e.add_note(note)
@@ -223,14 +229,18 @@ class Interpreter:
     def _call_dps(self, func: Any, args: Any, several: bool, *outputs: Any) -> Any:
         """``func(*args, *results)`` writes into new numpy arrays, zero before."""
         made = [
-            np.zeros(outputs[i], numpy_dtype(outputs[i + 1])) for i in range(0, len(outputs), 2)
+            aligned_zeros(outputs[i], numpy_dtype(outputs[i + 1]))
+            for i in range(0, len(outputs), 2)
         ]
         func(*args, *made)
         return tuple(self.put(m) for m in made) if several else self.put(made[0])
 
     def _call_inplace(self, func: Any, places: Sequence[int], *args: Any) -> Any:
-        """``func`` gets writable numpy copies of the arguments that it changes."""
-        given = [np.array(a) if i in places else a for i, a in enumerate(args)]
+        """``func`` gets writable numpy copies of the arrays that it changes; objects themselves."""
+        arrays = (xla.ARRAY, np.ndarray)
+        given = [
+            np.array(a) if i in places and isinstance(a, arrays) else a for i, a in enumerate(args)
+        ]
         result = func(*given)
         if result is None and all(p >= 0 for p in places):
             changed = [given[p] for p in places]

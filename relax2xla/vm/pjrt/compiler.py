@@ -12,7 +12,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,12 +24,12 @@ from jaxlib.mlir.passmanager import PassManager
 
 from relax2xla import budget, processor
 from relax2xla.errors import BudgetError, UnsupportedError
-from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
-from relax2xla.vm.pjrt import cache, dot_library, xla
+from relax2xla.vm.pjrt import cache, dot_library, mesh, xla
 from relax2xla.vm.pjrt.complete_code import is_complete
 
 log = logging.getLogger("relax2xla.vm")
@@ -52,10 +52,14 @@ _UNCHECKED: dict[str, Any] = (
 )
 
 
-def _options(target: Any, overrides: Mapping[str, Any]) -> Any:
+def _options(device: Device | None, overrides: Mapping[str, Any], shardy: bool) -> Any:
     options = xc.CompileOptions()
-    options.num_replicas = options.num_partitions = 1
-    options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
+    if isinstance(device, Mesh):
+        mesh.partition(options, device, shardy)
+    else:
+        target = xla.jax_device(device)
+        options.num_replicas = options.num_partitions = 1
+        options.device_assignment = xc.DeviceAssignment.create(np.array([[target.id]]))
     options.env_option_overrides = [(k, v) for k, v in overrides.items() if k not in _gone]
     return options
 
@@ -70,7 +74,8 @@ def _load_lapack() -> None:
     importlib.import_module("jaxlib.cpu._lapack").initialize()
 
 
-def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, Any]) -> Any:
+    target = xla.jax_device(device)
     dtypes = limits.check(module)
     if dtypes & six_bits.FORMS.keys():
         six_bits.widen(module)
@@ -78,17 +83,26 @@ def _compile(target: Any, module: ir.Module, overrides: Mapping[str, Any]) -> An
         few_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         _load_lapack()
-    made = _with_options(target.client.compile_and_load, target, module, overrides)
+    shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
+    make = target.client.compile_and_load
+    made = _with_options(make, device, module, overrides, shardy)
     _check_memory(made)
     return made
 
 
-def _with_options(make: Any, target: Any, source: Any, overrides: Mapping[str, Any]) -> Any:
+def _with_options(
+    make: Any,
+    device: Device | None,
+    source: Any,
+    overrides: Mapping[str, Any],
+    shardy: bool = False,
+) -> Any:
     """The executable that ``make`` gives, without options that only save time where it has none."""
-    devices = xc.DeviceList((target,))
+    several = isinstance(device, Mesh)
+    devices = xc.DeviceList(xla.mesh_devices(device) if several else (xla.jax_device(device),))
     while True:
         try:
-            return make(source, devices, _options(target, overrides))
+            return make(source, devices, _options(device, overrides, shardy))
         except jax.errors.JaxRuntimeError as e:
             unknown = _NO_OPTION.search(str(e))
             if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
@@ -187,23 +201,21 @@ def _key(module: ir.Module, device: Device | None, overrides: Mapping[str, Any])
     return cache.key_of(program, options, fingerprint(device))
 
 
-def _cached(
-    target: Any, module: ir.Module, device: Device | None, overrides: Any
-) -> tuple[Any, bool]:
+def _cached(module: ir.Module, device: Device | None, overrides: Any) -> tuple[Any, bool]:
     """The executable of ``module``, and whether the disk cache had it; else compiled into it."""
     slot = _slot(module, device, overrides)
     if slot is None:
-        return _compile(target, module, overrides), False
+        return _compile(device, module, overrides), False
     store, key = slot
     data = store.get(key)
     if data is not None:
         try:
-            return _deserialize(target, data, overrides), True
+            return _deserialize(device, data, overrides), True
         except Exception as e:  # jaxlib names no class for what it cannot read
             log.info("a cached program cannot be loaded (%s); compiling again", e)
             store.forget(key)
-    made = _compile(target, module, overrides)
-    _keep(slot, _serialize(made, target))
+    made = _compile(device, module, overrides)
+    _keep(slot, _serialize(made, xla.jax_device(device)))
     return made, False
 
 
@@ -211,7 +223,8 @@ def _slot(
     module: ir.Module, device: Device | None, overrides: Mapping[str, Any]
 ) -> tuple[cache.DiskCache, str] | None:
     """The disk cache and the program's key in it; None without one, or where it does not go in."""
-    store = cache.current()
+    # A program for several devices is compiled in each process.
+    store = None if isinstance(device, Mesh) else cache.current()
     key = None if store is None else _key(module, device, overrides)
     return None if store is None or key is None else (store, key)
 
@@ -231,16 +244,21 @@ def machine_code(
     The disk cache is asked first, as an executable that was itself read from bytes cannot always be
     written again. ``allowed``, errors: as of :class:`Loaded`.
     """
-    check_mlir(module, allowed)
+    check_mlir(module, allowed, xla.count(device))
     target = xla.jax_device(device)
-    module = without_shardings(module)
+    module = _annotated(module, device)
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
     data = None if slot is None else slot[0].get(slot[1])
     if data is None:
-        data = _serialize(_compile(target, module, settings), target)
+        data = _serialize(_compile(device, module, settings), target)
         _keep(slot, data)
     return data
+
+
+def _annotated(module: ir.Module, device: Device | None) -> ir.Module:
+    """``module`` with the shardings that say something on ``device``."""
+    return module if isinstance(device, Mesh) else without_shardings(module)
 
 
 def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
@@ -259,14 +277,15 @@ def _serialize(executable: Any, target: Any) -> bytes | None:
     return data if target.platform != "cpu" or is_complete(data) else None
 
 
-def _deserialize(target: Any, data: bytes, overrides: Mapping[str, Any]) -> Any:
+def _deserialize(device: Device | None, data: bytes, overrides: Mapping[str, Any]) -> Any:
+    target = xla.jax_device(device)
     if target.platform == "cpu" and LAPACK in data:
         _load_lapack()
-    return _with_options(target.client.deserialize_executable, target, data, overrides)
+    return _with_options(target.client.deserialize_executable, device, data, overrides)
 
 
 class Loaded:
-    """A compiled program on one device: ``run(buffers)`` gives the list of results.
+    """A compiled program on one device, or on a mesh: ``run(buffers)`` gives the list of results.
 
     ``module``: the program, or the bytes that :func:`machine_code` gave on a machine of the same
     :func:`fingerprint`. ``run_once``: compile fast rather than well. The disk cache is asked first,
@@ -290,31 +309,38 @@ class Loaded:
         self.from_cache = False
         xla.check_fork()
         if not isinstance(module, bytes):
-            check_mlir(module, allowed)
+            check_mlir(module, allowed, xla.count(device))
         elif any(part.encode() in module for part in CALLBACKS):
             raise UnsupportedError(f"the compiled program cannot run: {CALLS_BACK}")
         target = xla.jax_device(device)
         run_once = run_once and target.platform == "cpu"
         if isinstance(module, bytes):
-            self.executable = _deserialize(target, module, dict(COMPILER_OPTIONS))
+            self.executable = _deserialize(device, module, dict(COMPILER_OPTIONS))
         else:
-            module = without_shardings(module)
+            module = _annotated(module, device)
             options = (
                 {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
             )
             if fresh:
-                self.executable = _compile(target, module, options)
+                self.executable = _compile(device, module, options)
             else:
-                self.executable, self.from_cache = _cached(target, module, device, options)
+                self.executable, self.from_cache = _cached(module, device, options)
         self.outputs = tuple(outputs)
-        where = xla.sharding(device)
+        places = [xla.sharding(device)] * len(self.outputs)
+        self._execute: Callable[[list[Any]], Any] = self.executable.execute_sharded
+        if isinstance(device, Mesh):
+            spread = mesh.Spread(self.executable, device, self.outputs)
+            places, self._execute = spread.results, spread.execute
         self._handlers = [
-            xc.array_result_handler(a, where, committed=True, **_UNCHECKED) for a in outputs
+            xc.array_result_handler(a, where, committed=True, **_UNCHECKED)
+            for a, where in zip(self.outputs, places, strict=True)
         ]
-        self._execute = self.executable.execute_sharded
 
     def run(self, buffers: list[Any]) -> list[Any]:
-        """Run on jax arrays that lie on the device and fit the program; results in order."""
+        """Run on jax arrays that lie on the device and fit the program; results in order.
+
+        Arrays on a mesh are spread as the program wants them.
+        """
         try:
             return self._execute(buffers).consume_with_handlers(self._handlers)
         except jax.errors.JaxRuntimeError as e:

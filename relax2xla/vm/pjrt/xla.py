@@ -26,7 +26,7 @@ from jaxlib import xla_client as xc
 from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
 from relax2xla.errors import CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
-from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import Device, Mesh
 
 # jaxlib's extension module; None where it is not where it was.
 try:
@@ -84,13 +84,15 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def jax_device(device: Device | None) -> Any:
-    """The jax device of ``device``; None is JAX's default device.
+    """The jax device of ``device``; None is JAX's default device, a mesh its first of this process.
 
     DeviceError where there is none.
     """
     _used[:] = [True]
     if device is None:
         return jax.local_devices()[0]
+    if isinstance(device, Mesh):
+        return next(d for d in mesh_devices(device) if d.process_index == jax.process_index())
     try:
         found = jax.local_devices(backend=device.platform)
     except RuntimeError as e:
@@ -114,9 +116,39 @@ def platform(device: Device | None) -> str:
     return "rocm" if "rocm" in target.client.platform_version.lower() else "cuda"
 
 
+def count(device: Device | None) -> int:
+    """How many devices a program for ``device`` runs on."""
+    return len(device.ids) if isinstance(device, Mesh) else 1
+
+
+@functools.cache
+def mesh_devices(mesh: Mesh) -> tuple[Any, ...]:
+    """The jax devices of a mesh, in the order in which programs number them.
+
+    DeviceError where there are fewer.
+    """
+    known = {d.id: d for d in jax.devices(mesh.platform)}
+    lacking = [i for i in mesh.ids if i not in known]
+    if lacking:
+        raise DeviceError(
+            f"there is no {mesh.platform} device {lacking[0]} for the mesh; JAX has {len(known)}. "
+            "Several devices of a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=8"
+        )
+    return tuple(known[i] for i in mesh.ids)
+
+
+@functools.cache
+def jax_mesh(mesh: Mesh) -> Any:
+    """The mesh as JAX has it."""
+    grid = np.array(mesh_devices(mesh)).reshape([size for _, size in mesh.axes])
+    return jax.sharding.Mesh(grid, tuple(name for name, _ in mesh.axes))
+
+
 @functools.cache
 def sharding(device: Device | None) -> Any:
-    """The sharding of an array that lies on ``device`` alone."""
+    """The sharding of an array that lies on ``device`` alone; a copy on each device of a mesh."""
+    if isinstance(device, Mesh):
+        return jax.sharding.NamedSharding(jax_mesh(device), jax.sharding.PartitionSpec())
     return jax.sharding.SingleDeviceSharding(jax_device(device))
 
 
@@ -150,12 +182,16 @@ def device_put(value: np.ndarray[Any, Any], device: Device | None, copy: bool = 
     written to afterwards.
     """
     semantics = xc.HostBufferSemantics
+    where = sharding(device)
+    own = [jax_device(device)]
+    if isinstance(device, Mesh):
+        own = [d for d in mesh_devices(device) if d.process_index == jax.process_index()]
     try:
         return xc.batched_device_put(
             jax.core.ShapedArray(value.shape, value.dtype),
-            sharding(device),
-            [value],
-            [jax_device(device)],
+            where,
+            [value] * len(own),
+            own,
             host_buffer_semantics=(
                 semantics.IMMUTABLE_ONLY_DURING_CALL if copy else semantics.ZERO_COPY
             ),
@@ -203,6 +239,8 @@ def dlpack(value: Any) -> Any:
 
 def on_device(value: Any, device: Device | None) -> Any:
     """A jax array on ``device``, moved if it is elsewhere; the first time a warning says so."""
+    if isinstance(device, Mesh):
+        return moved(value, device)
     target = jax_device(device)
     if value.devices() == {target}:
         return value
@@ -218,12 +256,24 @@ def on_device(value: Any, device: Device | None) -> Any:
 
 
 def moved(value: Any, device: Device | None) -> Any:
-    """A jax array on ``device``."""
+    """A jax array on ``device``; on a mesh, one that is spread over it stays as it is."""
+    if isinstance(device, Mesh):
+        if value.sharding.device_set == set(mesh_devices(device)):
+            return value
+        return reshard(value, sharding(device))
     target = jax_device(device)
     if value.devices() == {target}:
         return value
     with jax.enable_x64(True):
         return jax.device_put(value, target)
+
+
+def reshard(value: Any, where: Any) -> Any:
+    """A jax array with another sharding; the array itself where it has it."""
+    if value.sharding.is_equivalent_to(where, value.ndim):
+        return value
+    with jax.enable_x64(True):
+        return jax.device_put(value, where)
 
 
 def of_xla(doing: str, error: Exception) -> XlaError:

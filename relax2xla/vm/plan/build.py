@@ -13,22 +13,30 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
-from relax2xla.runtime.device import Device, device
+from relax2xla.runtime.device import Device, Mesh, device
+from relax2xla.runtime.external import EXTERNAL_MODS
 from relax2xla.stablehlo.gate import Passed, check_module
 from relax2xla.stablehlo.targets import checked_targets
+from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, run_enabled
+from relax2xla.transform.core.context import EXTERNAL_ON_HOST
 from relax2xla.transform.core.registry import refuse_without_needed
 from relax2xla.transform.lower.distributed import LowerDistIR
 from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
+from relax2xla.transform.normal.attach_global_symbol import AttachGlobalSymbol
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
 from relax2xla.vm.call.executable import Entry, State
 from relax2xla.vm.code.bytecode import Code
 from relax2xla.vm.pjrt.jax_arguments import NARROWED
+from relax2xla.vm.pjrt.mesh import mesh_of
 from relax2xla.vm.pjrt.platforms import bind_platforms
+from relax2xla.vm.pjrt.xla import platform
 from relax2xla.vm.plan.donated import Donate, donated_params, places
+from relax2xla.vm.plan.external_rows import external_rows
 from relax2xla.vm.plan.host_reasons import HostReasons
+from relax2xla.vm.plan.kernel_entries import with_entries
 from relax2xla.vm.plan.lower import Lowered, lower
 from relax2xla.vm.plan.vdevices import one_device, place_values
 from relax2xla.vm.save.executable import VMExecutable
@@ -38,7 +46,7 @@ log = logging.getLogger("relax2xla.vm")
 
 @no_collection()
 def build(
-    mod: IRModule | Function,
+    mod: IRModule | Function | PrimFunc,
     target: Any = None,
     params: Mapping[str, Any] | None = None,
     relax_pipeline: str | Pass | None = "default",
@@ -47,11 +55,14 @@ def build(
     *,
     system_lib: bool | None = None,
     donate: Donate | None = None,
+    mesh: Any = None,
     allow_custom_calls: Sequence[str] = (),
 ) -> VMExecutable:
     """Build an executable for the :class:`VirtualMachine`.
 
-    mod: the module; every public Relax function (one with ``global_symbol``) can be called.
+    mod: the module; every public Relax function (one with ``global_symbol``) can be called, all
+        where none is public. Where there are loop-level functions alone (or it is one), these can:
+        they take the buffers, and give those that they write.
     target: None (JAX's default device), "llvm" or "cpu", "cuda", a Device or a Target.
     params: weights to bind. By function name (as ``detach_params`` gives them) a list that fills
         the last parameters; or by parameter name for the function ``main``. Their memory is shared:
@@ -65,6 +76,10 @@ def build(
         by function name; the function attribute ``donate`` says the same. True: those that an
         imported program marks (``donate_argnums`` of ``jax.jit``), which a notice names otherwise.
         A jax array that is passed for one is deleted by the call.
+    mesh: several devices to run on together: a ``jax.sharding.Mesh``, a DeviceMesh or a number of
+        devices. The module's annotations (Shardy's, ``mhlo.sharding``, distributed tensors) say how
+        values are spread over it; results are jax arrays that are spread as the program leaves
+        them. None: one device, where annotations say nothing.
     allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
         to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
         with what the program gives it.
@@ -73,14 +88,20 @@ def build(
     function with given shapes; ``VirtualMachine.warm`` does it ahead.
     """
     given = _checked(mod, tir_pipeline, exec_mode)
-    passed = _admitted(given, allow_custom_calls)
+    on = target_device(target) if mesh is None else mesh_of(mesh, _platform(target))
+    several = on if isinstance(on, Mesh) and len(on.ids) > 1 else None
+    passed = _admitted(given, allow_custom_calls, several)
     context = PassContext.current()
     refuse_without_needed(context.disabled_pass)
     donated = donated_params(given, donate)
-    on = target_device(target)
     bound, platforms = bind_platforms(_bind(given, params) if params else given, on)
+    allowed = passed.allowed
+    if _external_in_programs(bound, target, mesh):
+        bound, called = external_rows(bound)
+        allowed |= called
     pipeline = _pipeline(relax_pipeline)
-    ready = _with_loops(LowerDistIR()(OneDevice()(bound)))
+    alone = OneDevice()(bound) if several is None else bound
+    ready = _with_loops(LowerDistIR(1 if several is None else len(several.ids))(alone))
     split = _split(_with_public(ready if pipeline is None else pipeline(ready)), exec_mode)
     split.refuse_donated(donated)
     public = split.public()
@@ -113,13 +134,14 @@ def build(
             if name not in entries
         },
         devices=split.devices,
-        allowed=passed.allowed,
+        allowed=allowed,
         context=context.kept(),
+        external=tuple(split.mod.attrs.get(EXTERNAL_MODS, ())),
     )
 
 
 def compile(
-    mod: IRModule | Function,
+    mod: IRModule | Function | PrimFunc,
     target: Any = None,
     relax_pipeline: str | Pass | None = "default",
     tir_pipeline: str | Pass | None = "default",
@@ -146,7 +168,7 @@ def target_device(target: Any) -> Device | None:
 
 
 # -- steps of build --------------------------------------------------------------------------------
-def _checked(mod: IRModule | Function, tir_pipeline: Any, exec_mode: str) -> IRModule:
+def _checked(mod: IRModule | Function | PrimFunc, tir_pipeline: Any, exec_mode: str) -> IRModule:
     """The module of what a caller gives; ValueError or TypeError for what is none."""
     if exec_mode not in ("bytecode", "compiled"):
         raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
@@ -154,6 +176,9 @@ def _checked(mod: IRModule | Function, tir_pipeline: Any, exec_mode: str) -> IRM
         raise TypeError(
             f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
         )
+    if isinstance(mod, PrimFunc):
+        name = str(mod.attrs.get("global_symbol") or "main")
+        return with_entries(IRModule({name: mod}))
     if isinstance(mod, Function):
         return IRModule.from_expr(mod.with_attr("global_symbol", global_symbol(mod) or "main"))
     if not isinstance(mod, IRModule):
@@ -161,21 +186,42 @@ def _checked(mod: IRModule | Function, tir_pipeline: Any, exec_mode: str) -> IRM
             f"build takes an IRModule or a Function; got {type(mod).__name__}. Read text with "
             "relax2xla.script.from_source, files with relax2xla.load"
         )
-    return mod
+    mod = with_entries(mod)
+    # As in TVM, where nobody says which functions can be called, all can.
+    public = any(map(_is_public, mod.relax_functions().values()))
+    return mod if public else AttachGlobalSymbol()(mod)
 
 
-def _admitted(mod: IRModule, allow_custom_calls: Sequence[str]) -> Passed:
+def _platform(target: Any) -> str | None:
+    """The platform of a target, for devices by number."""
+    named = target_device(target)
+    return None if named is None else named.platform
+
+
+def _admitted(mod: IRModule, allow_custom_calls: Sequence[str], mesh: Mesh | None) -> Passed:
     """What the gate says of a module that may run; errors for one that may not, or cannot."""
-    passed = check_module(mod, checked_targets(allow_custom_calls))
-    if passed.spread > 1:
+    count = 1 if mesh is None else len(mesh.ids)
+    passed = check_module(mod, checked_targets(allow_custom_calls), count)
+    if passed.spread > 1 and mesh is None:
         log.warning(
-            "the module spreads values over %d devices; its annotations have no effect, as a "
-            "program runs on one here",
+            "the module spreads values over %d devices; its annotations have no effect on "
+            "one; build(mod, mesh=...) runs it on several",
             passed.spread,
         )
     for gvar, func in mod.relax_functions().items():
         check_sizes(func, gvar.name_hint)
     return passed
+
+
+def _external_in_programs(mod: IRModule, target: Any, mesh: Any) -> bool:
+    """Whether what ``mod`` calls of its external modules can run inside of XLA's programs."""
+    # Modules first: the platform of the default device starts XLA's devices, whose threads a
+    # process that forks after `build` would be without.
+    if mesh is not None or not mod.attrs.get(EXTERNAL_MODS):
+        return False
+    if PassContext.current().config.get(EXTERNAL_ON_HOST):
+        return False
+    return platform(target_device(target)) == "cpu"
 
 
 def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
@@ -220,12 +266,13 @@ def _pipeline(given: str | Pass | None) -> Pass | None:
 
 def _with_public(mod: IRModule) -> IRModule:
     """``mod``; TVMError where no function of it can be called."""
-    if not any(global_symbol(f) is not None for f in mod.relax_functions().values()):
-        raise TVMError(
-            "the module has no public function to build; give one the attribute global_symbol "
-            "(a function of @I.ir_module or BlockBuilder has it unless private=True)"
-        )
+    if not any(map(_is_public, mod.relax_functions().values())):
+        raise TVMError("the module has no function to build")
     return mod
+
+
+def _is_public(func: Function) -> bool:
+    return global_symbol(func) is not None
 
 
 @dataclass(frozen=True, slots=True)

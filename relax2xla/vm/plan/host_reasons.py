@@ -44,10 +44,11 @@ from relax2xla.ir.rewrite import (
 )
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import Foreign
-from relax2xla.op.intrinsic import LATER, make_closure
+from relax2xla.op.intrinsic import make_closure
 from relax2xla.runtime.device import Device, device
 from relax2xla.stablehlo.rows import RowOp
-from relax2xla.transform.lower.legalize import is_row
+from relax2xla.transform.lower.kernels import is_kernel_call, kernel_of
+from relax2xla.transform.lower.legalize import is_row, prim_funcs
 from relax2xla.vm.host.operators import HOST, host_op
 from relax2xla.vm.plan.captures import LEAVES, Captures, is_flat
 
@@ -122,6 +123,7 @@ class HostReasons:
 
     def __init__(self, mod: IRModule, placed: bool = False) -> None:
         self.mod, self.placed = mod, placed
+        self.kernels = prim_funcs(mod)
         self.reasons: dict[GlobalVar, Reason | None] = {}
         self.needs = Captures()
         self._inside: dict[int, tuple[Expr, Reason | None]] = {}
@@ -267,10 +269,12 @@ class HostReasons:
             return Reason(f"{op.name}{named}", span)
         if host_op(node) is not None:
             return Reason(op.name, span)
+        if is_kernel_call(node):
+            kernel_of(node, self.kernels)
+            return None
         if op.lowering is None and not is_row(op) and op.name not in HOST:
             raise LegalizeError(
-                LATER.get(op.name)
-                or f"{op.name} has no lowering to StableHLO and no implementation on the host"
+                f"{op.name} has no lowering to StableHLO and no implementation on the host"
                 + (f" (at {span})" if span else "")
             )
         if isinstance(op, RowOp) and op.row.regions and (reason := self.within(node)) is not None:

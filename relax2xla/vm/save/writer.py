@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla.analysis.variables import all_global_vars, called_by_symbol
-from relax2xla.errors import TVMError
+from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.ir import (
     Call,
     Function,
@@ -21,6 +21,7 @@ from relax2xla.ir import (
     no_collection,
 )
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.runtime.device import Mesh
 from relax2xla.runtime.weights import Writer, write_safetensors
 from relax2xla.script.tables import script_tables
 from relax2xla.stablehlo.gate import check_module
@@ -80,6 +81,12 @@ class Saved:
     def _collect(self) -> dict[str, Any]:
         """The manifest; members and arrays are collected on the way."""
         ex = self._executable
+        if isinstance(ex.device, Mesh):
+            raise UnsupportedError(
+                f"an executable for several devices ({ex.device}) cannot be saved: it is for those "
+                "of this process. Save the module (its script, or relax2xla.to_stablehlo) and "
+                "build it where it runs"
+            )
         entries = [("entry", e) for e in ex.entries.values()]
         entries += [("region", e) for e in ex.regions.values()]
         rows = [self._entry(i, kind, e) for i, (kind, e) in enumerate(entries)]

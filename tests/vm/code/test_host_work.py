@@ -90,6 +90,26 @@ def test_packed_functions_of_every_form() -> None:
     equal(vm["main"](X), 3 * ((X + 2) + X) + 7)
 
 
+def test_an_object_is_changed_in_its_own_place() -> None:
+    class Box:
+        seen: list[float]
+
+        def __init__(self) -> None:
+            self.seen = []
+
+    rx.register_func("rg.append", lambda box, x: (box.seen.append(float(x)), box)[1])
+    _, vm = build("""
+    @R.function
+    def main(box: R.Object, x: R.Tensor((), "float32")):
+        made = R.call_inplace_packed("rg.append", box, R.add(x, x), inplace_indices=[0],
+            sinfo_args=R.Object)
+        return made
+    """)
+    box = Box()
+    assert vm["main"](box, np.float32(2)) is box
+    assert box.seen == [4.0]
+
+
 def test_builtins_of_programs_get_the_machine() -> None:
     seen: list[Any] = []
     rx.register_func("rg.context", lambda vm, x: (seen.append(vm), x)[1])

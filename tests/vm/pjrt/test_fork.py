@@ -21,13 +21,16 @@ from relax2xla import op as R
 from relax2xla.vm.pjrt import cache
 cache.use(None)
 
-def build():
+def module():
     n = rx.tir.Var("n")
     x = rx.Var("x", rx.TensorStructInfo((n,), "float32"))
     builder = rx.BlockBuilder()
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(R.add(x, x)))
-    return rx.VirtualMachine(rx.build(builder.get()))
+    return builder.get()
+
+def build():
+    return rx.VirtualMachine(rx.build(module()))
 
 def said(call):
     try:
@@ -93,3 +96,12 @@ def test_the_parent_may_fork_first() -> None:
         "print(in_child(lambda: build()['main'](np.ones(4, np.float32)).shape))\n"
     )
     assert lines == ["(4,)"]
+
+
+def test_building_alone_uses_no_device() -> None:
+    """What is built before a fork runs after it."""
+    code = """
+built = rx.build(module())
+print(in_child(lambda: rx.VirtualMachine(built)["main"](np.ones(2, np.float32)).numpy().tolist()))
+"""
+    assert run(code) == ["[2.0, 2.0]"]

@@ -12,7 +12,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla.errors import DeviceError
-from relax2xla.transform.pipeline import get_pipeline
+from relax2xla.transform.pipeline import PIPELINES, get_pipeline
 
 # Runs in a process of its own: XLA reads how many devices the host has when it starts.
 PROGRAM = """
@@ -147,3 +147,19 @@ def test_parameters_of_build_for_programs_written_for_tvm() -> None:
         np.testing.assert_array_equal(result, [-1, -1])
     with pytest.raises(TypeError, match="tir_pipeline is None, a name or a Pass; got int"):
         rx.build(mod, tir_pipeline=3)  # pyright: ignore[reportArgumentType]
+
+
+def test_pipelines_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relax2xla.transform.pipeline.PIPELINES", {**PIPELINES})
+
+    @rx.register_pipeline("mine")
+    def mine(*names: str, **options: int) -> rx.transform.Pass:
+        seen.append(options)
+        return get_pipeline("zero")
+
+    seen: list[dict[str, int]] = []
+    assert get_pipeline("mine", level=3).info.name == "zero"
+    assert seen == [{"level": 3}]
+    assert rx.get_default_pipeline("llvm").info.name == "default"
+    with pytest.raises(ValueError, match="already been registered"):
+        rx.register_pipeline("mine")

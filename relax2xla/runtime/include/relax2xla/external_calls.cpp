@@ -1,0 +1,203 @@
+/* A custom call of XLA that runs an external function: one handler for all of them.
+ *
+ * The call's attribute "function" is the key under which `relax2xla_bind` has put the function into
+ * the table below; a program holds no addresses. Its attribute "arguments" says, item by item, what
+ * the function gets before its results: "t" the next operand, "i5" an integer, "f0x1.8p+0" a
+ * float, "s6869" a string, whose bytes are written in hexadecimal.
+ */
+#include <relax2xla/call.h>
+#include <xla/ffi/api/c_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Typed = int(const relax2xla::Argument*, int32_t, char*, size_t);
+
+struct Function {
+  void* address;
+  bool typed;
+};
+
+std::mutex mutex;
+
+std::map<std::string, Function>& table() {
+  static std::map<std::string, Function> functions;
+  return functions;
+}
+
+XLA_FFI_Error* failure(XLA_FFI_CallFrame* frame, const std::string& message) {
+  XLA_FFI_Error_Create_Args args;
+  std::memset(&args, 0, sizeof(args));
+  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
+  args.message = message.c_str();
+  args.errc = XLA_FFI_Error_Code_INVALID_ARGUMENT;
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+std::string attribute(const XLA_FFI_Attrs& attrs, const char* name) {
+  for (int64_t i = 0; i < attrs.size; ++i) {
+    const XLA_FFI_ByteSpan* key = attrs.names[i];
+    if (attrs.types[i] == XLA_FFI_AttrType_STRING && std::string(key->ptr, key->len) == name) {
+      const auto* text = static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]);
+      return std::string(text->ptr, text->len);
+    }
+  }
+  throw std::runtime_error(std::string("the custom call has no attribute ") + name);
+}
+
+DLDataType dtype_of(XLA_FFI_DataType dtype) {
+  auto made = [](int code, int bits) {
+    return DLDataType{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
+  };
+  switch (dtype) {
+    case XLA_FFI_DataType_PRED: return made(kDLBool, 8);
+    case XLA_FFI_DataType_S8: return made(kDLInt, 8);
+    case XLA_FFI_DataType_S16: return made(kDLInt, 16);
+    case XLA_FFI_DataType_S32: return made(kDLInt, 32);
+    case XLA_FFI_DataType_S64: return made(kDLInt, 64);
+    case XLA_FFI_DataType_U8: return made(kDLUInt, 8);
+    case XLA_FFI_DataType_U16: return made(kDLUInt, 16);
+    case XLA_FFI_DataType_U32: return made(kDLUInt, 32);
+    case XLA_FFI_DataType_U64: return made(kDLUInt, 64);
+    case XLA_FFI_DataType_F16: return made(kDLFloat, 16);
+    case XLA_FFI_DataType_F32: return made(kDLFloat, 32);
+    case XLA_FFI_DataType_F64: return made(kDLFloat, 64);
+    case XLA_FFI_DataType_BF16: return made(kDLBfloat, 16);
+    case XLA_FFI_DataType_C64: return made(kDLComplex, 64);
+    case XLA_FFI_DataType_C128: return made(kDLComplex, 128);
+    default: throw std::runtime_error("a tensor is of a dtype that external functions do not take");
+  }
+}
+
+DLTensor tensor_of(void* given) {
+  const auto* buffer = static_cast<const XLA_FFI_Buffer*>(given);
+  return DLTensor{buffer->data, DLDevice{kDLCPU, 0}, static_cast<int32_t>(buffer->rank),
+                  dtype_of(buffer->dtype), buffer->dims, nullptr, 0};
+}
+
+relax2xla::Argument argument_of(DLTensor* tensor) {
+  relax2xla::Argument made;
+  made.kind = relax2xla::kTensor;
+  made.tensor = tensor;
+  return made;
+}
+
+// A call of a C function, whose arguments are as many tensors as there are.
+template <size_t... I>
+int spread(void* function, DLTensor* tensors, std::index_sequence<I...>) {
+  return reinterpret_cast<int (*)(decltype(&tensors[I])...)>(function)(&tensors[I]...);
+}
+
+template <size_t N = 1>
+int plain(void* function, std::vector<DLTensor>& tensors) {
+  if constexpr (N > RELAX2XLA_LONGEST_PLAIN) {
+    throw std::runtime_error("a plain C function has too many arguments");
+  } else {
+    if (tensors.size() == N) {
+      return spread(function, tensors.data(), std::make_index_sequence<N>{});
+    }
+    return plain<N + 1>(function, tensors);
+  }
+}
+
+void run(XLA_FFI_CallFrame* frame) {
+  const std::string key = attribute(frame->attrs, "function");
+  const std::string name = key.substr(0, key.find('@'));
+  Function function;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto found = table().find(key);
+    if (found == table().end()) {
+      throw std::runtime_error("the external function " + name +
+                               " is not loaded in this process: build the model here, with its "
+                               "external modules attached");
+    }
+    function = found->second;
+  }
+  std::vector<DLTensor> tensors;
+  tensors.reserve(frame->args.size + frame->rets.size);
+  for (int64_t i = 0; i < frame->args.size; ++i) tensors.push_back(tensor_of(frame->args.args[i]));
+  for (int64_t i = 0; i < frame->rets.size; ++i) tensors.push_back(tensor_of(frame->rets.rets[i]));
+  if (!function.typed) {
+    const int status = plain(function.address, tensors);
+    if (status != 0) {
+      throw std::runtime_error(name + " gave the status " + std::to_string(status) +
+                               "; a plain C function gives an int, 0 for success");
+    }
+    return;
+  }
+  const std::string items = attribute(frame->attrs, "arguments");
+  std::vector<relax2xla::Argument> arguments;
+  std::vector<std::string> texts;
+  texts.reserve(items.size());
+  size_t next = 0;
+  for (size_t start = 0; start < items.size();) {
+    const size_t end = std::min(items.find(' ', start), items.size());
+    const std::string value = items.substr(start + 1, end - start - 1);
+    relax2xla::Argument made;
+    switch (items[start]) {
+      case 't':
+        made = argument_of(&tensors.at(next++));
+        break;
+      case 'i':
+        made.kind = relax2xla::kInteger;
+        made.integer = std::strtoll(value.c_str(), nullptr, 10);
+        break;
+      case 'f':
+        made.kind = relax2xla::kFloating;
+        made.floating = std::strtod(value.c_str(), nullptr);
+        break;
+      default: {
+        std::string text;
+        for (size_t i = 0; i + 1 < value.size(); i += 2) {
+          text.push_back(static_cast<char>(std::stoi(value.substr(i, 2), nullptr, 16)));
+        }
+        texts.push_back(text);
+        made.kind = relax2xla::kText;
+        made.text = texts.back().c_str();
+      }
+    }
+    arguments.push_back(made);
+    start = end + 1;
+  }
+  while (next < tensors.size()) arguments.push_back(argument_of(&tensors[next++]));
+  char message[4096] = "";
+  auto* typed = reinterpret_cast<Typed*>(function.address);
+  if (typed(arguments.data(), static_cast<int32_t>(arguments.size()), message, sizeof(message))) {
+    throw std::runtime_error(name + ": " + message);
+  }
+}
+
+}  // namespace
+
+extern "C" void relax2xla_bind(const char* key, void* address, int typed) {
+  std::lock_guard<std::mutex> lock(mutex);
+  table()[key] = Function{address, typed != 0};
+}
+
+extern "C" XLA_FFI_Error* relax2xla_external(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  if (extension != nullptr && extension->type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata* metadata =
+        reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
+    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    metadata->traits = 0;
+    return nullptr;
+  }
+  try {
+    run(frame);
+  } catch (const std::exception& error) {
+    return failure(frame, error.what());
+  } catch (...) {
+    return failure(frame, "an external function threw something that is no std::exception");
+  }
+  return nullptr;
+}

@@ -1,0 +1,121 @@
+"""Packed functions that TVM's virtual machine brings, under their names (``vm.builtin.*``).
+
+The registry looks here for names that nobody registered, so that saved programs find them, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from relax2xla.errors import RunError
+from relax2xla.runtime.registry import get_global_func
+
+
+class AttentionKVCache:
+    """A growing array of entries in the memory of the host; one thread at a time."""
+
+    def __init__(self, data: Any, shape: Sequence[int], fill_count: int) -> None:
+        shape = tuple(int(n) for n in shape)
+        if fill_count > shape[0]:
+            raise RunError(f"{fill_count} entries in a cache of {shape[0]}")
+        self._data: npt.NDArray[Any] = np.zeros(shape, np.asarray(data).dtype)
+        self._data[:fill_count] = np.asarray(data)[:fill_count]
+        self.fill_count = int(fill_count)
+
+    def append(self, value: Any) -> None:
+        """Add the elements of ``value``, whole entries of them."""
+        new, unit = np.asarray(value), self._data.shape[1:]
+        if new.dtype != self._data.dtype:
+            raise RunError(f"the cache is of {self._data.dtype}, and what is added {new.dtype}")
+        if unit and (new.size % max(1, int(np.prod(unit))) or new.shape[-1:] != unit[-1:]):
+            raise RunError(f"a value of {new.shape} is no whole number of entries of {unit}")
+        new = new.reshape(-1, *unit)
+        needed = self.fill_count + len(new)
+        if needed > len(self._data):
+            grown = np.zeros((max(needed, 2 * len(self._data)), *unit), self._data.dtype)
+            grown[: self.fill_count] = self._data[: self.fill_count]
+            self._data = grown
+        self._data[self.fill_count : needed] = new
+        self.fill_count = needed
+
+    def view(self, shape: Sequence[int]) -> npt.NDArray[Any]:
+        """A copy of the last ``shape[0]`` entries; RunError where ``shape`` cannot be had."""
+        count, *unit = (int(n) for n in shape)
+        if tuple(unit) != self._data.shape[1:] or count > self.fill_count:
+            raise RunError(
+                f"a view of {tuple(shape)} of a cache with {self.fill_count} entries of "
+                f"{self._data.shape[1:]}"
+            )
+        return self._data[self.fill_count - count : self.fill_count].copy()
+
+    def popn(self, count: int) -> None:
+        """Forget the last ``count`` entries."""
+        if not 0 <= count <= self.fill_count:
+            raise RunError(f"cannot take {count} of {self.fill_count} entries away")
+        self.fill_count -= int(count)
+
+
+def _append(cache: AttentionKVCache, value: Any) -> AttentionKVCache:
+    cache.append(value)
+    return cache
+
+
+def _popn(caches: Sequence[AttentionKVCache], count: int) -> None:
+    for cache in caches:
+        cache.popn(count)
+
+
+def _clear(caches: Sequence[AttentionKVCache]) -> None:
+    for cache in caches:
+        cache.popn(cache.fill_count)
+
+
+def _invoke_debug_func(effect: Any, name: str, line_info: str, *args: Any) -> Any:
+    function = get_global_func(name)
+    assert function is not None
+    function(line_info, *args)
+    return effect
+
+
+def _debug_print(line_info: str, value: Any) -> None:
+    array = np.asarray(value)
+    sys.stdout.write(
+        f"{line_info}: shape = {array.shape}, dtype = {array.dtype}, data =\n{array}\n"
+    )
+
+
+def _multinomial_from_uniform(prob: Any, uniform: Any) -> npt.NDArray[Any]:
+    """An index a row of ``prob``: the first whose probability and those before exceed ``uniform``.
+
+    ``prob`` is (rows, n), ``uniform`` (rows, 1); the result is int64, (rows, 1). Where rounding
+    leaves the sum below the number, it is the last index that is possible.
+    """
+    table, limits = np.asarray(prob, "float64"), np.asarray(uniform, "float64")
+    if table.ndim != 2 or limits.shape != (len(table), 1):
+        raise RunError(
+            "multinomial_from_uniform takes (rows, n) and (rows, 1); "
+            f"got {table.shape} and {limits.shape}"
+        )
+    over = np.cumsum(table, 1) > limits
+    last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0, 1)
+    return np.where(over.any(1), np.minimum(np.argmax(over, 1), last), last)[:, None]
+
+
+BUILTINS: Final[dict[str, Callable[..., Any]]] = {
+    f"vm.builtin.{name}": function
+    for name, function in {
+        "attention_kv_cache_create": AttentionKVCache,
+        "attention_kv_cache_append": _append,
+        "attention_kv_cache_view": AttentionKVCache.view,
+        "attention_kv_cache_array_popn": _popn,
+        "attention_kv_cache_array_clear": _clear,
+        "multinomial_from_uniform": _multinomial_from_uniform,
+        "invoke_debug_func": _invoke_debug_func,
+        "debug_print": _debug_print,
+    }.items()
+}

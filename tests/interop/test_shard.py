@@ -1,0 +1,44 @@
+"""Weights over several devices by rules; the values are shown by examples/tensor_parallel.py."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from relax2xla.errors import CallError
+from relax2xla.interop.jax import shard
+
+PARAMS = {"layers": {"0": {"weight": np.ones((4, 3)), "bias": np.ones(4)}}, "n": np.int64(3)}
+
+
+def mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+
+
+def test_the_first_rule_that_fits_counts() -> None:
+    made = shard(PARAMS, {"*.weight": P("model"), "layers.*": None}, mesh())
+    layer = made["layers"]["0"]
+    assert layer["weight"].sharding.spec == P("model")
+    assert layer["bias"].sharding.spec == made["n"].sharding.spec == P()
+    assert layer["weight"].dtype == np.float64
+    assert made["n"].dtype == np.int64
+
+
+def test_all_that_does_not_fit_is_said_at_once() -> None:
+    rules = {"*.bias": P(None, "data"), "*.weight": P("rows"), "head.*": None}
+    with pytest.raises(CallError) as e:
+        shard(PARAMS, rules, mesh())
+    said = str(e.value)
+    assert "layers.0.bias (4,), by the rule '*.bias': " in said
+    assert "is for 2 axes" in said
+    assert "the mesh has no axis 'rows'; it has data, model" in said
+    assert "the rule 'head.*' fits no weight; there are layers.0.bias" in said
+
+
+def test_axes_that_are_explicit_are_refused() -> None:
+    made = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with pytest.raises(CallError, match="axes of the mesh are explicit"):
+        shard(PARAMS, {}, made)

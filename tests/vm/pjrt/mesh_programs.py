@@ -1,0 +1,205 @@
+"""Programs over the eight devices of a process, run by test_mesh.py."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import relax2xla as rx
+from relax2xla.errors import DeviceError, TransformError, TVMError, UnsupportedError
+from relax2xla.frontend.stablehlo import from_stablehlo
+from relax2xla.ir import DeviceMesh
+from relax2xla.script import from_source
+
+GRID = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+A = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+B = np.random.default_rng(1).standard_normal((16, 32)).astype(np.float32)
+
+
+def on(*axes: Any) -> NamedSharding:
+    return NamedSharding(GRID, P(*axes))
+
+
+def mapped(f: Callable[..., Any], spec: Any, out: Any, **kwargs: Any) -> Callable[..., Any]:
+    return jax.shard_map(f, mesh=GRID, in_specs=spec, out_specs=out, **kwargs)
+
+
+def ring(t: Any) -> Any:
+    return jax.lax.ppermute(t, "y", [(i, (i + 1) % 4) for i in range(4)])
+
+
+# Name: function, shardings of its arguments, arguments. JAX's own run is the truth.
+PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]] = {
+    "a product by rows and columns": (jnp.matmul, (on("x"), on(None, "y")), (A, B)),
+    "a contraction that is cut": (jnp.matmul, (on(None, "y"), on("y")), (A, B)),
+    "a constraint": (
+        lambda a, b: jax.lax.with_sharding_constraint(a @ b, on("y", "x")).sum(0),
+        (on("x"), on()),
+        (A, B),
+    ),
+    "cut along two axes of the mesh": (jnp.sin, (on(("x", "y")),), (A,)),
+    "psum and axis_index": (
+        mapped(lambda t: jax.lax.psum(t, "y") + jax.lax.axis_index("x"), P("x", "y"), P("x")),
+        (on("x", "y"),),
+        (A,),
+    ),
+    "all_gather": (
+        mapped(
+            lambda t: jax.lax.all_gather(t, "y", axis=1, tiled=True),
+            P("x", "y"),
+            P("x"),
+            check_vma=False,
+        ),
+        (on("x", "y"),),
+        (A,),
+    ),
+    "psum_scatter": (
+        mapped(lambda t: jax.lax.psum_scatter(t, "y", tiled=True), P(None, "y"), P("y")),
+        (on(None, "y"),),
+        (A,),
+    ),
+    "all_to_all": (
+        mapped(lambda t: jax.lax.all_to_all(t, "y", 1, 0, tiled=True), P("y", None), P(None, "y")),
+        (on("y"),),
+        (A,),
+    ),
+    "ppermute": (mapped(ring, P("x", "y"), P("x", "y")), (on("x", "y"),), (A,)),
+    "a step of training": (
+        lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w),
+        (on(None, "y"), on("x")),
+        (B, A),
+    ),
+}
+DISTRIBUTED = """
+from tvm.script import ir as I, relax as R
+@I.ir_module
+class M:
+    I.module_global_infos({"mesh": [R.device_mesh((2, 4), I.Range(0, 8))]})
+    @R.function
+    def main(
+        x: R.DTensor((8, 16), "float32", "mesh[0]", "S[0], R"),
+        w: R.DTensor((16, 32), "float32", "mesh[0]", "R, S[1]"),
+    ) -> R.DTensor((8, 32), "float32", "mesh[0]", "S[1], S[0]"):
+        y: R.DTensor((8, 32), "float32", "mesh[0]", "S[0], S[1]") = R.matmul(x, w)
+        z = R.dist.redistribute(y, R.device_mesh((2, 4), I.Range(0, 8)), "S[1], S[0]")
+        return z
+"""
+
+
+# Name: attributes of the module, what makes %y of %x, the error. XLA ends the process on some.
+WRONG = {
+    "replicas": (
+        "attributes {mhlo.num_replicas = 8 : i32}",
+        "%y = stablehlo.sine %x : tensor<8xf32>",
+        "8 replicas",
+    ),
+    "no channel": (
+        "",
+        '%y = "stablehlo.collective_permute"(%x) <{source_target_pairs = dense<[[0, 1], [1, 0]]> : '
+        "tensor<2x2xi64>}> : (tensor<8xf32>) -> tensor<8xf32>",
+        "between replicas",
+    ),
+    "one device of the mesh": (
+        "",
+        '%y = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{maximal device=3}"} : '
+        "(tensor<8xf32>) -> tensor<8xf32>",
+        "no form in JAX",
+    ),
+    "a smaller mesh": (
+        "",
+        '%y = sdy.sharding_constraint %x <mesh<["a"=4]>, [{"a"}]> : tensor<8xf32>',
+        "Invalid sharding",
+    ),
+}
+
+
+def run(mod: Any, *args: Any, mesh: Any = GRID) -> Any:
+    return rx.VirtualMachine(rx.build(mod, mesh=mesh))["main"](*args)
+
+
+def against_jax() -> None:
+    for name, (f, shardings, args) in PROGRAMS.items():
+        jitted = jax.jit(f, in_shardings=tuple(shardings))
+        mod = from_stablehlo(jitted.lower(*args).as_text())
+        want = jitted(*args)
+        vm = rx.VirtualMachine(rx.build(mod, mesh=GRID))
+        spread = [jax.device_put(a, s) for a, s in zip(args, shardings, strict=True)]
+        elsewhere = [jax.device_put(a, jax.devices()[3]) for a in args]
+        for given in (args, spread, elsewhere, spread):
+            got = vm["main"](*given)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=name)
+            assert got.sharding.is_equivalent_to(want.sharding, got.ndim), (name, got.sharding)
+        # A mesh whose axes are not the program's.
+        np.testing.assert_allclose(run(mod, *args, mesh=8), want, rtol=1e-5, atol=1e-5)
+
+
+def distributed_tensors() -> None:
+    mod = from_source(DISTRIBUTED)
+    got = run(mod, A, B, mesh=DeviceMesh((2, 4), range(8)))
+    np.testing.assert_allclose(got, A @ B, rtol=1e-5, atol=1e-5)
+    assert got.sharding.is_equivalent_to(on("y", "x"), 2), got.sharding
+    refused(TransformError, "is spread over 8 devices, and the program runs on one", mod, None)
+
+
+def weights_and_symbols() -> None:
+    """Weights are copied to each device once; call shapes have programs of their own."""
+    bb = rx.BlockBuilder()
+    n = rx.tir.Var("n", "int64")
+    x = rx.Var("x", rx.TensorStructInfo((n, 16), "float32"))
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(rx.op.matmul(x, rx.const(B))))
+    mod = bb.get()
+    mod["main"] = mod["main"].with_attr(
+        "arg_attrs", {"x": {"sdy.sharding": {"mlir": '#sdy.sharding<mesh<["x"=8]>, [{"x"}, {}]>'}}}
+    )
+    vm = rx.VirtualMachine(rx.build(mod, mesh=8))
+    for rows in (8, 16, 8):
+        a = np.ones((rows, 16), np.float32)
+        got = vm["main"](a)
+        np.testing.assert_allclose(got, a @ B, rtol=1e-5)
+        assert len(got.sharding.device_set) == 8
+        assert got.addressable_shards[0].data.shape == (rows // 8, 32)
+
+
+def refused(kind: type[Exception], text: str, mod: Any, mesh: Any) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        rx.build(mod, mesh=mesh)
+
+
+def errors(folder: str) -> None:
+    f, shardings, args = PROGRAMS["psum and axis_index"]
+    mod = from_stablehlo(jax.jit(f, in_shardings=tuple(shardings)).lower(*args).as_text())
+    refused(UnsupportedError, "asks for 8 devices", mod, None)
+    refused(UnsupportedError, "build(mod, mesh=8)", mod, 4)
+    refused(DeviceError, "JAX has 8", mod, 9)
+    refused(TypeError, "got str", mod, "all")
+    for attributes, body, text in WRONG.values():
+        program = from_stablehlo(
+            f"module {attributes} {{ func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{ {body} "
+            "return %y : tensor<8xf32> } }"
+        )
+        with pytest.raises(TVMError, match=text):
+            run(program, A[0, :8], mesh=8)
+    with pytest.raises(UnsupportedError, match="cannot be saved"):
+        rx.build(mod, mesh=8).export_library(f"{folder}/m.r2x")
+
+
+def main(folder: str) -> None:
+    against_jax()
+    distributed_tensors()
+    weights_and_symbols()
+    errors(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    sys.stdout.write("done\n")
