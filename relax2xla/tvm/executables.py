@@ -1,0 +1,105 @@
+"""What ``tvm.compile`` and ``tvm.build`` give: executables; kernels that write into arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.errors import CallError
+from relax2xla.ir import IRModule
+from relax2xla.stablehlo.loops import written_parameters
+from relax2xla.tvm.arrays import HostArray
+from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.plan.build import build as build_relax
+from relax2xla.vm.save.executable import VMExecutable
+
+
+class KernelModule:
+    """Loop-level functions, built alone: ``lib["add"](a, b, out)`` writes into ``out``.
+
+    ``lib(a, b, out)`` calls the only function, or the one named ``main``.
+    """
+
+    def __init__(self, executable: VMExecutable, mod: IRModule) -> None:
+        self.executable = executable
+        self._machine = VirtualMachine(executable)
+        self._written = {
+            g.name_hint: written_parameters(f)
+            for g, f in mod.items()
+            if isinstance(f, tir.PrimFunc)
+        }
+
+    def __getitem__(self, name: str) -> Callable[..., None]:
+        """The function of that name; KeyError where there is none."""
+        if name not in self._written:
+            known = ", ".join(self._written)
+            raise KeyError(f"there is no function {name!r}; the module has {known}")
+        function, written = self._machine[name], self._written[name]
+
+        def call(*args: Any) -> None:
+            for i in written:
+                if i < len(args) and not _writable(args[i]):
+                    raise CallError(
+                        f"{name} writes into argument {i}, which cannot be written to "
+                        f"({type(args[i]).__name__}); pass what tvm.nd.empty or tvm.nd.array gives"
+                    )
+            made = function(*args)
+            results = made if isinstance(made, tuple) else (made,)
+            for i, value in zip(written, results, strict=True):
+                args[i][...] = np.asarray(value)
+
+        call.__name__ = name
+        return call
+
+    def get_function(self, name: str) -> Callable[..., None]:
+        """``self[name]``"""
+        return self[name]
+
+    @property
+    def entry_func(self) -> Callable[..., None]:
+        """The only function, or ``main``."""
+        names = list(self._written)
+        return self["main" if "main" in names else names[0]]
+
+    def __call__(self, *args: Any) -> None:
+        """Run :attr:`entry_func`."""
+        self.entry_func(*args)
+
+    def time_evaluator(self, func_name: str, dev: Any = None, **options: Any) -> Any:
+        """A function that times ``func_name`` on arguments, as that of the machine."""
+        return self._machine.time_evaluator(func_name, dev, **options)
+
+
+def _writable(value: Any) -> bool:
+    return isinstance(value, HostArray | np.ndarray) and bool(value.flags.writeable)
+
+
+class _AnyModule(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, VMExecutable | KernelModule | VirtualMachine)
+
+
+class Module(metaclass=_AnyModule):
+    """What ``isinstance(x, tvm.runtime.Module)`` asks for."""
+
+
+Executable = VMExecutable
+
+
+def build(mod: Any, target: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``tvm.compile`` and ``tvm.build``: kernels alone become a :class:`KernelModule`."""
+    if isinstance(mod, tir.PrimFunc):
+        name = str(mod.attrs.get("global_symbol", "main"))
+        mod = IRModule({name: mod.with_attr("global_symbol", name)})
+    executable = build_relax(mod, target, *args, **kwargs)
+    if isinstance(mod, IRModule) and not mod.relax_functions():
+        return KernelModule(executable, mod)
+    return executable
+
+
+def compile(mod: Any, target: Any = None, **kwargs: Any) -> Any:
+    """``tvm.compile``; see :func:`build`."""
+    return build(mod, target, **kwargs)

@@ -1,0 +1,115 @@
+"""Which modules of relax2xla serve which modules of ``tvm``.
+
+A name is looked for in the modules of its row, in order; a module of relax2xla that is found below
+one serves as well. What the table does not have is missing, and raises with its name. In the table
+``ir`` is ``relax2xla.ir``, and ``.`` is ``relax2xla`` itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TABLE = """
+tvm                             tvm.top .
+tvm.base                        error
+tvm.error                       error
+tvm._ffi                        .
+tvm._ffi.base                   error
+tvm.ir                          tvm.containers ir tir transform .
+tvm.ir.base                     ir .
+tvm.ir.expr                     ir tir
+tvm.ir.function                 tvm.containers ir tir
+tvm.ir.module                   ir
+tvm.ir.op                       ir
+tvm.ir.attrs                    ir
+tvm.ir.type                     ir
+tvm.ir.global_info              ir
+tvm.ir.container                tvm.containers ir
+tvm.ir.transform                transform
+tvm.ir.instrument               instrument
+tvm.transform                   transform
+tvm.instrument                  instrument
+tvm.arith                       tir
+tvm.tir                         tvm.kernels tir
+tvm.tir.expr                    tir
+tvm.tir.op                      tir
+tvm.tir.stmt                    tir
+tvm.tir.buffer                  tir.buffer tir
+tvm.tir.function                tir
+tvm.tir.analysis                tir.analysis
+tvm.tir.stmt_functor            tir.stmt_functor tir.functor
+tvm.te                          te tir
+tvm.te.operation                te
+tvm.te.tensor                   te
+tvm.topi                        topi
+tvm.topi.nn                     topi.nn
+tvm.topi.image                  topi.image
+tvm.script                      script
+tvm.script.parser               script
+tvm.script.ir_builder           script.ir_builder
+tvm.script.ir_builder.base      script.ir_builder.base
+tvm.script.ir_builder.ir        script.ir_builder.ir
+tvm.script.ir_builder.relax     script.ir_builder.relax
+tvm.script.ir_builder.relax.ir  script.ir_builder.relax.ir
+tvm.target                      target
+tvm.nd                          tvm.arrays nd
+tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .
+tvm.runtime.ndarray             tvm.arrays nd
+tvm.runtime.container           tvm.containers runtime
+tvm.runtime.relax_vm            . vm
+tvm.runtime.vm                  . vm
+tvm.testing                     testing
+tvm.dlight                      tvm.dlight
+tvm.contrib.utils               tvm.contrib
+tvm.relax                       .
+tvm.relax.expr                  ir .
+tvm.relax.ty                    ir
+tvm.relax.ir                    ir
+tvm.relax.ir.instrument         instrument
+tvm.relax.struct_info           ir
+tvm.relax.utils                 utils te.from_relax ir .
+tvm.relax.block_builder         builder
+tvm.relax.expr_functor          expr_functor
+tvm.relax.binding_rewrite       dpl
+tvm.relax.analysis              analysis
+tvm.relax.analysis.analysis     analysis
+tvm.relax.op                    op op.intrinsic
+tvm.relax.op.base               op op.intrinsic
+tvm.relax.transform             transform
+tvm.relax.transform.transform   transform
+tvm.relax.dpl                   dpl
+tvm.relax.dpl.pattern           dpl
+tvm.relax.dpl.rewrite           dpl
+tvm.relax.dpl.context           dpl
+tvm.relax.distributed           ir
+tvm.relax.vm_build              .
+tvm.relax.exec_builder          .
+tvm.relax.pipeline              .
+tvm.relax.backend               transform.fusion
+tvm.relax.backend.pattern_registry transform.fusion
+tvm.relax.testing               testing
+tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
+tvm.relax.testing.ast_printer   testing.ast_printer
+tvm.relax.testing.transform     testing.transform
+tvm.relax.training              training
+tvm.relax.training.loss         training.loss training
+tvm.relax.training.optimizer    training.optimizer training
+tvm.relax.training.utils        training.utils training
+tvm.relax.frontend              frontend
+tvm.relax.frontend.nn           frontend.nn
+tvm.relax.frontend.nn.op        frontend.nn.op
+tvm.relax.frontend.nn.core      frontend.nn
+tvm.relax.frontend.nn.modules   frontend.nn
+tvm.relax.frontend.nn.spec      frontend.nn.spec
+tvm.relax.frontend.nn.llm       frontend.nn.llm
+tvm.relax.frontend.onnx         frontend.onnx
+tvm.relax.frontend.stablehlo    frontend.stablehlo
+tvm.relax.frontend.torch        frontend.torch
+"""
+
+MODULES: Final[dict[str, tuple[str, ...]]] = {
+    name: tuple("relax2xla" if w == "." else f"relax2xla.{w}" for w in serving)
+    for name, *serving in map(str.split, _TABLE.strip().splitlines())
+}
+# Names of TVM 0.25 that v0.20 calls otherwise.
+NEWER: Final = {"tirx": "tir", "register_global_func": "register_func"}

@@ -1,0 +1,12 @@
+"""Names of the package ``tvm`` itself that relax2xla's own top level does not have."""
+
+from __future__ import annotations
+
+from relax2xla.tvm.containers import DataType as DataType
+from relax2xla.tvm.containers import Object as Object
+from relax2xla.tvm.containers import String as String
+from relax2xla.tvm.executables import build as build
+from relax2xla.tvm.executables import compile as compile
+
+#: The version of TVM's API.
+__version__ = "0.20.0"

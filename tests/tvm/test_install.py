@@ -1,0 +1,81 @@
+"""Programs written for TVM, run as they are (design decision D23)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import relax2xla
+from relax2xla.dtypes import dtype_name
+from relax2xla.tvm.aliases import exists
+from relax2xla.tvm.containers import DataType
+from relax2xla.tvm.names import MODULES
+
+ROOT = Path(relax2xla.__file__).resolve().parent.parent
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_program_runs_unchanged() -> None:
+    done = run("-m", "relax2xla.tvm", "tests/tvm/quick_start.py", "--fast", "x")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "['--fast', 'x']"
+    assert lines[1].startswith("tvm.relax.nothing_of_that_name is not part of relax2xla")
+    assert lines[2].startswith("tvm.relay is not part of relax2xla")
+    assert lines[3].startswith("tvm.relay is not part of relax2xla, which serves `import tvm`")
+
+
+def test_installed_by_an_import() -> None:
+    program = (
+        "import relax2xla.tvm.install, tvm, tvm.relax.transform as t\n"
+        "from tvm.relax.dpl import *\n"
+        "assert t.LegalizeOps is tvm.relax.transform.LegalizeOps and is_op\n"
+        "assert tvm.tirx is tvm.tir or tvm.tirx.Var is tvm.tir.Var\n"
+        "import relax2xla.tvm.install\n"
+    )
+    done = run("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_real_one_is_not_replaced_behind_its_back() -> None:
+    program = (
+        "import sys, types; sys.modules['tvm'] = types.ModuleType('tvm')\n"
+        "import relax2xla.tvm.install\n"
+    )
+    done = run("-c", program)
+    assert "tvm was imported before" in done.stderr
+
+
+def test_a_dtype_has_its_parts() -> None:
+    for name, parts in {"bool": (1, 1), "float16": (2, 16), "bfloat": (4, 16)}.items():
+        dtype = DataType(name)
+        assert (dtype.type_code, dtype.bits, dtype.lanes) == (*parts, 1)
+        assert dtype == dtype_name(name)
+        assert type(dtype_name(dtype)) is str
+    assert isinstance("int8", DataType)
+    assert not isinstance(8, DataType)
+    with pytest.raises(TypeError, match="unknown dtype 'float33'"):
+        DataType("float33")
+
+
+def test_the_command_line_says_what_is_wrong() -> None:
+    assert run("-m", "relax2xla.tvm", "--help").stdout.startswith("usage: python -m relax2xla.tvm")
+    for words, text in (((), "usage:"), (("nothing.py",), "there is no file 'nothing.py'")):
+        done = run("-m", "relax2xla.tvm", *words)
+        assert done.returncode == 2
+        assert text in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_what_serves_a_module_exists() -> None:
+    """A row of the table that nothing serves is a mistake in it."""
+    for name, serving in MODULES.items():
+        assert any(map(exists, serving)), name
