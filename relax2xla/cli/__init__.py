@@ -9,8 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from relax2xla.cli._signals import signals
-from relax2xla.cli._supervise import supervised
+from relax2xla.cli.signals import signals
+from relax2xla.cli.supervise import supervised
 
 FAILED, PIPE_CLOSED = 2, 1
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Errors are one message on standard error. ``--debug``, anywhere among the arguments, shows the
     traceback as well. Without ``arguments`` it is the process's own command, and a child process
-    runs it (:mod:`relax2xla.cli._supervise`).
+    runs it (:mod:`relax2xla.cli.supervise`).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words

@@ -58,7 +58,7 @@ SHAPE = Annotated[
 
 
 def _load_plugins(names: list[str] | None) -> list[str] | None:
-    from relax2xla.cli._plugins import load_plugins
+    from relax2xla.cli.plugins import load_plugins
 
     load_plugins(names)
     return names
@@ -164,10 +164,10 @@ def inspect(
     relax2xla inspect model.r2x                         saved by relax2xla compile
     """
     if support:
-        from relax2xla.cli._support import run_support
+        from relax2xla.cli.support import run_support
 
         raise typer.Exit(run_support(file, json))
-    from relax2xla.cli._inspect import run_inspect
+    from relax2xla.cli.inspect import run_inspect
 
     run_inspect(file, json, text, trust, shape or [])
 
@@ -213,7 +213,7 @@ def convert(
     relax2xla convert model.mlir -o model.stablehlo --stablehlo-version 1.0.0
     relax2xla convert model.mlirbc -o - --to mlir | less
     """
-    from relax2xla.cli._convert import run_convert
+    from relax2xla.cli.convert import run_convert
 
     run_convert(
         file, output, None if to is None else to.value, stablehlo_version, trust, shape or []
@@ -279,8 +279,8 @@ def run(
     relax2xla run model.onnx --weights tuned.safetensors
     relax2xla run model.r2x --trust                     saved by relax2xla compile
     """
-    from relax2xla.cli._reports import Reports
-    from relax2xla.cli._run import run_run
+    from relax2xla.cli.reports import Reports
+    from relax2xla.cli.run import run_run
 
     given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
     run_run(file, given, output, seed, device, function, trust, sizes, reports, weights)
@@ -327,7 +327,7 @@ def compile_(
     relax2xla compile model.pt2 -o model.r2x --trust --no-compiled
     relax2xla run model.r2x --trust
     """
-    from relax2xla.cli._compile import run_compile
+    from relax2xla.cli.compile import run_compile
 
     run_compile(file, output, compiled, raw_weights, device, trust, shape or [])
 
@@ -366,7 +366,7 @@ def verify(
     relax2xla verify program.pt2 --trust --taps
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
-    from relax2xla.cli._verify import Asked, run_verify
+    from relax2xla.cli.verify import Asked, run_verify
 
     asked = Asked(inputs or [], seed, rtol, atol, device, taps, json)
     raise typer.Exit(run_verify(file, asked, trust, shape or []))
@@ -398,7 +398,7 @@ def bench(
     relax2xla bench program.pt2 --trust --threads 1
     relax2xla bench model.mlir --rounds 50 --json
     """
-    from relax2xla.cli._bench import run_bench
+    from relax2xla.cli.bench import run_bench
 
     run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
 
@@ -454,7 +454,7 @@ def roundtrip(
     relax2xla roundtrip programs/ --json > report.json
     relax2xla roundtrip programs/ --timeout 20 --save failures
     """
-    from relax2xla.cli._roundtrip import Settings, run_roundtrip
+    from relax2xla.cli.roundtrip import Settings, run_roundtrip
 
     settings = Settings(run, json, seed, isolate, timeout, memory, save)
     raise typer.Exit(run_roundtrip(files, settings))
@@ -492,7 +492,7 @@ def diff(
     relax2xla diff model.relax model.mlir --as stablehlo
     relax2xla diff a.onnx b.onnx --json | jq -r .path
     """
-    from relax2xla.cli._diff import run_diff
+    from relax2xla.cli.diff import run_diff
 
     raise typer.Exit(run_diff((a, b), level.value, json, trust, shape or []))
 
@@ -550,9 +550,9 @@ def opt(
     relax2xla opt model.mlir --passes RaiseStableHLO
     relax2xla opt model.onnx --passes FoldBatchNorm,ConvertLayout=NHWC/HWIO -o model.relax
     relax2xla opt model.relax --passes default,LegalizeOps -o model.mlir
-    relax2xla opt model.relax --passes default --print-after ConvertLayout > /dev/null
+    relax2xla opt model.relax --passes default --print-after ChannelsLast > /dev/null
     """
-    from relax2xla.cli._opt import run_opt
+    from relax2xla.cli.opt import run_opt
 
     before, after = print_before or [], print_after or []
     run_opt(file, passes, output, before, after, check, trust, shape or [])
@@ -587,6 +587,6 @@ def cache(
     relax2xla cache --limit 200M
     relax2xla cache --clear
     """
-    from relax2xla.cli._cache import run_cache
+    from relax2xla.cli.cache import run_cache
 
     run_cache(clear, limit, json, yes)

@@ -180,14 +180,14 @@ def test_verify(kind: str, models: Models, cli: Cli) -> None:
 
 
 def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relax2xla.cli import _verify
+    from relax2xla.cli import verify
 
     def wrong(*args: object, **options: object) -> object:
         for reference, found in references(*args, **options):
             yield reference, [np.asarray(v) + 1 for v in found]
 
-    references = _verify.references
-    monkeypatch.setattr(_verify, "references", wrong)
+    references = verify.references
+    monkeypatch.setattr(verify, "references", wrong)
     done = cli("verify", models("mlir"))
     assert done.code == 1
     assert "MISMATCH" in done.out
@@ -210,13 +210,13 @@ def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.M
     ],
 )
 def test_compare(ours: np.ndarray, theirs: np.ndarray, fits: bool) -> None:
-    from relax2xla.cli._verify import compare
+    from relax2xla.cli.verify import compare
 
     assert compare([ours], [theirs], None, None)[0].fits is fits
 
 
 def test_a_tolerance_that_grows_with_the_largest_number() -> None:
-    from relax2xla.cli._verify import compare
+    from relax2xla.cli.verify import compare
 
     expected = np.float32([1000, 0.001, np.inf])
     off = expected + np.float32([0, 0.05, 0])

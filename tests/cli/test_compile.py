@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relax2xla.cli import _console, main
+from relax2xla.cli import console, main
 from relax2xla.runtime.progress import report
 from relax2xla.runtime.weights import save_weights
 
@@ -116,19 +116,19 @@ def test_a_bar_for_long_loads_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(seconds: float) -> str:
-        with _console.loading("model.r2x"):
+        with console.loading("model.r2x"):
             report("reading", 1 << 20, 1 << 30)
             time.sleep(seconds)
             report("reading", 1 << 29, 1 << 30)
             time.sleep(0.2)
         return capsys.readouterr().err
 
-    monkeypatch.setattr(_console, "_PATIENCE", 0.1)
+    monkeypatch.setattr(console, "_PATIENCE", 0.1)
     assert not work(0.2)
-    monkeypatch.setattr(_console, "coloured", lambda stream: True)
+    monkeypatch.setattr(console, "coloured", lambda stream: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "model.r2x: reading" in work(0.2)
-    monkeypatch.setattr(_console, "_PATIENCE", 5)
+    monkeypatch.setattr(console, "_PATIENCE", 5)
     assert not work(0.2)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import relax2xla
-from relax2xla.cli import _console, _timing
+from relax2xla.cli import console, timing
 
 from .conftest import RELAX, ROOT, Cli, shell
 
@@ -111,12 +111,12 @@ def test_results_go_to_standard_output_and_progress_elsewhere(tmp_path: Path) ->
 
 
 def test_plain_tables_are_aligned() -> None:
-    text = _console.plain_table(("name", "ms"), [("a", "1.5"), ("long", "10.25")], (False, True))
+    text = console.plain_table(("name", "ms"), [("a", "1.5"), ("long", "10.25")], (False, True))
     assert text == "name     ms\na       1.5\nlong  10.25"
 
 
 def test_sizes() -> None:
-    assert [_console.size(n) for n in (5, 2048, 3 * 2**20, 5 * 2**30)] == [
+    assert [console.size(n) for n in (5, 2048, 3 * 2**20, 5 * 2**30)] == [
         "5 B",
         "2.0 KiB",
         "3.0 MiB",
@@ -127,10 +127,10 @@ def test_sizes() -> None:
 def test_interleaved_runs_all_in_turn() -> None:
     order: list[str] = []
     variants = {n: lambda n=n: order.append(n) for n in "ab"}
-    times = _timing.interleaved(variants, rounds=2, calls=1, warmup=1)
+    times = timing.interleaved(variants, rounds=2, calls=1, warmup=1)
     assert order == ["a", "b", "a", "b", "b", "a"]
     assert {n: len(t) for n, t in times.items()} == {"a": 2, "b": 2}
-    assert _timing.ratio({"a": [2.0, 4.0], "b": [1.0, 2.0]}, "a", "b") == 2
+    assert timing.ratio({"a": [2.0, 4.0], "b": [1.0, 2.0]}, "a", "b") == 2
 
 
 def test_rounds_and_calls_follow_what_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,16 +144,16 @@ def test_rounds_and_calls_follow_what_one_takes(monkeypatch: pytest.MonkeyPatch)
         return run
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    assert _timing.calls_for(taking(0.01)) == 1
-    assert _timing.calls_for(taking(1e-4)) == 20
-    assert _timing.calls_for(taking(0)) == 1000
-    assert _timing.rounds_for({"a": taking(0.01), "b": taking(0.015)}, 0.2) == 4
-    assert _timing.rounds_for({"a": taking(0.1)}, 0.2) == 3
-    assert _timing.rounds_for({"a": taking(1e-6)}, 1, most=20) == 20
+    assert timing.calls_for(taking(0.01)) == 1
+    assert timing.calls_for(taking(1e-4)) == 20
+    assert timing.calls_for(taking(0)) == 1000
+    assert timing.rounds_for({"a": taking(0.01), "b": taking(0.015)}, 0.2) == 4
+    assert timing.rounds_for({"a": taking(0.1)}, 0.2) == 3
+    assert timing.rounds_for({"a": taking(1e-6)}, 1, most=20) == 20
 
 
 def test_untimed_calls_come_before_each_measurement() -> None:
     order: list[str] = []
     variants = {n: lambda n=n: order.append(n) for n in "ab"}
-    _timing.interleaved(variants, rounds=1, warmup=0, untimed=1)
+    timing.interleaved(variants, rounds=1, warmup=0, untimed=1)
     assert order == ["a", "a", "b", "b"]

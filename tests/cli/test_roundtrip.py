@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relax2xla.cli import _programs, _roundtrip
-from relax2xla.cli._isolate import Worker
-from relax2xla.cli._programs import Outcome, check_program, split
+from relax2xla.cli import programs, roundtrip
+from relax2xla.cli.isolate import Worker
+from relax2xla.cli.programs import Outcome, check_program, split
 
 from .conftest import Cli
 
@@ -138,7 +138,7 @@ def test_differences_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(stablehlo, "emit", lambda mod: Same())
     monkeypatch.setattr(
-        _programs,
+        programs,
         "_runnable",
         lambda *args: (lambda x: [x[0] + x[0]], lambda x: [x[0] * x[0]], [np.arange(3.0)]),
     )
@@ -159,7 +159,7 @@ def test_differences_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_bits_are_compared(a: np.ndarray, b: np.ndarray, same: bool) -> None:
-    assert (_programs._different([a], [b]) == "") == same
+    assert (programs._different([a], [b]) == "") == same
 
 
 def test_split() -> None:
@@ -200,7 +200,7 @@ def test_a_folder_goes_through_a_child(
     (tmp_path / "inner" / "add.mlir").write_text(ADD)
     (tmp_path / "broken.mlir").write_text("func.func @main(")
     (tmp_path / "notes.txt").write_text("not a program")
-    monkeypatch.setattr(_roundtrip, "ROWS", 1)
+    monkeypatch.setattr(roundtrip, "ROWS", 1)
     done = cli("roundtrip", tmp_path, tmp_path / "broken.mlir", "--save", tmp_path / "saved")
     assert done.code == 2
     assert "line 1, column" in done.out

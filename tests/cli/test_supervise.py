@@ -19,10 +19,10 @@ def supervised(code: str, *words: str) -> subprocess.Popen[str]:
     """A process whose command is ``code``, under the supervisor."""
     text = (
         "import os, signal, sys, time\n"
-        "from relax2xla.cli import _supervise\n"
-        "from relax2xla.cli._signals import signals\n"
+        "from relax2xla.cli import supervise\n"
+        "from relax2xla.cli.signals import signals\n"
         f"def command():\n    with signals():\n        {code}\n    return 0\n"
-        f"sys.exit(_supervise.supervised(command{''.join(words)}))"
+        f"sys.exit(supervise.supervised(command{''.join(words)}))"
     )
     return subprocess.Popen(
         [sys.executable, "-c", text],

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli._console import out
-from relax2xla.cli._inputs import leaves_of
-from relax2xla.cli._model import Sizes, load_model, parse_shapes
+from relax2xla.cli.console import out
+from relax2xla.cli.inputs import leaves_of
+from relax2xla.cli.model import Sizes, load_model, parse_shapes
 from relax2xla.errors import StructuralEqualError, TVMError
 from relax2xla.importers.files import symbols
 from relax2xla.importers.stablehlo import from_stablehlo

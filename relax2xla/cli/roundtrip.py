@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli._console import note, out, progress, table
-from relax2xla.cli._isolate import Worker
-from relax2xla.cli._programs import Outcome, check_program, split
+from relax2xla.cli.console import note, out, progress, table
+from relax2xla.cli.isolate import Worker
+from relax2xla.cli.programs import Outcome, check_program, split
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_file, format_of, write_atomically
 

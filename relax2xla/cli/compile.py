@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relax2xla.cli._console import note, out, size, status, table
-from relax2xla.cli._model import load_model, parse_device, parse_shapes
-from relax2xla.cli._signals import interruptible
+from relax2xla.cli.console import note, out, size, status, table
+from relax2xla.cli.model import load_model, parse_device, parse_shapes
+from relax2xla.cli.signals import interruptible
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_target, symbols
 

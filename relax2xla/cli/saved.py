@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relax2xla.cli._console import out
+from relax2xla.cli.console import out
 from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import Var

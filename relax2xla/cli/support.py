@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from relax2xla.cli._console import out, status
+from relax2xla.cli.console import out, status
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_package, checked_format, reading
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relax2xla.cli._console import note
+from relax2xla.cli.console import note
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.files import check_file
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from relax2xla.cli._model import Array, make_inputs
+from relax2xla.cli.model import Array, make_inputs
 from relax2xla.errors import StableHLOParseError, TVMError
 from relax2xla.importers.files import check_file, symbols
 from relax2xla.ir import Call, Function, IRModule, StructInfo, TensorStructInfo, Var

@@ -10,8 +10,8 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, TypeProto
 
-from relax2xla.cli._reference import Reference
-from relax2xla.cli._values import Declared
+from relax2xla.cli.reference import Reference
+from relax2xla.cli.values import Declared
 from relax2xla.importers.onnx import load as load_onnx
 from relax2xla.importers.onnx.read.source import read
 from relax2xla.importers.onnx.read.tensors import dtype_of_code

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relax2xla.cli._console import note, out, size, table
+from relax2xla.cli.console import note, out, size, table
 from relax2xla.importers.files import write_atomically
 
 if TYPE_CHECKING:

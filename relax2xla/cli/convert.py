@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli._console import note, size, status
-from relax2xla.cli._inspect import weights
-from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.cli.console import note, size, status
+from relax2xla.cli.inspect import weights
+from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, form_of, render, write_atomically
 

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli._console import out, size, status, table
-from relax2xla.cli._costs import custom_calls, row_costs
-from relax2xla.cli._model import load_model, parse_shapes
+from relax2xla.cli.console import out, size, status, table
+from relax2xla.cli.costs import custom_calls, row_costs
+from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, symbols
 from relax2xla.ir import Call, Constant, ExternFunc, Function, GlobalVar, IRModule, Op
@@ -26,7 +26,7 @@ def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Seque
     """Print the report of ``file``."""
     shapes = parse_shapes(shape)
     if file.suffix.lower() == ".r2x":
-        from relax2xla.cli._saved import saved_report
+        from relax2xla.cli.saved import saved_report
 
         if shapes:
             raise TVMError("--shape is for models; a saved executable has the sizes that it has")
@@ -146,7 +146,7 @@ def _print_costs(found: dict[str, Any]) -> None:
 def _print(found: dict[str, Any]) -> None:
     out(f"{found['file']}: {found['format']}, {size(found['file_bytes'])}")
     if "made_with" in found:
-        from relax2xla.cli._saved import print_saved
+        from relax2xla.cli.saved import print_saved
 
         print_saved(found)
     for f in found["functions"]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Final
 
-from relax2xla.cli._signals import NUMBERS, handled
+from relax2xla.cli.signals import NUMBERS, handled
 
 FAILED: Final = 2
 # Words of the lines that libraries write when they end their process.

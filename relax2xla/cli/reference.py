@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relax2xla.cli._console import note
-from relax2xla.cli._model import nest
-from relax2xla.cli._values import flat_results, is_array
+from relax2xla.cli.console import note
+from relax2xla.cli.model import nest
+from relax2xla.cli.values import flat_results, is_array
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, load_exported
 from relax2xla.ir import IRModule, TensorStructInfo
@@ -41,7 +41,7 @@ def references(
         made = _reference(kind, file, mod, flat, device, threads)
         yield made, made.run()
         return
-    from relax2xla.cli._onnx import runtimes
+    from relax2xla.cli.onnx import runtimes
 
     refused: list[str] = []
     ways = runtimes(file, flat, threads, taps)
@@ -127,7 +127,7 @@ def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference
     """The module compiled by XLA as it is: nothing but lowered."""
     import jax
 
-    from relax2xla.cli._model import entry_name
+    from relax2xla.cli.model import entry_name
     from relax2xla.vm.call.machine import VirtualMachine
     from relax2xla.vm.plan.build import build
 

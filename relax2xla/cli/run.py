@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from relax2xla.cli._console import loading, note, out, status, table
-from relax2xla.cli._inputs import leaves_of
-from relax2xla.cli._model import (
+from relax2xla.cli.console import loading, note, out, status, table
+from relax2xla.cli.inputs import leaves_of
+from relax2xla.cli.model import (
     by_value_noted,
     check_shapes,
     entry_name,
@@ -22,9 +22,9 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reports import Reports, compile_ahead, report, report_memory
-from relax2xla.cli._signals import interruptible
-from relax2xla.cli._values import (
+from relax2xla.cli.reports import Reports, compile_ahead, report, report_memory
+from relax2xla.cli.signals import interruptible
+from relax2xla.cli.values import (
     Array,
     host_results,
     is_array,
@@ -35,7 +35,7 @@ from relax2xla.cli._values import (
     to_json,
     words,
 )
-from relax2xla.cli._weights import set_weights
+from relax2xla.cli.weights import set_weights
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.importers.files import check_file, check_target, write_atomically
 from relax2xla.vm.pjrt import cache

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from relax2xla.cli._console import note, status
-from relax2xla.cli._inputs import MISSING, Leaf, given_values, leaves_of
-from relax2xla.cli._values import Array, Declared, affordable, generated, random_numbers
+from relax2xla.cli.console import note, status
+from relax2xla.cli.inputs import MISSING, Leaf, given_values, leaves_of
+from relax2xla.cli.values import Array, Declared, affordable, generated, random_numbers
 from relax2xla.dtypes import DTYPES, is_float, numpy_dtype
 from relax2xla.errors import CallError, TVMError
 from relax2xla.importers.files import format_of, load, symbols
@@ -196,7 +196,7 @@ def _declared(file: Path, params: Sequence[Var]) -> dict[str, Declared]:
     objects = any(isinstance(leaf.info, ObjectStructInfo) for leaf in leaves_of(params))
     if not objects or file.suffix.lower() == ".r2x" or format_of(file).name != "onnx":
         return {}
-    from relax2xla.cli._onnx import declared
+    from relax2xla.cli.onnx import declared
 
     return declared(file)
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
 
-from relax2xla.cli._programs import Outcome, check_program
+from relax2xla.cli.programs import Outcome, check_program
 from relax2xla.errors import TVMError
 from relax2xla.stablehlo.guard import limit_memory
 
 # Seconds that a child may take to load XLA.
 START: Final = 120.0
-SERVE: Final = "from relax2xla.cli._isolate import serve; serve()"
+SERVE: Final = "from relax2xla.cli.isolate import serve; serve()"
 
 
 class Worker:

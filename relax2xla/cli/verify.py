@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.cli._console import out, status, table
-from relax2xla.cli._model import (
+from relax2xla.cli.console import out, status, table
+from relax2xla.cli.model import (
     by_value_noted,
     entry_name,
     inputs_of,
@@ -22,8 +22,8 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reference import references, torch_arguments
-from relax2xla.cli._values import (
+from relax2xla.cli.reference import references, torch_arguments
+from relax2xla.cli.values import (
     Array,
     dtype_of,
     flat_results,

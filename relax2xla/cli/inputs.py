@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.cli._values import Array, Declared, from_json, guessed, numbers
+from relax2xla.cli.values import Array, Declared, from_json, guessed, numbers
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import CallError, FileFormatError
 from relax2xla.importers.files import check_file

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from relax2xla.budget import parse_size
-from relax2xla.cli._console import note, out, size
+from relax2xla.cli.console import note, out, size
 from relax2xla.errors import TVMError
 from relax2xla.vm.pjrt.cache import CacheEntry, from_environment
 

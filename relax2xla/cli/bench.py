@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from relax2xla.cli import _timing
-from relax2xla.cli._console import note, out, status, table
-from relax2xla.cli._model import (
+from relax2xla.cli import timing
+from relax2xla.cli.console import note, out, status, table
+from relax2xla.cli.model import (
     by_value_noted,
     entry_name,
     inputs_of,
@@ -21,7 +21,7 @@ from relax2xla.cli._model import (
     parse_device,
     parse_shapes,
 )
-from relax2xla.cli._reference import on_device, references, unoptimised
+from relax2xla.cli.reference import on_device, references, unoptimised
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of
 
@@ -67,13 +67,13 @@ def run_bench(
             plain = unoptimised(mod, flat, device)
             variants[plain.name] = plain.run
     with status("measuring"):
-        calls = min(_timing.calls_for(run) for run in variants.values())
-        times = _timing.interleaved(variants, rounds, calls, untimed=calls)
+        calls = min(timing.calls_for(run) for run in variants.values())
+        times = timing.interleaved(variants, rounds, calls, untimed=calls)
     found = {
         name: {
             "median_ms": 1e3 * statistics.median(values),
             "min_ms": 1e3 * min(values),
-            "ratio": _timing.ratio(times, name, "relax2xla"),
+            "ratio": timing.ratio(times, name, "relax2xla"),
         }
         for name, values in times.items()
     }

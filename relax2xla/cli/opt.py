@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from relax2xla import transform
-from relax2xla.cli._console import note, size, status
-from relax2xla.cli._model import load_model, parse_shapes
-from relax2xla.cli._weights import read_weights
+from relax2xla.cli.console import note, size, status
+from relax2xla.cli.model import load_model, parse_shapes
+from relax2xla.cli.weights import read_weights
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, form_of, render, write_atomically
 from relax2xla.ir import IRModule
 from relax2xla.transform.core import Pass, PassContext, PassInfo, PassInstrument
 from relax2xla.transform.core.context import CHECK
-from relax2xla.transform.core.registry import all_passes
+from relax2xla.transform.core.registry import all_passes, takes_arguments
 from relax2xla.transform.pipeline import PIPELINES
 
 # What --print-before and --print-after take beside names.
@@ -77,7 +77,14 @@ def _make(word: str) -> Pass:
     if equals:
         takers = " and ".join(WITH_ARGUMENT)
         raise TVMError(f"--passes {word}: {name} takes no argument; only {takers} do")
-    return transform.get_pipeline(name) if name in PIPELINES else all_passes()[name]()
+    if name in PIPELINES:
+        return transform.get_pipeline(name)
+    if takes_arguments(all_passes()[name]):
+        raise TVMError(
+            f"--passes {word}: {name} takes arguments that no text says; call "
+            f"relax2xla.transform.{name}(...) from Python"
+        )
+    return all_passes()[name]()
 
 
 def _bind_params(word: str, file: str) -> Pass:
@@ -98,9 +105,18 @@ def _convert_layout(word: str, layouts: str) -> Pass:
     return transform.ConvertLayout({"relax.nn.conv2d": [data, kernel]})
 
 
+def _bind_symbolic_vars(word: str, sizes: str) -> Pass:
+    """Symbolic variables of all functions become the sizes written behind their names."""
+    pairs = [text.partition("=") for text in sizes.split("/")]
+    if not all(name and size.isdigit() for name, _, size in pairs):
+        raise TVMError(f"--passes {word}: sizes are written as BindSymbolicVars=n=3/m=4")
+    return transform.BindSymbolicVars({name: int(size) for name, _, size in pairs})
+
+
 # Passes that take an argument, from what was written and what stands behind the "=".
 WITH_ARGUMENT: Final[dict[str, Callable[[str, str], Pass]]] = {
     "BindParams": _bind_params,
+    "BindSymbolicVars": _bind_symbolic_vars,
     "ConvertLayout": _convert_layout,
 }
 
