@@ -12,6 +12,7 @@ BENCHMARKS = {
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "dots": "products of matrices by XLA:CPU's two libraries, behind vm/pjrt/dot_library.py",
+    "pass_networks": "small networks before and after passes, and what passes cost",
     "memory": "memory of a process that loads a saved BERT-base",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
@@ -19,6 +20,7 @@ BENCHMARKS = {
     "roads": "torch networks by torch.export beside the same by ONNX",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
+    "passes": "every pass on programs of 1,000 to 100,000 bindings, microseconds a binding",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }

@@ -86,7 +86,9 @@ if TYPE_CHECKING:
     from relax2xla import stablehlo as stablehlo
     from relax2xla import target as target
     from relax2xla import testing as testing
+    from relax2xla import training as training
     from relax2xla import transform as transform
+    from relax2xla import utils as utils
     from relax2xla import vm as vm
     from relax2xla.builder import BlockBuilder as BlockBuilder
     from relax2xla.dpl.binding_rewrite import DataflowBlockRewrite as DataflowBlockRewrite
@@ -105,8 +107,11 @@ if TYPE_CHECKING:
     from relax2xla.op.intrinsic import invoke_closure as invoke_closure
     from relax2xla.op.intrinsic import invoke_pure_closure as invoke_pure_closure
     from relax2xla.op.intrinsic import make_closure as make_closure
+    from relax2xla.op_attributes import register_op_attr as register_op_attr
     from relax2xla.transform.export import to_stablehlo as to_stablehlo
+    from relax2xla.transform.pipeline import get_default_pipeline as get_default_pipeline
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
+    from relax2xla.transform.pipeline import register_pipeline as register_pipeline
     from relax2xla.vm.call.machine import VirtualMachine as VirtualMachine
     from relax2xla.vm.observe.instrument import VMInstrumentReturnKind as VMInstrumentReturnKind
     from relax2xla.vm.plan.build import build as build
@@ -142,7 +147,10 @@ _HOMES = {
     "get_global_func": "relax2xla.runtime.registry",
     "register_func": "relax2xla.runtime.registry",
     "compile": "relax2xla.vm.plan.build",
+    "get_default_pipeline": "relax2xla.transform.pipeline",
     "get_pipeline": "relax2xla.transform.pipeline",
+    "register_op_attr": "relax2xla.op_attributes",
+    "register_pipeline": "relax2xla.transform.pipeline",
     "jax_function": "relax2xla.interop.jax",
     "load": "relax2xla.importers.files",
     "load_module": "relax2xla.vm.save.reader",
@@ -163,7 +171,9 @@ _ROOMS = (
     "stablehlo",
     "target",
     "testing",
+    "training",
     "transform",
+    "utils",
     "vm",
 )
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from relax2xla import tir
-from relax2xla.errors import BuilderError, StructInfoError, UnsupportedError
+from relax2xla.errors import BuilderError, StructInfoError
 from relax2xla.ir.base import Span
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.check import is_operand as is_operand
@@ -25,6 +25,7 @@ from relax2xla.ir.expr import (
     ExternFunc,
     Function,
     GlobalVar,
+    If,
     MatchCast,
     SeqExpr,
     Tuple,
@@ -33,11 +34,13 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.lattice import Mismatch, free_symbolic_vars, result_info, unify
 from relax2xla.ir.module import BaseFunc, IRModule
-from relax2xla.ir.normal import Frame, NameSupply, Normalizer, with_info
+from relax2xla.ir.normal import Frame, NameSupply, Normalizer, specific, with_info
 from relax2xla.ir.normal import is_normal as is_normal
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import children, rewrite_function
+from relax2xla.ir.rename import rename_functions
+from relax2xla.ir.rewrite import children
 from relax2xla.ir.struct_info import FuncStructInfo, ShapeStructInfo, StructInfo, show
+from relax2xla.op.intrinsic import call_tir, call_tir_with_grad
 
 _BUILDERS: ContextVar[tuple[BlockBuilder, ...]] = ContextVar("relax2xla_builders", default=())
 
@@ -79,6 +82,8 @@ class BlockBuilder(Normalizer):
         for gvar in self._mod:
             self._global_names.reserve(gvar.name_hint)
         self._scopes: list[_Scope] = []
+        # What emit_output made of variables of dataflow blocks.
+        self._outputs: dict[DataflowVar, Var] = {}
 
     # -- scopes ------------------------------------------------------------------------------
     @staticmethod
@@ -199,6 +204,18 @@ class BlockBuilder(Normalizer):
             self._frames[-1].memo.update(frame.memo)
         return last
 
+    def _begin_binding_block(self) -> None:
+        """:meth:`begin_block`, by the name that rewriters have for it in TVM."""
+        self.begin_block(False)
+
+    def _begin_dataflow_block(self) -> None:
+        """:meth:`begin_block` of a dataflow block."""
+        self.begin_block(True)
+
+    def _end_block(self) -> BindingBlock:
+        """:meth:`end_block`."""
+        return self.end_block()
+
     def _pop(self, what: str) -> Frame:
         if len(self._frames) <= (1 if self._scopes else 0):
             raise BuilderError(f"{what} without its begin")
@@ -229,7 +246,11 @@ class BlockBuilder(Normalizer):
         """Bind a value that is visible after the dataflow block."""
         if not self._frame("emit_output").dataflow:
             raise BuilderError("emit_output outside of a dataflow block; use emit there")
-        return self._emit(_as_value(output), name_hint, True, span)
+        value = _as_value(output)
+        made = self._emit(value, name_hint, True, span)
+        if isinstance(value, DataflowVar):
+            self._outputs[value] = made
+        return made
 
     def match_cast(
         self,
@@ -254,10 +275,21 @@ class BlockBuilder(Normalizer):
         self._values[var] = value
         return var
 
+    def _seen_outside(self, value: Expr) -> Expr:
+        """``value`` with outputs of dataflow blocks for the variables that they were made of."""
+        if isinstance(value, Tuple):
+            fields = [self._seen_outside(f) for f in value.fields]
+            same = all(a is b for a, b in zip(fields, value.fields, strict=True))
+            return value if same else Tuple(fields, value.span)
+        return self._outputs.get(value, value) if isinstance(value, DataflowVar) else value
+
     def emit_func_output(
         self, output: Any, params: Var | Tuple | Sequence[Var] | None = None
     ) -> GlobalVar:
-        """End the function with its result and add it to the module; gives its GlobalVar."""
+        """End the function with its result and add it to the module; gives its GlobalVar.
+
+        A variable of a dataflow block stands for what ``emit_output`` made of it.
+        """
         frame = self._frame("emit_func_output")
         if not self._scopes or len(self._frames) != 1:
             raise BuilderError("emit_func_output outside of a function's own scope")
@@ -271,7 +303,7 @@ class BlockBuilder(Normalizer):
             raise BuilderError(f"parameters of {scope.name!r} are given {when} bb.function(...)")
         inputs = _as_params(params) if scope.params is None else scope.params
         assert inputs is not None
-        body = self._operand(_as_value(output), self._source)
+        body = self._seen_outside(self._operand(_as_value(output), self._source))
         for leaf in _leaves(body):
             if isinstance(leaf, DataflowVar):
                 raise BuilderError(
@@ -289,8 +321,14 @@ class BlockBuilder(Normalizer):
         return self.add_func(func, scope.name)
 
     def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Expr:
-        """A call of what the tensor expression ``func`` computes; not possible yet."""
-        raise _no_te("call_te", func)
+        """A ``call_tir`` of what ``func``, a function over tensors of ``te``, computes.
+
+        Relax tensors among ``args`` and ``kwargs`` are tensors of te for ``func``, shapes lists of
+        sizes; see ``te.from_relax``. ``primfunc_name_hint``: the name of the function that is added
+        to the module (that of ``func`` by default), ``primfunc_attrs``: its attributes.
+        """
+        made, gvar = self._te(func, args, kwargs)
+        return call_tir(gvar, made.args, _results(made.out_sinfo), made.tir_vars)
 
     def call_te_with_grad(
         self,
@@ -301,11 +339,33 @@ class BlockBuilder(Normalizer):
         **kwargs: Any,
     ) -> Expr:
         """:meth:`call_te` with the name of the function that gives its gradient."""
-        raise _no_te("call_te_with_grad", func)
+        made, gvar = self._te(func, args, kwargs)
+        return call_tir_with_grad(
+            gvar,
+            made.args,
+            _results(made.out_sinfo),
+            te_grad_name,
+            dict(te_grad_kwargs or {}),
+            made.tir_vars,
+        )
 
     def emit_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
-        """Bind what the tensor expression ``func`` computes; not possible yet."""
-        raise _no_te("emit_te", func)
+        """Emit :meth:`call_te`; ``name_hint`` names the variable."""
+        name_hint = kwargs.pop("name_hint", "")
+        return self.emit(self.call_te(func, *args, **kwargs), name_hint)
+
+    def _te(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, GlobalVar]:
+        """What a function of te computes, and the function that is added for it."""
+        if not callable(func):
+            raise TypeError(f"call_te takes a function over tensors first; got {func!r}")
+        from relax2xla.te.from_relax import tir_call
+
+        own = getattr(func, "__name__", "")
+        name = kwargs.pop("primfunc_name_hint", None) or (own if own.isidentifier() else "te_func")
+        made = tir_call(func, *args, **kwargs)
+        return made, self.add_func(made.func, name)
 
     def lookup_binding(self, var: Var) -> Expr | None:
         """The value that ``var`` was bound to by this builder, or None."""
@@ -334,9 +394,20 @@ class BlockBuilder(Normalizer):
         if is_operand(expr):
             return expr
         if isinstance(expr, Call | TupleGetItem) and all(map(is_operand, children(expr))):
-            return with_info(expr)
+            if not self.specific or specific(expr, None) is expr:
+                return with_info(expr)
+        if not self._frames and isinstance(expr, If) and is_operand(expr.cond):
+            return self._detached(expr)
         self._frame("normalize")
         return self._value(expr, expr.span or self._source)
+
+    def _detached(self, expr: If) -> Expr:
+        """A condition with normal branches outside of any function; it emits nothing."""
+        self._frames.append(Frame(None))
+        try:
+            return self._value(expr, expr.span or self._source)
+        finally:
+            self._frames.pop()
 
     def in_scope(self) -> bool:
         """Whether a scope is open, so that bindings can be emitted."""
@@ -408,20 +479,11 @@ class BlockBuilder(Normalizer):
         names = NameSupply()
         for symbol in public:
             names.reserve(symbol)
-        renamed: dict[Expr, Expr] = {}
-        for gvar, func in self._mod.items():
-            name = _symbol(func) or names.fresh(gvar.name_hint)
-            if name != gvar.name_hint:
-                renamed[gvar] = GlobalVar(name, gvar.struct_info_, gvar.span)
-        if not renamed:
-            return self.get()
-        functions: dict[Any, Any] = {
-            renamed.get(gvar, gvar): rewrite_function(func, rule=renamed.get)
-            if isinstance(func, Function)
-            else func
-            for gvar, func in self._mod.items()
+        new = {
+            gvar: _symbol(func) or names.fresh(gvar.name_hint) for gvar, func in self._mod.items()
         }
-        return self._mod.replace(functions)
+        renamed = rename_functions(self._mod, new)
+        return self.get() if renamed is self._mod else renamed
 
 
 def _as_params(params: Var | Tuple | Sequence[Var] | None) -> Sequence[Var] | None:
@@ -458,13 +520,8 @@ def _check_cast(value: Expr, target: StructInfo) -> None:
         ) from None
 
 
-def _no_te(method: str, func: object) -> Exception:
-    if not callable(func):
-        return TypeError(f"{method} takes a function over tensors first; got {func!r}")
-    return UnsupportedError(
-        f"BlockBuilder.{method}: tensor expressions (te) are not part of relax2xla yet; "
-        "use operators of R, or a function registered with register_func and call_dps_packed"
-    )
+def _results(infos: Sequence[StructInfo]) -> Any:
+    return infos[0] if len(infos) == 1 else infos
 
 
 def _leaves(operand: Expr) -> Iterator[Expr]:

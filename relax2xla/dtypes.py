@@ -88,6 +88,7 @@ ALIASES = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
+    "bfloat": "bfloat16",
     "int": "int32",
     "long": "int64",
 }
@@ -102,7 +103,9 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, DType):
         return dtype.name
     if isinstance(dtype, str):
-        if dtype in DTYPES or dtype == "" or dtype.startswith("!"):
+        if dtype in DTYPES:
+            return DTYPES[dtype].name  # A plain string, also where a subclass is given.
+        if dtype == "" or dtype.startswith("!"):
             return dtype
         if dtype in ALIASES:
             return ALIASES[dtype]

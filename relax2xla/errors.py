@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 
-class TVMError(Exception):
-    """Root of the errors that relax2xla raises for a user's mistake."""
+class TVMError(RuntimeError):
+    """Root of the errors that relax2xla raises for a user's mistake; a RuntimeError, as in TVM."""
 
 
 class OpError(TVMError, ValueError):
@@ -20,6 +20,13 @@ class OpError(TVMError, ValueError):
 
     Cause: a wrong rank, dtype, axis or shape. Example: ``R.nn.softmax(x, axis=5)`` on a matrix.
     Fix: the message names the argument, what it got and what it accepts.
+    """
+
+
+class OperandTypeError(OpError, TypeError):
+    """Operands of kinds or dtypes that do not go together; a TypeError, as in TVM.
+
+    Example: ``R.add`` of float32 and int32. Fix: ``R.astype`` one of them.
     """
 
 
@@ -45,7 +52,7 @@ class StructuralEqualError(TVMError, ValueError):
     """Two IR trees differ; the message holds the path of the first difference and both sides."""
 
 
-class BuilderError(TVMError, RuntimeError):
+class BuilderError(TVMError):
     """``BlockBuilder`` used out of order, such as ``emit_output`` outside a dataflow block."""
 
 
@@ -55,6 +62,13 @@ class DiagnosticError(TVMError):
 
 class TransformError(TVMError):
     """A pass that cannot run on this module; the message names the pass and the function."""
+
+
+class NoExpression(TransformError):
+    """A call whose gradient no expression of operators says; the pass Gradient asks JAX then.
+
+    Example: ``R.nn.conv2d`` in a layout whose gradient is not written down.
+    """
 
 
 class LegalizeError(TransformError):
@@ -80,7 +94,7 @@ class BytecodeError(TVMError, ValueError):
     """
 
 
-class RunError(TVMError, RuntimeError):
+class RunError(TVMError):
     """A program of the virtual machine that cannot go on, such as one that recurses too deep."""
 
 
@@ -91,10 +105,17 @@ class BudgetError(TVMError, ValueError):
     """
 
 
-class XlaError(TVMError, RuntimeError):
+class XlaError(TVMError):
     """XLA does not compile or run a program; the message is XLA's own reason.
 
     Examples: a custom call that this jaxlib has not, arrays that do not fit the device's memory.
+    """
+
+
+class CompilerError(TVMError, RuntimeError):
+    """There is no C++ compiler, or it does not compile the source of an external module.
+
+    Fix: the message has the command and what the compiler printed; install one, or set CXX.
     """
 
 

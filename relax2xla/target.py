@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from relax2xla.errors import TVMError
@@ -12,6 +13,8 @@ from relax2xla.runtime.device import PLATFORMS
 
 # What XLA compiles for, by the names that programs written for TVM use.
 KINDS = tuple(PLATFORMS)
+
+_CURRENT: ContextVar[tuple[Target, ...]] = ContextVar("relax2xla_targets", default=())
 
 
 class Target:
@@ -45,6 +48,21 @@ class Target:
         self.kind = kind
         self.attrs: dict[str, Any] = dict(attrs)
         self.host = None if host is None else Target(host)
+
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The target whose ``with`` is open, innermost first; ValueError without one, if asked."""
+        stack = _CURRENT.get()
+        if not stack and not allow_none:
+            raise ValueError("no target is current; open one with `with Target(...):`")
+        return stack[-1] if stack else None
+
+    def __enter__(self) -> Target:
+        _CURRENT.set((*_CURRENT.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.set(_CURRENT.get()[:-1])
 
     def __str__(self) -> str:
         options = (f"-{k}" if v is True else f"-{k}={v}" for k, v in self.attrs.items())

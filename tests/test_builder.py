@@ -518,16 +518,32 @@ def test_casts_that_a_value_may_pass() -> None:
             assert bb.match_cast(value, target).struct_info == target
 
 
-def test_tensor_expressions_come_later() -> None:
+def test_tensor_expressions_take_functions() -> None:
+    """Their values are tested in tests/te."""
     bb, x = BlockBuilder(), tensor()
     with bb.function("main", [x]):
         for method in (bb.emit_te, bb.call_te):
-            with pytest.raises(TVMError, match=r"te\) are not part of relax2xla yet"):
-                method(lambda a: a, x)
             with pytest.raises(TypeError, match="takes a function over tensors first; got 1"):
                 method(1)  # type: ignore[arg-type]
-        with pytest.raises(TVMError, match="call_te_with_grad"):
-            bb.call_te_with_grad(lambda a: a, x, te_grad_name="g")
+        bb.emit_func_output(x)
+
+
+def test_a_result_may_be_named_as_in_its_dataflow_block() -> None:
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(op.exp(x))
+            z = bb.emit(op.exp(y))
+            out = bb.emit_output(y)
+        bb.emit_func_output([y, x])
+    body = bb.get()["main"].body.body
+    assert isinstance(body, Tuple)
+    assert list(body.fields) == [out, x]
+    with bb.function("other", [x]):
+        with bb.dataflow():
+            z = bb.emit(op.exp(x))
+        with pytest.raises(BuilderError, match="visible only in its dataflow block"):
+            bb.emit_func_output(z)
         bb.emit_func_output(x)
 
 
@@ -591,3 +607,29 @@ def test_a_local_function_in_two_branches() -> None:
     with bb.function("main", [x, c]):
         bb.emit_func_output(If(c, call, op.add(call, x)))
     main_of(bb)
+
+
+def test_a_condition_is_normal_outside_of_functions() -> None:
+    c = Var("c", TensorStructInfo((), "bool"))
+    x = Var("x", TensorStructInfo((2,), "float32"))
+    plain = If(c, x, x)
+    assert BlockBuilder().normalize(plain) is plain
+    made = BlockBuilder().normalize(If(c, op.exp(op.negative(x)), x))
+    assert isinstance(made, If)
+    assert [b.value.op.name for b in made.true_branch.blocks[0].bindings] == [
+        "relax.negative",
+        "relax.exp",
+    ]
+    with pytest.raises(BuilderError, match="normalize outside of a function"):
+        BlockBuilder().normalize(If(op.logical_not(c), x, x))
+
+
+def test_a_call_of_what_has_no_struct_info_yet() -> None:
+    x = Var("x")
+    call = op.add(x, x)
+    assert call.struct_info_ is None
+    x.struct_info_ = TensorStructInfo((2,), "float32")
+    bb = BlockBuilder()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(call))
+    assert bb.get()["main"].ret_struct_info == TensorStructInfo((2,), "float32")

@@ -59,3 +59,8 @@ def test_classes_of_errors_are_in_one_place() -> None:
         if line.startswith("class ") and "Error)" in line and "TVMError" in line
     ]
     assert not others
+
+
+def test_programs_for_tvm_may_catch_runtime_errors() -> None:
+    assert issubclass(TVMError, RuntimeError)
+    assert not issubclass(TVMError, NotImplementedError)

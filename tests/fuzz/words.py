@@ -174,7 +174,9 @@ class Words(Target):
         said = err.getvalue()
         if status not in (0, 1, 2):
             raise Wrong(f"{made}: the exit status is {status}")
-        if "not an error that relax2xla expects" in said or "Traceback" in said:
+        # With --debug an error shows where it comes from.
+        bare = "Traceback" in said and "--debug" not in made
+        if "not an error that relax2xla expects" in said or bare:
             raise Wrong(f"{_error(said)}: {made}")
         if status == 2 and not (said + _text(out)).strip():
             raise Wrong(f"{made}: the exit status is 2, and nothing is said")

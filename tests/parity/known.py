@@ -67,7 +67,7 @@ TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "only TVM refuses",
         r"module/call_tir(_inplace)?$",
-        "`T` of TVM 0.25 refuses T.block; here the body of a T.prim_func is kept as its text",
+        "`T` of TVM 0.25 refuses T.block; its name there is T.sblock, and here both are read",
     ),
     ("only TVM refuses", r"symbolic/prim_param$", "a parameter and a symbol may share a name here"),
     (

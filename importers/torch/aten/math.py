@@ -387,6 +387,10 @@ def clamp(
     if numbers:
         low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
         return R.clip(x, low, high)
+    if low is not None and high is not None:
+        # Torch's derivative by the lower bound is none where the upper one is no larger.
+        low, high = (ctx.emit(ctx.tensor(b, dtype)) for b in (low, high))
+        low = R.where(R.less(low, high), low, R.grad.no_grad(low))
     # The derivative at a bound is that of x.
     for bound, inside, cut in ((low, R.greater_equal, R.maximum), (high, R.less_equal, R.minimum)):
         if bound is not None:

@@ -310,7 +310,11 @@ def _fractional(ndim: int) -> Function:
         found = ctx.emit(R.reshape(R.gather_elements(flat, merged, 2), many))
         best = ctx.emit(arg_extremum(ctx, found, 3, True, True))
         where = R.gather_elements(places, best, 3)
-        return ctx.reshape(R.max(found, [3]), ctx.dims(0)), ctx.reshape(where, ctx.dims(1))
+        values = R.max(found, [3])
+        if is_float(dtype_of(x)):
+            first = R.squeeze(R.gather_elements(found, best, 3), [3])
+            values = R.grad.differentiate_as(values, first)
+        return ctx.reshape(values, ctx.dims(0)), ctx.reshape(where, ctx.dims(1))
 
     return convert
 

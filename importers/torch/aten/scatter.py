@@ -53,6 +53,8 @@ def reduced(
         touched = ctx.emit(R.greater(touched, scalar(0, "int32")))
         base = R.where(touched, scalar(neutral(reduce, dtype), dtype), self)
     made = R.scatter_elements(base, index, src, axis, KINDS[reduce])
+    if reduce in ("amax", "amin") and is_float(dtype):
+        made = _shared(ctx, ctx.emit(made), self, axis, index, src, touched)
     if reduce == "mean":
         start = R.ones if with_self else R.zeros
         many = R.scatter_elements(
@@ -61,6 +63,42 @@ def reduced(
         count = ctx.cast(R.maximum(many, scalar(1, "int32")), dtype)
         made = R.divide(made, count) if is_float(dtype) else R.floor_divide(made, count)
     return made if touched is None else R.where(touched, made, self)
+
+
+def _shared(
+    ctx: Context,
+    made: Expr,
+    self: Expr,
+    axis: int,
+    index: Expr,
+    src: Expr,
+    touched: Expr | None,
+) -> Expr:
+    """``made``, the extrema, with torch's derivative: equal elements share it.
+
+    touched: where ``self`` has no part in them.
+    """
+    dtype = dtype_of(made)
+    one, zero = scalar(1, dtype), scalar(0, dtype)
+
+    def moves(x: Expr) -> Expr:
+        """0, with the derivative of ``x``."""
+        finite = ctx.emit(R.where(R.isfinite(x), x, zero))
+        return R.subtract(finite, R.grad.no_grad(finite))
+
+    still = ctx.emit(R.grad.no_grad(made))
+    own = ctx.emit(R.where(R.equal(self, still), one, zero))
+    theirs = R.where(R.equal(src, R.gather_elements(still, index, axis)), one, zero)
+    theirs = ctx.emit(theirs)
+    count = ctx.emit(R.scatter_elements(own, index, theirs, axis, "add"))
+    # Where a NaN is the extremum none is equal to it.
+    count = ctx.emit(R.maximum(count, one))
+    mine = R.multiply(moves(self), R.divide(own, count))
+    if touched is not None:
+        mine = R.where(touched, zero, mine)
+    parts = R.multiply(moves(src), R.divide(theirs, R.gather_elements(count, index, axis)))
+    smooth = R.add(still, R.scatter_elements(mine, index, parts, axis, "add"))
+    return R.grad.differentiate_as(made, smooth)
 
 
 def _reduced_scalar(

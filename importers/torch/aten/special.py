@@ -269,12 +269,13 @@ def erfcx(ctx: Context, x: Expr) -> Expr:
 
 def log_ndtr(ctx: Context, x: Expr) -> Expr:
     """The logarithm of the normal distribution."""
-    low = ctx.emit(R.minimum(x, number(-1.0)))
+    below = ctx.emit(R.less(x, number(-1.0)))
+    low = ctx.emit(R.where(below, x, number(-1.0)))
     scaled = erfcx(ctx, ctx.emit(mul(low, -math.sqrt(0.5))))
     tail = R.subtract(R.log(mul(scaled, 0.5)), mul(R.multiply(low, low), 0.5))
-    above = chlo("erfc", mul(R.maximum(x, number(-1.0)), math.sqrt(0.5)))
+    above = chlo("erfc", mul(R.where(below, number(-1.0), x), math.sqrt(0.5)))
     body = row("log_plus_one", mul(above, -0.5))
-    return R.where(R.less(x, number(-1.0)), tail, body)
+    return R.where(below, tail, body)
 
 
 def ndtri(ctx: Context, p: Expr) -> Expr:
@@ -296,7 +297,19 @@ def ndtri(ctx: Context, p: Expr) -> Expr:
     y = R.where(high, R.negative(x), x)
     outside = R.logical_or(R.less(p, number(0.0)), R.greater(p, number(1.0)))
     odd = R.logical_or(outside, R.isnan(p))
-    return but(y, (is_(p, 0.0), -math.inf), (is_(p, 1.0), math.inf), (odd, math.nan))
+    y = ctx.emit(but(y, (is_(p, 0.0), -math.inf), (is_(p, 1.0), math.inf), (odd, math.nan)))
+    return _sloped(ctx, y, p, mul(R.exp(mul(R.multiply(y, y), 0.5)), math.sqrt(2 * math.pi)))
+
+
+def _sloped(ctx: Context, y: Expr, x: Expr, slope: Expr) -> Expr:
+    """``y`` with a derivative by ``x`` that is known, and may be infinite."""
+    still, slope = R.grad.no_grad(y), ctx.emit(R.grad.no_grad(slope))
+    steep = ctx.emit(R.isinf(slope))
+    step = ctx.emit(R.subtract(x, R.grad.no_grad(x)))
+    # The derivative of the square root of 0 is infinite.
+    rise = R.sqrt(R.where(steep, step, number(1.0)))
+    flat = R.multiply(step, R.where(steep, number(0.0), slope))
+    return R.grad.differentiate_as(y, R.add(still, R.where(steep, rise, flat)))
 
 
 def spherical_j0(ctx: Context, x: Expr) -> Expr:

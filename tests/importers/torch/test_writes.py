@@ -218,6 +218,7 @@ def test_batch_norms_in_training_without_torch_tracing_them(dtype: Any) -> None:
     machine = relax2xla.VirtualMachine(relax2xla.build(from_exported_program(program)))
     stateful = machine.bind_state("main")
     tolerance = 1e-5 if dtype == torch.float32 else 0.03
+    torch.manual_seed(0)  # Two rows of one mean leave no digits to a bfloat16.
     for n in (4, 7, 2):
         x = torch.randn(n, 3, 5, 5, dtype=dtype)
         got = np.asarray(stateful(x), np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Expr, Function, IRModule, Var
+from relax2xla.testing.ast_printer import dump_ast as dump_ast
 
 
 def evaluate(target: Expr | Function | IRModule, inputs: Mapping[Var, Any] | Sequence[Any]) -> Any:

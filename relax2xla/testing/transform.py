@@ -1,0 +1,17 @@
+"""Passes for tests."""
+
+from __future__ import annotations
+
+from relax2xla.expr_functor import PyExprMutator
+from relax2xla.ir import Expr, Function, IRModule
+from relax2xla.transform import Pass, PassContext, function_pass
+
+
+def ApplyEmptyCppMutator() -> Pass:
+    """A pass that walks each function with a mutator that changes nothing, which normalises it."""
+
+    @function_pass(opt_level=0, name="ApplyEmptyCppMutator")
+    def walk(func: Function, mod: IRModule, context: PassContext) -> Expr:
+        return PyExprMutator(mod).visit_expr(func)
+
+    return walk
