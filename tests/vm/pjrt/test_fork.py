@@ -102,6 +102,7 @@ def test_building_alone_uses_no_device() -> None:
     """What is built before a fork runs after it."""
     code = """
 built = rx.build(module())
-print(in_child(lambda: rx.VirtualMachine(built)["main"](np.ones(2, np.float32)).numpy().tolist()))
+machine = lambda: rx.VirtualMachine(built)["main"]
+print(in_child(lambda: np.asarray(machine()(np.ones(2, np.float32))).tolist()))
 """
     assert run(code) == ["[2.0, 2.0]"]
