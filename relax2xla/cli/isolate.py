@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 from relax2xla.cli.programs import Outcome, check_program
 from relax2xla.errors import TVMError
-from relax2xla.stablehlo.guard import limit_memory
+from relax2xla.stablehlo.guard_child import limit_memory
 
 # Seconds that a child may take to load XLA.
 START: Final = 120.0

@@ -196,7 +196,7 @@ def _declared(file: Path, params: Sequence[Var]) -> dict[str, Declared]:
     objects = any(isinstance(leaf.info, ObjectStructInfo) for leaf in leaves_of(params))
     if not objects or file.suffix.lower() == ".r2x" or format_of(file).name != "onnx":
         return {}
-    from relax2xla.cli.onnx import declared
+    from relax2xla.cli.onnx_inputs import declared
 
     return declared(file)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relax2xla.cli.console import note
-from relax2xla.cli.model import nest
+from relax2xla.cli.model import entry_name, nest
 from relax2xla.cli.values import flat_results, is_array
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import format_of, load_exported
@@ -41,13 +41,13 @@ def references(
         made = _reference(kind, file, mod, flat, device, threads)
         yield made, made.run()
         return
-    from relax2xla.cli.onnx import runtimes
+    from relax2xla.cli.onnx_runtimes import runtimes
 
     refused: list[str] = []
     ways = runtimes(file, flat, threads, taps)
     for name, make in ways.items():
         try:
-            made = make()
+            made = Reference(name, make())
             results = made.run()
         except Exception as e:  # errors of other projects, without a common base class
             refused.append(f"{name} cannot run this model: {' '.join(str(e).split())[:200]}")
@@ -127,7 +127,6 @@ def unoptimised(mod: IRModule, flat: Sequence[Any], device: Device) -> Reference
     """The module compiled by XLA as it is: nothing but lowered."""
     import jax
 
-    from relax2xla.cli.model import entry_name
     from relax2xla.vm.call.machine import VirtualMachine
     from relax2xla.vm.plan.build import build
 

@@ -20,16 +20,9 @@ from typing import IO, Final
 
 from relax2xla.errors import StableHLOParseError
 
-_SERVE: Final = "from relax2xla.stablehlo.guard import serve; serve()"
-# The first byte of an answer.
-_READY, _CLEAN, _ERROR = b"R", b"C", b"E"
-# What a program may take, in bytes: at least this much, and this many times its own size.
-_LEAST: Final = 4 * 2**30
-_TIMES: Final = 16
-# What reading may take, in seconds of a processor, and for each of its bytes: a hundred times what
-# it takes. Damaged bytecode can make MLIR's reader go on for ever.
-_SECONDS: Final = 2
-_BYTES_A_SECOND: Final = 1 << 18
+_SERVE: Final = "from relax2xla.stablehlo.guard_child import serve; serve()"
+# The first byte of an answer; guard_child gives it.
+READY, CLEAN, ERROR = b"R", b"C", b"E"
 
 
 class _Lost(Exception):
@@ -50,20 +43,20 @@ class _Child:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
         )
-        if self._read() != _READY:
+        if self._read() != READY:
             raise _Lost
 
     def ask(self, data: bytes) -> bytes:
         assert self.process.stdin is not None
         try:
-            _write(self.process.stdin, data)
+            write_message(self.process.stdin, data)
         except OSError as e:
             raise _Lost from e
         return self._read()
 
     def _read(self) -> bytes:
         assert self.process.stdout is not None
-        found = _read(self.process.stdout)
+        found = read_message(self.process.stdout)
         if found is None:
             raise _Lost
         return found
@@ -109,7 +102,7 @@ class _Guard:
                 raise StableHLOParseError(
                     f"MLIR fails when it reads this bytecode ({how}); is it complete and undamaged?"
                 ) from None
-        if answer.startswith(_ERROR):
+        if answer.startswith(ERROR):
             raise StableHLOParseError(answer[1:].decode(errors="replace"))
         return answer[1:]
 
@@ -137,13 +130,14 @@ if hasattr(os, "register_at_fork"):
 
 
 # ---- both sides
-def _write(stream: IO[bytes], message: bytes) -> None:
+def write_message(stream: IO[bytes], message: bytes) -> None:
+    """Its length in eight bytes, and it."""
     stream.write(len(message).to_bytes(8, "little"))
     stream.write(message)
     stream.flush()
 
 
-def _read(stream: IO[bytes]) -> bytes | None:
+def read_message(stream: IO[bytes]) -> bytes | None:
     """The next message; None at the end of the stream."""
     head = stream.read(8)
     if len(head) < 8:
@@ -151,51 +145,3 @@ def _read(stream: IO[bytes]) -> bytes | None:
     size = int.from_bytes(head, "little")
     found = stream.read(size)
     return found if len(found) == size else None
-
-
-# ---- in the child
-def serve() -> None:
-    """Answer messages until standard input ends."""
-    from relax2xla.stablehlo.serialize import checked_bytecode
-
-    answers = os.fdopen(os.dup(1), "wb")
-    # What libraries print must not look like answers.
-    os.dup2(2, 1)
-    # Ctrl-C reaches the whole group of processes; the parent ends us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write(answers, _READY)
-    while (data := _read(sys.stdin.buffer)) is not None:
-        limit_memory(max(_LEAST, _TIMES * len(data)))
-        _limit_time(_SECONDS + len(data) // _BYTES_A_SECOND)
-        try:
-            _write(answers, _CLEAN + checked_bytecode(data))
-        except StableHLOParseError as e:
-            _write(answers, _ERROR + str(e).encode())
-
-
-def _limit_time(seconds: int) -> None:
-    """End this process, by SIGXCPU, when it has worked for so long from now on."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime) + seconds + 1
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    if hard != resource.RLIM_INFINITY:
-        soft = min(soft, hard)
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
-
-
-def limit_memory(memory: int) -> None:
-    """Keep this process below ``memory`` bytes of data, and from writing core files."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    # The data segment: address space is reserved generously, and costs nothing.
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        memory = min(memory, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -18,6 +18,7 @@ from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, IRM
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.transform.core.context import PassContext, PassInfo
+from relax2xla.transform.core.registry import get_pass
 
 ModuleRule = Callable[[IRModule, PassContext], IRModule]
 FunctionRule = Callable[[Function, IRModule, PassContext], Function]
@@ -163,8 +164,6 @@ def run_enabled(
     for p in passes:
         if context.enabled(p.info):
             for name in p.info.required:
-                from relax2xla.transform.core.registry import get_pass  # which knows the classes
-
                 mod = get_pass(name)().run(mod, context, whole)
             mod = p.run(mod, context, whole)
     return mod

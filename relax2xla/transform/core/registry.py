@@ -11,14 +11,16 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from relax2xla.errors import TransformError
 from relax2xla.transform.core.context import PassInfo, Stage
 from relax2xla.transform.core.facts import Fact
-from relax2xla.transform.core.passes import Pass
 
-P = TypeVar("P", bound=type[Pass])
+if TYPE_CHECKING:
+    from relax2xla.transform.core.passes import Pass
+
+P = TypeVar("P", bound="type[Pass]")
 _PASSES: dict[str, type[Pass]] = {}
 # What relax2xla.transform shows beside passes, by its home; loaded as they are.
 OTHERS: Final = {
