@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import relax2xla
 from relax2xla.cli import console, timing
+from relax2xla.cli.app import app
 
 from .conftest import RELAX, ROOT, Cli, shell
 
@@ -40,12 +42,21 @@ def test_version(cli: Cli) -> None:
     assert (done.code, done.out) == (0, f"relax2xla {relax2xla.__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["", "inspect", "convert", "run", "verify", "bench"])
+COMMANDS = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_teaches(command: str, cli: Cli) -> None:
+    """CONTRIBUTING.md, "Add a command", says what a command has."""
     done = cli(*command.split(), "--help")
     assert done.code == 0
-    assert f"relax2xla {command or 'inspect'} model.onnx" in done.out
+    assert f"relax2xla {command or 'inspect'} " in done.out.partition("\n\n")[2]
     assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_document_names_every_command(command: str) -> None:
+    assert re.search(rf"relax2xla {command}\b", (ROOT / "docs" / "cli.md").read_text())
 
 
 def test_no_arguments_show_the_help(cli: Cli) -> None:
