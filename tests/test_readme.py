@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 INSTALL = re.findall(r"^pip install '\.\[([\w,]+)\]'", README, re.MULTILINE)
 
-# After each block.
+# After each of the three routes.
 CHECK = """
 assert isinstance(y, __import__("jax").Array), y
 assert "R.function" in mod.script()
@@ -30,6 +30,11 @@ want = model(torch.ones(2, 8)).detach().numpy()
 for result in results[:2]:
     np.testing.assert_allclose(np.asarray(result), want, rtol=1e-5)
 np.testing.assert_allclose(np.asarray(results[2]), np.asarray(f(x)), rtol=1e-6)
+np.testing.assert_allclose(np.asarray(y), want, rtol=1e-5)
+scores = model[0](torch.ones(2, 8))
+scores.softmax(-1)[:, 0].sum().backward()
+for name, weight in model[0].named_parameters():
+    np.testing.assert_allclose(np.asarray(g["0"][name]), weight.grad.numpy(), rtol=1e-4, atol=1e-6)
 print(len(results), "results are right")
 """
 
@@ -38,9 +43,9 @@ def test_blocks_run_after_the_install_line(tmp_path: Path) -> None:
     for package in ("torch", "onnx", "onnxscript"):
         pytest.importorskip(package)
     (extras,) = INSTALL
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 5
     program = tmp_path / "readme.py"
-    program.write_text("".join(block + CHECK for block in BLOCKS) + AT_LAST)
+    program.write_text("".join(b + CHECK for b in BLOCKS[:3]) + "".join(BLOCKS[3:]) + AT_LAST)
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "installed.py", extras, program],
         cwd=tmp_path,
