@@ -21,6 +21,7 @@ from relax2xla.interop.extract import JaxFunction as JaxFunction
 from relax2xla.interop.extract import entry_of, traced_call
 from relax2xla.interop.extract import extract_jax as extract_jax
 from relax2xla.interop.extract import gaps as gaps
+from relax2xla.interop.modules import as_equinox, as_nnx
 from relax2xla.interop.shard import shard as shard
 from relax2xla.ir import (
     Expr,
@@ -141,6 +142,26 @@ def jax_function(
         model, example_args, example_kwargs=example_kwargs, dynamic_shapes=dynamic_shapes
     )
     return extract_jax(mod, **options)
+
+
+def to_nnx(model: Any, example_args: Sequence[Any] | None = None, **options: Any) -> Any:
+    """Any model as a ``flax.nnx.Module``: ``nnx.jit``, ``nnx.grad``, ``nnx.Optimizer`` work on it.
+
+    ``module.params`` is a tree of ``nnx.Param`` by the source's names, ``module.buffers`` one of
+    ``nnx.BatchStat``, which a call of a model in training mode changes. Takes what
+    :func:`jax_function` takes. UnsupportedError without the package flax.
+    """
+    return as_nnx(*jax_function(model, example_args, **options))
+
+
+def to_equinox(model: Any, example_args: Sequence[Any] | None = None, **options: Any) -> Any:
+    """Any model as an ``equinox.Module``: a tree of ``params`` and ``buffers`` that can be called.
+
+    No gradient reaches ``buffers``; ``module.apply(*args)`` gives the result and the module after
+    the call, whose buffers a model in training mode changes. Takes what :func:`jax_function` takes.
+    UnsupportedError without the package equinox.
+    """
+    return as_equinox(*jax_function(model, example_args, **options))
 
 
 # ---- trees
