@@ -20,6 +20,7 @@ BENCHMARKS = {
     "roads": "torch networks by torch.export beside the same by ONNX",
     "training": "steps of layers and networks by torch.compile, beside eager torch and Inductor",
     "language": "building, printing, parsing and saving programs of 1,000 to 100,000 bindings",
+    "llm": "tokens a second of a Llama of 125 M parameters, in few bits as well",
     "passes": "every pass on programs of 1,000 to 100,000 bindings, microseconds a binding",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",

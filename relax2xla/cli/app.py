@@ -373,6 +373,48 @@ def verify(
 
 
 @app.command()
+def quantize(
+    file: FILE,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to write: .relax, .mlir or .mlirbc.",
+            show_default=False,
+        ),
+    ] = None,
+    bits: Annotated[int, typer.Option(help="Of a weight: 8 or 4.")] = 8,
+    group: Annotated[int, typer.Option(help="How many weights share a scale.")] = 32,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run it beside the model as it was: the errors.")
+    ] = False,
+    inputs: INPUTS = None,
+    seed: SEED = 0,
+    device: DEVICE = "cpu",
+    trust: TRUST = False,
+    shape: SHAPE = None,
+    plugin: PLUGIN = None,
+) -> None:
+    """Write a model with weights in integers of 8 or 4 bits, with a scale a group.
+
+    Activations stay as they are. The weights of products, convolutions and tables are quantised;
+    they are computed again once, when the model is loaded, so that the file is small and the speed
+    stays.
+
+    \b
+    relax2xla quantize model.onnx -o model.mlirbc
+    relax2xla quantize model.pt2 --trust --bits 4 --group 64 --verify
+    """
+    from relax2xla.cli.quantize import run_quantize
+    from relax2xla.cli.verify import Asked
+
+    asked = Asked(inputs or [], seed, None, None, device, False, False) if verify else None
+    run_quantize(file, output, bits, group, asked, trust, shape or [])
+
+
+@app.command()
 def bench(
     file: FILE,
     inputs: INPUTS = None,

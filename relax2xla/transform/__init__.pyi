@@ -107,6 +107,7 @@ from relax2xla.transform.params.update_param_struct_info import (
 from relax2xla.transform.pipeline import Pipeline as Pipeline
 from relax2xla.transform.pipeline import get_pipeline as get_pipeline
 from relax2xla.transform.precision.fast_math import FastMathTransform as FastMathTransform
+from relax2xla.transform.precision.quantize_weights import QuantizeWeights as QuantizeWeights
 from relax2xla.transform.precision.to_mixed_precision import ToMixedPrecision as ToMixedPrecision
 from relax2xla.transform.raising.raise_stablehlo import RaiseStableHLO as RaiseStableHLO
 from relax2xla.transform.tvm.identities import AllocateWorkspace as AllocateWorkspace

@@ -292,7 +292,7 @@ def _kernels() -> SourceModule:
     def like(x: Tensor, words: Tensor, scales: Tensor, bits: int) -> Tensor:
         return Tensor.placeholder([x.shape[0], words.shape[0]], "float32")
 
-    options = [*SourceModule.get_compile_options("cpp"), "-march=native", "-ffast-math"]
+    options = [*SourceModule.get_compile_options("cpp"), "-march=native"]
     source = INCLUDE / "relax2xla" / "quantised.cpp"
     return SourceModule({_SYMBOL: like}, source, "cpp", options)
 

@@ -2,154 +2,222 @@
  *
  * A row of `words` (uint32) has the values of one row of the weight, `32 / bits` a word, the first
  * in the lowest bits; `group` of them share a scale. A value q stands for (q - max) * scale, with
- * max = 2^(bits - 1) - 1. Sums are of float32: products of a group first, which then are scaled.
+ * max = 2^(bits - 1) - 1.
+ *
+ * Activations are rounded to integers of 16 bits, with a scale for each group of each row: half of
+ * 1 / 32767 of the largest one there is the error. Sums within a group are of integers and exact;
+ * groups are scaled and added in float32. Processors multiply pairs of such integers in one
+ * instruction, and values of weights need no conversion.
  */
 #include <dlpack/dlpack.h>
 #include <tvm/runtime/packed_func.h>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
-constexpr int kLanes = 16;
+// Words that are unpacked at once.
+constexpr int kLanes = 8;
 // Rows of x that share the unpacking of a word.
 constexpr int kRows = 4;
-typedef float Floats __attribute__((vector_size(kLanes * 4)));
-typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
+typedef float Floats __attribute__((vector_size(32)));
+typedef int32_t Ints __attribute__((vector_size(32)));
+typedef uint32_t Words __attribute__((vector_size(32)));
+typedef int16_t Shorts __attribute__((vector_size(32)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+/* Of each lane the sum of the products of its two halves. */
+inline Ints pairs(Shorts a, Shorts b) {
+#if defined(__AVX2__)
+  return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+  Ints made;
+  for (int i = 0; i < kLanes; ++i)
+    made[i] = int32_t(a[2 * i]) * b[2 * i] + int32_t(a[2 * i + 1]) * b[2 * i + 1];
+  return made;
+#endif
+}
+
+/* Each of two numbers in half of the lanes. */
+inline Floats spread(const float* two) {
+#if defined(__AVX2__)
+  const __m256 low = _mm256_castps128_ps256(_mm_broadcast_ss(two));
+  return (Floats)_mm256_insertf128_ps(low, _mm_broadcast_ss(two + 1), 1);
+#else
+  return Floats{two[0], two[0], two[0], two[0], two[1], two[1], two[1], two[1]};
+#endif
+}
+
+/* Values `step` and `step + per / 2` of each word, in the low and the high half of its lane. */
+template <int kBits>
+inline Shorts unpacked(Words words, int step) {
+  constexpr int kMask = (1 << kBits) - 1;
+  if (kBits == 3) {
+    const Words low = (words >> (3 * step)) & 7u, high = ((words << 1) >> (3 * step)) & 0x70000u;
+    return (Shorts)(low | high);
+  }
+  return (Shorts)(((Halves)words >> (kBits * step)) & (uint16_t)kMask);
+}
 
 float widened(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31, rest = half & 1023;
-  uint32_t bits;
-  if (exponent == 31) {
-    bits = sign | 0x7f800000u | (rest << 13);
-  } else if (exponent) {
-    bits = sign | ((exponent + 112) << 23) | (rest << 13);
-  } else {
-    float small = rest * 5.9604644775390625e-8f;  // 2^-24
-    std::memcpy(&bits, &small, 4);
-    bits |= sign;
-  }
+  if (exponent == 0) return (sign ? -1.0f : 1.0f) * rest * 5.9604644775390625e-8f;  // 2^-24
+  const uint32_t bits =
+      sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | (rest << 13);
   float made;
   std::memcpy(&made, &bits, 4);
   return made;
 }
 
-template <typename Scale>
-float scale_of(Scale given);
-template <>
-inline float scale_of(float given) { return given; }
-#if defined(__F16C__)
-template <>
-inline float scale_of(uint16_t given) { return _cvtsh_ss(given); }
-#else
-template <>
-inline float scale_of(uint16_t given) { return widened(given); }
+void widen(const uint16_t* from, int64_t count, float* to) {
+  int64_t i = 0;
+#if defined(__F16C__) && defined(__AVX2__)
+  for (; i + 8 <= count; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + i))));
 #endif
+  for (; i < count; ++i) to[i] = widened(from[i]);
+}
 
-struct Sizes {
-  int64_t rows, in, out, words, groups;
+struct Weight {
+  int64_t in, out, words, groups;
+  const uint32_t* packed;
+  const void* scales;
+  bool half;
+
+  const float* scales_of(int64_t row, std::vector<float>& room) const {
+    if (!half) return static_cast<const float*>(scales) + row * groups;
+    widen(static_cast<const uint16_t*>(scales) + row * groups, groups, room.data());
+    return room.data();
+  }
 };
 
-/* kBits: of a value; kWords: words of a group. */
-template <int kBits, int kWords, int kCount, typename Scale>
-void block(const Sizes& n, const float* x, const uint32_t* words, const Scale* scales, float* y,
-           std::vector<Floats>& turned, std::vector<Floats>& scale) {
-  constexpr int kPer = 32 / kBits;
-  constexpr int32_t kMask = (1 << kBits) - 1, kMax = (1 << (kBits - 1)) - 1;
-  const int64_t blocks = (n.words + kLanes - 1) / kLanes;
-  // turned[(b * kPer + j) * kCount + i]: value j of each of the words of block b, of row i;
-  // behind them what `max` takes from each word's sum.
-  Floats* taken = turned.data() + blocks * kPer * kCount;
-  std::memset(turned.data(), 0, sizeof(Floats) * blocks * (kPer + 1) * kCount);
+/* kCount rows of x as `block` reads them: b, then step, then row. */
+struct Given {
+  std::vector<Shorts> values;
+  // What `max` takes from the sums of each lane, and the scales of x.
+  std::vector<Ints> taken;
+  std::vector<Floats> scales;
+};
+
+template <int kBits, int kWords, int kCount>
+void turn(const Weight& w, const float* x, Given& given) {
+  constexpr int kPer = 32 / kBits, kSteps = kPer / 2, kGroup = kPer * kWords;
+  constexpr int32_t kMax = (1 << (kBits - 1)) - 1;
+  const int64_t blocks = (w.words + kLanes - 1) / kLanes;
+  std::memset(given.values.data(), 0, sizeof(Shorts) * blocks * kSteps * kCount);
+  std::memset(given.taken.data(), 0, sizeof(Ints) * blocks * kCount);
+  std::memset(given.scales.data(), 0, sizeof(Floats) * blocks * kCount);
   for (int i = 0; i < kCount; ++i) {
-    for (int64_t k = 0; k < n.in; ++k) {
-      const int64_t word = k / kPer, j = k % kPer;
-      const int64_t b = word / kLanes, lane = word % kLanes;
-      const float value = x[i * n.in + k];
-      turned[(b * kPer + j) * kCount + i][lane] = value;
-      taken[b * kCount + i][lane] -= kMax * value;
+    const float* row = x + i * w.in;
+    for (int64_t g = 0; g < w.groups; ++g) {
+      const int64_t from = g * kGroup, to = std::min<int64_t>(from + kGroup, w.in);
+      float most = 0;
+      bool finite = true;
+      for (int64_t k = from; k < to; ++k) {
+        most = std::max(most, std::fabs(row[k]));
+        finite &= std::isfinite(row[k]);
+      }
+      // What is infinite or no number stays so in the result.
+      const float scale = finite ? most / 32767.0f : NAN, by = finite && most > 0 ? 1 / scale : 0;
+      for (int64_t k = from; k < to; ++k) {
+        const int64_t word = k / kPer, value = k % kPer, b = word / kLanes, lane = word % kLanes;
+        const int number = finite ? static_cast<int>(std::lrintf(row[k] * by)) : 0;
+        const int kept = std::max(-32767, std::min(32767, number));
+        given.values[(b * kSteps + value % kSteps) * kCount + i][2 * lane + value / kSteps] = kept;
+        given.taken[b * kCount + i][lane] -= kMax * kept;
+      }
+      for (int64_t word = g * kWords; word < (g + 1) * kWords; ++word)
+        given.scales[(word / kLanes) * kCount + i][word % kLanes] = scale;
     }
   }
-  float* wide = reinterpret_cast<float*>(scale.data());
-  uint32_t last[kLanes];
-  for (int64_t r = 0; r < n.out; ++r) {
-    const uint32_t* row = words + r * n.words;
-    const Scale* own = scales + r * n.groups;
-    for (int64_t g = 0; g < n.groups; ++g) {
-      const float s = scale_of<Scale>(own[g]);
-      for (int l = 0; l < kWords; ++l) wide[g * kWords + l] = s;
-    }
+}
+
+template <int kBits, int kWords, int kCount>
+void block(const Weight& w, const float* x, float* y, Given& given, std::vector<float>& room) {
+  constexpr int kSteps = 32 / kBits / 2;
+  turn<kBits, kWords, kCount>(w, x, given);
+  const int64_t blocks = w.words / kLanes, rest = w.words % kLanes;
+  for (int64_t r = 0; r < w.out; ++r) {
+    const uint32_t* row = w.packed + r * w.words;
+    const float* own = w.scales_of(r, room);
     Floats sums[kCount] = {};
+    auto add = [&](const uint32_t* from, int64_t b, Floats scale) __attribute__((always_inline)) {
+      Words words;
+      std::memcpy(&words, from, sizeof(words));
+      Ints part[kCount];
+      for (int i = 0; i < kCount; ++i) part[i] = given.taken[b * kCount + i];
+      const Shorts* values = given.values.data() + b * kSteps * kCount;
+#pragma GCC unroll 5
+      for (int step = 0; step < kSteps; ++step) {
+        const Shorts weight = unpacked<kBits>(words, step);
+        for (int i = 0; i < kCount; ++i) part[i] += pairs(weight, values[step * kCount + i]);
+      }
+      for (int i = 0; i < kCount; ++i)
+        sums[i] += __builtin_convertvector(part[i], Floats) * (scale * given.scales[b * kCount + i]);
+    };
     for (int64_t b = 0; b < blocks; ++b) {
-      const uint32_t* from = row + b * kLanes;
-      if ((b + 1) * kLanes > n.words) {
-        std::memset(last, 0, sizeof(last));
-        std::memcpy(last, from, sizeof(uint32_t) * (n.words - b * kLanes));
-        from = last;
+      if (kWords == kLanes) {
+        const float s = own[b];
+        add(row + b * kLanes, b, Floats{s, s, s, s, s, s, s, s});
+      } else {
+        add(row + b * kLanes, b, spread(own + 2 * b));
       }
-      Ints packed;
-      std::memcpy(&packed, from, sizeof(packed));
-      Floats part[kCount];
-      for (int i = 0; i < kCount; ++i) part[i] = taken[b * kCount + i];
-      const Floats* given = turned.data() + b * kPer * kCount;
-#pragma GCC unroll 10
-      for (int j = 0; j < kPer; ++j) {
-        const Floats value = __builtin_convertvector((packed >> (j * kBits)) & kMask, Floats);
-        for (int i = 0; i < kCount; ++i) part[i] += value * given[j * kCount + i];
-      }
-      for (int i = 0; i < kCount; ++i) sums[i] += part[i] * scale[b];
+    }
+    if (rest) {
+      uint32_t last[kLanes] = {};
+      std::memcpy(last, row + blocks * kLanes, sizeof(uint32_t) * rest);
+      const float s = own[w.groups - 1];
+      add(last, blocks, Floats{s, s, s, s, 0, 0, 0, 0});
     }
     for (int i = 0; i < kCount; ++i) {
       float sum = 0;
       for (int l = 0; l < kLanes; ++l) sum += sums[i][l];
-      y[i * n.out + r] = sum;
+      y[i * w.out + r] = sum;
     }
   }
 }
 
-template <int kBits, int kWords, typename Scale>
-void product(const Sizes& n, const float* x, const uint32_t* words, const Scale* scales, float* y) {
-  const int64_t blocks = (n.words + kLanes - 1) / kLanes;
-  std::vector<Floats> turned(blocks * (32 / kBits + 1) * kRows), scale(blocks);
+template <int kBits, int kWords>
+void product(const Weight& w, const float* x, int64_t rows, float* y) {
+  constexpr int kSteps = 32 / kBits / 2;
+  const int64_t blocks = (w.words + kLanes - 1) / kLanes * kRows;
+  Given given{std::vector<Shorts>(blocks * kSteps), std::vector<Ints>(blocks),
+              std::vector<Floats>(blocks)};
+  std::vector<float> room(w.groups);
   int64_t i = 0;
-  for (; i + kRows <= n.rows; i += kRows)
-    block<kBits, kWords, kRows>(n, x + i * n.in, words, scales, y + i * n.out, turned, scale);
-  for (; i < n.rows; ++i)
-    block<kBits, kWords, 1>(n, x + i * n.in, words, scales, y + i * n.out, turned, scale);
-}
-
-template <typename Scale>
-void by_bits(int bits, const Sizes& n, const float* x, const uint32_t* words, const Scale* scales,
-             float* y) {
-  switch (bits) {
-    case 3: return product<3, 4>(n, x, words, scales, y);
-    case 4: return product<4, 4>(n, x, words, scales, y);
-    case 8: return product<8, 8>(n, x, words, scales, y);
-    default: throw std::runtime_error("weights are of 3, 4 or 8 bits");
-  }
+  for (; i + kRows <= rows; i += kRows)
+    block<kBits, kWords, kRows>(w, x + i * w.in, y + i * w.out, given, room);
+  for (; i < rows; ++i)
+    block<kBits, kWords, 1>(w, x + i * w.in, y + i * w.out, given, room);
 }
 
 int matmul(DLTensor* x, DLTensor* words, DLTensor* scales, int bits, DLTensor* y) {
   ICHECK_EQ(x->ndim, 2);
-  const Sizes n{x->shape[0], x->shape[1], words->shape[0], words->shape[1], scales->shape[1]};
-  const int64_t per = bits == 3 ? 4 : bits == 4 ? 4 : 8;
-  ICHECK_EQ(n.words, n.groups * per) << "words of the rows and their groups do not agree";
-  ICHECK_EQ(scales->shape[0], n.out);
-  ICHECK(n.in <= n.words * (32 / bits));
-  const auto* in = static_cast<const float*>(x->data);
-  const auto* packed = static_cast<const uint32_t*>(words->data);
-  auto* out = static_cast<float*>(y->data);
-  if (tvm::DataType(scales->dtype) == tvm::DataType::Float(32))
-    by_bits(bits, n, in, packed, static_cast<const float*>(scales->data), out);
-  else
-    by_bits(bits, n, in, packed, static_cast<const uint16_t*>(scales->data), out);
+  ICHECK(bits == 3 || bits == 4 || bits == 8) << "weights are of 3, 4 or 8 bits";
+  const Weight w{x->shape[1],
+                 words->shape[0],
+                 words->shape[1],
+                 scales->shape[1],
+                 static_cast<const uint32_t*>(words->data),
+                 scales->data,
+                 tvm::DataType(scales->dtype) == tvm::DataType::Float(16)};
+  ICHECK(w.half || tvm::DataType(scales->dtype) == tvm::DataType::Float(32));
+  ICHECK_EQ(w.words, w.groups * (bits == 8 ? 8 : 4)) << "words and groups of a row do not agree";
+  ICHECK_EQ(scales->shape[0], w.out);
+  ICHECK(w.in <= w.words * (32 / bits));
+  const auto* from = static_cast<const float*>(x->data);
+  auto* to = static_cast<float*>(y->data);
+  if (bits == 3) product<3, 4>(w, from, x->shape[0], to);
+  if (bits == 4) product<4, 4>(w, from, x->shape[0], to);
+  if (bits == 8) product<8, 8>(w, from, x->shape[0], to);
   return 0;
 }
 

@@ -1,0 +1,146 @@
+"""Weights in few bits: layouts by loops over values, products in C++ beside operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.frontend import nn
+from relax2xla.frontend.nn.llm.quantization import (
+    AwqLinear,
+    AwqScheme,
+    GroupQuantizedEmbedding,
+    GroupQuantizedLinear,
+    quantize,
+    scheme,
+)
+from relax2xla.runtime.compiler import has_compiler
+
+
+def read(words: Any, scales: Any, bits: int, group: int, columns: int) -> Any:
+    """The weight of packed words, value by value."""
+    made = np.zeros((len(words), columns))
+    per, mask = 32 // bits, 2**bits - 1
+    for i in range(len(words)):
+        for k in range(columns):
+            q = (int(words[i, k // per]) >> (bits * (k % per))) & mask
+            made[i, k] = (q - (2 ** (bits - 1) - 1)) * float(scales[i, k // group])
+    return made
+
+
+@pytest.mark.parametrize("name", ["q3f32_1", "q4f16_1", "q8f32_1"])
+def test_the_layout_of_groups(name: str, rng: np.random.Generator) -> None:
+    how = scheme(name)
+    weight = rng.normal(size=(3, 100)).astype(np.float32)
+    weight[1, : how.group] = 0
+    words, scales = how.packed(weight)
+    groups = -(-100 // how.group)
+    assert words.shape == (3, groups * how.group // (32 // how.bits))
+    assert (words.dtype, scales.dtype) == (np.uint32, np.dtype(how.dtype))
+    made = read(words, scales, how.bits, how.group, 100)
+    # No value is further away than half a step, the largest of a group not at all.
+    steps = np.repeat(scales.astype(np.float64), how.group, 1)[:, :100]
+    slack = 1e-2 if how.dtype == "float16" else 1e-5
+    assert (np.abs(made - weight) <= steps * (0.5 + slack)).all()
+    assert not made[1, : how.group].any()
+
+
+class Linear(nn.Module):
+    def __init__(self, rng: np.random.Generator, size: int, out: int) -> None:
+        self.l = nn.Linear(size, out)
+        self.l.weight.data = rng.normal(size=(out, size)).astype(np.float32)
+        self.l.bias.data = np.ones(out, np.float32)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.l(x)
+
+
+@pytest.mark.parametrize("name", ["q4f16_1", "q4f32_0"])
+def test_products_by_operators(name: str, rng: np.random.Generator) -> None:
+    how, model = scheme(name), Linear(rng, 100, 6)
+    words, scales = how.packed(np.asarray(model.l.weight.data))
+    want = read(words, scales, how.bits, how.group, 100)
+    quantize(model, name, native=False)
+    assert isinstance(model.l, GroupQuantizedLinear)
+    assert tuple(model.l.q_weight.shape) == (words.shape if how.by_rows else words.T.shape)
+    x = rng.normal(size=(2, 3, 100)).astype(np.float32)
+    np.testing.assert_allclose(model(x), x @ want.T + 1, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("name", ["q3f16_1", "q4f32_1", "q8f16_1"])
+def test_products_in_cpp(name: str, rng: np.random.Generator) -> None:
+    # Odd numbers of groups, a last group that is not full, rows beyond those taken at once.
+    how, model = scheme(name), Linear(rng, 210, 5)
+    words, scales = how.packed(np.asarray(model.l.weight.data))
+    weight = read(words, scales, how.bits, how.group, 210)
+    quantize(model, name, native=True)
+    x = rng.normal(size=(7, 210)).astype(np.float32)
+    x[2] *= 1000
+    x[3, :50] = 0
+    x[4, 7] = np.inf
+    got = np.asarray(model(x))
+    assert np.isnan(got[4]).all()
+    kept = [0, 1, 2, 3, 5, 6]
+    want = (x[kept] @ weight.T + 1).astype(np.float32)
+    bound = np.abs(x[kept]).max(1, keepdims=True) * np.abs(weight).sum(1) / 65534
+    assert (np.abs(got[kept] - want) <= bound + 1e-4).all()
+
+
+def test_tables_of_which_few_rows_are_read(rng: np.random.Generator) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            self.t = nn.Embedding(9, 40)
+
+        def forward(self, x: nn.Tensor) -> Any:
+            return self.t(x), self.t.product(self.t(x))
+
+    model = Table()
+    model.t.weight.data = rng.normal(size=(9, 40)).astype(np.float32)
+    how = scheme("q8f32_1")
+    weight = read(*how.packed(np.asarray(model.t.weight.data)), 8, 32, 40)
+    quantize(model, how, native=False)
+    assert isinstance(model.t, GroupQuantizedEmbedding)
+    rows, logits = model(np.array([[3, 0]], np.int32))
+    np.testing.assert_allclose(rows, weight[[3, 0]][None], rtol=1e-6)
+    np.testing.assert_allclose(logits, weight[[3, 0]][None] @ weight.T, rtol=1e-4)
+
+
+def test_awq(rng: np.random.Generator) -> None:
+    how = AwqScheme(group=32, dtype="float32")
+    values, zeros = rng.integers(0, 16, (64, 16)), rng.integers(0, 16, (2, 16))
+    scales = rng.random((2, 16)).astype(np.float32)
+    model = AwqLinear(64, 16, how)
+    model.qweight.data, model.qzeros.data = how.packed(values), how.packed(zeros)
+    model.scales.data = scales
+    order = (0, 2, 4, 6, 1, 3, 5, 7)  # of the values in a word, from the lowest bits
+    word = sum(int(values[0, v]) << (4 * i) for i, v in enumerate(order))
+    assert int(np.asarray(model.qweight.data)[0, 0]) == word
+    weight = (values - np.repeat(zeros, 32, 0)) * np.repeat(scales, 32, 0)
+    x = rng.normal(size=(3, 64)).astype(np.float32)
+    np.testing.assert_allclose(model(x), x @ weight, rtol=1e-4, atol=1e-3)
+    with pytest.raises(UnsupportedError, match="a multiple of 32"):
+        AwqLinear(65, 16, how)
+
+
+def test_what_stays_as_it_is() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.table = nn.Embedding(8, 32)
+            self.gate = nn.Linear(32, 4)
+            self.kept = nn.Linear(32, 4)
+            self.kept.no_quantization = True
+            self.inner = nn.Linear(32, 4)
+            self.lm_head = nn.Linear(32, 8)
+
+    def kinds(name: str) -> list[str]:
+        items = vars(quantize(Model(), name, native=False)).items()
+        return [n for n, m in items if "Quantized" in type(m).__name__]
+
+    assert kinds("q4f16_1") == ["table", "inner", "lm_head"]
+    assert kinds("q4f16_2") == ["inner"]
+    with pytest.raises(UnsupportedError, match="as in q4f16_1"):
+        scheme("q5f16_1")
