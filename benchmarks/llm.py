@@ -134,7 +134,9 @@ def main(quick: bool = False) -> None:
             goal = GOALS.get(scheme, "") if batch == 1 else ""
             read = _read(made) * rate / batch
             name = scheme or "float32"
-            print(f"| {name} | {batch} | {first:.0f} | {rate:.1f} | {goal} | {read:.1f} |", flush=True)
+            print(
+                f"| {name} | {batch} | {first:.0f} | {rate:.1f} | {goal} | {read:.1f} |", flush=True
+            )
             del made
             gc.collect()
     if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch"):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples import generate
 from examples.models.llm import load
 from relax2xla.errors import FileFormatError, UnsupportedError
 from relax2xla.frontend.nn.llm.generate import Generator
-from relax2xla.frontend.nn.llm.sampling import Sampling
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -97,22 +97,30 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(ours.logits(TOKENS), want, rtol=0, atol=1e-5)
 
 
-def test_greedy_texts_are_those_of_transformers(tmp_path: Path) -> None:
+def test_texts_of_a_folder_are_those_of_transformers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
     theirs = saved("LlamaForCausalLM", tmp_path, max_shard_size="12KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1  # the weights come in parts
-    ours = Generator(load(tmp_path), sequences=2, tokens=64, chunk=16, end=(2,))
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(64)}))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    wanted: list[str] = []
     prompts = [TOKENS[:4], TOKENS]
-    made = ours.generate(prompts, Sampling(max_tokens=5, ignore_end=True))
-    for prompt, request in zip(prompts, made, strict=True):
+    for prompt in prompts:
         with torch.no_grad():
-            want = theirs.generate(
+            made = theirs.generate(
                 torch.tensor([prompt]),
                 attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
                 max_new_tokens=5,
                 do_sample=False,
-                eos_token_id=None,
-            )
-        assert request.tokens == want[0, len(prompt) :].tolist()
+            )[0, len(prompt) :].tolist()
+        wanted.append(words.decode([t for t in made if t != 2]))
+    texts = [words.decode(p) for p in prompts]
+    made = generate.main([str(tmp_path), *texts, "--tokens", "5"])
+    assert [t.split() for t in made] == [t.split() for t in wanted]
+    assert f"--- {texts[0]}" in capsys.readouterr().out
 
 
 def test_folders_that_are_wrong(tmp_path: Path) -> None:

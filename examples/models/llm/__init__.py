@@ -1,4 +1,4 @@
-"""Language models in ``relax2xla.frontend.nn``: Llama, Mistral, Mixtral, Qwen, Gemma, Phi, GPT-2."""
+"""Language models in ``relax2xla.frontend.nn``, read from folders of transformers."""
 
 from __future__ import annotations
 

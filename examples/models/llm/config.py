@@ -106,7 +106,7 @@ def _rope(fields: Fields, kind: str | None = None) -> dict[str, Any]:
     """The description of a rotation: ``rope_parameters`` of new files, two fields of older ones."""
     new = fields.get("rope_parameters")
     if new:
-        return dict(new[kind] if kind in new else new)
+        return dict(new.get(kind, new))
     made = dict(fields.get("rope_scaling") or {})
     made["rope_theta"] = fields.get("rope_theta", 10000.0)
     if kind == "sliding_attention":
@@ -308,7 +308,9 @@ def _gpt2(fields: Fields, name: str) -> Config:
         scale=size**-0.5 if fields.get("scale_attn_weights", True) else 1.0,
         turn=(-1,) * fields["n_layer"],
         norm="layer",
-        activation=_activation({"activation_function": "gelu_new", **fields}, "activation_function"),
+        activation=_activation(
+            {"activation_function": "gelu_new", **fields}, "activation_function"
+        ),
         gated=False,
         qkv_bias=True,
         out_bias=True,

@@ -148,7 +148,7 @@ class CausalLM(nn.Module):
     def step(
         self, tokens: nn.Tensor, positions: nn.Tensor, rows: nn.Tensor, cache: PagedKVCache
     ) -> nn.Tensor:
-        """tokens: (1, n); positions: (n,); rows: (b,), the tokens whose logits are wanted, all int32.
+        """tokens: (1, n); positions: (n,); rows: (b,), whose logits are wanted, all int32.
 
         result: (b, vocab), float32
         """
@@ -250,9 +250,7 @@ def _named(c: Config) -> Iterator[tuple[str, Source]]:
             moe = f"{at}.block_sparse_moe"
             yield f"{ours}.mlp.gate.weight", plain(f"{moe}.gate.weight")
             for kind, parts in (("up_proj", ("w1", "w3")), ("down_proj", ("w2",))):
-                names = [
-                    [f"{moe}.experts.{e}.{p}.weight" for p in parts] for e in range(c.experts)
-                ]
+                names = [[f"{moe}.experts.{e}.{p}.weight" for p in parts] for e in range(c.experts)]
                 yield f"{ours}.mlp.{kind}", stacked(names)
         elif c.gated and not c.fused:
             names = [f"{at}.mlp.{n}_proj" for n in ("gate", "up")]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla import op
+from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.dpl.make import wildcard
 from relax2xla.dpl.rules import Match, rewrite, rule
 from relax2xla.errors import TransformError
@@ -30,6 +31,10 @@ _WEIGHTED: Final = {
         "nn.conv1d_transpose",
         "nn.conv2d_transpose",
         "nn.conv3d_transpose",
+        "stablehlo.dot_general",
+        "stablehlo.convolution",
+        "stablehlo.gather",
+        "stablehlo.transpose",
     )
 }
 _FLOATS: Final = ("float16", "float32", "bfloat16", "float64")
@@ -37,13 +42,14 @@ _FLOATS: Final = ("float16", "float32", "bfloat16", "float64")
 
 @register()
 class QuantizeWeights(FunctionPass):
-    """Keep weights that are constants in ``bits`` (8 or 4), groups of ``group`` values with a scale.
+    """Keep weights that are constants in ``bits`` (8 or 4), with a scale for ``group`` values.
 
     Weights are float constants of two axes or more and at least ``least`` elements that products,
-    convolutions, ``take`` and ``permute_dims`` read. A group runs along the last axes (all but the
-    first); its scale is the largest value over 127 or 7. Results change: by at most half a scale a
-    weight. What is computed from weights alone, ``build`` computes once when a machine is made, so
-    files are smaller, and the speed and the memory of a running model stay.
+    convolutions, tables (``take``) and ``permute_dims`` read, or rows of these kinds. A group runs
+    along the last axes (all but the first); its scale is the largest value over 127 or 7. Results
+    change: by at most half a scale a weight. What is computed from weights alone, ``build``
+    computes once when a machine is made, so files are smaller, and the speed and the memory of a
+    running model stay.
     """
 
     def __init__(self, bits: int = 8, group: int = 32, least: int = 4096) -> None:
@@ -62,22 +68,24 @@ class QuantizeWeights(FunctionPass):
             call = m.call
             if not isinstance(call.op, Op) or call.op.name not in _WEIGHTED:
                 return None
-            args = [self._taken(a, made) for a in call.args]
+            args = [self._taken(m, a, made) for a in call.args]
             if all(a is b for a, b in zip(args, call.args, strict=True)):
                 return None
             return Call(call.op, args, call.attrs, call.sinfo_args, call.span)
 
-        return rewrite(func, [quantised])[0]
+        new, changed = rewrite(func, [quantised])
+        return remove_all_unused(new) if changed else func
 
-    def _taken(self, arg: Expr, made: dict[int, tuple[Constant, Expr]]) -> Expr:
-        if not isinstance(arg, Constant) or arg.data.ndim < 2 or arg.data.size < self.least:
+    def _taken(self, m: Match, arg: Expr, made: dict[int, tuple[Constant, Expr]]) -> Expr:
+        held = m.origin(arg)
+        if not isinstance(held, Constant) or held.data.ndim < 2 or held.data.size < self.least:
             return arg
-        if str(arg.data.dtype) not in _FLOATS:
+        if str(held.data.dtype) not in _FLOATS:
             return arg
-        if id(arg) not in made:
+        if id(held) not in made:
             # The constant is kept with the result, so that its id stays its own.
-            made[id(arg)] = (arg, _dequantised(np.asarray(arg.data), self.bits, self.group))
-        return made[id(arg)][1]
+            made[id(held)] = (held, _dequantised(np.asarray(held.data), self.bits, self.group))
+        return made[id(held)][1]
 
 
 def _dequantised(weight: Array, bits: int, group: int) -> Expr:

@@ -1,6 +1,7 @@
-"""Parts of language models: caches of keys and values, rotary position embedding, token trees.
+"""Language models: caches, rotary embedding, token trees; folders, generation, weights in few bits.
 
-The names of ``tvm.relax.frontend.nn.llm``.
+The names here are those of ``tvm.relax.frontend.nn.llm``; docs/llm.md says what is in ``generate``,
+``sampling``, ``text``, ``folder``, ``rotary`` and ``quantization``.
 """
 
 from __future__ import annotations

@@ -122,7 +122,6 @@ class Generator:
         self.end = frozenset(end)
         self.vocab, self.context = model.vocab, model.context
         self._sequences, self._chunk, self._page = sequences, chunk, page
-        # A page more for each sequence: the last one of a sequence may be all but empty.
         self._pages = -(-room // page)
         self._compiled = model.jit(_SPEC, out_format="jax")
         made = self._compiled["create_paged_kv_cache"]
@@ -143,7 +142,11 @@ class Generator:
         sampling: for all, or one for each prompt; None: greedy. Raises as ``submit``.
         """
         several = _prompts(prompts)
-        how = [sampling or Sampling()] * len(several) if _one(sampling) else list(sampling)
+        how = (
+            [sampling or Sampling()] * len(several)
+            if sampling is None or isinstance(sampling, Sampling)
+            else list(sampling)
+        )
         if len(how) != len(several):
             raise CallError(f"{len(how)} samplings for {len(several)} prompts")
         ready = [self._request(p, s) for p, s in zip(several, how, strict=True)]
@@ -240,9 +243,7 @@ class Generator:
     def _alone(self, what: str) -> _Alone:
         return _Alone(self._lock, what)
 
-    def _request(
-        self, prompt: str | Sequence[int], sampling: Sampling, least: int = 1
-    ) -> Request:
+    def _request(self, prompt: str | Sequence[int], sampling: Sampling, least: int = 1) -> Request:
         tokens = self._tokens(prompt)
         left = self.context - len(tokens)
         if left < least:
@@ -263,9 +264,7 @@ class Generator:
             stream = TextStream(self.tokenizer, sampling.stop)
         elif sampling.stop:
             raise CallError("stop words need a tokenizer; give stop_tokens in place of them")
-        made = Request(
-            next(self._numbers), tokens, sampling, limit, Sampler(sampling), stream
-        )
+        made = Request(next(self._numbers), tokens, sampling, limit, Sampler(sampling), stream)
         if limit < least or self._need(made) > self._pages:
             raise CallError(
                 f"the prompt of {len(tokens)} tokens and {wanted or 1} more do not fit the cache "
@@ -402,10 +401,6 @@ _SPEC: Final[dict[str, Any]] = {
 def _padded(n: int, least: int = 1) -> int:
     """Programs are made for powers of two."""
     return max(least, 1 << (n - 1).bit_length())
-
-
-def _one(sampling: Any) -> bool:
-    return sampling is None or isinstance(sampling, Sampling)
 
 
 def _prompts(given: Any) -> list[Any]:

@@ -101,7 +101,7 @@ class GroupScheme:
 
 @dataclass(frozen=True)
 class AwqScheme:
-    """AWQ of 4 bits: a weight is (q - zero) * scale, zeros and scales of ``group`` values of ``in``.
+    """AWQ of 4 bits: a weight is (q - zero) * scale, both of ``group`` values along ``in``.
 
     Words go along ``out``: eight values, in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits.
     """
@@ -145,7 +145,7 @@ def _unpacked(words: Tensor, bits: int, places: Any) -> Tensor:
 
 
 def scheme(name: str) -> GroupScheme:
-    """The scheme that MLC-LLM calls so: ``q`` 3, 4 or 8, ``f16``, ``f32`` or ``bf16``, ``_`` 0 to 2.
+    """The scheme that MLC-LLM calls so: q3, q4 or q8, f16, f32 or bf16, and _0 to _2.
 
     _0: words go along the columns of a weight; _1: along its rows; _2: as 1, embeddings and the
     last product stay as they are. Groups are of 32 values, of q3 of 40. Raises UnsupportedError for
@@ -168,7 +168,8 @@ def scheme(name: str) -> GroupScheme:
 class GroupQuantizedLinear(Module):
     """``x @ weight.T + bias`` with a weight in groups: ``q_weight``, ``q_scale``.
 
-    native: multiply by the function in C++ where x is float32; else by operators.
+    native: multiply by the function in C++ where x is float32, which rounds activations to 16 bits
+    within each group (half of 1 / 32767 of the largest there is the error); else by operators.
     """
 
     def __init__(self, size: int, out: int, how: GroupScheme, bias: bool, native: bool) -> None:
@@ -241,7 +242,7 @@ class GroupQuantizedEmbedding(Module):
 
 
 class AwqLinear(Module):
-    """``x @ weight + bias`` with a weight of AWQ: ``qweight``, ``qzeros``, ``scales``, its names."""
+    """``x @ weight + bias`` with a weight of AWQ: ``qweight``, ``qzeros`` and ``scales``."""
 
     def __init__(self, size: int, out: int, how: AwqScheme, bias: bool = False) -> None:
         if size % how.group or out % 8:

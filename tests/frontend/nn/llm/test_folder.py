@@ -88,12 +88,14 @@ def test_files_in_parts(tmp_path: Path) -> None:
     for i, name in enumerate(given):
         save_weights(tmp_path / f"part{i}.safetensors", {name: given[name]})
     index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "part0.safetensors", "b": "part1.safetensors"}}))
+    index.write_text(
+        json.dumps({"weight_map": {"a": "part0.safetensors", "b": "part1.safetensors"}})
+    )
     found = read_tensors(tmp_path)
     assert all(np.array_equal(found[n], given[n]) for n in given)
     (tmp_path / "part0.safetensors").unlink()
     (tmp_path / "part1.safetensors").unlink()
-    with pytest.raises(FileFormatError, match="lacks the files part0.safetensors, part1"):
+    with pytest.raises(FileFormatError, match=r"lacks the files part0\.safetensors, part1"):
         read_tensors(tmp_path)
     index.write_text(json.dumps({"weight_map": {"a": "../secret.safetensors"}}))
     with pytest.raises(FileFormatError, match="other folders"):
@@ -101,7 +103,7 @@ def test_files_in_parts(tmp_path: Path) -> None:
 
 
 def test_wrong_folders(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="is no folder; a model's folder has config.json"):
+    with pytest.raises(FileFormatError, match=r"is no folder; a model's folder has config\.json"):
         read_config(tmp_path / "nowhere")
     with pytest.raises(FileFormatError, match=r"has no config\.json"):
         read_config(tmp_path)
