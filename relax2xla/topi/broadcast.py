@@ -38,12 +38,19 @@ def _common(a: Any, b: Any, what: str) -> Any:
     raise ValueError(f"topi.{what}: the sizes {shown(a)} and {shown(b)} do not broadcast")
 
 
-def element(x: Any, index: Sequence[Any]) -> Any:
-    """The element of ``x`` that broadcasting puts at ``index``; a scalar is everywhere."""
+def element(x: Any, index: Sequence[Any], shape: Sequence[Any] | None = None) -> Any:
+    """The element of ``x`` that broadcasting puts at ``index``; a scalar is everywhere.
+
+    shape: of the result; where an axis has size 1 there, too, its index needs no 0.
+    """
     if not isinstance(x, te.Tensor):
         return scalar(x)
-    own = index[len(index) - x.ndim :]
-    return x(*(0 if known(n) == 1 else i for i, n in zip(own, x.shape, strict=True)))
+    first = len(index) - x.ndim
+    repeated = [
+        known(n) == 1 and (shape is None or known(shape[first + k]) != 1)
+        for k, n in enumerate(x.shape)
+    ]
+    return x(*(0 if r else i for i, r in zip(index[first:], repeated, strict=True)))
 
 
 def broadcast(name: str, rule: Callable[..., Any], *operands: Any) -> Any:
@@ -54,10 +61,7 @@ def broadcast(name: str, rule: Callable[..., Any], *operands: Any) -> Any:
     shape = broadcast_shapes(shapes, name)
 
     def at(*index: Any) -> Any:
-        here = [
-            i if known(n) != 1 or len(shapes) == 1 else 0 for i, n in zip(index, shape, strict=True)
-        ]
-        return rule(*(element(x, here) for x in operands))
+        return rule(*(element(x, index, shape) for x in operands))
 
     return compute(shape, at, f"T_{name}", "broadcast")
 
@@ -136,7 +140,7 @@ def broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
         raise ValueError(
             f"topi.broadcast_to: {shown(data.shape)} does not broadcast to {shown(sizes)}"
         )
-    return compute(sizes, lambda *i: element(data, i), "T_broadcast_to", "broadcast")
+    return compute(sizes, lambda *i: element(data, i, sizes), "T_broadcast_to", "broadcast")
 
 
 def where(condition: te.Tensor, x: Any, y: Any) -> te.Tensor:

@@ -29,11 +29,16 @@ from relax2xla.transform.cpu.planes import ConvolvePlanes as ConvolvePlanes
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd
 from relax2xla.transform.devices.realize_vdevice import RealizeVDevice as RealizeVDevice
 from relax2xla.transform.devices.update_vdevice import UpdateVDevice as UpdateVDevice
+from relax2xla.transform.fusion.annotate_op_pattern import (
+    AnnotateTIROpPattern as AnnotateTIROpPattern,
+)
 from relax2xla.transform.fusion.codegen import AttachExternModules as AttachExternModules
 from relax2xla.transform.fusion.codegen import RunCodegen as RunCodegen
 from relax2xla.transform.fusion.codegen import register_codegen as register_codegen
+from relax2xla.transform.fusion.fuse_tir import FuseTIR as FuseTIR
 from relax2xla.transform.fusion.inplace import DataflowUseInplaceCalls as DataflowUseInplaceCalls
 from relax2xla.transform.fusion.merge import MergeCompositeFunctions as MergeCompositeFunctions
+from relax2xla.transform.fusion.operators import FuseOps as FuseOps
 from relax2xla.transform.fusion.patterns import FuseOpsByPattern as FuseOpsByPattern
 from relax2xla.transform.fusion.patterns import FusionPattern as FusionPattern
 from relax2xla.transform.fusion.patterns import PatternCheckContext as PatternCheckContext
@@ -111,12 +116,12 @@ from relax2xla.transform.precision.quantize_weights import QuantizeWeights as Qu
 from relax2xla.transform.precision.to_mixed_precision import ToMixedPrecision as ToMixedPrecision
 from relax2xla.transform.raising.raise_stablehlo import RaiseStableHLO as RaiseStableHLO
 from relax2xla.transform.tvm.identities import AllocateWorkspace as AllocateWorkspace
-from relax2xla.transform.tvm.identities import AnnotateTIROpPattern as AnnotateTIROpPattern
 from relax2xla.transform.tvm.identities import (
     AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers,
 )
+from relax2xla.transform.tvm.identities import CallTIRRewrite as CallTIRRewrite
+from relax2xla.transform.tvm.identities import ComputePrimValue as ComputePrimValue
 from relax2xla.transform.tvm.identities import FewShotTuning as FewShotTuning
-from relax2xla.transform.tvm.identities import FuseTIR as FuseTIR
 from relax2xla.transform.tvm.identities import IPCAllReduceRewrite as IPCAllReduceRewrite
 from relax2xla.transform.tvm.identities import KillAfterLastUse as KillAfterLastUse
 from relax2xla.transform.tvm.identities import LowerAllocTensor as LowerAllocTensor
@@ -129,8 +134,12 @@ from relax2xla.transform.tvm.identities import MetaScheduleTuneIRMod as MetaSche
 from relax2xla.transform.tvm.identities import MetaScheduleTuneTIR as MetaScheduleTuneTIR
 from relax2xla.transform.tvm.identities import RewriteCUDAGraph as RewriteCUDAGraph
 from relax2xla.transform.tvm.identities import (
+    SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
+)
+from relax2xla.transform.tvm.identities import (
     SplitLayoutRewritePreproc as SplitLayoutRewritePreproc,
 )
 from relax2xla.transform.tvm.identities import StaticPlanBlockMemory as StaticPlanBlockMemory
 from relax2xla.transform.tvm.identities import VMBuiltinLower as VMBuiltinLower
 from relax2xla.transform.tvm.identities import VMShapeLower as VMShapeLower
+from relax2xla.transform.tvm.refused import SplitCallTIRByPattern as SplitCallTIRByPattern

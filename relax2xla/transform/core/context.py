@@ -26,12 +26,14 @@ Stage = Literal["module", "static"]
 CHECK: Final = "relax2xla.check"
 CONSUME_PARAMS: Final = "relax.lift_transform_params.consume_params"
 EXTERNAL_ON_HOST: Final = "relax2xla.external_on_host"
+FUSE_DEPTH: Final = "relax.FuseOps.max_depth"
 CONFIG: Final[dict[str, str]] = {
     CHECK: "bool: check modules before and after each pass; the error names the pass",
     CONSUME_PARAMS: "bool: LiftTransformParams calls `vm.builtin.tuple_reset_item` behind the last "
     "read of each weight",
     EXTERNAL_ON_HOST: "bool: functions of external modules run on the host, between XLA programs, "
     "one after another",
+    FUSE_DEPTH: "int: how many calls FuseOps puts into one function at most; 256 otherwise",
 }
 
 

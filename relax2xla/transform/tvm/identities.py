@@ -25,13 +25,18 @@ class AllocateWorkspace(Unchanged):
 
 
 @register()
-class AnnotateTIROpPattern(Unchanged):
-    """Leave loop-level functions without a class: XLA fuses by what a program computes."""
+class AttachAttrLayoutFreeBuffers(Unchanged):
+    """Leave the layout of weights to LiftWeights and XLA: nothing is changed."""
 
 
 @register()
-class AttachAttrLayoutFreeBuffers(Unchanged):
-    """Leave the layout of weights to LiftWeights and XLA: nothing is changed."""
+class CallTIRRewrite(Unchanged):
+    """Leave calls of kernels as they are: XLA allocates what they give."""
+
+
+@register()
+class ComputePrimValue(Unchanged):
+    """Leave arithmetic of numbers as it is: the machine computes it."""
 
 
 @register()
@@ -40,11 +45,6 @@ class FewShotTuning(Unchanged):
 
     def __init__(self, valid_count: int = 1, benchmark: bool = False) -> None:
         super().__init__()
-
-
-@register()
-class FuseTIR(Unchanged):
-    """Leave calls of loop-level functions as they are: XLA fuses what they become."""
 
 
 @register()
@@ -109,6 +109,11 @@ class MetaScheduleTuneTIR(Unchanged):
 @register()
 class RewriteCUDAGraph(Unchanged):
     """Capture no graphs: XLA's GPU runtime makes command buffers itself."""
+
+
+@register()
+class SpecializePrimFuncBasedOnCallSite(Unchanged):
+    """Leave the buffers of kernels as they are: XLA knows no memory scopes."""
 
 
 @register()
