@@ -113,4 +113,16 @@ _MARKERS: Final[dict[str, Any]] = {
 }
 _DTYPES: Final = {name: Dtype(name) for name in (*DTYPES, "handle")}
 CALLABLE: Final = list(FUNCTIONS.values())
-tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS})
+
+
+def _builtin(name: str) -> Any:
+    """What the text of a ``T.prim_func`` knows by that name; AttributeError if nothing."""
+    from relax2xla.script.prim_func.values import FUNCTIONS as BUILTINS
+
+    found = BUILTINS.get(name)
+    if found is None:
+        raise AttributeError(f"T has no {name!r}")
+    return found
+
+
+tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS}, _builtin)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from relax2xla.script.prim_func.values import FUNCTIONS
 from relax2xla.te.operation import comm_reducer as comm_reducer
 from relax2xla.te.operation import compute as compute
 from relax2xla.te.operation import const as const
@@ -13,6 +16,7 @@ from relax2xla.te.operation import prod as prod
 from relax2xla.te.operation import reduce_axis as reduce_axis
 from relax2xla.te.operation import size_var as size_var
 from relax2xla.te.operation import sum as sum
+from relax2xla.te.operation import tag_scope as tag_scope
 from relax2xla.te.operation import var as var
 from relax2xla.te.prim_func import create_prim_func as create_prim_func
 from relax2xla.te.tensor import CommReducer as CommReducer
@@ -24,3 +28,11 @@ from relax2xla.te.tensor import ProducerLoad as ProducerLoad
 from relax2xla.te.tensor import Reduce as Reduce
 from relax2xla.te.tensor import Tensor as Tensor
 from relax2xla.te.tensor import TensorSlice as TensorSlice
+
+
+def __getattr__(name: str) -> Any:
+    """Functions of scalars (``te.exp``, ``te.if_then_else``), as ``T`` has them."""
+    found = FUNCTIONS.get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from relax2xla import tir
@@ -18,14 +20,14 @@ from relax2xla.te.tensor import (
     Tensor,
 )
 from relax2xla.tir.buffer import Buffer, decl_buffer
-from relax2xla.tir.node import PrimExpr
+from relax2xla.tir.node import PrimExpr, StandsForExpr
 from relax2xla.tir.stmt import IterVar, Stmt
 
 
 def as_size(value: Any) -> PrimExpr:
     """A size as an expression: a Python number is an int32, as everywhere in te."""
-    if isinstance(value, PrimExpr):
-        return value
+    if isinstance(value, PrimExpr | StandsForExpr):
+        return tir.as_prim_expr(value)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"a size is an integer; got {value!r}, of type {type(value).__name__}")
     return tir.const(int(value), "int32" if -(2**31) <= int(value) < 2**31 else "int64")
@@ -58,6 +60,43 @@ def const(value: Any, dtype: str = "int32") -> PrimExpr:
     return tir.const(value, dtype)
 
 
+class tag_scope:  # noqa: N801 - TVM's name
+    """Give a tag to what is computed within: ``with te.tag_scope(tag="conv"):``, or a decorator.
+
+    Scopes do not nest: ValueError, also where a computation within says a tag of its own.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def __enter__(self) -> tag_scope:
+        if _tag.get():
+            raise ValueError(f"te.tag_scope({self.tag!r}) within that of {_tag.get()!r}")
+        _tag.set(self.tag)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _tag.set("")
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with tag_scope(self.tag):
+                return function(*args, **kwargs)
+
+        return within
+
+
+_tag: ContextVar[str] = ContextVar("tag", default="")
+
+
+def _tagged(tag: str) -> str:
+    """The tag of a computation: its own, or that of the scope."""
+    if tag and _tag.get():
+        raise ValueError(f"the tag {tag!r} within te.tag_scope({_tag.get()!r})")
+    return tag or _tag.get()
+
+
 def compute(
     shape: Any,
     fcompute: Callable[..., Any],
@@ -81,6 +120,7 @@ def compute(
     made = fcompute(*(a.var for a in axis))
     several = isinstance(made, tuple | list)
     body = tuple(map(_scalar, made if several else (made,)))
+    tag = _tagged(tag)
     op = ComputeOp(name, tag, dict(attrs or {}), axis=axis, shape=sizes, body=_checked(body, name))
     return op.outputs if several and len(body) > 1 else op.output(0)
 
@@ -121,8 +161,8 @@ def _scalar(value: Any) -> PrimExpr:
                 f"of {value.ndim} axes"
             )
         return value()
-    if isinstance(value, PrimExpr):
-        return value
+    if isinstance(value, PrimExpr | StandsForExpr):
+        return tir.as_prim_expr(value)
     if isinstance(value, bool | int | float):
         return _literal(value)
     raise TypeError(
@@ -276,7 +316,7 @@ def extern(
         )
     op = ExternOp(
         name,
-        tag,
+        _tagged(tag),
         dict(attrs or {}),
         given=tuple(inputs),
         input_buffers=tuple(given),

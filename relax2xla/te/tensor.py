@@ -43,6 +43,11 @@ class Operation:
         return ()
 
     @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that it reads."""
+        return self.inputs
+
+    @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors that it makes."""
         raise NotImplementedError

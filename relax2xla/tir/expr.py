@@ -21,6 +21,7 @@ from .node import (
     FloatImm,
     IntImm,
     PrimExpr,
+    StandsForExpr,
     element_of,
     int_range,
     is_int,
@@ -63,10 +64,12 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
     return Cast(dtype, value)
 
 
-def as_prim_expr(value: PrimExpr | float, dtype: str = "int64") -> PrimExpr:
+def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str = "int64") -> PrimExpr:
     """``value`` itself if it is an expression, otherwise a literal of ``dtype``."""
     if isinstance(value, PrimExpr):
         return value
+    if isinstance(value, StandsForExpr):
+        return value.as_expr()
     if isinstance(value, bool):
         return IntImm("bool", value)
     if isinstance(value, float):
@@ -79,7 +82,7 @@ def as_prim_expr(value: PrimExpr | float, dtype: str = "int64") -> PrimExpr:
         ) from None
 
 
-def as_dim(value: Dim) -> Dim:
+def as_dim(value: Dim | StandsForExpr) -> Dim:
     """A dimension in its one form: an int64 literal becomes a Python int.
 
     Raises TypeError for what is no integer, such as a string.
@@ -90,6 +93,8 @@ def as_dim(value: Dim) -> Dim:
         return value.value
     if isinstance(value, PrimExpr):
         return value
+    if isinstance(value, StandsForExpr):
+        return as_dim(value.as_expr())
     try:
         return operator.index(value)
     except TypeError:
@@ -100,8 +105,12 @@ def as_dim(value: Dim) -> Dim:
         ) from None
 
 
-def match_dtypes(a: PrimExpr | float, b: PrimExpr | float) -> tuple[PrimExpr, PrimExpr]:
+def match_dtypes(
+    a: PrimExpr | StandsForExpr | float, b: PrimExpr | StandsForExpr | float
+) -> tuple[PrimExpr, PrimExpr]:
     """Both operands in one dtype: literals follow the expression, otherwise the wider type wins."""
+    a = a.as_expr() if isinstance(a, StandsForExpr) else a
+    b = b.as_expr() if isinstance(b, StandsForExpr) else b
     if not isinstance(a, PrimExpr):
         a = _literal_like(a, b) if isinstance(b, PrimExpr) else as_prim_expr(a)
     if not isinstance(b, PrimExpr):

@@ -27,76 +27,11 @@ operations: dict[str, Callable[..., PrimExpr]] = {}
 """What the Python operators of ``PrimExpr`` build, by name; expr.py fills it."""
 
 
-class PrimExpr:
-    """Base class of the scalar expressions. ``dtype`` is the name of the scalar's type."""
+class Operators:
+    """Python's operators of scalar expressions, for these and what stands for one."""
 
-    __slots__ = ("_hash", "dtype")
-    dtype: str
-    _hash: int
+    __slots__ = ()
 
-    def children(self) -> tuple[PrimExpr, ...]:
-        """The operand expressions, in order."""
-        return ()
-
-    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
-        """The same operation on other operands, folded as the operators fold."""
-        return self
-
-    def payload(self) -> tuple[object, ...]:
-        """What distinguishes two nodes of one class and dtype beside their operands."""
-        return ()
-
-    def same_as(self, other: object) -> bool:
-        """Whether both are the same node object."""
-        return self is other
-
-    def equal(self, other: PrimExpr | float) -> PrimExpr:
-        """The comparison node ``self == other`` (folded when both are literals)."""
-        return operations["EQ"](self, other)
-
-    def astype(self, dtype: str) -> PrimExpr:
-        """This value converted to ``dtype``; ``self`` if it has that dtype already."""
-        return operations["cast"](dtype, self)
-
-    # -- Python protocol ---------------------------------------------------------------------
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"{type(self).__name__}.{name} cannot be set: expressions are immutable"
-        )
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name!r}")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, PrimExpr):
-            return False
-        return self._hash == other._hash and same_structure(self, other)
-
-    def __bool__(self) -> bool:
-        raise ValueError(
-            f"cannot decide the truth of the symbolic expression `{self}`: its value is only known "
-            "at run time. Prove it with relax2xla.tir.Analyzer().can_prove(cond), or build a "
-            "condition with tir.all / tir.any / tir.Not"
-        )
-
-    def __str__(self) -> str:
-        from .printer import to_text
-
-        return to_text(self)
-
-    __repr__ = __str__
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unpickle, (type(self), tuple(getattr(self, n) for n in self._fields))
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    # -- operators ---------------------------------------------------------------------------
     def __add__(self, other: PrimExpr | float) -> PrimExpr:
         return operations["Add"](self, other)
 
@@ -165,6 +100,86 @@ class PrimExpr:
 
     def __invert__(self) -> PrimExpr:
         return operations["bitwise_not"](self)
+
+
+class StandsForExpr(Operators):
+    """What is taken as an expression wherever one is expected, such as the axis of a block."""
+
+    __slots__ = ()
+
+    def as_expr(self) -> PrimExpr:
+        """The expression."""
+        raise NotImplementedError
+
+
+class PrimExpr(Operators):
+    """Base class of the scalar expressions. ``dtype`` is the name of the scalar's type."""
+
+    __slots__ = ("_hash", "dtype")
+    dtype: str
+    _hash: int
+
+    def children(self) -> tuple[PrimExpr, ...]:
+        """The operand expressions, in order."""
+        return ()
+
+    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
+        """The same operation on other operands, folded as the operators fold."""
+        return self
+
+    def payload(self) -> tuple[object, ...]:
+        """What distinguishes two nodes of one class and dtype beside their operands."""
+        return ()
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the same node object."""
+        return self is other
+
+    def equal(self, other: PrimExpr | float) -> PrimExpr:
+        """The comparison node ``self == other`` (folded when both are literals)."""
+        return operations["EQ"](self, other)
+
+    def astype(self, dtype: str) -> PrimExpr:
+        """This value converted to ``dtype``; ``self`` if it has that dtype already."""
+        return operations["cast"](dtype, self)
+
+    # -- Python protocol ---------------------------------------------------------------------
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"{type(self).__name__}.{name} cannot be set: expressions are immutable"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name!r}")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, PrimExpr):
+            return False
+        return self._hash == other._hash and same_structure(self, other)
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            f"cannot decide the truth of the symbolic expression `{self}`: its value is only known "
+            "at run time. Prove it with relax2xla.tir.Analyzer().can_prove(cond), or build a "
+            "condition with tir.all / tir.any / tir.Not"
+        )
+
+    def __str__(self) -> str:
+        from .printer import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle, (type(self), tuple(getattr(self, n) for n in self._fields))
+
+    _fields: ClassVar[tuple[str, ...]] = ()
 
 
 Dim: TypeAlias = int | PrimExpr

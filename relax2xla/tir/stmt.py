@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from .bounds import Range
 from .buffer import Buffer, BufferRegion
-from .node import Dim, IntImm, PrimExpr, StringImm, Var
+from .node import Dim, IntImm, PrimExpr, StandsForExpr, StringImm, Var
 
 ForKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unroll", "thread_binding"]
 IterType: TypeAlias = Literal["spatial", "reduce", "scan", "opaque", "thread"]
@@ -36,8 +36,8 @@ class Stmt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IterVar:
-    """An axis of a block, or a thread: ``var`` runs over ``dom``.
+class IterVar(StandsForExpr):
+    """An axis of a block, or a thread: ``var`` runs over ``dom``, and is what it stands for.
 
     ``thread_tag`` names the thread axis (``threadIdx.x``) of a bound loop or of
     ``AttrStmt("thread_extent")``.
@@ -47,6 +47,14 @@ class IterVar:
     dom: Range | None
     iter_type: IterType
     thread_tag: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """dtype of the variable."""
+        return self.var.dtype
+
+    def as_expr(self) -> PrimExpr:
+        return self.var
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,9 +30,9 @@ tvm.ir.instrument               instrument
 tvm.transform                   transform
 tvm.instrument                  instrument
 tvm.arith                       tir
-tvm.tir                         tvm.kernels tir
-tvm.tir.expr                    tir
-tvm.tir.op                      tir
+tvm.tir                         tir tvm.kernels
+tvm.tir.expr                    tir te.tensor
+tvm.tir.op                      tir tvm.kernels
 tvm.tir.stmt                    tir
 tvm.tir.buffer                  tir.buffer tir
 tvm.tir.function                tir

@@ -130,6 +130,9 @@ def test_well_formedness() -> None:
         verify_well_formed(again)
 
 
-def test_schedules_are_refused() -> None:
+def test_primitives_of_schedules_are_refused() -> None:
+    func = parse(COPY)
+    schedule = tir.Schedule(func)
+    assert schedule.mod is func
     with pytest.raises(UnsupportedError, match="how the loops of a kernel run is XLA's decision"):
-        tir.Schedule(parse(COPY))
+        schedule.get_block("copy")

@@ -20,7 +20,7 @@ from relax2xla.dtypes import DTYPES, is_float, limits
 from relax2xla.script import arithmetic as arith
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 from relax2xla.tir.intrinsic import RULES, op_of
-from relax2xla.tir.node import element_of, int_range, is_int, lanes_of
+from relax2xla.tir.node import StandsForExpr, element_of, int_range, is_int, lanes_of
 from relax2xla.tir.vector import Broadcast, Ramp, is_dtype
 
 Value = tir.PrimExpr
@@ -38,6 +38,8 @@ def number(value: object) -> Value:
     """A value of the parser as an expression."""
     if isinstance(value, tir.PrimExpr):
         return value
+    if isinstance(value, StandsForExpr):
+        return value.as_expr()
     if isinstance(value, bool | np.bool_):
         return tir.IntImm("bool", int(value))
     if isinstance(value, int | np.integer):

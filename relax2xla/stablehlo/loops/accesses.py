@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from relax2xla import tir
@@ -12,6 +12,7 @@ from relax2xla.op.shared.lowering import scalar
 from relax2xla.stablehlo.loops.accumulate import accumulation, loads_of, selections
 from relax2xla.stablehlo.loops.affine import Form, of_axis, plus
 from relax2xla.stablehlo.loops.axes import Axis, Value
+from relax2xla.stablehlo.loops.evaluate import decided, settled, sides_of
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.state import Kernel, Scope, viewed_indices
 from relax2xla.tir import stmt as st
@@ -42,11 +43,15 @@ class Access:
 
 @dataclass(slots=True)
 class Body:
-    """All accesses of a loop's body, its own memory, and by what its variables are divided."""
+    """All accesses of a loop's body, its own memory, and by what its variables are divided.
+
+    ``edges``: axes of which a condition tells the first place apart (0), or the last one (-1).
+    """
 
     accesses: list[Access]
     private: set[tir.Var]
     divisors: dict[Axis, set[int]]
+    edges: set[tuple[Axis, int]] = field(default_factory=set[tuple[Axis, int]])
 
 
 def statements(root: st.Stmt) -> Iterator[st.Stmt]:
@@ -218,9 +223,13 @@ class _Walk:
 
     def expr(self, e: tir.PrimExpr, scope: Scope, block: st.Block | None) -> None:
         """Note what an expression reads, and divisions that split loops."""
+        e = settled(self.kernel, e, scope)
         for node in post_order(e):
             if isinstance(node, Let):
                 scope = scope.bind(node.var, self.form(node.value, scope) or _UNKNOWN)
+            sides = sides_of(node)
+            if sides is not None:
+                self.condition(sides[0], scope)
             by = _divisor(node)
             if by is not None:
                 form = self.form(node.children()[0], scope)
@@ -230,6 +239,26 @@ class _Walk:
                         self.body.divisors.setdefault(axis, set()).add(by // k)
         for load in loads_of(e):
             self.access(load.buffer, load.indices, scope, "read", block)
+
+    def condition(self, e: tir.PrimExpr, scope: Scope) -> None:
+        """Note which edges of loops a condition tells apart."""
+        for node in post_order(e):
+            if not isinstance(node, tir.CmpExpr) or not tir.is_int(node.a.dtype):
+                continue
+            a, b = self.form(node.a, scope), self.form(node.b, scope)
+            if a is None or b is None:
+                continue
+            difference = plus(a, b, -1)
+            if difference.scalar is not None or len(difference.terms) != 1:
+                continue
+            ((axis, step),) = difference.terms.items()
+            first, last = sorted((difference.const, difference.const + step * (axis.size - 1)))
+            step = abs(step)
+            self.body.edges |= {
+                (axis, at if difference.terms[axis] > 0 else -1 - at)
+                for at, gap in ((0, first), (-1, -last))
+                if -step <= gap <= 0
+            }
 
     def access(
         self,
@@ -252,6 +281,7 @@ class _Walk:
     ) -> None:
         for index in s.indices:
             self.expr(index, scope, block)
+        s = replace(s, value=settled(self.kernel, s.value, scope))
         found = accumulation(s) if kind is None else None
         if found is not None:
             self.expr(found[1], scope, block)
@@ -278,7 +308,12 @@ class _Walk:
                 self.loop(s, scope, block, init)
             case st.BlockRealize():
                 self.block(s, scope)
+            case st.IfThenElse() if (truth := decided(self.kernel, s.condition, scope)) is not None:
+                branch = s.then_case if truth else s.else_case
+                if branch is not None:
+                    self.walk(branch, scope, block, init)
             case st.IfThenElse() | st.While():
+                self.condition(s.condition, scope)
                 self.expr(s.condition, scope, block)
                 self.conditions += 1
                 for part in parts_of(s):

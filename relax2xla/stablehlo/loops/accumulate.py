@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,7 @@ from relax2xla.stablehlo.loops.axes import (
     spread,
     union,
 )
-from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.evaluate import evaluate, settled
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import row
@@ -146,6 +147,7 @@ def identity_of_row(name: str, dtype: str) -> float:
 def store(kernel: Kernel, s: BufferStore, scope: Scope) -> None:
     """Run one store in every lane."""
     kernel.line = s.line or kernel.line
+    s = replace(s, value=settled(kernel, s.value, scope))
     used = lanes_of(kernel, s.buffer, s.indices, scope)
     lost = [a for a in scope.axes if a not in used and a not in scope.fixed and a.size > 1]
     found = accumulation(s)

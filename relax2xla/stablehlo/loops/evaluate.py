@@ -111,6 +111,55 @@ def _decided(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> bool | None:
             return equal if isinstance(e, tir.EQ) or equal is None else not equal
 
 
+def decided(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> bool | None:
+    """What a condition is wherever the loops are, or None; no rows are made."""
+    match e:
+        case tir.IntImm():
+            return bool(e.value)
+        case tir.Call(op="tir.likely"):
+            return decided(kernel, e.args[0], scope)
+        case tir.Not():
+            truth = decided(kernel, e.a, scope)
+            return None if truth is None else not truth
+        case tir.And() | tir.Or():
+            decides = isinstance(e, tir.Or)
+            sides = decided(kernel, e.a, scope), decided(kernel, e.b, scope)
+            if decides in sides:
+                return decides
+            return None if None in sides else not decides
+        case tir.CmpExpr():
+            return _decided(kernel, e, scope)
+        case _:
+            return None
+
+
+def sides_of(e: tir.PrimExpr) -> tuple[tir.PrimExpr, ...] | None:
+    """Condition, value where it holds, value where not; None if ``e`` does not choose."""
+    if isinstance(e, tir.Select):
+        return e.condition, e.true_value, e.false_value
+    return e.args if isinstance(e, tir.Call) and e.op == "tir.if_then_else" else None
+
+
+def settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
+    """``e`` without the sides that are never taken, whatever iteration runs."""
+    if all(sides_of(node) is None for node in tir.post_order(e)):
+        return e
+    return _settled(kernel, e, scope)
+
+
+def _settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
+    sides = sides_of(e)
+    if sides is not None:
+        truth = decided(kernel, sides[0], scope)
+        if truth is not None:
+            return _settled(kernel, sides[1 if truth else 2], scope)
+    if isinstance(e, Let):  # its variable has no value out here
+        return e
+    old = e.children()
+    new = [_settled(kernel, c, scope) for c in old]
+    return e.rebuild(new) if any(a is not b for a, b in zip(old, new, strict=True)) else e
+
+
 def _select(
     kernel: Kernel, e: tir.PrimExpr, parts: tuple[tir.PrimExpr, ...], scope: Scope
 ) -> Value:

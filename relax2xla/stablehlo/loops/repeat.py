@@ -41,7 +41,7 @@ from relax2xla.stablehlo.loops.accesses import flat_stores, written
 from relax2xla.stablehlo.loops.accumulate import accumulation, fixed_scope, reads_buffer
 from relax2xla.stablehlo.loops.affine import INDEX, Form, number, plus, value_of
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise
-from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.evaluate import decided, evaluate, settled
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import NODES, row
@@ -262,19 +262,21 @@ def function(
 # ---- running sums
 def running(kernel: Kernel, s: st.For, scope: Scope, low: Form, count: int) -> bool:
     """``x[i + 1] = x[i] + f(i)`` as a running sum; False if the loop is something else."""
-    store = _only_store(s.body)
-    if store is None or scope.mask is not None or low.scalar is not None:
+    if scope.mask is not None or low.scalar is not None:
         return False
     axis = Axis(count, s.loop_var.name)
     inner = scope.bind(s.loop_var, plus(Form({axis: 1}), low))
     inner = inner.but(axes=(*scope.axes, axis))
-    parts = _recurrence(kernel, store[0], inner, axis)
+    store = _only_store(kernel, s.body, inner)
+    if store is None:
+        return False
+    parts = _recurrence(kernel, store, inner, axis)
     if parts is None:
         return False
     name, term, previous = parts
     if name not in ("add", "multiply", "maximum", "minimum"):
         return False
-    kernel.line = store[0].line or kernel.line
+    kernel.line = store.line or kernel.line
     try:
         first = read(kernel, previous, fixed_scope(inner, {axis: 0}))
         value = evaluate(kernel, term, inner)
@@ -287,19 +289,28 @@ def running(kernel: Kernel, s: st.For, scope: Scope, low: Form, count: int) -> b
     kernel.count("scan")
     write(
         kernel,
-        store[0].buffer,
-        store[0].indices,
+        store.buffer,
+        store.indices,
         elementwise(row(name), first, total),
         inner,
     )
     return True
 
 
-def _only_store(body: st.Stmt) -> list[st.BufferStore] | None:
-    if isinstance(body, st.BufferStore):
-        return [body]
-    found = flat_stores(body)
-    return found if found is not None and len(found) == 1 else None
+def _only_store(kernel: Kernel, body: st.Stmt, scope: Scope) -> st.BufferStore | None:
+    """The store that is all of a loop's body, as far as it is run."""
+    while isinstance(body, st.IfThenElse):
+        truth = decided(kernel, body.condition, scope)
+        branch = body.then_case if truth else body.else_case
+        if truth is None or branch is None:
+            return None
+        body = branch
+    if not isinstance(body, st.BufferStore):
+        found = flat_stores(body)
+        if found is None or len(found) != 1:
+            return None
+        body = found[0]
+    return replace(body, value=settled(kernel, body.value, scope))
 
 
 def _recurrence(

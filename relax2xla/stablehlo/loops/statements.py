@@ -265,9 +265,40 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
             "one after the other they cannot share memory"
         )
     known_count = count if extent.is_number else None
-    if known_count is not None and repeat.running(kernel, s, scope, low, known_count):
-        return
+    if known_count is not None:
+        if repeat.running(kernel, s, scope, low, known_count):
+            return
+        if not tag and _without_edge(kernel, s, scope, low, known_count):
+            return
     repeat.sequential(kernel, s, scope, low, known_count, why)
+
+
+def _without_edge(kernel: Kernel, s: st.For, scope: Scope, low: Form, count: int) -> bool:
+    """Run the first step (or the last one) alone, and the rest at once, where that is possible.
+
+    ``if k == 0: x = 0`` before ``x = x + f(k)`` is an example. False: nothing has happened.
+    """
+    if count <= 2 or low.scalar is not None:
+        return False
+    axis = Axis(count, s.loop_var.name)
+    edges = accesses_of(kernel, s.body, _with(scope, s, of_axis(axis), low, "")).edges
+    for place in (0, -1):
+        if (axis, place) not in edges:
+            continue
+        memory, loops, forms = dict(kernel.memory), len(kernel.loops), dict(kernel.forms)
+        alone = plus(low, number(0 if place == 0 else count - 1))
+        start = plus(low, number(1)) if place == 0 else low
+        if place == 0:
+            run(kernel, s.body, scope.bind(s.loop_var, alone))
+        if repeat.running(kernel, s, scope, start, count - 1) or (
+            _vector(kernel, s, scope, number(count - 1), start, "") is None
+        ):
+            if place == -1:
+                run(kernel, s.body, scope.bind(s.loop_var, alone))
+            return True
+        kernel.memory, kernel.forms = memory, forms
+        del kernel.loops[loops:]
+    return False
 
 
 def _synchronises(s: st.Stmt) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import relax2xla
-from relax2xla.ir import IRModule, TensorStructInfo, Tuple, Var
+from relax2xla.ir import Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
 from relax2xla.stablehlo.loops.repeat import function
@@ -18,8 +18,8 @@ from tests.stablehlo.loops.cases import Case
 CASES = [*pointwise.CASES, *reductions.CASES, *control.CASES]
 
 
-def run(text: str, args: list[Any]) -> tuple[list[np.ndarray], loops.Lowered]:
-    """The written buffers after a kernel, and what it became."""
+def lowered(text: str, args: list[Any]) -> tuple[Function, loops.Lowered]:
+    """A kernel as a function of rows, which gives the written buffers, and what it became."""
     func = from_source("from relax2xla.script import tir as T\n" + text)
     params = [
         Var(f"p{i}", TensorStructInfo(a.shape, str(a.dtype)))
@@ -29,7 +29,12 @@ def run(text: str, args: list[Any]) -> tuple[list[np.ndarray], loops.Lowered]:
     left = iter(params)
     made = loops.lower(func, [next(left) if isinstance(a, np.ndarray) else a for a in args])
     results = [made.contents[i] for i in sorted(made.written)]
-    main = function(params, [Tuple(results)]).with_attr("global_symbol", "main")
+    return function(params, [Tuple(results)]).with_attr("global_symbol", "main"), made
+
+
+def run(text: str, args: list[Any]) -> tuple[list[np.ndarray], loops.Lowered]:
+    """The written buffers after a kernel, and what it became."""
+    main, made = lowered(text, args)
     machine = relax2xla.VirtualMachine(relax2xla.build(IRModule.from_expr(main)), relax2xla.cpu())
     given = [a for a in args if isinstance(a, np.ndarray)]
     return [np.asarray(x) for x in machine["main"](*given)], made
