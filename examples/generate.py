@@ -5,7 +5,7 @@
     python -m examples.generate FOLDER "Once" --quantize q4f16_1
 
 A folder has config.json, *.safetensors and tokenizer.json (docs/llm.md); needs the package
-tokenizers (pip install 'relax2xla[llm]'). Without a folder, a small model with random weights is
+tokenizers (pip install '.[llm]'). Without a folder, a small model with random weights is
 made and continues a text of bytes: it says nothing, and shows that all of it runs.
 """
 

@@ -32,7 +32,7 @@ class FolderTokenizer:
             import tokenizers
         except ImportError:
             raise UnsupportedError(
-                "tokenizer.json is read by the package tokenizers: pip install 'relax2xla[llm]', "
+                "tokenizer.json is read by the package tokenizers: pip install '.[llm]', "
                 "or give tokens in place of text"
             ) from None
         path = Path(folder) / "tokenizer.json"
