@@ -30,6 +30,7 @@ from relax2xla.ir.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    seen_dims,
 )
 from relax2xla.tir import Dim
 from relax2xla.tir.structural import Comparison, Different
@@ -194,7 +195,8 @@ class _Comparer:
             case TensorStructInfo(), TensorStructInfo():
                 if (a.dtype, a.ndim, a.vdevice) != (b.dtype, b.ndim, b.vdevice):
                     raise _Different(a, b, "different struct info")
-                x, y = a.dims, b.dims
+                # A shape is the same whether it is written out or held by a variable.
+                x, y = seen_dims(a), seen_dims(b)
                 if x is None and y is None and (a.shape is not None or b.shape is not None):
                     self.value(a.shape, b.shape)
                 else:

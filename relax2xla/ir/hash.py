@@ -30,6 +30,7 @@ from relax2xla.ir.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    seen_dims,
 )
 from relax2xla.tir import Dim
 from relax2xla.tir.structural import hash_of
@@ -87,8 +88,9 @@ class _Hasher:
         match info:
             case TensorStructInfo():
                 parts += [info.dtype, info.ndim, info.vdevice]
-                parts += [self.prim(d, define) for d in info.dims or ()]
-                if info.dims is None and info.shape is not None:
+                dims = seen_dims(info)
+                parts += [self.prim(d, define) for d in dims or ()]
+                if dims is None and info.shape is not None:
                     parts.append(self.value(info.shape))
             case DTensorStructInfo():
                 parts += [info.device_mesh, info.placement, self.info(info.tensor_sinfo, define)]

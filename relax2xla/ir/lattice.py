@@ -71,13 +71,21 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
                 return is_base_of(base.ret, derived.ret)
             if derived.params is None or len(base.params) != len(derived.params):
                 return False
-            # Parameters are invariant, as in TVM.
-            return all(
-                is_base_of(b, d) and is_base_of(d, b)
-                for b, d in zip(base.params, derived.params, strict=True)
-            ) and is_base_of(base.ret, derived.ret)
+            if same_function(base, derived):
+                return True
+            # Parameters like results, as in TVM: what a function takes is checked at its call.
+            return all(map(is_base_of, base.params, derived.params)) and is_base_of(
+                base.ret, derived.ret
+            )
         case _:
             return False
+
+
+def same_function(a: FuncStructInfo, b: FuncStructInfo) -> bool:
+    """Whether both are equal up to the symbolic variables that their parameters define."""
+    from relax2xla.ir.equal import structural_equal
+
+    return a == b or structural_equal(a, b)
 
 
 def _placed_alike(a: DTensorStructInfo, b: DTensorStructInfo) -> bool:
@@ -112,9 +120,9 @@ def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
         case FuncStructInfo(), FuncStructInfo():
             purity = a.purity and b.purity
             ret = struct_info_lca(a.ret, b.ret)
-            if a.params is not None and a.params == b.params:
-                return FuncStructInfo(a.params, ret, purity)
-            return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+            if a.params is None or b.params is None or len(a.params) != len(b.params):
+                return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+            return FuncStructInfo(list(map(struct_info_lca, a.params, b.params)), ret, purity)
         case _:
             return ObjectStructInfo()
 
@@ -297,10 +305,27 @@ def unify(param: StructInfo, value: StructInfo, env: SymMap) -> None:
                 except Mismatch as e:
                     raise Mismatch(f"field {i}: {e}") from None
         case FuncStructInfo(), FuncStructInfo():
-            if not is_base_of(param, value) and param.params is not None:
-                raise Mismatch(f"{show(value)}, expected {show(param)}")
+            _unify_functions(param, value)
         case _:
             raise Mismatch(f"{show(value)}, expected {show(param)}")
+
+
+def _unify_functions(param: FuncStructInfo, value: FuncStructInfo) -> None:
+    """As :func:`unify`; symbolic variables of a function's parameters are its own."""
+    if param.params is None or is_base_of(param, value):
+        return
+    mismatch = Mismatch(f"{show(value)}, expected {show(param)}")
+    if param.purity and not value.purity:
+        raise mismatch
+    given = param.params if value.params is None else value.params
+    if len(param.params) != len(given):
+        raise mismatch
+    own: SymMap = {}
+    try:
+        for p, v in zip((*param.params, param.ret), (*given, value.ret), strict=True):
+            unify(p, v, own)
+    except Mismatch as e:
+        raise mismatch from e
 
 
 def unify_dims(params: Dims, values: Dims, env: SymMap) -> None:

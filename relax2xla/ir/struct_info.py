@@ -384,6 +384,16 @@ def show(info: StructInfo | None) -> str:
     return "Object"
 
 
+def seen_dims(info: TensorStructInfo) -> Dims | None:
+    """Dimensions as far as anything says them: also those of a variable that holds the shape."""
+    if info.ndim == 0:
+        return ()
+    if info.dims is not None or info.shape is None:
+        return info.dims
+    held = info.shape.struct_info_
+    return held.values if isinstance(held, ShapeStructInfo) else None
+
+
 def dims_of(info: StructInfo | None) -> Dims | None:
     """The dimensions of a tensor's or shape's struct info, if known."""
     if isinstance(info, TensorStructInfo):

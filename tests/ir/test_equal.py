@@ -200,6 +200,19 @@ def test_function_struct_infos_bind_their_own_symbols() -> None:
     assert same(f("n"), f("m"))
 
 
+def test_a_shape_is_the_same_spelled_out_and_held_by_a_variable() -> None:
+    sizes = (2, tir.Var("n", "int64"))
+    held = TensorStructInfo(Var("s", ShapeStructInfo(sizes)))
+    unknown = TensorStructInfo(Var("s", ShapeStructInfo(ndim=2)))
+    same = [(held, TensorStructInfo(sizes)), (TensorStructInfo(ndim=0), TensorStructInfo(()))]
+    for a, b in same:
+        assert structural_equal(a, b)
+        assert structural_equal(b, a)
+        assert structural_hash(a) == structural_hash(b)
+    assert not structural_equal(held, unknown)
+    assert not structural_equal(held, TensorStructInfo((2, 3)))
+
+
 def test_left_out_defaults_are_equal_to_stated_ones() -> None:
     x = Var("x", INFO)
     stated = op.nn.softmax(x, axis=-1)

@@ -106,7 +106,9 @@ def test_purity_and_parameters_of_functions() -> None:
     assert impure.is_base_of(pure)
     assert not pure.is_base_of(impure)
     assert FuncStructInfo.opaque_func().is_base_of(pure)
-    assert not FuncStructInfo([T(ndim=1)], T((n,))).is_base_of(pure)
+    # Parameters like results, as TVM has it: what a function takes is checked at its call.
+    assert FuncStructInfo([T(ndim=1)], T((n,))).is_base_of(pure)
+    assert not pure.is_base_of(FuncStructInfo([T(ndim=1)], T((n,))))
 
 
 @pytest.mark.parametrize(
@@ -180,3 +182,31 @@ def test_derive_func() -> None:
     relax2xla.register_func("tests.first_of", lambda call, ctx: 1, override=True)
     with pytest.raises(StructInfoError, match="must give a StructInfo; it gave 1"):
         Call(ExternFunc("f", info), [x])
+
+
+def _function(rows: int) -> FuncStructInfo:
+    """A function with a symbolic variable of its own."""
+    columns = tir.Var("columns")
+    return FuncStructInfo([T((rows, columns))], T((rows, columns * 2)))
+
+
+def test_functions_up_to_their_symbolic_variables() -> None:
+    """As TVM has it: is_base_of and struct_info_lca pair the variables of both."""
+    one, two = _function(1), _function(2)
+    assert one.is_base_of(_function(1))
+    assert not one.is_base_of(two)
+    assert struct_info_lca(one, _function(1)) is one
+    assert struct_info_lca(one, two) == FuncStructInfo([T(None, ndim=2)], T(None, ndim=2))
+    fewer = struct_info_lca(one, FuncStructInfo([], T(())))
+    assert fewer == FuncStructInfo.opaque_func(ret=T(None), purity=True)
+
+
+def test_functions_that_may_fit() -> None:
+    """What only the run can tell passes, for functions as for tensors."""
+    wide = FuncStructInfo([T(None, ndim=2)], T(None, ndim=2))
+    unify(wide, _function(1), {})
+    unify(_function(1), wide, {})
+    impure = FuncStructInfo([T(None, ndim=2)], T(None, ndim=2), purity=False)
+    for never in (_function(2), FuncStructInfo([], T((1,))), impure):
+        with pytest.raises(Mismatch, match=r"Callable.*, expected Callable"):
+            unify(_function(1), never, {})

@@ -20,6 +20,7 @@ from relax2xla.ir.struct_info import (
     TupleStructInfo,
     show,
 )
+from relax2xla.ir.struct_info import seen_dims as seen_dims
 from relax2xla.tir import Dim
 
 FLOAT: Final = tuple(d.name for d in DTYPES.values() if d.kind == "float")
@@ -54,14 +55,6 @@ def want_shape(x: Expr, name: str) -> ShapeStructInfo:
     if not isinstance(info, ShapeStructInfo):
         raise OpError(f"`{name}` must be a shape such as R.shape([2, 3]); got {show(info)}")
     return info
-
-
-def seen_dims(info: TensorStructInfo) -> Dims | None:
-    """Dimensions for checks: also those that a variable has which holds the shape."""
-    if info.dims is not None or info.shape is None:
-        return info.dims
-    held = info.shape.struct_info_
-    return held.values if isinstance(held, ShapeStructInfo) else None
 
 
 def known_shape(x: Expr) -> Expr | Dims:
