@@ -108,6 +108,8 @@ def all_global_vars(expr: Expr) -> list[GlobalVar]:
     return [node for node in found if isinstance(node, GlobalVar)]
 
 
+# What holds no other expression and is no GlobalVar.
+_NAMELESS: Final = (Var, Constant, ShapeExpr, PrimValue)
 # Attributes of StableHLO's rows that name functions of the module.
 SYMBOL_ATTRS: Final = ("decomposition", "called_computations")
 
@@ -147,8 +149,9 @@ def called_by_symbol(mod: IRModule, call: Call) -> list[GlobalVar]:
 def _can_name(node: Expr) -> bool:
     """Whether a GlobalVar may be in ``node``; most nodes are leaves and need no visit."""
     if isinstance(node, Call):
-        return not isinstance(node.op, Op) or any(map(_can_name, node.args))
-    return not isinstance(node, Var | Constant | ShapeExpr | PrimValue)
+        # One level only: operands may be shared, and the walk comes to each of them once.
+        return not isinstance(node.op, Op) or not all([isinstance(a, _NAMELESS) for a in node.args])
+    return not isinstance(node, _NAMELESS)
 
 
 def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:

@@ -1,17 +1,10 @@
-"""Estimates of memory, and the analyses of loop-level functions that come later."""
+"""Estimates of memory."""
 
 from __future__ import annotations
 
-import pytest
-
 from relax2xla import op, tir
-from relax2xla.analysis import (
-    estimate_memory_usage,
-    has_reshape_pattern,
-    suggest_layout_transforms,
-)
+from relax2xla.analysis import estimate_memory_usage
 from relax2xla.builder import BlockBuilder
-from relax2xla.errors import TVMError
 from relax2xla.ir import IRModule, TensorStructInfo, Var
 
 MIB = 2**20
@@ -43,13 +36,3 @@ def test_sizes() -> None:
     assert "total size 1.5 GB" in text
     assert "1 tensor(s) have shapes that are known at run time only" in text
     assert estimate_memory_usage(IRModule()) == ""
-
-
-def test_loop_level_functions_come_later() -> None:
-    func = tir.PrimFunc([], tir.Evaluate(tir.IntImm("int32", 0)))
-    with pytest.raises(TVMError, match="has_reshape_pattern: loop-level functions"):
-        has_reshape_pattern(func)
-    with pytest.raises(TVMError, match="suggest_layout_transforms: loop-level functions"):
-        suggest_layout_transforms(func, [])
-    with pytest.raises(TypeError, match=r"takes a tir\.PrimFunc; got int"):
-        has_reshape_pattern(1)  # type: ignore[arg-type]

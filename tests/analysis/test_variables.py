@@ -214,3 +214,13 @@ def test_remove_all_unused_of_every_part() -> None:
     nothing: Any = IRModule({})
     with pytest.raises(TypeError, match="takes a Function, a SeqExpr or a block of bindings"):
         analysis.remove_all_unused(nothing)
+
+
+def test_a_shared_graph_is_walked_once() -> None:
+    """2 ** 200 paths lead to the function that is named."""
+    named = GlobalVar("f", FuncStructInfo([INFO], INFO))
+    y: Expr = Call(named, [Var("x", INFO)])
+    for _ in range(200):
+        y = op.add(y, y)
+    assert analysis.all_global_vars(y) == [named]
+    Function([], y)
