@@ -10,7 +10,8 @@
   variable) before they are used; the result of a function uses its parameters' only.
 - GlobalVars are functions of the module; a public function has the name of its ``global_symbol``;
   two functions of a module share neither variables nor symbolic variables.
-- Struct info is there, and what a variable declares describes its value.
+- Struct info is there, and what a variable declares describes its value; tensors that are handed to
+  loop-level functions, and those that they are to fill, can be what these take.
 """
 
 from __future__ import annotations
@@ -23,12 +24,22 @@ from relax2xla.errors import OpError, TVMError, WellFormedError
 from relax2xla.ir import expr as e
 from relax2xla.ir import lattice
 from relax2xla.ir.deep import nests
+from relax2xla.ir.kernel_info import kernel_params
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import PROVIDERS, Op
 from relax2xla.ir.rewrite import children
-from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, show
+from relax2xla.ir.struct_info import (
+    DTensorStructInfo,
+    FuncStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    show,
+)
 
 ROWS = tuple(prefix for prefix, module in PROVIDERS if module.endswith(".rows"))
+KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad")
 LEAVES = (
     e.Var,
     e.Constant,
@@ -140,6 +151,7 @@ class _Checker:
         self.symbol_trail: list[tir.Var] = []
         self.pure = True
         self.dataflow = False
+        self.kernels: dict[e.GlobalVar, list[StructInfo]] = {}
         self.symbols_of: dict[int, tuple[StructInfo, list[tir.Var], list[e.Expr]]] = {}
 
     def fail(self, reason: str) -> NoReturn:
@@ -354,6 +366,8 @@ class _Checker:
             if isinstance(call.op, Op):
                 if call.op.infer is not None:
                     call.op.bind(call)
+                if call.op.name in KERNEL_CALLS and self.check_info:
+                    self.kernel_call(call)
                 if call.op.normal is not None and call.op.normal(None, call) is not call:
                     self.fail(f"{call!r} is not as the FNormalize of {call.op.name} wants it")
             elif self.check_info and isinstance(call.op.struct_info_, FuncStructInfo):
@@ -363,6 +377,40 @@ class _Checker:
                     lattice.derive_call(call.op.struct_info_, known, repr(call.op))
         except (OpError, TVMError) as error:
             self.fail(str(error))
+
+    def kernel_call(self, call: e.Call) -> None:
+        """Operands and results of a ``call_tir`` against the parameters of what it calls."""
+        callee = call.args[0]
+        if self.mod is None or not isinstance(callee, e.GlobalVar):
+            return
+        func = self.mod.functions.get(callee)
+        operands = call.args[1].struct_info_
+        if not isinstance(func, tir.PrimFunc) or not isinstance(operands, TupleStructInfo):
+            return
+        if callee not in self.kernels:
+            self.kernels[callee] = kernel_params(func)
+        params = self.kernels[callee]
+        out = call.sinfo_args[0]
+        results = list(out.fields if isinstance(out, TupleStructInfo) else (out,))
+        places = call.attrs.get("inplace_indices") or [-1] * len(results)
+        given = list(operands.fields)
+        given += [r for r, place in zip(results, places, strict=True) if place == -1]
+        if any(isinstance(i, DTensorStructInfo) for i in given):
+            return  # each device has a part
+        scalars = call.args[2].struct_info_ if len(call.args) > 2 else None
+        count = scalars.ndim if isinstance(scalars, ShapeStructInfo) else 0
+        if count != -1 and len(params) != len(given) + count:
+            self.fail(
+                f"{call!r} hands over {len(given) + count} values; {callee!r} takes {len(params)}"
+            )
+        env: lattice.SymMap = {}
+        for i, (param, info) in enumerate(zip(params, given, strict=False)):
+            try:
+                lattice.unify(param, info, env)
+            except lattice.Mismatch as m:
+                what = "argument" if i < len(operands.fields) else "result"
+                at = i if what == "argument" else i - len(operands.fields)
+                self.fail(f"{what} {at} of {call!r} has {m}, by what {callee!r} takes")
 
     def operands(self, nodes: Sequence[e.Expr]) -> None:
         for node in nodes:

@@ -19,10 +19,16 @@ _EFFECTS = ("tir.call_extern", "tir.tvm_call", "tir.anylist", "tir.ptx_", "tir.t
 
 
 def kernel_info(func: tir.PrimFunc) -> FuncStructInfo:
-    """A tensor for each buffer, a scalar for each other parameter, and what it returns.
+    """What it takes (:func:`kernel_params`), and what it returns.
 
-    Sizes are int64. It is pure if it writes to no buffer but its own and calls nothing that could.
+    It is pure if it writes to no buffer but its own and calls nothing that could.
     """
+    ret = TupleStructInfo(()) if func.ret_type is None else PrimStructInfo(func.ret_type)
+    return FuncStructInfo(kernel_params(func), ret, _is_pure(func))
+
+
+def kernel_params(func: tir.PrimFunc) -> list[StructInfo]:
+    """A tensor for each buffer, a scalar for each other parameter; sizes are int64."""
     params: list[StructInfo] = []
     for p in func.params:
         buffer = func.buffer_map.get(p)
@@ -31,8 +37,7 @@ def kernel_info(func: tir.PrimFunc) -> FuncStructInfo:
             params.append(TensorStructInfo([tir.as_dim(d) for d in dims], buffer.dtype))
         else:
             params.append(ObjectStructInfo() if p.dtype == "handle" else PrimStructInfo(p.dtype))
-    ret = TupleStructInfo(()) if func.ret_type is None else PrimStructInfo(func.ret_type)
-    return FuncStructInfo(params, ret, _is_pure(func))
+    return params
 
 
 def _is_pure(func: tir.PrimFunc) -> bool:

@@ -33,6 +33,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.script import from_source
 
 n, m, k = tir.Var("n"), tir.Var("m"), tir.Var("k")
 INFO = TensorStructInfo((n, 4))
@@ -189,3 +190,71 @@ def test_branches_do_not_share() -> None:
         return SeqExpr([BindingBlock([B(w, value)])], w)
 
     check_well_formed(fn([B(v, If(c, arm(op.sin(x)), arm(op.cos(x))))], v, [x, c]))
+
+
+KERNEL = """
+@I.ir_module(check_well_formed=False)
+class M:
+    @T.prim_func
+    def flatten(x: T.handle, y: T.handle):
+        m, n = T.int64(), T.int64()
+        a = T.match_buffer(x, (m, n), "float16")
+        b = T.match_buffer(y, (m * n,), "float16")
+        for i, j in T.grid(m, n):
+            b[i * n + j] = a[i, j]
+
+    @T.prim_func
+    def add_one(a: T.Buffer((16,), "float16")):
+        for i in range(16):
+            a[i] = a[i] + T.float16(1)
+
+    @R.function
+    def main(x: R.Tensor({given})):
+        cls = M
+        y = {call}
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "message"),
+    [
+        ('(8, 4), "float16"', 'call_tir(cls.flatten, x, R.Tensor((32,), "float16"))', ""),
+        ("", 'call_tir(cls.flatten, x, R.Tensor((32,), "float16"))', ""),
+        (
+            *('(8, 4), "float16"', 'call_tir(cls.flatten, x, R.Tensor((64,), "float16"))'),
+            "result 0 .* has 64 in dimension 0, expected 32",
+        ),
+        (
+            *('(8, 4), "float16"', 'call_tir(cls.flatten, x, R.Tensor((32,), "float32"))'),
+            "result 0 .* has dtype float32, expected float16",
+        ),
+        (
+            *('(32,), "float16"', 'call_tir(cls.flatten, x, R.Tensor((32,), "float16"))'),
+            "argument 0 .* has rank 1, expected 2",
+        ),
+        (
+            *('(8, 4), "float16"', 'call_tir(cls.flatten, (x, x), R.Tensor((32,), "float16"))'),
+            "hands over 3 values; .* takes 2",
+        ),
+        (
+            *('(16,), "float16"', "call_tir_inplace(cls.add_one, x, out_sinfo=R.Tensor((16,), "),
+            "",
+        ),
+        (
+            *('(32,), "float16"', "call_tir_inplace(cls.add_one, x, out_sinfo=R.Tensor((32,), "),
+            "argument 0 .* has 32 in dimension 0, expected 16",
+        ),
+    ],
+)
+def test_calls_of_loop_level_functions(given: str, call: str, message: str) -> None:
+    """The same programs are well-formed in TVM, and not."""
+    if "inplace" in call:
+        call += '"float16"), inplace_indices=[0])'
+    mod = from_source(KERNEL.format(given=given, call=f"R.{call}"))
+    assert isinstance(mod, IRModule)
+    assert well_formed(mod) is not bool(message)
+    if message:
+        with pytest.raises(WellFormedError, match=message):
+            check_well_formed(mod)
+    assert well_formed(mod, check_struct_info=False)
