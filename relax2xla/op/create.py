@@ -62,11 +62,17 @@ def _target(shape: Expr) -> tuple[int, ...]:
 
 
 def _want_scalar(x: Expr, name: str) -> str:
-    """dtype of an operand that must be a tensor of rank 0 or a PrimValue."""
+    """dtype of an operand that must be a tensor of rank 0, and known to be one, or a PrimValue."""
     info = x.struct_info
     if isinstance(info, PrimStructInfo):
         return info.dtype
-    return want_tensor(x, name, ndim=0).dtype
+    scalar_info = want_tensor(x, name, ndim=0)
+    if scalar_info.ndim != 0:
+        raise OpError(
+            f"`{name}` must be known to have rank 0; got {show(scalar_info)}. "
+            f"R.match_cast({name}, R.Tensor(())) says so"
+        )
+    return scalar_info.dtype
 
 
 def _fill(shape: tuple[int, ...], value: Expr, dtype: str) -> Expr:

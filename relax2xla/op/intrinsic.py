@@ -181,14 +181,14 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
 
 # ---- how users build them
 def _one(out: Infos, name: str) -> list[StructInfo]:
-    """The result's struct info; several are one tuple."""
+    """The result's struct info; several are one tuple, and a list of one is its element."""
     infos = [out] if isinstance(out, StructInfo) else list(out)
     for i in infos:
         if not isinstance(i, StructInfo):
             raise OpError(f"{name}: struct info expected; got {type(i).__name__}")
     if not infos:
         raise OpError(f"{name}: the struct info of at least one result must be given")
-    return infos if isinstance(out, StructInfo) else [TupleStructInfo(infos)]
+    return infos if len(infos) == 1 else [TupleStructInfo(infos)]
 
 
 def _tensors_only(out: Infos, name: str) -> list[StructInfo]:

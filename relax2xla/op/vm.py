@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
-from relax2xla.ir.struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.struct_info import ObjectStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Allocates, Opaque
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless
 from relax2xla.op.intrinsic import Arguments, Callee
-from relax2xla.op.shared.checks import want_shape
+from relax2xla.op.shared.checks import tensor, want_shape
 
 
 @op("relax.vm.alloc_storage", Opaque(), Allocates())
@@ -44,8 +44,9 @@ def alloc_tensor(
     storage: of alloc_storage; offset: in bytes; shape: a shape; runtime_device_ind: an integer
     result: ``shape``, ``dtype``
     """
-    want_shape(shape, "shape")
-    return TensorStructInfo(shape, dtype_literal(dtype)), pointless("vm.alloc_tensor")
+    held = want_shape(shape, "shape")
+    info = tensor(held.values, dtype_literal(dtype), held.ndim)
+    return info, pointless("vm.alloc_tensor")
 
 
 @op("relax.vm.kill_object", Opaque(), pure=False)

@@ -564,7 +564,8 @@ class _Printer(NodePrinter):
     def out_sinfo(self, infos: Sequence[ir.StructInfo]) -> str:
         """The result of a call in destination-passing style; several as a list."""
         only = infos[0] if len(infos) == 1 else ir.TupleStructInfo(infos)
-        if isinstance(only, ir.TupleStructInfo):
+        # A list of one is, as in TVM, its only element.
+        if isinstance(only, ir.TupleStructInfo) and len(only.fields) > 1:
             return f"[{', '.join(map(self.info, only.fields))}]"
         return self.info(only)
 

@@ -142,9 +142,8 @@ def _callee_first(name: str) -> Callable[..., ir.Call]:
             infos = kwargs["sinfo_args"]
             infos = infos if isinstance(infos, tuple | list) else (infos,)
             kwargs["sinfo_args"] = tuple(map(as_struct_info, infos))
-        # A list of operands is a tuple of them, as for R.call_packed.
-        given = [as_value(a) if isinstance(a, tuple | list) else a for a in args]
-        return Op.get(name)(operand, *given, **kwargs)
+        # As for R.call_packed: a list of operands is a tuple of them, a number a scalar.
+        return Op.get(name)(operand, *map(as_value, args), **kwargs)
 
     return call
 

@@ -159,3 +159,10 @@ def test_shapes_that_are_variables_are_kept():
 def test_errors(call, message):
     with pytest.raises((OpError, ValueError), match=message):
         call()
+
+
+def test_the_value_to_fill_with_is_known_to_be_one() -> None:
+    unknown = Var("v", TensorStructInfo(dtype="float32"))
+    for make in (lambda: op.full((2,), unknown), lambda: op.full_like(unknown, unknown)):
+        with pytest.raises(OpError, match=r"must be known to have rank 0.*match_cast"):
+            make()

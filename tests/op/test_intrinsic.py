@@ -308,6 +308,10 @@ def test_results_of_packed_calls() -> None:
     made = op.call_inplace_packed("f", X, X, inplace_indices=[0, -1], sinfo_args=[F32, F32])
     assert made.struct_info == two
     assert op.call_dps_packed(GlobalVar("f"), (), F32).struct_info == F32
+    assert op.call_dps_packed(GlobalVar("f"), (), [F32]).struct_info == F32
+    assert op.call_dps_packed(GlobalVar("f"), (), TupleStructInfo([F32])).struct_info == (
+        TupleStructInfo([F32])
+    )
     extern = ExternFunc("f")
     assert Call(extern, [X]).struct_info == ObjectStructInfo()
     assert Call(extern, [X], sinfo_args=[F32, F32]).struct_info == two
@@ -320,6 +324,7 @@ def test_results_of_packed_calls() -> None:
 INTRINSICS = """
 R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"))
 R.call_tir(cls.f, (x,), out_sinfo=[R.Tensor((n, 3), dtype="float32"), R.Tensor((2,), dtype="int8")])
+R.call_tir(cls.f, (x,), out_sinfo=R.Tuple(R.Tensor((n, 3), dtype="float32")))
 R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), tir_vars=R.shape([n]))
 R.call_tir_inplace(cls.f, (x,), inplace_indices=[0], out_sinfo=R.Tensor((n, 3), dtype="float32"))
 R.call_tir_with_grad(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), te_grad_name="g")
