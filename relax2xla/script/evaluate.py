@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import ir, tir
+from relax2xla.builder import BlockBuilder
 from relax2xla.errors import DiagnosticError, TVMError
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.op import Op, Param, as_dtype
@@ -124,6 +125,8 @@ class Evaluator:
         # Dtypes of the symbols of a signature, as far as the body states them.
         self.declared: Mapping[str, str] = {}
         self.gvars: dict[str, ir.GlobalVar] = {}
+        # Where R.emit_te adds functions; None outside of modules.
+        self.kernels: BlockBuilder | None = None
 
     # -- annotations -----------------------------------------------------------------------------
     def resolve(self, name: str) -> tir.Var:
@@ -414,12 +417,38 @@ class Evaluator:
 
     def _marker(self, node: ast.Call, marker: Marker) -> Any:
         """A call that only the parser understands, inside an expression."""
+        if marker.name == "R.emit_te":
+            return self.emit_te(node)
         if marker.name != "R.match_cast":
             self.source.fail(node, f"{marker.name} is a statement of its own; it has no value")
         if len(node.args) != 2 or node.keywords:
             self.source.fail(node, "R.match_cast takes a value and a struct info")
         value = self.expr(node.args[0])
         return MatchCastPair(value, self.struct_info(node.args[1], defining=True))
+
+    def emit_te(self, node: ast.Call) -> ir.Expr:
+        """``R.emit_te(f, x)``: a call of what ``f``, a function of te, computes.
+
+        The loop-level function joins the module that is being parsed.
+        """
+        if self.kernels is None:
+            self.source.fail(
+                node,
+                "R.emit_te adds a function to the module; write it in a class below @I.ir_module",
+            )
+        args = [self.value(a) for a in node.args]
+        kwargs = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
+        func = args[0] if args else None
+        if not callable(func) or isinstance(func, ir.Expr):
+            self.source.fail(node, "R.emit_te takes a function over tensors of te first")
+        if not self.numpy and not _is_of_topi(func):
+            self.source.fail(
+                node.args[0],
+                "a text of TVMScript runs nothing but functions of relax2xla.topi by R.emit_te; "
+                "define the module in a Python file",
+            )
+        builder = self.kernels
+        return self._attempt(node, lambda: builder.call_te(*args, **kwargs))
 
     def struct_info(self, node: ast.expr, *, defining: bool = False) -> ir.StructInfo:
         """The struct info of an annotation; ``defining``: strings in it define symbols."""
@@ -524,6 +553,11 @@ def _is_made_in_files(func: Any) -> bool:
     if isinstance(func, type):
         return issubclass(func, ir.Expr)
     return func is Op.get or getattr(func, "__module__", None) == "relax2xla.runtime.device"
+
+
+def _is_of_topi(func: Any) -> bool:
+    name = getattr(func, "__module__", None) or ""
+    return name == "relax2xla.topi" or name.startswith("relax2xla.topi.")
 
 
 def _is_of_numpy(func: Any) -> bool:

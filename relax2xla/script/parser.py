@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relax2xla import ir, tir
+from relax2xla.builder import BlockBuilder
 from relax2xla.errors import WellFormedError
 from relax2xla.ir.check import check_well_formed
 from relax2xla.ir.kernel_info import kernel_info
@@ -115,9 +116,13 @@ class Parser(FunctionParser):
             self._functions[kernel.name] = func
             if not isinstance(func.body, tir.Text):
                 self.gvars[kernel.name].struct_info_ = kernel_info(func)
+        self.kernels = BlockBuilder()
+        for name in names:
+            self.kernels._global_names.reserve(name)  # pyright: ignore[reportPrivateUsage]
         for head in todo:
             self._parse(head.node.name)
         ordered = {self.gvars[n]: self._functions[n] for n in names}
+        ordered.update(self.kernels.get().items())
         return ir.IRModule(ordered, attrs, infos)
 
     def _declare(

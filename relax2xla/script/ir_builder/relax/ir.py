@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from relax2xla import tir
@@ -13,11 +13,12 @@ from relax2xla.ir.base import VDevice
 from relax2xla.ir.bind import as_value
 from relax2xla.ir.expr import Call, DataflowVar, Expr, PrimValue, Tuple, Var, VarBinding
 from relax2xla.ir.lattice import Mismatch, unify
+from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import StructInfo, show
 from relax2xla.script.annotations import as_struct_info
 from relax2xla.script.ir_builder.base import IRBuilder, want
-from relax2xla.script.ir_builder.ir import lookup_vdevice
+from relax2xla.script.ir_builder.ir import IRModuleFrame, lookup_vdevice
 from relax2xla.script.ir_builder.relax.frame import (
     BlockFrame,
     ElseFrame,
@@ -172,6 +173,21 @@ def emit_match_cast(value: Any, struct_info: StructInfo) -> Var:
     return _block("emit_match_cast").match_cast(_value(value), as_struct_info(struct_info))
 
 
+def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Expr:
+    """A call of what ``func``, a function of te, computes, which joins the module.
+
+    Arguments are those of ``BlockBuilder.call_te``. Unlike in BlockBuilder, it is not bound yet.
+    """
+    frame = want(IRModuleFrame, "R.emit_te", "I.ir_module()")
+    builder = BlockBuilder(IRModule(frame.functions))
+    call = builder.call_te(func, *args, **kwargs)
+    for gvar, kernel in builder.get().items():
+        if gvar not in frame.functions:
+            frame.global_vars[gvar.name_hint] = gvar
+            frame.functions[gvar] = kernel
+    return call
+
+
 def emit_var_binding(value: VarBinding) -> Var:
     """Append a binding that has its own variable."""
     if not isinstance(value, VarBinding):
@@ -216,6 +232,7 @@ __all__ = [
     "dataflow",
     "emit",
     "emit_match_cast",
+    "emit_te",
     "emit_var_binding",
     "func_attr",
     "func_name",
