@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.analysis.sizes_fit import check_sizes
 from relax2xla.builder import BlockBuilder
@@ -44,6 +44,10 @@ from relax2xla.vm.save.executable import VMExecutable
 log = logging.getLogger("relax2xla.vm")
 
 
+# The first two are TVM's.
+EXEC_MODES: Final = ("bytecode", "compiled", "whole")
+
+
 @no_collection()
 def build(
     mod: IRModule | Function | PrimFunc,
@@ -70,7 +74,8 @@ def build(
     relax_pipeline: None, the name of a pipeline (see ``get_pipeline``), or a Pass.
     tir_pipeline, system_lib: accepted for programs written for TVM and without effect; there is no
         TIR stage, and nothing is linked into the process.
-    exec_mode: "bytecode" lets a function be split where XLA cannot hold it whole; "compiled"
+    exec_mode: "bytecode" and "compiled", TVM's two, let a function be split where XLA cannot hold
+        it whole, and are the same here: bytecode is compiled to Python when it is loaded. "whole"
         demands one XLA program for each function, and names what prevents it.
     donate: names or places of parameters whose memory a call may take for results, for ``main`` or
         by function name; the function attribute ``donate`` says the same. True: those that an
@@ -170,8 +175,8 @@ def target_device(target: Any) -> Device | None:
 # -- steps of build --------------------------------------------------------------------------------
 def _checked(mod: IRModule | Function | PrimFunc, tir_pipeline: Any, exec_mode: str) -> IRModule:
     """The module of what a caller gives; ValueError or TypeError for what is none."""
-    if exec_mode not in ("bytecode", "compiled"):
-        raise ValueError(f'exec_mode must be "bytecode" or "compiled"; got {exec_mode!r}')
+    if exec_mode not in EXEC_MODES:
+        raise ValueError(f"exec_mode must be one of {', '.join(EXEC_MODES)}; got {exec_mode!r}")
     if not (tir_pipeline is None or isinstance(tir_pipeline, str) or callable(tir_pipeline)):
         raise TypeError(
             f"tir_pipeline is None, a name or a Pass; got {type(tir_pipeline).__name__}"
@@ -310,10 +315,10 @@ def _split(mod: IRModule, exec_mode: str) -> _Split:
     hosts = HostReasons(mod, several)
     public = [g for g, f in mod.relax_functions().items() if global_symbol(f) is not None]
     cut = [g for g in public if hosts.reasons[g] is not None]
-    if cut and exec_mode == "compiled":
+    if cut and exec_mode == "whole":
         lines = [f"  {g.name_hint}: {hosts.reasons[g]}" for g in cut]
         raise TVMError(
-            'exec_mode="compiled" needs one XLA program for each function; use "bytecode" for\n'
+            'exec_mode="whole" needs one XLA program for each function; use "bytecode" for\n'
             + "\n".join(lines)
         )
     rest = Lowered(Code(), {})

@@ -195,7 +195,7 @@ def want_mixed(x: Any, y: Any) -> Any:
 def test_a_function_with_external_calls_is_one_xla_program(source: nn.SourceModule) -> None:
     mod, externs = exported(Calls(source, mixed))
     attached = AttachExternModules(externs)(mod)
-    inside = rx.build(attached, exec_mode="compiled")
+    inside = rx.build(attached, exec_mode="whole")
     assert "on the host" not in str(inside.stats())
     outside = on_host(attached)
     assert str(outside.stats()).count("on the host: relax.call_dps_packed") == 3

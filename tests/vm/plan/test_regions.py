@@ -57,16 +57,31 @@ def test_stats_say_what_runs_where_and_why() -> None:
     )
 
 
-def test_compiled_mode_names_what_prevents_one_program() -> None:
+def test_whole_mode_names_what_prevents_one_program() -> None:
     with pytest.raises(TVMError, match=r"main: relax.nonzero \(at .*:\d+:\d+\)"):
-        rx.build(parse(CUTS["in dataflow blocks"][0]), exec_mode="compiled")
+        rx.build(parse(CUTS["in dataflow blocks"][0]), exec_mode="whole")
     pure = parse("""
     @R.function
     def main(x: R.Tensor((3,), "float32")):
         y = R.add(x, x)
         return y
     """)
-    equal(rx.VirtualMachine(rx.build(pure, exec_mode="compiled"))["main"](X[0]), 2 * X[0])
+    equal(rx.VirtualMachine(rx.build(pure, exec_mode="whole"))["main"](X[0]), 2 * X[0])
+
+
+def test_compiled_mode_runs_packed_calls_and_closures() -> None:
+    """As TVM's, whose two modes differ in how calls are made, not in what is allowed."""
+    mod = parse("""
+    @R.function(pure=False)
+    def main(f: R.Callable([R.Tensor((2, 3), "float32")], R.Tensor((2, 3), "float32"), False),
+             x: R.Tensor((2, 3), "float32")):
+        y = R.call_pure_packed("rg.scale", x, 3, sinfo_args=R.Tensor((2, 3), "float32"))
+        z = f(y)
+        return z
+    """)
+    for mode in ("bytecode", "compiled"):
+        vm = rx.VirtualMachine(rx.build(mod, exec_mode=mode))
+        equal(vm["main"](lambda v: np.asarray(v) + 1, X), 3 * X + 1)
 
 
 def test_what_can_run_nowhere_is_named_when_it_is_built() -> None:
