@@ -1,7 +1,16 @@
-"""Passes for tests."""
+"""Passes and analyses for tests, under the names of ``tvm.relax.testing.transform``."""
 
 from __future__ import annotations
 
+from relax2xla.analysis.dataflow_inplace import (
+    dataflow_alias_analysis as dataflow_alias_analysis,
+)
+from relax2xla.analysis.dataflow_inplace import (
+    dataflow_inplace_analysis as dataflow_inplace_analysis,
+)
+from relax2xla.analysis.dataflow_inplace import (
+    dataflow_liveness_analysis as dataflow_liveness_analysis,
+)
 from relax2xla.expr_functor import PyExprMutator
 from relax2xla.ir import Expr, Function, IRModule
 from relax2xla.transform import Pass, PassContext, function_pass

@@ -62,7 +62,7 @@ tvm.testing                     testing
 tvm.dlight                      tvm.dlight
 tvm.contrib.utils               tvm.contrib
 tvm.relax                       .
-tvm.relax.expr                  ir .
+tvm.relax.expr                  tvm.expressions ir .
 tvm.relax.ty                    ir
 tvm.relax.ir                    ir
 tvm.relax.ir.instrument         instrument
