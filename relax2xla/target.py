@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from relax2xla.errors import TVMError
-from relax2xla.runtime.device import PLATFORMS
+from relax2xla.runtime.device import PLATFORMS, Device
+from relax2xla.runtime.device import device as device_named
 
 # What XLA compiles for, by the names that programs written for TVM use.
 KINDS = tuple(PLATFORMS)
@@ -48,6 +49,12 @@ class Target:
         self.kind = kind
         self.attrs: dict[str, Any] = dict(attrs)
         self.host = None if host is None else Target(host)
+
+    @staticmethod
+    def from_device(device: str | Device) -> Target:
+        """The target of programs for ``device`` (or its name); DeviceError for no device."""
+        platform = device_named(device).platform
+        return Target("llvm" if platform == "cpu" else platform)
 
     @staticmethod
     def current(allow_none: bool = True) -> Target | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -15,15 +16,19 @@ import numpy.typing as npt
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import programs
-from relax2xla.kv_state.programs import Heads, Sizes
+from relax2xla.kv_state.forms import PagedForm
 from relax2xla.kv_state.rope import Rotation
+from relax2xla.kv_state.rows import Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
 from relax2xla.nd import array as put
 from relax2xla.nd import empty
+from relax2xla.vm.call.objects import DeviceObject, Loan, rows_to
 
 Array = npt.NDArray[Any]
 P = ParamSpec("P")
 R = TypeVar("R")
+# Tables with a row for each token.
+_TOKENS: Final = ("positions", "slots", "back")
 _DTYPES: Final = ("float16", "float32", "bfloat16")
 
 
@@ -63,19 +68,25 @@ class CacheSizes:
 
 @dataclass(slots=True)
 class _Step:
-    """One begin_forward: what its calls of attention need, beside their arrays."""
+    """One begin_forward: what its calls of attention need, beside their arrays.
+
+    ``tables``: numpy arrays by the names of ``forms``; of those of TOKENS as many rows as there are
+    tokens. ``placed``: those that are on the device already, as the host's programs take them.
+    """
 
     tokens: int
     at: Sizes
-    positions: Ints
-    slots: Any
-    device_positions: Any
-    table: Any
-    seen: Any
-    rows: Any
-    back: Any
-    before: Any
-    among: Any
+    tables: dict[str, Array]
+    placed: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def given(self, name: str, shape: tuple[int, ...], trash: int) -> Array:
+        """A table of that shape; tokens beyond those of the step are written to ``trash``."""
+        found = self.tables[name]
+        if name not in _TOKENS:
+            return found
+        if shape[0] < self.tokens:
+            raise RunError(f"the step has {self.tokens} tokens; the program was given {shape[0]}")
+        return rows_to(found, shape[0], trash if name == "slots" else 0)
 
 
 class Exclusive:
@@ -83,6 +94,19 @@ class Exclusive:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    @contextmanager
+    def alone(self, what: str) -> Generator[None]:
+        """For the time of ``what``; RunError where another thread is in the object."""
+        if not self.lock.acquire(blocking=False):
+            raise RunError(
+                f"{type(self).__name__}.{what}: another thread is using this object; let one "
+                "thread at a time call it"
+            )
+        try:
+            yield
+        finally:
+            self.lock.release()
 
 
 S = TypeVar("S", bound=Exclusive)
@@ -95,20 +119,13 @@ def exclusive(
 
     @functools.wraps(method)
     def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not self.lock.acquire(blocking=False):
-            raise RunError(
-                f"{type(self).__name__}.{method.__name__}: another thread is using this object; "
-                "let one thread at a time call it"
-            )
-        try:
+        with self.alone(method.__name__):
             return method(self, *args, **kwargs)
-        finally:
-            self.lock.release()
 
     return call
 
 
-class PagedKVCache(Exclusive):
+class PagedKVCache(Exclusive, DeviceObject):
     """Keys and values of many sequences, with attention over them.
 
     A step begins with ``begin_forward``, which says what tokens there are; then each layer attends,
@@ -154,12 +171,16 @@ class PagedKVCache(Exclusive):
         # The row that padding is written to, and the one that is read for it.
         self._trash = pages * sizes.page
         self._heads = Heads(*heads, *head_dims, dtype, self._trash + 2)
-        latent = (self._heads.slots, head_dims[0])
-        self._pools = [
-            empty(latent if kind is AttnKind.MLA else self._heads.pool, dtype, device)
+        self._pools = self._fresh()
+        self._step: _Step | None = None
+
+    def _fresh(self) -> list[Any]:
+        """Pools of zeros."""
+        latent = (self._heads.slots, self._heads.size)
+        return [
+            empty(latent if kind is AttnKind.MLA else self._heads.pool, self.dtype, self.device)
             for kind in self.kinds
         ]
-        self._step: _Step | None = None
 
     # -- sequences
 
@@ -278,7 +299,7 @@ class PagedKVCache(Exclusive):
             _padded(max(map(len, found)), 64),
             bent,
         )
-        positions, back = np.zeros(at.tokens, np.int32), np.zeros(at.tokens, np.int32)
+        positions, back = np.zeros(tokens, np.int32), np.zeros(tokens, np.int32)
         rows = np.zeros((at.sequences, at.steps), np.int32)
         table = np.full((at.sequences, at.keys), self._trash + 1, np.int32)
         limits, before = np.zeros_like(rows), np.full_like(rows, -1)
@@ -300,24 +321,63 @@ class PagedKVCache(Exclusive):
             if mask is not None:
                 mask[b, :n, : len(s)] = _mask(s.tree, n, len(s))
             start += n
-        padded = np.full(at.tokens, self._trash, np.int32)
-        padded[:tokens] = slots
-        own = np.tile(np.arange(at.steps, dtype=np.int32), (at.sequences, 1))
-        among = own if mask is None else _new_only(mask, found, counts)
-        device = self.device
-        return _Step(
-            tokens,
-            at,
-            positions[:tokens].copy(),
-            put(padded, device),
-            put(positions, device),
-            put(table, device),
-            put(limits if mask is None else mask, device),
-            put(rows.reshape(-1), device),
-            put(back, device),
-            put(before, device),
-            put(among, device),
-        )
+        tables: dict[str, Array] = {
+            "positions": positions,
+            "slots": slots,
+            "back": back,
+            "rows": rows.reshape(-1),
+            "table": table,
+            "before": before,
+        }
+        if mask is None:
+            among = np.tile(np.arange(at.steps, dtype=np.int32), (at.sequences, 1))
+            tables |= {"limits": limits, "among": among}
+        else:
+            tables |= {"limits_mask": mask, "among_mask": _new_only(mask, found, counts)}
+        return _Step(tokens, at, tables)
+
+    # -- calls of programs
+
+    @contextmanager
+    def lent(self) -> Generator[Loan]:
+        """See :class:`~relax2xla.vm.call.objects.DeviceObject`.
+
+        Where a call fails that has taken the memory, the cache is empty afterwards.
+        """
+        with self.alone("a program"):
+            step = self._step
+            form = None if step is None else self._form(step.at)
+
+            def given(name: str, shape: tuple[int, ...]) -> Array:
+                assert step is not None
+                return step.given(name, shape, self._trash)
+
+            loan = Loan(form, tuple(self._pools), given)
+            try:
+                yield loan
+            except Exception as e:
+                if loan.lost():
+                    self._pools = self._fresh()
+                    self._sequences.clear()
+                    self._step = None
+                    e.add_note("the cache lost its memory in this call, and is empty now")
+                raise
+            if loan.back is not None:
+                self._pools = list(loan.back)
+
+    def _form(self, at: Sizes) -> PagedForm:
+        """What programs of a step depend on; how many tokens they take is for them to say."""
+        latent = tuple(kind is AttnKind.MLA for kind in self.kinds)
+        inline = self.mode is RopeMode.INLINE
+        return PagedForm(self._heads, latent, self.rope, inline, replace(at, tokens=0))
+
+    def _tables(self, step: _Step, *names: str) -> list[Any]:
+        """Tables of the step on the device, as programs of the host take them."""
+        for name in names:
+            if name not in step.placed:
+                made = step.given(name, (step.at.tokens,), self._trash)
+                step.placed[name] = put(made, self.device)
+        return [step.placed[name] for name in names]
 
     # -- attention
 
@@ -335,17 +395,9 @@ class PagedKVCache(Exclusive):
         n = len(qkv)
         self._check_out(out, "out", (n, heads.queries, heads.size), self.dtype)
         run = programs.fused(heads, self.rope, self.mode is RopeMode.INLINE, step.at)
-        self._pools[layer], made = run(
-            self._pools[layer],
-            given,
-            step.device_positions,
-            step.slots,
-            step.table,
-            step.seen,
-            step.rows,
-            step.back,
-            np.float32(scale),
-        )
+        seen = "limits_mask" if step.at.masked else "limits"
+        tables = self._tables(step, "positions", "slots", "table", seen, "rows", "back")
+        self._pools[layer], made = run(self._pools[layer], given, *tables, np.float32(scale))
         out[: step.tokens] = np.asarray(made)[: step.tokens]
 
     @exclusive
@@ -373,9 +425,10 @@ class PagedKVCache(Exclusive):
         if inline is not None and inline.size > d:
             raise RunError(f"self_attention: rope of {inline.size} features in heads of {d}")
         run = programs.own(Heads(hq, hkv, d, dv, self.dtype, 0), inline, at)
-        made = run(
-            step.device_positions, *given, step.among, step.rows, step.back, np.float32(scale)
-        )
+        among = "among_mask" if step.at.masked else "among"
+        (positions,) = self._tables(step, "positions")
+        tables = self._tables(step, among, "rows", "back")
+        made = run(positions, *given, *tables, np.float32(scale))
         _write_both(made, step.tokens, o, lse)
 
     @exclusive
@@ -392,16 +445,8 @@ class PagedKVCache(Exclusive):
         self._check_out(lse, "lse", (step.tokens, heads.queries), "float32")
         at = Sizes(step.at.tokens, step.at.sequences, step.at.steps, step.at.keys)
         run = programs.cross(heads, latent, self._inline(layer), at)
-        made = run(
-            self._pools[layer],
-            given,
-            step.device_positions,
-            step.table,
-            step.before,
-            step.rows,
-            step.back,
-            np.float32(scale),
-        )
+        tables = self._tables(step, "positions", "table", "before", "rows", "back")
+        made = run(self._pools[layer], given, *tables, np.float32(scale))
         _write_both(made, step.tokens, o, lse)
 
     @exclusive
@@ -410,13 +455,13 @@ class PagedKVCache(Exclusive):
         step, heads = self._current(layer, AttnKind.MLA), self._heads
         given = self._given(kv, "kv", (heads.size,), step)
         run = programs.append(heads, step.at.tokens)
-        (self._pools[layer],) = run(self._pools[layer], given, step.slots)
+        (self._pools[layer],) = run(self._pools[layer], given, *self._tables(step, "slots"))
         return self
 
     @exclusive
     def query_positions(self) -> Any:
         """The positions of the step's tokens in their sequences, int32, a ``jax.Array``."""
-        return put(self._current(0).positions, self.device)
+        return put(self._current(0).tables["positions"], self.device)
 
     @exclusive
     def debug_get_kv(self, number: int, start: int, end: int, *out: Array) -> None:
@@ -431,13 +476,18 @@ class PagedKVCache(Exclusive):
         kind = AttnKind.MLA if len(out) == 1 else AttnKind.MHA
         if any(k is not kind for k in self.kinds):
             raise RunError(f"this cache has other layers than {kind.name}")
-        row = self._heads.pool[2:] if kind is AttnKind.MHA else (self._heads.size,)
+        heads = self._heads
+        row = (heads.keys, heads.size) if kind is AttnKind.MHA else (heads.size,)
         for i, o in enumerate(out):
             self._check_out(o, f"out {i}", (len(self.kinds), end - start, *row), self.dtype)
         for layer, pool in enumerate(self._pools):
-            found = np.asarray(pool)[s.slots[start:end]]
-            for i, o in enumerate(out):
-                o[layer] = found[:, i] if kind is AttnKind.MHA else found
+            found = np.asarray(pool)
+            if kind is AttnKind.MLA:
+                out[0][layer] = found[s.slots[start:end]]
+                continue
+            both = found.reshape(2, heads.keys, heads.slots, heads.size)[:, :, s.slots[start:end]]
+            for o, x in zip(out, both, strict=True):
+                o[layer] = x.swapaxes(0, 1)
 
     def _current(self, layer: int, kind: AttnKind | None = None) -> _Step:
         if self._step is None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla.dtypes import dtype_name
 from relax2xla.errors import RunError, TVMError
+from relax2xla.kv_state.forms import RNNForm
 from relax2xla.kv_state.paged import Exclusive, exclusive
 from relax2xla.nd import array as put
+from relax2xla.vm.call.objects import DeviceObject, Loan, rows_to
 
 Array = npt.NDArray[Any]
 
@@ -24,12 +28,13 @@ class _Sequence:
     length: int = 0
 
 
-class RNNState(Exclusive):
+class RNNState(Exclusive, DeviceObject):
     """States of ``layers`` layers, each of as many arrays as ``initial`` has, for each sequence.
 
     Each sequence has a ring of ``history`` states: a step of one token goes on to the next, so that
     ``popn`` can go back by up to ``history - 1`` of them; a step of several cannot be taken back.
-    The states lie in the memory of the host. A call that raises RunError changes nothing.
+    The states are where they were used last: in the host's memory, or on the device, for programs
+    that take them as arrays. A call that raises RunError changes nothing.
     """
 
     def __init__(self, layers: int, sequences: int, history: int, initial: Sequence[Any]) -> None:
@@ -41,12 +46,24 @@ class RNNState(Exclusive):
             )
         self.history = int(history)
         self._initial = [np.array(a) for a in initial]
-        lead = (int(sequences), self.history)
-        self._states: list[list[Array]] = [
-            [np.zeros((*lead, *a.shape), a.dtype) for a in self._initial] for _ in range(layers)
-        ]
-        self._sequences = int(sequences)
+        # A row for each state of each sequence, and one that padding is written to.
+        self._rows = int(sequences) * self.history + 1
+        self._layers, self._sequences = int(layers), int(sequences)
+        # Layer by layer: numpy arrays, or those of the device.
+        self._held = self._fresh()
         self._forget()
+
+    def _fresh(self) -> list[Any]:
+        """States of zeros."""
+        shapes = [(self._rows, *a.shape) for a in self._initial] * self._layers
+        dtypes = [a.dtype for a in self._initial] * self._layers
+        return [np.zeros(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+
+    def _states(self) -> list[Array]:
+        """The states in the host's memory, (sequences, history, *shape) each, for the host."""
+        if not all(isinstance(a, np.ndarray) for a in self._held):
+            self._held = [np.array(a) for a in self._held]
+        return [a[:-1].reshape(self._sequences, self.history, *a.shape[1:]) for a in self._held]
 
     @exclusive
     def clear(self) -> None:
@@ -74,9 +91,8 @@ class RNNState(Exclusive):
     def add_sequence(self, number: int) -> None:
         """A new sequence, in the initial state."""
         slot = self._slot(int(number))
-        for layer in self._states:
-            for state, initial in zip(layer, self._initial, strict=True):
-                state[slot, 0] = initial
+        for state, initial in zip(self._states(), self._initial * self._layers, strict=True):
+            state[slot, 0] = initial
         self._known[int(number)] = _Sequence(self._free.pop())
         self._step = None
 
@@ -94,9 +110,8 @@ class RNNState(Exclusive):
         if position not in (-1, old.length):
             raise RunError(f"sequence {parent} has {old.length} tokens; fork at its end (-1) only")
         slot = self._slot(int(child))
-        for layer in self._states:
-            for state in layer:
-                state[slot] = state[old.slot]
+        for state in self._states():
+            state[slot] = state[old.slot]
         self._known[int(child)] = _Sequence(self._free.pop(), old.now, old.back, old.length)
         self._step = None
 
@@ -174,9 +189,48 @@ class RNNState(Exclusive):
         return [s for s, _ in self._step]
 
     def _of(self, layer: int, state: int) -> Array:
-        if not 0 <= layer < len(self._states) or not 0 <= state < len(self._initial):
+        if not 0 <= layer < self._layers or not 0 <= state < len(self._initial):
             raise RunError(
-                f"state {state} of layer {layer}; there are {len(self._states)} layers of "
+                f"state {state} of layer {layer}; there are {self._layers} layers of "
                 f"{len(self._initial)} states"
             )
-        return self._states[layer][state]
+        return self._states()[layer * len(self._initial) + state]
+
+    # -- calls of programs
+
+    @contextmanager
+    def lent(self) -> Generator[Loan]:
+        """See :class:`~relax2xla.vm.call.objects.DeviceObject`.
+
+        Where a call fails that has taken the memory, there are no sequences afterwards.
+        """
+        with self.alone("a program"):
+            form = None if self._step is None else self._form()
+            loan = Loan(form, (), self._given)
+            if form is not None:
+                self._held = [put(a) if isinstance(a, np.ndarray) else a for a in self._held]
+                loan.kept = tuple(self._held)
+            try:
+                yield loan
+            except Exception as e:
+                if loan.lost():
+                    self._held = self._fresh()
+                    self._forget()
+                    e.add_note("the state lost its memory in this call, and is empty now")
+                raise
+            if loan.back is not None:
+                self._held = list(loan.back)
+
+    def _form(self) -> RNNForm:
+        shapes = tuple(a.shape for a in self._initial)
+        dtypes = tuple(dtype_name(a.dtype) for a in self._initial)
+        return RNNForm(self._rows, self._layers, shapes, dtypes)
+
+    def _given(self, name: str, shape: tuple[int, ...]) -> Array:
+        """The rows of the step's sequences: "now", or "after" the step."""
+        found = [s for s, _ in self._step or ()]
+        ahead = int(name == "after")
+        if shape[0] < len(found):
+            raise RunError(f"the step has {len(found)} sequences; the program was given {shape[0]}")
+        rows = [s.slot * self.history + (s.now + ahead) % self.history for s in found]
+        return rows_to(np.array(rows, np.int32), shape[0], self._rows - 1)

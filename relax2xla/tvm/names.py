@@ -60,6 +60,8 @@ tvm.runtime.relax_vm            . vm
 tvm.runtime.vm                  . vm
 tvm.testing                     testing
 tvm.dlight                      tvm.dlight
+tvm.s_tir                       tir
+tvm.s_tir.dlight                tvm.dlight
 tvm.contrib.utils               tvm.contrib
 tvm.relax                       .
 tvm.relax.expr                  tvm.expressions ir .

@@ -11,13 +11,14 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.errors import CallError
 from relax2xla.ir import StructInfo, TensorStructInfo
-from relax2xla.runtime.device import Device
+from relax2xla.runtime.device import Device, Mesh
 from relax2xla.runtime.device import device as device_named
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.bytecode_function import VMFunction
 from relax2xla.vm.call.call_shapes import call_shapes, dimension, sizes_of
 from relax2xla.vm.call.donation import Donation
 from relax2xla.vm.call.executable import Executable
+from relax2xla.vm.call.object_function import ObjectFunction, takes_objects
 from relax2xla.vm.call.padding import Bucketed, seen
 from relax2xla.vm.call.programs import CACHE_SIZE, WARN_AFTER
 from relax2xla.vm.call.state import StatefulFunction
@@ -114,7 +115,7 @@ class VirtualMachine(TvmMethods):
             if index is None or self.executable.code.functions[index].private:
                 made: Any = self._compiled(name)
             else:
-                made = self._functions.setdefault(name, VMFunction(self._plain, index))
+                made = self._functions.setdefault(name, self._bytecode(self._plain, index))
             if self._hook is not None:
                 self.redirect(name, None)
             return made
@@ -130,7 +131,7 @@ class VirtualMachine(TvmMethods):
             interpreter = self._interpreter
             if hook is not interpreter.hook:
                 interpreter = self._hooked(hook)
-            return VMFunction(interpreter, index)
+            return self._bytecode(interpreter, index)
         call = self._buckets.get(name) or self._twin(name)
         return call if hook is None else functools.partial(hook, call, name)
 
@@ -151,6 +152,19 @@ class VirtualMachine(TvmMethods):
             if name in self._functions:
                 self.redirect(name, None)
         self.relink_saved()
+
+    def _bytecode(self, interpreter: Interpreter, index: int) -> VMFunction:
+        """A bytecode function. Where a hook is to see every call, its parts run one by one."""
+        built, name = self.executable, self.executable.code.functions[index].name
+        one = interpreter.hook is None and not isinstance(self.device, Mesh)
+        if not one or not takes_objects(built, name):
+            return VMFunction(interpreter, index)
+
+        def bind(alone: Executable, name: str, donation: Donation) -> BoundFunction:
+            given = (self.device, self._store, donation, self.max_programs, self.warn_after)
+            return BoundFunction.of(alone, name, *given)
+
+        return ObjectFunction(interpreter, index, built, bind, self.max_programs)
 
     def _hooked(self, hook: Hook | None) -> Interpreter:
         built = self.executable

@@ -29,7 +29,9 @@ class Kernel(tir.PrimFunc):
         rope_scaling: Mapping[str, Any] | None = None,
         rotary_dim: int | None = None,
     ) -> None:
-        super().__init__([], _nothing(), attrs={NAME: name, "global_symbol": name})
+        super().__init__(
+            [], tir.Evaluate(tir.IntImm("int32", 0)), attrs={NAME: name, "global_symbol": name}
+        )
         object.__setattr__(self, "rope_scaling", rope_scaling)
         object.__setattr__(self, "rotary_dim", rotary_dim)
 
@@ -40,12 +42,6 @@ class Kernel(tir.PrimFunc):
             "only: vm.builtin.paged_attention_kv_cache_create. To compute attention call "
             "vm.builtin.attention_kv_cache_*, or relax2xla.op.nn.attention"
         )
-
-
-def _nothing() -> Any:
-    # A body is a statement where tir has statements, and text where it has none.
-    evaluate = getattr(tir, "Evaluate", None)
-    return "" if evaluate is None else evaluate(0)
 
 
 def kernel(name: str) -> Callable[..., Kernel]:
