@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ class Module:
                 (cache, R.prim_value(0), R.prim_value(0.3), qkv),
                 out_sinfo=R.Tensor((n, 4, 8), "float32"),
             )
-            rest = R.strided_slice(qkv, [1], [4], [8])
-            next = R.concat((a, rest), axis=1)
+            parts = R.split(qkv, [4], axis=1)
+            next = R.concat((a, parts[1]), axis=1)
             b = R.call_dps_packed(
                 "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
                 (cache, R.prim_value(1), R.prim_value(0.3), next),
@@ -233,6 +234,21 @@ def test_a_step_is_one_program_that_takes_the_memory(attention: ObjectFunction) 
     )
 
 
+def test_numbers_of_tokens_share_a_program(attention: ObjectFunction) -> None:
+    pair = Pair(attention, RopeMode.NORMAL)
+    pair.both("add_sequence", 0)
+
+    def count() -> int:
+        return sum(map(len, attention.programs().values()))
+
+    pair.step([0], [13])
+    before = count()
+    for n in (14, 16):
+        pair.step([0], [n])
+    assert count() == before
+    pair.same_contents()
+
+
 def test_latent_attention() -> None:
     run = built(LATENT)
     rng = np.random.default_rng(8)
@@ -284,6 +300,22 @@ def test_recurrent_states() -> None:
     state.popn(0, 1)
     np.testing.assert_allclose(state.debug_get(1, 0, 7), before)
     assert np.abs(np.asarray(state.debug_get(1, 0, 0)) - before).max() > 0.1
+
+
+def test_saved(attention: ObjectFunction, tmp_path: Path) -> None:
+    file = tmp_path / "model.r2x"
+    rx.build(module(ATTENTION)).export_library(file)
+    run = rx.VirtualMachine(rx.load_module(file))["main"]
+    assert isinstance(run, ObjectFunction)
+    cache = make()
+    cache.add_sequence(0)
+    qkv = np.random.default_rng(3).standard_normal((5, HQ + 2 * HKV, D)).astype(np.float32)
+    cache.begin_forward([0], [5])
+    made = run(qkv, cache)[0]
+    assert run.programs()  # not in parts
+    cache.popn(0, 5)
+    cache.begin_forward([0], [5])
+    np.testing.assert_array_equal(made, attention(qkv, cache)[0])
 
 
 def test_mistakes_leave_the_cache_as_it_was(attention: ObjectFunction) -> None:

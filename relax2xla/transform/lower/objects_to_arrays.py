@@ -209,7 +209,7 @@ class _Unfolding:
         """The packed function, its arguments, and which object is the first of them."""
         if isinstance(call.op, ExternFunc):
             name, args = call.op.global_symbol, call.args
-        elif isinstance(call.op, Op) and call.op.name in _PACKED:
+        elif isinstance(call.op, Op) and call.op.name in PACKED:
             callee, *args = call.args
             name = callee.value if isinstance(callee, StringImm) else ""
             name = callee.global_symbol if isinstance(callee, ExternFunc) else name
@@ -247,4 +247,4 @@ class _Unfolding:
 
 
 _DPS = "relax.call_dps_packed"
-_PACKED = (_DPS, "relax.call_pure_packed", "relax.call_inplace_packed")
+PACKED = (_DPS, "relax.call_pure_packed", "relax.call_inplace_packed")

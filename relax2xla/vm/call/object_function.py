@@ -3,6 +3,10 @@
 What an object is, is known when it is passed, so the program is made then: ``ObjectsToArrays`` for
 the form of the objects, then a program per call shape as for any function. Where a function does
 with an object what has no form in arrays, the bytecode runs, whose calls the object answers itself.
+
+So that programs are few, the tokens of a call are padded wherever ``vm.call.padding`` proves that
+no result shows it: to powers of two, and half way between. A ``take`` of mode "fast" is of tokens
+that there are; what it gives beyond them is of padding.
 """
 
 from __future__ import annotations
@@ -28,14 +32,16 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import post_order_deep
-from relax2xla.ir.traits import Foreign
-from relax2xla.transform.lower.objects_to_arrays import ObjectForm, unfold_objects
+from relax2xla.ir.traits import Foreign, Takes
+from relax2xla.transform.lower.objects_to_arrays import PACKED, ObjectForm, unfold_objects
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.bytecode_function import VMFunction
 from relax2xla.vm.call.executable import Entry, Executable
 from relax2xla.vm.call.objects import DeviceObject, Loan
+from relax2xla.vm.call.padding import Axes, cut, padded, seen
 from relax2xla.vm.call.signatures import positional
 from relax2xla.vm.call.state_slots import Slot, keeping
 from relax2xla.vm.code.interpreter import Interpreter
@@ -149,6 +155,8 @@ class _Unfolded:
         named = [(i, n) for i, names in zip(self._places, given, strict=True) for n in names]
         self._tables = [(i, n, _dims(p)) for (i, n), p in zip(named, tables, strict=True)]
         self._sizes = _sources(source, self._rest, tables)
+        self._params = [source.params[i].struct_info for i in self._rest]
+        self._padded = [v for v in self._sizes if seen(source, v, _keeps_apart) is None]
         first = len(self._rest)
         slots = [
             Slot(source.params[i].name_hint, first + k, k + 1) for k, i in enumerate(self._places)
@@ -168,15 +176,41 @@ class _Unfolded:
     ) -> Any:
         """Run, and give the objects the next values of their arrays."""
         sizes = {var: _size(args, place) for var, place in self._sizes.items()}
+        wanted = {v: n for v in self._padded if (n := _roomy(sizes[v])) != sizes[v]}
+        given = [args[i] for i in self._rest]
+        if wanted:
+            pairs = zip(self._params, given, strict=True)
+            given = [padded(info, a, wanted, self.bound.device) for info, a in pairs]
+        shapes = {**sizes, **wanted}
         tables = [
-            loans[i].given(name, tuple(_value(d, sizes) for d in dims))
+            loans[i].given(name, tuple(_value(d, shapes) for d in dims))
             for i, name, dims in self._tables
         ]
         kept = [loans[i].kept for i in self._places]
-        made = self.bound(*(args[i] for i in self._rest), *kept, *tables)
+        made = self.bound(*given, *kept, *tables)
         for i, arrays in zip(self._places, made[1:], strict=True):
             loans[i].back = arrays
-        return _with_objects(made[0], self._result, objects)
+        result = made[0]
+        if wanted:
+            true = {v: sizes[v] for v in wanted}
+            result = cut(result, self._result, true, self.bound.device)
+        return _with_objects(result, self._result, objects)
+
+
+def _roomy(size: int) -> int:
+    """The next power of two, or what is half way to it from the one before."""
+    power = 1 << max(size - 1, 0).bit_length()
+    return half if size <= (half := power * 3 // 4) else power
+
+
+def _keeps_apart(call: Call, operands: Sequence[Axes]) -> bool:
+    """Whether a call on an object, or a look-up of tokens, keeps the tokens apart."""
+    if not isinstance(call.op, Op):
+        return False
+    if call.op.name in PACKED:
+        return all(axes <= {0} for axes in operands)
+    looks_up = call.op.has(Takes) and call_attrs(call).get("mode") == "fast"
+    return looks_up and not operands[1]
 
 
 def _dims(p: Var) -> tuple[tir.Dim, ...]:

@@ -74,15 +74,23 @@ class _Unknown(Exception):
     """A value whose padded axes cannot be told."""
 
 
-def seen(func: Function, dim: tir.Var) -> str | None:
-    """Why padding along ``dim`` could be seen in the result of ``func``; None: it cannot."""
+def seen(
+    func: Function,
+    dim: tir.Var,
+    apart: Callable[[Call, Sequence[Axes]], bool] = lambda call, operands: False,
+) -> str | None:
+    """Why padding along ``dim`` could be seen in the result of ``func``; None: it cannot.
+
+    ``apart``: of calls, with the padded axes of their operands, whether they are known to keep the
+    positions apart, whatever their traits say.
+    """
     try:
         for p in func.params:
             _axes(p.struct_info, dim)
         for b in bindings_of(func.body):
             if isinstance(b, MatchCast):
                 return f"R.match_cast of {b.var.name_hint} looks at the size"
-            reason = _value(b.value, dim)
+            reason = _value(b.value, dim, apart)
             if reason is not None:
                 return f"{reason} (`{b.var.name_hint}`)"
             _axes(b.var.struct_info, dim)
@@ -129,9 +137,11 @@ def _operand(value: Expr, dim: tir.Var) -> str | None:
     return f"{type(value).__name__} is not analysed"
 
 
-def _value(value: Expr, dim: tir.Var) -> str | None:
+def _value(value: Expr, dim: tir.Var, apart: Callable[[Call, Sequence[Axes]], bool]) -> str | None:
     if not isinstance(value, Call):
         return _operand(value, dim)
+    if apart(value, [_axes_of(a, dim) for a in value.args]):
+        return None
     traits = value.op.traits if isinstance(value.op, Op) else ()
     trait = next((t for t in traits if type(t) in RULES), None)
     if not isinstance(value.op, Op) or trait is None:
@@ -293,7 +303,7 @@ class Bucketed:
         """Run with padded arguments; the results have the sizes that the arguments ask for."""
         padded, sizes = self._padded(self._function.placed(args, {}))
         result = self._function(*padded)
-        return self._cut(result, self._result, sizes) if sizes else result
+        return cut(result, self._result, sizes, self._function.device) if sizes else result
 
     def _padded(self, args: Sequence[Any]) -> tuple[list[Any], dict[tir.Var, int]]:
         """The arguments padded, and the true sizes of the dimensions that this changed."""
@@ -307,21 +317,22 @@ class Bucketed:
             if size > 0 and at < len(known) and known[at] != size:
                 wanted[dim] = known[at]
         made = [
-            _pad(p.struct_info, a, wanted, self._function.device)
+            padded(p.struct_info, a, wanted, self._function.device)
             for p, a in zip(self._function.params, args, strict=True)
         ]
         return made, {d: sizes[d] for d in wanted}
 
-    def _cut(self, value: Any, info: StructInfo, sizes: Mapping[tir.Var, int]) -> Any:
-        if isinstance(info, TupleStructInfo):
-            return tuple(self._cut(v, f, sizes) for v, f in zip(value, info.fields, strict=True))
-        if not isinstance(info, TensorStructInfo) or info.dims is None:
-            return value
-        cuts = tuple(slice(sizes[d]) if d in sizes else slice(None) for d in _vars(info.dims))
-        if all(c == slice(None) for c in cuts):
-            return value
-        host = np.ascontiguousarray(np.asarray(value)[cuts])
-        return xla.device_put(host, self._function.device)
+
+def cut(value: Any, info: StructInfo, sizes: Mapping[tir.Var, int], device: Any) -> Any:
+    """A result of the declared ``info`` with the true ``sizes`` of dimensions."""
+    if isinstance(info, TupleStructInfo):
+        return tuple(cut(v, f, sizes, device) for v, f in zip(value, info.fields, strict=True))
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        return value
+    cuts = tuple(slice(sizes[d]) if d in sizes else slice(None) for d in _vars(info.dims))
+    if all(c == slice(None) for c in cuts):
+        return value
+    return xla.device_put(np.ascontiguousarray(np.asarray(value)[cuts]), device)
 
 
 def _vars(dims: Sequence[Any]) -> list[Any]:
@@ -340,9 +351,10 @@ def _read(
                 sizes[d] = size
 
 
-def _pad(info: StructInfo, value: Any, wanted: Mapping[tir.Var, int], device: Any) -> Any:
+def padded(info: StructInfo, value: Any, wanted: Mapping[tir.Var, int], device: Any) -> Any:
+    """An argument for a parameter of ``info``, with dimensions of the ``wanted`` sizes."""
     if isinstance(info, TupleStructInfo):
-        return tuple(_pad(f, v, wanted, device) for f, v in zip(info.fields, value, strict=True))
+        return tuple(padded(f, v, wanted, device) for f, v in zip(info.fields, value, strict=True))
     if not isinstance(info, TensorStructInfo) or info.dims is None:
         return value
     dims = _vars(info.dims)

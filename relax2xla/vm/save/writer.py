@@ -32,6 +32,7 @@ from relax2xla.transform.pipeline import STATIC
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.executable import Entry, Executable
 from relax2xla.vm.call.machine import VirtualMachine
+from relax2xla.vm.call.object_function import takes_objects
 from relax2xla.vm.pjrt import compiler, xla
 from relax2xla.vm.save.archive import write_archive
 from relax2xla.vm.save.arrays import ArrayWriter
@@ -94,6 +95,9 @@ class Saved:
         for name, stub in signatures.items():
             made = Function(ex.params(name), Tuple([]), TupleStructInfo([]))
             self._functions[GlobalVar(stub)] = made
+            if takes_objects(ex, name) and isinstance(source := ex.mod[name], Function):
+                # The machine makes programs of it when it sees the objects.
+                self._functions[ex.mod.get_global_var(name)] = source
         saved = derived(ex.mod, {**self._callees(), **self._functions})
         text, tables = script_tables(saved)
         self.members[MODULE] = text.encode()
