@@ -465,7 +465,7 @@ def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
     from relax2xla.transform import LegalizeOps
 
     try:
-        rows = LegalizeOps()(mod)
+        rows = LegalizeOps(every=True)(mod)
     except LegalizeError as e:
         unknown = symbols([p.struct_info for f in mod.relax_functions().values() for p in f.params])
         if not unknown:

@@ -8,6 +8,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from relax2xla.importers.torch.engine.converters import register_converter as register_converter
+from relax2xla.importers.torch.engine.custom import (
+    ExportedProgramImporter as ExportedProgramImporter,
+)
 from relax2xla.importers.torch.engine.export import from_exported_program as from_exported_program
 from relax2xla.importers.torch.engine.fx import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch.engine.fx import from_fx as from_fx

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from relax2xla.importers import torch as _importer
+from relax2xla.importers.torch import ExportedProgramImporter as ExportedProgramImporter
 from relax2xla.importers.torch import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch import from_exported_program as from_exported_program
 from relax2xla.importers.torch import from_fx as from_fx

@@ -195,7 +195,7 @@ def gaps(mod: IRModule | Function, name: str = "main") -> list[Gap]:
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
     found: dict[str, list[str]] = collections.defaultdict(list)
-    for func in LegalizeOps()(mod).relax_functions().values():
+    for func in LegalizeOps(every=True)(mod).relax_functions().values():
         for b in bindings_deep(func):
             call = b.value
             if not isinstance(call, Call) or not isinstance(call.op, Op):

@@ -348,7 +348,9 @@ class _Emitter:
                 return self.call(expr, expr.struct_info, point)
             case Call():
                 raise self.error(
-                    f"{expr.op!r} is no StableHLO row; run transform.LegalizeOps before", expr
+                    f"{expr.op!r} is no StableHLO row; run transform.LegalizeOps before, "
+                    "which leaves what XLA cannot hold",
+                    expr,
                 )
             case _:
                 raise self.error(f"StableHLO has no {type(expr).__name__}", expr)

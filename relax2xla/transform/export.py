@@ -42,7 +42,7 @@ def lowered(mod: IRModule) -> IRModule:
     """``mod`` made of rows over tensors alone; see :func:`to_stablehlo`."""
     sizes = SizesAsTensors()
     mod = sizes(LowerDistIR()(mod))
-    return LegalizeOps(sources=sizes.sources)(mod)
+    return LegalizeOps(sources=sizes.sources, every=True)(mod)
 
 
 def is_high(mod: IRModule) -> bool:

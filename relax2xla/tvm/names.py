@@ -107,6 +107,8 @@ tvm.relax.frontend.nn.llm       frontend.nn.llm
 tvm.relax.frontend.onnx         frontend.onnx
 tvm.relax.frontend.stablehlo    frontend.stablehlo
 tvm.relax.frontend.torch        frontend.torch
+tvm.relax.frontend.torch.exported_program_translator frontend.torch
+tvm.relax.frontend.torch.fx_translator frontend.torch
 """
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {

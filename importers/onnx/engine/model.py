@@ -179,8 +179,8 @@ class Importer:
         mod = self.builder.get()
         if self.keep:
             main = mod["main"]
-            kept = [values[v] for v in main.params if v in values]
-            mod["main"] = main.with_attr("params", kept)
+            if kept := [values[v] for v in main.params if v in values]:
+                mod["main"] = main.with_attr("params", kept)
         return mod
 
     # -- the body ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     static,
 )
 from relax2xla.importers.onnx.ops.math import gelu
-from relax2xla.importers.onnx.ops.nn import last_axes, want_float32
+from relax2xla.importers.onnx.ops.nn import last_axes, saved_statistics, want_float32
 from relax2xla.importers.onnx.ops.pool import (
     Convolved,
     Windowed,
@@ -81,9 +81,10 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> list[Expr | None]:
-    """The mean and deviation, outputs for training, are not given."""
     total = _skipped(ctx, input, skip, bias)
-    return [_layer_norm(total, gamma, beta, epsilon), None, None, total]
+    training = ctx.wants(1) or ctx.wants(2)
+    saved = saved_statistics(ctx, total, [-1], epsilon) if training else [None, None]
+    return [_layer_norm(total, gamma, beta, epsilon), *saved, total]
 
 
 @onnx_op("SkipSimplifiedLayerNormalization", domain=DOMAIN)

@@ -218,6 +218,16 @@ def matmul_integer_to_float(
     return y if bias is None else R.add(y, bias)
 
 
+@onnx_op("MatMulInteger16", domain=DOMAIN)
+def matmul_integer16(ctx: Context, A: Expr, B: Expr) -> Expr:
+    """Summed up in 32 bits, which wrap around: unsigned where both operands are."""
+    for name, x in (("A", A), ("B", B)):
+        if dtype_of(x) not in ("int16", "uint16"):
+            raise ValueError(f"input {name} is {dtype_of(x)}; expected int16 or uint16")
+    kind = "uint32" if dtype_of(A) == dtype_of(B) == "uint16" else "int32"
+    return R.matmul(ctx.cast(A, kind), ctx.cast(B, kind))
+
+
 @onnx_op("DynamicQuantizeMatMul", domain=DOMAIN)
 def dynamic_quantize_matmul(
     ctx: Context,

@@ -79,6 +79,7 @@ def last_axes(x: Expr, axis: int) -> list[int]:
     return list(range(axis_of(axis, ndim_of(x)), ndim_of(x)))
 
 
+@onnx_op("LayerNormalization")
 @onnx_op("LayerNormalization", since=17)
 def layer_normalization(
     ctx: Context,
@@ -90,20 +91,26 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> list[Expr]:
-    """``stash_type`` 1 computes in float32, as R.nn.layer_norm does of all narrow dtypes."""
+    """``stash_type`` 1 computes in float32, as R.nn.layer_norm does of all narrow dtypes.
+
+    ONNX has it since opset 17; ONNX Runtime knew it at every opset before.
+    """
     want_float32(stash_type)
     axes = last_axes(X, axis)
     dims = [dims_of(X)[a] for a in axes]
     scale = _spread(ctx, Scale, dims)
     bias = R.zeros(ShapeExpr(dims), dtype_of(X)) if B is None else _spread(ctx, B, dims)
     made: list[Expr] = [R.nn.layer_norm(X, scale, bias, axes, epsilon, B is not None)]
-    if ctx.wants(1) or ctx.wants(2):
-        x = ctx.emit(ctx.cast(X, "float32"))
-        mean = ctx.emit(R.mean(x, axes, True))
-        centred = ctx.emit(R.subtract(x, mean))
-        spread = R.mean(R.multiply(centred, centred), axes, True)
-        made += [mean, R.rsqrt(R.add(spread, scalar(epsilon, "float32")))]
-    return made
+    return made + saved_statistics(ctx, X, axes, epsilon) if ctx.wants(1) or ctx.wants(2) else made
+
+
+def saved_statistics(ctx: Context, x: Expr, axes: list[int], epsilon: float) -> list[Expr]:
+    """Mean and 1 / deviation along ``axes``, in float32, as outputs for training."""
+    x = ctx.emit(ctx.cast(x, "float32"))
+    mean = ctx.emit(R.mean(x, axes, True))
+    centred = ctx.emit(R.subtract(x, mean))
+    spread = R.mean(R.multiply(centred, centred), axes, True)
+    return [mean, R.rsqrt(R.add(spread, scalar(epsilon, "float32")))]
 
 
 def _spread(ctx: Context, x: Expr, dims: Sequence[Any]) -> Expr:

@@ -16,6 +16,7 @@ from relax2xla.importers.torch.engine.context import (
     Dim,
     dims_of,
     ndim_of,
+    stated_dtype,
     static,
 )
 from relax2xla.importers.torch.engine.converters import Function, aten
@@ -56,7 +57,7 @@ def _conv(ndim: int) -> Function:
         pads = _padding(padding, weight, spread, ndim)
         form = _per_axis(stride, ndim), pads, spread, groups
         if isinstance(groups, int):
-            y = CONV[ndim](x, weight, *form)
+            y = CONV[ndim](x, weight, *form, out_dtype=stated_dtype(x))
         else:
             sizes = ctx.dims()[1:] if alone else ctx.dims()[2:]
             y = _conv_of_groups(ctx, x, weight, *form, sizes)
@@ -131,6 +132,7 @@ def _conv_transpose(ndim: int) -> Function:
             known,
             spread,
             static(groups, "the number of groups"),
+            out_dtype=stated_dtype(x),
         )
         if known != extra:
             axes, sizes = list(range(2, 2 + ndim)), list(ctx.dims()[-ndim:])

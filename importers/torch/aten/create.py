@@ -10,31 +10,53 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.torch.engine.context import Context, larger
+from relax2xla.importers.torch.engine.context import Context, dtype_of, larger
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.ir import Constant, Expr
 
 # Shape and dtype are those of torch's result. Memory that torch leaves undefined holds zeros here.
 FILLS = (
-    ("zeros zeros_like new_zeros _efficientzerotensor zero", 0, ""),
-    ("empty.memory_format empty_like new_empty", 0, ""),
-    ("empty_strided empty_permuted new_empty_strided", 0, "stride physical_layout"),
-    ("ones ones_like new_ones", 1, ""),
+    ("zeros new_zeros _efficientzerotensor zero", 0, ""),
+    ("ones new_ones", 1, ""),
 )
+EMPTY = "empty.memory_format new_empty empty_strided empty_permuted new_empty_strided"
 
 
-def _fill(value: Any) -> Function:
+def _fill(value: int) -> Function:
     return lambda ctx: ctx.full(ctx.dims(), value, ctx.dtype())
+
+
+def _like(of_shape: Function, of_tensor: Function) -> Function:
+    def convert(ctx: Context, self: Expr) -> Expr:
+        kind = ctx.dtype()
+        return of_tensor(self) if kind == dtype_of(self) else of_shape(ctx.dims(), kind)
+
+    return convert
 
 
 for _names, _value, _layout in FILLS:
     aten(_names, ignored=f"size self dtype {_layout}")(_fill(_value))
+aten(EMPTY, ignored="size self dtype stride physical_layout")(
+    lambda ctx: R.zeros(ctx.dims(), ctx.dtype())
+)
+aten("zeros_like empty_like", ignored="dtype")(_like(R.zeros, R.zeros_like))
+aten("ones_like", ignored="dtype")(_like(R.ones, R.ones_like))
 
 
-@aten("full", "full_like", "new_full", ignored="size self dtype")
+@aten("full", "new_full", ignored="size self dtype")
 def full(ctx: Context, fill_value: Any) -> Expr:
     return ctx.full(ctx.dims(), fill_value, ctx.dtype())
+
+
+@aten("full_like", ignored="dtype")
+def full_like(ctx: Context, self: Expr, fill_value: Any) -> Expr:
+    """A small integer is an int32 whatever the tensor is, as TVM's importer has it: exact, too."""
+    kind = ctx.dtype()
+    if kind != dtype_of(self):
+        return ctx.full(ctx.dims(), fill_value, kind)
+    whole = type(fill_value) is int and abs(fill_value) < 1 << 8
+    return R.full_like(self, ctx.tensor(fill_value, "int32" if whole else kind))
 
 
 aten("fill.Scalar", "fill.Tensor", ignored="self")(

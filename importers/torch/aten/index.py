@@ -34,7 +34,7 @@ def index_select(ctx: Context, self: Expr, dim: int, index: Expr) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     if ndim_of(index) == 0:
         index = R.reshape(index, (1,))
-    return R.take(self, ctx.wrap(index, dims_of(self)[axis]), axis)
+    return R.take(self, index, axis)
 
 
 @aten("take")
@@ -45,14 +45,16 @@ def take(ctx: Context, self: Expr, index: Expr) -> Expr:
 
 @aten("gather", ignored="sparse_grad")
 def gather(ctx: Context, self: Expr, dim: int, index: Expr) -> Expr:
-    """``index`` may be shorter than ``self``; ``sparse_grad`` concerns the gradient."""
+    """``index`` may be shorter than ``self``; ``sparse_grad`` concerns the gradient.
+
+    Torch refuses negative indices here, as for ``index_select`` and ``scatter``.
+    """
     ndim = ndim_of(self)
     if ndim == 0 or ndim_of(index) == 0:
         flat = R.reshape(self, (-1,))
         return ctx.reshape(R.take(flat, R.reshape(index, (-1,)), 0), ctx.dims())
     axis = axis_of(dim, ndim)
-    data = _cut(ctx, self, index, axis)
-    return R.gather_elements(data, ctx.wrap(index, dims_of(self)[axis]), axis)
+    return R.gather_elements(_cut(ctx, self, index, axis), index, dim)
 
 
 def _cut(ctx: Context, x: Expr, index: Expr, skip: int | None) -> Expr:
@@ -78,7 +80,7 @@ def scatter(
 ) -> Expr:
     kind = "update" if reduce is None else SCATTER_REDUCTIONS[reduce]
     if src is None:
-        source = ctx.full(dims_of(index), value, dtype_of(self))
+        source = R.broadcast_to(ctx.tensor(value, dtype_of(self)), dims_of(index))
     else:
         source = _cut(ctx, src, index, None)
     ndim = ndim_of(self)
@@ -86,8 +88,7 @@ def scatter(
         flat, at = R.reshape(self, (1,)), R.reshape(index, (1,))
         one = R.reshape(source, (1,))
         return R.reshape(R.scatter_elements(flat, at, one, 0, kind), ())
-    axis = axis_of(dim, ndim)
-    return R.scatter_elements(self, ctx.wrap(index, dims_of(self)[axis]), source, axis, kind)
+    return R.scatter_elements(self, index, source, dim, kind)
 
 
 aten("scatter_add")(
@@ -220,13 +221,22 @@ def select_scatter(ctx: Context, self: Expr, src: Expr, dim: int, index: Any) ->
     return _between(ctx, self, thin, axis, at, at + 1)
 
 
-@aten("slice_scatter", ignored="end")
+@aten("slice_scatter")
 def slice_scatter(
-    ctx: Context, self: Expr, src: Expr, dim: int = 0, start: Any = None, step: int = 1
+    ctx: Context,
+    self: Expr,
+    src: Expr,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     size, count = dims_of(self)[axis], dims_of(src)[axis]
     low = bound_of(ctx, start, size, 0, axis)
+    high = bound_of(ctx, end, size, size, axis)
+    if all(isinstance(d, int) for d in (size, low, high)):
+        return R.slice_scatter(self, ctx.cast(src, dtype_of(self)), low, high, step, dim)
     if step == 1:
         fits(ctx, count, size)
         return _between(ctx, self, src, axis, low, low + count)

@@ -69,7 +69,8 @@ def cross_entropy_loss(
     """Of the logarithms of softmax; a target of the input's shape holds probabilities."""
     axis = 0 if ndim_of(self) == 1 else 1
     dtype, classes = dtype_of(self), dims_of(self)[axis]
-    logs = ctx.emit(R.nn.log_softmax(self, axis))
+    # TVM writes the last axis as -1.
+    logs = ctx.emit(R.nn.log_softmax(self, -1 if axis == ndim_of(self) - 1 else axis))
     thin: list[Any] = [classes if a == axis else 1 for a in range(ndim_of(self))]
     scaled = logs if weight is None else R.multiply(logs, R.reshape(weight, thin))
     share = R.divide(scalar(label_smoothing, dtype), ctx.tensor(classes, dtype))

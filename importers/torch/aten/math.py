@@ -38,7 +38,7 @@ Binary = Callable[[Expr, Expr], Expr]
 
 def half_to_even(x: Expr) -> Expr:
     """Round to the nearest integer, ties to even."""
-    return row("round_nearest_even", x)
+    return R.round(x)
 
 
 # -- one operand ---------------------------------------------------------------------------------
@@ -103,8 +103,7 @@ SAME_UNARY: dict[str, Unary] = {
 
 @aten("square")
 def square(ctx: Context, self: Expr) -> Expr:
-    x = ctx.emit(ctx.cast(self, ctx.dtype()))
-    return R.multiply(x, x)
+    return R.square(ctx.cast(self, ctx.dtype()))
 
 
 def digamma(x: Expr) -> Expr:
@@ -219,7 +218,7 @@ ARITHMETIC: dict[str, Binary] = {
     "minimum": R.minimum,
     "floor_divide": R.floor_divide,
     "remainder": R.floor_mod,
-    "fmod": lambda a, b: truncated_remainder(a, b),
+    "fmod": R.mod,
     "atan2 arctan2": R.atan2,
     "bitwise_and __and__": R.bitwise_and,
     "bitwise_or __or__": R.bitwise_or,
@@ -267,23 +266,10 @@ for _name, _both in LOGICAL.items():
     aten(_name)(_logical(_both))
 
 
-def truncated_remainder(a: Expr, b: Expr) -> Expr:
-    """``a - trunc(a / b) * b`` exactly: the remainder has the sign of ``a``."""
-    shape = R.broadcast_to
-    dims = info_of(R.add(a, b)).dims
-    if dims is None:
-        raise Unsupported("fmod of operands whose common shape is not known")
-    return row("remainder", shape(a, dims), shape(b, dims))
-
-
 def trunc_divide(a: Expr, b: Expr) -> Expr:
     """Division rounded towards zero."""
-    if is_float(dtype_of(a)):
-        return R.trunc(R.divide(a, b))
-    dims = info_of(R.add(a, b)).dims
-    if dims is None:
-        raise Unsupported("truncating division of operands whose common shape is not known")
-    return row("divide", R.broadcast_to(a, dims), R.broadcast_to(b, dims))
+    quotient = R.divide(a, b)
+    return R.trunc(quotient) if is_float(dtype_of(a)) else quotient
 
 
 def _ignoring_nan(a: Expr, b: Expr, pick: Binary) -> Expr:
@@ -347,10 +333,12 @@ def power(ctx: Context, self: Any, exponent: Any) -> Expr:
     dtype = ctx.dtype()
     base = ctx.tensor(self, dtype)
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
-        if exponent in (2, 3):
+        if exponent in (2, 3) or (exponent == 4 and is_integer(dtype)):
             base = ctx.emit(base)
-            squared = R.multiply(base, base)
-            return squared if exponent == 2 else R.multiply(squared, base)
+            made = R.multiply(base, base)
+            for _ in range(int(exponent) - 2):
+                made = R.multiply(made, base)
+            return made
         if exponent in (0.5, -0.5) and is_float(dtype):
             return R.sqrt(base) if exponent > 0 else R.rsqrt(base)
         if exponent == 1:
@@ -487,11 +475,7 @@ def elu(ctx: Context, self: Expr, alpha: Any = 1, scale: Any = 1, input_scale: A
     return activations.elu(self, alpha, scale, input_scale)
 
 
-aten("selu", wide=True)(
-    lambda ctx, self: activations.elu(
-        self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-    )
-)
+aten("selu", wide=True)(lambda ctx, self: R.nn.selu(self))
 aten("celu", wide=True)(lambda ctx, self, alpha=1.0: activations.elu(self, alpha, 1, 1.0 / alpha))
 aten("relu6")(lambda ctx, self: R.nn.relu6(self))
 aten("hardswish", wide=True)(lambda ctx, self: activations.hard_swish(self))
@@ -500,15 +484,10 @@ aten("hardsigmoid", wide=True)(
 )
 
 
-@aten("softplus", wide=True)
+@aten("softplus")
 def softplus(ctx: Context, self: Expr, beta: Any = 1, threshold: Any = 20) -> Expr:
     want_float(self, "softplus")
-    dtype = dtype_of(self)
-    grown = R.multiply(self, scalar(beta, dtype))
-    straight = ctx.emit(R.greater(grown, scalar(threshold, dtype)))
-    part = R.where(straight, scalar(0, dtype), grown)
-    soft = R.divide(row("log_plus_one", R.exp(part)), scalar(beta, dtype))
-    return R.where(straight, self, soft)
+    return R.nn.softplus(self, float(beta), float(threshold))
 
 
 @aten("threshold")
@@ -536,6 +515,8 @@ def hardshrink(ctx: Context, self: Expr, lambd: Any = 0.5) -> Expr:
 def prelu(ctx: Context, self: Expr, weight: Expr) -> Expr:
     ndim = info_of(self).ndim
     count = info_of(weight).dims
+    if ndim and info_of(weight).ndim == 1:
+        return R.nn.prelu(self, weight, min(1, ndim - 1))
     if info_of(weight).ndim == 1 and count != (1,) and ndim > 1:
         weight = R.reshape(weight, (1, count[0] if count else 1) + (1,) * (ndim - 2))
     return activations.prelu(self, weight)

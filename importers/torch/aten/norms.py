@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla import op as R
@@ -41,6 +41,7 @@ def _normalise(
     mean: Expr | None,
     var: Expr | None,
     training: bool,
+    momentum: float,
     eps: float,
 ) -> Expr:
     if training:
@@ -50,16 +51,25 @@ def _normalise(
         )
     if mean is None or var is None:
         raise Unsupported("batch norm without running statistics")
-    return _by_statistics(ctx, x, weight, bias, mean, var, eps)
+    return _by_statistics(ctx, x, weight, bias, mean, var, eps, momentum)
 
 
 def _by_statistics(
-    ctx: Context, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, var: Expr, eps: float
+    ctx: Context,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr,
+    var: Expr,
+    eps: float,
+    momentum: float = 0.1,
 ) -> Expr:
     """``x`` less the mean of its channel, over the deviation there."""
     affine, given = _affine(x, weight, bias, [dims_of(x)[1]])
     params = (ctx.cast(p, dtype_of(x)) for p in (*affine, mean, var))
-    done = R.nn.batch_norm(x, *params, axis=1, epsilon=eps, training=False, **given)
+    done = R.nn.batch_norm(
+        x, *params, axis=1, epsilon=eps, momentum=momentum, training=False, **given
+    )
     return ctx.emit(done)[0]
 
 
@@ -71,7 +81,7 @@ def _by_own_statistics(
     return R.nn.instance_norm(x, *affine, channel_axis=1, axes=list(axes), epsilon=eps, **given)
 
 
-@aten("batch_norm", ignored="momentum cudnn_enabled", wide=True)
+@aten("batch_norm", ignored="cudnn_enabled", wide=True)
 def batch_norm(
     ctx: Context,
     input: Expr,
@@ -80,12 +90,14 @@ def batch_norm(
     running_mean: Expr | None,
     running_var: Expr | None,
     training: bool,
+    momentum: float,
     eps: float,
 ) -> Expr:
-    """In evaluation ``momentum`` is not used; ``cudnn_enabled`` only chooses a kernel."""
+    """In evaluation ``momentum`` changes nothing; ``cudnn_enabled`` only chooses a kernel."""
     if training and running_mean is None and running_var is None:
         return _by_own_statistics(input, weight, bias, [0, *range(2, ndim_of(input))], eps)
-    return _normalise(ctx, input, weight, bias, running_mean, running_var, training, eps)
+    form = training, momentum, eps
+    return _normalise(ctx, input, weight, bias, running_mean, running_var, *form)
 
 
 @aten("_native_batch_norm_legit_functional", wide=True)
@@ -123,7 +135,7 @@ def batch_norm_functional(
     return [done, mean, R.rsqrt(R.add(var, scalar(eps, dtype))), *new]
 
 
-@aten("_native_batch_norm_legit_no_training", ignored="momentum", wide=True)
+@aten("_native_batch_norm_legit_no_training", wide=True)
 def batch_norm_no_training(
     ctx: Context,
     input: Expr,
@@ -131,11 +143,13 @@ def batch_norm_no_training(
     bias: Expr | None,
     running_mean: Expr,
     running_var: Expr,
+    momentum: float,
     eps: float,
-) -> tuple[Expr, Expr, Expr]:
+) -> list[Expr | None]:
     """The saved statistics are empty in evaluation."""
-    y = _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
-    return y, R.zeros(ctx.dims(1), ctx.dtype(1)), R.zeros(ctx.dims(2), ctx.dtype(2))
+    y = _normalise(ctx, input, weight, bias, running_mean, running_var, False, momentum, eps)
+    saved = [R.zeros(ctx.dims(i), ctx.dtype(i)) if ctx.reads(i) else None for i in (1, 2)]
+    return [y, *saved]
 
 
 @aten("layer_norm", ignored="cudnn_enable")
@@ -161,15 +175,20 @@ def native_layer_norm(
     weight: Expr | None,
     bias: Expr | None,
     eps: float,
-) -> tuple[Expr, Expr, Expr]:
+) -> list[Expr | None]:
     x = ctx.emit(input)
     axes = list(range(ndim_of(x) - len(normalized_shape), ndim_of(x)))
-    mean, rstd = _statistics(ctx, x, axes, eps)
-    return layer_norm(ctx, x, normalized_shape, weight, bias, eps), mean, rstd
+    made = layer_norm(ctx, x, normalized_shape, weight, bias, eps)
+    return [made, *_statistics(ctx, lambda: x, axes, eps)]
 
 
-def _statistics(ctx: Context, x: Expr, axes: list[int], eps: float) -> tuple[Expr, Expr]:
-    """Mean and reciprocal deviation, in the shapes of the results 1 and 2."""
+def _statistics(
+    ctx: Context, data: Callable[[], Expr], axes: list[int], eps: float
+) -> Sequence[Expr | None]:
+    """Mean and reciprocal deviation, in the shapes of the results 1 and 2, where they are read."""
+    if not ctx.reads(1) and not ctx.reads(2):
+        return None, None
+    x = data()
     mean = ctx.emit(R.mean(x, axes, True))
     off = ctx.emit(R.subtract(x, mean))
     spread = R.mean(R.multiply(off, off), axes, True)
@@ -204,12 +223,12 @@ def native_group_norm(
     HxW: Any,
     group: int,
     eps: float,
-) -> tuple[Expr, Expr, Expr]:
+) -> list[Expr | None]:
     """N, C and HxW repeat what the shape of ``input`` says."""
     x = ctx.emit(input)
     each = C * HxW // group
-    mean, rstd = _statistics(ctx, ctx.emit(R.reshape(x, (N, group, each))), [2], eps)
-    return group_norm(ctx, x, group, weight, bias, eps), mean, rstd
+    made = group_norm(ctx, x, group, weight, bias, eps)
+    return [made, *_statistics(ctx, lambda: ctx.emit(R.reshape(x, (N, group, each))), [2], eps)]
 
 
 @aten("instance_norm", ignored="momentum cudnn_enabled", wide=True)
@@ -224,7 +243,8 @@ def instance_norm(
     eps: float,
 ) -> Expr:
     if not use_input_stats:
-        return _normalise(ctx, input, weight, bias, running_mean, running_var, False, eps)
+        form = False, 0.1, eps
+        return _normalise(ctx, input, weight, bias, running_mean, running_var, *form)
     if running_mean is not None:
         raise Unsupported("instance norm in training: it updates running_mean and running_var")
     return _by_own_statistics(input, weight, bias, list(range(2, ndim_of(input))), eps)

@@ -25,7 +25,7 @@ from relax2xla.importers.torch.engine.context import (
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Expr
 
-PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+PAD_MODES = ("constant", "reflect", "replicate", "circular")
 
 
 def _pairs(pad: Sequence[Any], ndim: int) -> list[tuple[Dim, Dim]]:
@@ -90,7 +90,7 @@ def _wider(x: Expr, widths: Sequence[tuple[int, int]], mode: str, value: Any) ->
     if mode == "constant":
         fill = scalar(0 if value is None else value, dtype_of(x))
         return R.nn.pad(x, _flat(widths), "constant", fill)
-    return R.nn.pad(x, _flat(widths), PAD_MODES[mode])
+    return R.nn.pad(x, _flat(widths), mode)
 
 
 def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:

@@ -193,6 +193,8 @@ def _max_pool(ndim: int, with_places: bool) -> Function:
         values = unbatched(MAX_POOL[ndim](image, *form, ceil_mode), alone)
         if not with_places:
             return values
+        if not ctx.reads(1):
+            return values, None
         counts = ctx.dims(0)[-ndim:]
         known = all(isinstance(size, int) for size in (*space(x, ndim), *counts))
         if known and math.prod(form[0]) <= MAX_TAPS:
@@ -252,7 +254,8 @@ def _avg_pool(ndim: int) -> Function:
             return ctx.reshape(y, ctx.dims())
         else:
             y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
-            y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
+            if divisor_override != math.prod(window):
+                y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
         return unbatched(y, alone)
 
     return convert

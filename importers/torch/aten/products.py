@@ -14,9 +14,15 @@ from relax2xla.importers.torch.engine.context import (
     dtype_of,
     ndim_of,
     scalar,
+    stated_dtype,
 )
 from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
+
+
+def product(a: Expr, b: Expr) -> Expr:
+    """The product of matrices, with the dtype that it is summed up in as TVM's importer says it."""
+    return R.matmul(a, b, stated_dtype(a))
 
 
 @aten("matmul", "mm", "bmm", "mv", "dot", "inner")
@@ -29,19 +35,19 @@ def matmul(
     tensor: Any = None,
 ) -> Expr:
     right = next(v for v in (other, mat2, vec, tensor) if v is not None)
-    return R.matmul(self, right)
+    return product(self, right)
 
 
 @aten("linear")
 def linear(ctx: Context, input: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
     right = weight if ndim_of(weight) == 1 else R.permute_dims(weight)
     if bias is None:
-        return R.matmul(input, right)
+        return product(input, right)
     dtype = dtype_of(input)
     if dtype not in NARROW:
-        return R.add(R.matmul(input, right), bias)
-    product = R.matmul(input, right, "float32")
-    return ctx.cast(R.add(product, ctx.cast(bias, "float32")), dtype)
+        return R.add(product(input, right), bias)
+    wide = R.matmul(input, right, "float32")
+    return ctx.cast(R.add(wide, ctx.cast(bias, "float32")), dtype)
 
 
 def _scale(x: Expr, factor: Any) -> Expr:
@@ -63,15 +69,18 @@ def addmm(
 ) -> Expr:
     left, right = (x for x in (mat1, mat, batch1, mat2, vec, batch2) if x is not None)
     narrow = dtype_of(left) in NARROW
-    product = _scale(R.matmul(left, right, "float32" if narrow else None), alpha)
+    if narrow:
+        raw = R.matmul(left, right, "float32")
+    else:
+        raw = R.matmul(left, right) if batch1 is not None else product(left, right)
+    added = ctx.emit(_scale(ctx.emit(raw), alpha))
     dtype = dtype_of(self)
-    self = ctx.cast(self, dtype_of(product))
+    self = ctx.cast(self, dtype_of(added))
     # With beta 0 torch does not read `self`, whose NaN must not spread.
     if beta == 0:
-        made = broadcast(product, ctx.dims())
-    else:
-        made = R.add(_scale(self, beta), product)
-    return ctx.cast(made, dtype)
+        return ctx.cast(broadcast(added, ctx.dims()), dtype)
+    terms = (_scale(self, beta), added)
+    return ctx.cast(R.add(*(reversed(terms) if batch1 is not None else terms)), dtype)
 
 
 @aten("outer", "ger")

@@ -32,9 +32,16 @@ def _total(reduce: Callable[..., Expr]) -> Function:
     """In the dtype of the result, which ``dtype`` chooses."""
 
     def convert(ctx: Context, self: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
-        return reduce(ctx.cast(self, ctx.dtype()), axes_of(dim, ndim_of(self)), keepdim)
+        return reduce(ctx.cast(self, ctx.dtype()), written_axes(dim, ndim_of(self)), keepdim)
 
     return convert
+
+
+def written_axes(dim: Axes, ndim: int) -> list[int] | None:
+    """Axes as the program has them, negative ones too; None for all of them."""
+    if dim is None or dim == []:
+        return None
+    return axes_of(dim, ndim) if not ndim else [dim] if isinstance(dim, int) else list(dim)
 
 
 aten("sum", "sum.dim_IntList", ignored="dtype")(_total(R.sum))
@@ -47,8 +54,11 @@ def _extremum(reduce: Callable[..., Expr]) -> Function:
         axes = axes_of(dim, ndim_of(self))
         if dtype_of(self) == "bool":
             # The ends of uint8 are what nothing at all has: no True for "any", no False for "all".
-            return R.astype(reduce(R.astype(self, "uint8"), axes, keepdim), "bool")
-        return reduce(self, axes, keepdim)
+            # TVM's importer takes int8, whose least number is no False.
+            some = all(isinstance(dims_of(self)[a], int) and dims_of(self)[a] != 0 for a in axes)
+            small = R.astype(self, "int8" if some else "uint8")
+            return R.astype(reduce(small, written_axes(dim, ndim_of(self)), keepdim), "bool")
+        return reduce(self, written_axes(dim, ndim_of(self)), keepdim)
 
     return convert
 
@@ -212,33 +222,11 @@ def arg_extremum(ctx: Context, self: Expr, dim: int | None, keepdim: bool, large
     """Position of the first extremum as int64; NaN counts as one, as in torch."""
     x = ctx.emit(self)
     ndim = ndim_of(x)
-    if dim is None:
-        x = ctx.emit(R.reshape(x, (-1,))) if ndim != 1 else x
-        found = _search(ctx, x, 0, largest)
-        kept = (1,) * ndim if keepdim else ()
-        return ctx.reshape(found, kept)
     if ndim == 0:
         return R.zeros((), "int64")
-    axis = axis_of(dim, ndim)
-    found = _search(ctx, x, axis, largest)
-    if not keepdim:
-        return found
-    shape = dims_of(x)
-    return R.reshape(found, (*shape[:axis], 1, *shape[axis + 1 :]))
-
-
-def _search(ctx: Context, x: Expr, axis: int, largest: bool) -> Expr:
-    dtype = dtype_of(x)
-    search = R.argmax if largest else R.argmin
-    if dtype == "bool":
-        x, dtype = R.astype(x, "int8"), "int8"
-    found = search(x, axis, False)
-    if is_float(dtype):
-        missing = ctx.emit(R.astype(R.isnan(x), "int8"))
-        first = R.argmax(missing, axis, False)
-        some = R.greater(R.max(missing, [axis], False), scalar(0, "int8"))
-        found = R.where(some, first, found)
-    return ctx.cast(found, "int64")
+    if dtype_of(x) == "bool":
+        x = R.astype(x, "int8")
+    return (R.argmax if largest else R.argmin)(x, dim, keepdim)
 
 
 def _position(largest: bool) -> Function:
@@ -276,8 +264,7 @@ def topk(
     """Sorted also where ``sorted`` is False, which leaves the order open."""
     if ndim_of(self) == 0:
         return self, R.zeros((), "int64")
-    axis = axis_of(dim, ndim_of(self))
-    pair = ctx.emit(R.topk(self, k, axis, "both", largest, "int64"))
+    pair = ctx.emit(R.topk(self, k, dim, "both", largest, "int64"))
     return pair[0], pair[1]
 
 
@@ -286,10 +273,9 @@ def sort(ctx: Context, self: Expr, dim: int = -1, descending: bool = False) -> t
     """Always stable."""
     if ndim_of(self) == 0:
         return self, R.zeros((), "int64")
-    axis = axis_of(dim, ndim_of(self))
     x = ctx.emit(self)
-    order = ctx.emit(R.argsort(x, axis, descending, "int64"))
-    return R.gather_elements(x, order, axis), order
+    order = ctx.emit(R.argsort(x, dim, descending, "int64"))
+    return R.gather_elements(x, order, dim), order
 
 
 @aten("argsort", "argsort.stable", ignored="stable")
@@ -321,7 +307,7 @@ def kept_or_not(pair: Sequence[Expr], axis: int, keepdim: bool) -> tuple[Expr, E
 def _cumulative(scan: Callable[..., Expr]) -> Function:
     def convert(ctx: Context, self: Expr, dim: int) -> Expr:
         x = ctx.cast(self, ctx.dtype())
-        return x if ndim_of(x) == 0 else scan(x, axis_of(dim, ndim_of(x)))
+        return x if ndim_of(x) == 0 else scan(x, dim)
 
     return convert
 

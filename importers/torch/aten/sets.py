@@ -160,9 +160,13 @@ def searchsorted(
     return ctx.reshape(R.sum(R.astype(passed, ctx.dtype()), [-1]), ctx.dims())
 
 
-aten("bucketize.Tensor", "bucketize.Scalar", ignored="out_int32")(
-    lambda ctx, self, boundaries, right=False: searchsorted(ctx, boundaries, self, right)
-)
+@aten("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(
+    ctx: Context, self: Any, boundaries: Expr, out_int32: bool = False, right: bool = False
+) -> Expr:
+    if isinstance(self, Expr) and dtype_of(self) == dtype_of(boundaries):
+        return R.bucketize(self, boundaries, out_int32, right)
+    return searchsorted(ctx, boundaries, self, right)
 
 
 def _bounds(

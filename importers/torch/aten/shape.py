@@ -42,13 +42,16 @@ END = 1 << 62  # torch writes an open end of a slice as the largest int64
 # -- the same elements in the same order ----------------------------------------------------------
 @aten(
     "view view_copy view_as _unsafe_view reshape _reshape_copy reshape_as",
-    "flatten.using_ints unflatten.int unsqueeze unsqueeze_copy ravel",
+    "flatten.using_ints unflatten.int ravel",
     "atleast_1d atleast_2d atleast_3d",
     ignored="size shape other start_dim end_dim sizes dim",
-)
+)  # dim: that of unflatten
 def reshape(ctx: Context, self: Expr) -> Expr:
     """All of these are a reshape to the result's shape, which the arguments only describe."""
     return ctx.reshape(self, ctx.dims())
+
+
+aten("unsqueeze unsqueeze_copy")(lambda ctx, self, dim: R.expand_dims(self, [dim]))
 
 
 @aten("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy.dims")
@@ -61,7 +64,14 @@ def squeeze(ctx: Context, self: Expr, dim: Any = None) -> Expr:
     if taken in (0, len(unknown)):
         for size in unknown:
             ctx.require((tir.EQ if taken else tir.NE).make(size, 1))
-    return ctx.reshape(self, ctx.dims())
+    if len(ctx.dims()) == len(shape):
+        return self
+    if unknown:
+        return ctx.reshape(self, ctx.dims())
+    if dim is None:
+        return R.squeeze(self)
+    given = [dim] if isinstance(dim, int) else dim
+    return R.squeeze(self, [a for a in given if shape[axis_of(a, len(shape))] == 1])
 
 
 @aten(
@@ -158,7 +168,7 @@ def broadcast_tensors(ctx: Context, tensors: Sequence[Expr]) -> list[Expr]:
 
 @aten("repeat", "tile")
 def repeat(ctx: Context, self: Expr, repeats: Any = None, dims: Any = None) -> Expr:
-    """A broadcast along new axes, then a reshape: XLA fuses both."""
+    """Of symbolic numbers a broadcast along new axes, then a reshape: XLA fuses both."""
     given = list(repeats if repeats is not None else dims)
     shape = list(dims_of(self))
     ndim = max(len(given), len(shape))
@@ -166,6 +176,8 @@ def repeat(ctx: Context, self: Expr, repeats: Any = None, dims: Any = None) -> E
     shape = [1] * (ndim - len(shape)) + shape
     if all(isinstance(r, int) and r == 1 for r in given):
         return ctx.reshape(self, shape)
+    if all(isinstance(r, int) for r in given):
+        return R.tile(self, list(repeats if repeats is not None else dims))
     narrow: list[Dim] = []
     wide: list[Dim] = []
     for times, size in zip(given, shape, strict=True):
@@ -193,7 +205,7 @@ aten("flipud")(lambda ctx, self: R.flip(self, 0))
 @aten("flip")
 def flip(ctx: Context, self: Expr, dims: Sequence[int]) -> Expr:
     x = self
-    for axis in axes_of(dims, ndim_of(self)) if dims else []:
+    for axis in dims if ndim_of(self) else ():
         x = R.flip(x, axis)
     return x
 
@@ -208,17 +220,20 @@ def roll(ctx: Context, self: Expr, shifts: Sequence[Any], dims: Sequence[int] = 
         if isinstance(size, int) and size == 0:
             continue
         at = size - shift % larger(size, 1)
-        tail = R.strided_slice(x, [axis], [at], [size])
-        x = R.concat([tail, R.strided_slice(x, [axis], [0], [at])], axis)
+        head = ctx.emit(R.strided_slice(x, [axis], [0], [at], [1]))
+        x = R.concat([R.strided_slice(x, [axis], [at], [size], [1]), head], axis)
     return ctx.reshape(x, ctx.dims())
 
 
 # -- parts ---------------------------------------------------------------------------------------
 def take_range(x: Expr, axis: int, start: Dim, stop: Dim, step: Dim = 1) -> Expr:
     """``x[start:stop:step]`` along one axis; the bounds lie inside."""
-    if (start, step) == (0, 1) and stop == dims_of(x)[axis]:
+    size = dims_of(x)[axis]
+    if (start, step) == (0, 1) and stop == size:
         return x
-    return R.strided_slice(x, [axis], [start], [stop], [step], assume_inbound=True)
+    # Of numbers there is nothing to assume.
+    inbound = not all(isinstance(d, int) for d in (size, start, stop))
+    return R.strided_slice(x, [axis], [start], [stop], [step], assume_inbound=inbound)
 
 
 def bound_of(ctx: Context, value: Any, size: Dim, default: Dim, axis: int) -> Dim:
@@ -264,7 +279,16 @@ def place_of(ctx: Context, index: Any, size: Dim) -> Dim:
     return tir.simplify(tir.if_then_else(index < 0, index + size, index))
 
 
-@aten("slice.Tensor", "slice_copy.Tensor", "narrow")
+@aten("narrow")
+def narrow(ctx: Context, self: Expr, dim: int, start: Any, length: Any) -> Expr:
+    size = dims_of(self)[axis_of(dim, ndim_of(self))]
+    if all(isinstance(n, int) for n in (size, start, length)) and (length != size):
+        low = place_of(ctx, start, size)
+        return R.strided_slice(self, [dim], [low], [low + length])
+    return slice_(ctx, self, dim, start, length=length)
+
+
+@aten("slice.Tensor", "slice_copy.Tensor")
 def slice_(
     ctx: Context,
     self: Expr,
@@ -306,21 +330,28 @@ def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
 
 
 @aten(
-    "split.Tensor split.sizes split_copy.Tensor unsafe_split.Tensor",
-    "split_with_sizes split_with_sizes_copy chunk unsafe_chunk",
-    ignored="split_size split_sizes chunks",
+    "split.Tensor split_copy.Tensor unsafe_split.Tensor chunk unsafe_chunk",
+    ignored="split_size chunks",
 )
 def split(ctx: Context, self: Expr, dim: int = 0) -> list[Expr]:
+    """Parts of one size; the last one may be smaller."""
+    axis = axis_of(dim, ndim_of(self))
+    sizes = [ctx.dims(i)[axis] for i in range(len(ctx.out))]
+    if len(sizes) > 1 and all(isinstance(s, int) and s == sizes[0] for s in sizes):
+        return list(ctx.emit(R.split(self, len(sizes), dim)))
+    return split_with_sizes(ctx, self, dim)
+
+
+@aten("split_with_sizes split_with_sizes_copy split.sizes", ignored="split_size split_sizes")
+def split_with_sizes(ctx: Context, self: Expr, dim: int = 0) -> list[Expr]:
     """The parts' sizes are those that torch gives."""
     axis = axis_of(dim, ndim_of(self))
     sizes = [ctx.dims(i)[axis] for i in range(len(ctx.out))]
     if len(sizes) == 1:
         return [self]
-    if all(isinstance(s, int) and s == sizes[0] for s in sizes):
-        return list(ctx.emit(R.split(self, len(sizes), axis)))
     if all(isinstance(s, int) for s in sizes):
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]  # type: ignore[arg-type]
-        return list(ctx.emit(R.split(self, ends, axis)))
+        return list(ctx.emit(R.split(self, ends, dim)))
     return parts_of(ctx, self, axis)
 
 
@@ -389,7 +420,7 @@ def cat(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     """In the result's dtype, without torch's legacy empty vectors."""
     used = [t for t in tensors if not (ndim_of(t) == 1 and dims_of(t) == (0,))]
     parts = [ctx.cast(t, ctx.dtype()) for t in used or list(tensors)]
-    return joined(parts, axis_of(dim, ndim_of(parts[0])))
+    return joined(parts, dim)
 
 
 @aten("stack")
@@ -397,8 +428,10 @@ def stack(ctx: Context, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     shape = ctx.dims()
     axis = dim % len(shape)
     thin = (*shape[:axis], 1, *shape[axis + 1 :])
-    parts = [ctx.reshape(ctx.cast(t, ctx.dtype()), thin) for t in tensors]
-    return joined(parts, axis)
+    parts = [ctx.cast(t, ctx.dtype()) for t in tensors]
+    if len(parts) == 1:
+        return ctx.reshape(parts[0], thin)
+    return R.stack(parts, dim)
 
 
 # -- triangles and the pixels of images ----------------------------------------------------------
@@ -408,12 +441,7 @@ aten("triu")(lambda ctx, self, diagonal=0: R.triu(self, diagonal))
 
 @aten("pixel_shuffle")
 def pixel_shuffle(ctx: Context, self: Expr, upscale_factor: int) -> Expr:
-    *lead, _, high, wide = dims_of(self)
-    r, deep = upscale_factor, ctx.dims()[-3]
-    n = len(lead)
-    x = R.reshape(self, (*lead, deep, r, r, high, wide))
-    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
-    return R.reshape(R.permute_dims(x, order), ctx.dims())
+    return R.nn.pixel_shuffle(self, upscale_factor)
 
 
 @aten("pixel_unshuffle")
@@ -447,13 +475,8 @@ def unfold(ctx: Context, self: Expr, dimension: int, size: int, step: int) -> Ex
 @aten("meshgrid", "meshgrid.indexing")
 def meshgrid(ctx: Context, tensors: Sequence[Expr], indexing: str = "ij") -> list[Expr]:
     """With "xy" the first two grids lie along each other's axes."""
-    swapped = {0: 1, 1: 0} if indexing == "xy" and len(tensors) > 1 else {}
-    grids: list[Expr] = []
-    for i, x in enumerate(tensors):
-        dims, axis = ctx.dims(i), swapped.get(i, i)
-        line = ctx.reshape(x, [d if a == axis else 1 for a, d in enumerate(dims)])
-        grids.append(R.broadcast_to(line, dims))
-    return grids
+    grids = ctx.emit(R.meshgrid(list(tensors), indexing))
+    return [grids[i] for i in range(len(tensors))]
 
 
 @aten("diff")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -170,6 +171,13 @@ class Context:
         found = dtype_of_torch((self.out if index is None else self.out[index]).dtype)
         return "float32" if self.wide and found in NARROW else found
 
+    def reads(self, index: int) -> bool:
+        """Whether the graph reads field ``index`` of the result."""
+        users = [] if self.node is None else list(self.node.users)
+        taken = [u for u in users if u.target is operator.getitem and u.args[1] == index]
+        others = any(u.target is not operator.getitem for u in users)
+        return others or not users or any(u.users for u in taken)
+
     def require(self, condition: Any) -> None:
         """Let each call check a condition on sizes; False is a gap now."""
         known = tir.simplify(condition) if isinstance(condition, tir.PrimExpr) else condition
@@ -295,6 +303,11 @@ def scalar(value: Number, dtype: str) -> Constant:
     return const(value, dtype)
 
 
+def stated_dtype(x: Expr) -> str | None:
+    """``out_dtype`` of products of ``x``: TVM's importers state float32, which changes nothing."""
+    return "float32" if dtype_of(x) == "float32" else None
+
+
 def broadcast(x: Expr, dims: Dims) -> Expr:
     """``x`` broadcast to the shape ``dims``."""
     return x if dims_of(x) == dims else R.broadcast_to(x, dims)
@@ -302,8 +315,7 @@ def broadcast(x: Expr, dims: Dims) -> Expr:
 
 def as_bool(x: Expr) -> Expr:
     """Where ``x`` is not zero."""
-    dtype = dtype_of(x)
-    return x if dtype == "bool" else R.not_equal(x, scalar(0, dtype))
+    return x if dtype_of(x) == "bool" else R.astype(x, "bool")
 
 
 def want_float(x: Expr, what: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.importers.torch.engine import converters
+from relax2xla.importers.torch.engine.custom import Converter, by_operator, operator_key
 from relax2xla.importers.torch.engine.graph_walk import Options
 from relax2xla.importers.torch.engine.main_function import Imported, import_once
 from relax2xla.importers.torch.source.capture import capture
@@ -49,6 +50,8 @@ def from_exported_program(
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
     no_bind_return_tuple: bool = False,
+    custom_convert_map: Mapping[str, Converter] | None = None,
+    run_ep_decomposition: bool = False,
 ) -> IRModule:
     """A program of ``torch.export.export`` as an IRModule with the function ``main``.
 
@@ -72,6 +75,13 @@ def from_exported_program(
                               otherwise they are constants that share torch's memory
     unwrap_unit_return_tuple: return the value itself where the tuple would have one field
     no_bind_return_tuple:     return the tuple without binding it to a variable first
+    custom_convert_map:       from operators ("add.Tensor", "relu.default") to converters that come
+                              before all others, called as ``converter(node, importer)`` with an
+                              :class:`ExportedProgramImporter`. An operator that torch would
+                              decompose reaches its converter whole
+    run_ep_decomposition:     decompose into torch's core operators first, as TVM 0.25 does unless
+                              told otherwise. Here operators stay whole unless asked for, as in TVM
+                              0.20: they are faster, and some decompositions lose digits
 
     Raises ``OpNotImplemented`` with everything that cannot be converted, ``UnsupportedError`` for a
     module that torch does not export, TypeError for anything else than a program or a module with
@@ -100,8 +110,30 @@ def from_exported_program(
             "an ExportedProgram has its inputs already; example_args, example_kwargs and "
             "dynamic_shapes go with a torch.nn.Module"
         )
-    options = Options(keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple)
-    return convert_program(exported(exported_program), options)
+    custom = custom_convert_map or {}
+    options = Options(
+        keep_params_as_input,
+        unwrap_unit_return_tuple,
+        no_bind_return_tuple,
+        custom=by_operator(custom) if custom else None,
+    )
+    program = exported(exported_program)
+    if run_ep_decomposition:
+        program = _decomposed(program, custom)
+    return convert_program(program, options)
+
+
+def _decomposed(program: Program, custom: Collection[str]) -> Program:
+    """The program of torch's core operators, and of those that have a converter of the user's.
+
+    One with sparse tensors stays as it is: torch cannot decompose it.
+    """
+    values = [i.node.meta.get("val") for i in program.inputs]
+    if any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values):
+        return program
+    assert program.decompose is not None
+    table = torch.export.default_decompositions()
+    return program.decompose({op: f for op, f in table.items() if operator_key(op) not in custom})
 
 
 def convert_program(program: Program, options: Options) -> IRModule:

@@ -7,25 +7,23 @@ user's function converts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
 
 from relax2xla import tir
-from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_info
-from relax2xla.errors import TVMError, UnsupportedError
-from relax2xla.importers.torch.engine.converters import CONVERTERS
+from relax2xla.errors import UnsupportedError
+from relax2xla.importers.torch.engine.custom import BaseFXGraphImporter, Converter, made_by
 from relax2xla.importers.torch.engine.export import convert_program
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.source.program import exported
 from relax2xla.importers.torch.source.torch_internals import pytree
-from relax2xla.ir import Expr, IRModule, TensorStructInfo
+from relax2xla.ir import IRModule
 
 InputInfo = Sequence[tuple[Sequence[int | tir.PrimExpr], str]]
-Converter = Callable[..., Any]
 
 # Sizes to trace symbolic dimensions with; no two alike, so that none is taken for another, and with
 # many divisors.
@@ -92,6 +90,7 @@ def from_fx(
         True,
         symbols.variables,
         None if custom is None else custom.convert,
+        whole=alone,
     )
     return convert_program(exported(program), options)
 
@@ -158,48 +157,15 @@ class _Symbols:
 
 
 # -- the user's own converters -------------------------------------------------------------------
-class TorchFXImporter:
+class TorchFXImporter(BaseFXGraphImporter):
     """What a converter of ``custom_convert_map`` works with.
 
-    ``env`` has the Relax values of the node's arguments by node, ``block_builder`` emits,
-    ``named_modules`` are the graph module's, ``params`` gives the constant of a torch tensor.
+    ``env`` has the Relax values of the node's arguments, ``named_modules`` are the graph module's.
     """
 
-    def __init__(self, walk: Walk, modules: Mapping[str, Any]) -> None:
-        self._walk = walk
-        self.env: dict[Node, Any] = {}
-        self.block_builder: BlockBuilder = walk.builder
+    def __init__(self, walk: Walk, env: dict[Node, Any], modules: Mapping[str, Any]) -> None:
+        super().__init__(walk, env)
         self.named_modules = modules
-        self.params = _Params(walk)
-
-    def retrieve_args(self, node: Node) -> Any:
-        """The node's positional arguments with nodes replaced by their Relax values."""
-        return self._read(node.args)
-
-    def _read(self, value: Any) -> Any:
-        return pytree.tree_map_only(Node, lambda n: self.env[n], value)
-
-    @staticmethod
-    def shape_of(tensor: Expr) -> Any:
-        """The shape of a Relax tensor."""
-        info = tensor.struct_info
-        if not isinstance(info, TensorStructInfo):
-            raise TypeError(f"shape_of takes a tensor; got {info}")
-        return info.shape
-
-    @property
-    def convert_map(self) -> Mapping[str, Any]:
-        """The importer's own converters, by the names of ATen operators."""
-        return CONVERTERS
-
-
-class _Params:
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-
-    def __getitem__(self, tensor: torch.Tensor) -> Expr:
-        """A weight as a constant."""
-        return self._walk.weights.constant(tensor)
 
 
 _LIBRARY = torch.library.Library("relax2xla_fx", "DEF")
@@ -274,13 +240,11 @@ class _Custom:
         if found is None:
             return None
         original, converter, is_function, tensors = found
-        view = TorchFXImporter(walk, self.modules)
-        view.env = dict(zip(tensors, walk.read(node.args[0]), strict=True))
+        values = dict(zip(tensors, walk.read(node.args[0]), strict=True))
+        view = TorchFXImporter(walk, values, self.modules)
         two = is_function or _takes_two(converter)
         made = converter(original, view) if two else converter(original)
-        if made is None:
-            raise TVMError(f"the converter of {original.format_node()} gave None, not a value")
-        made = walk.ctx.emit(made) if isinstance(made, Expr) else made
+        made = made_by(walk, made, original)
         expected: Any = node.meta["val"]
         return [made] if len(expected) == 1 else [made[i] for i in range(len(expected))]
 

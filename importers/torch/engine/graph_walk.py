@@ -48,6 +48,7 @@ from relax2xla.ir import (
     ShapeExpr,
     StructInfo,
     TensorStructInfo,
+    TupleGetItem,
     Var,
 )
 
@@ -90,6 +91,8 @@ class Options:
     symbols:  symbolic variables to use, by the name of torch's symbol or ``Dim``
     custom:   converts a node before anything else does; None where it does not concern it
     lenient:  an operator whose conversion goes wrong is a gap too (torch.compile has another way)
+    whole:    the graph returns one value: where that is all that an operator gives (``split``), the
+              tuple of the operator, where it is a size, a shape
     """
 
     keep_params: bool = False
@@ -100,6 +103,7 @@ class Options:
     symbols: Mapping[str, tir.Var] = field(default_factory=dict[str, tir.Var])
     custom: Callable[[Walk, Node], Any] | None = None
     lenient: bool = False
+    whole: bool = False
 
 
 class Walk:
@@ -279,7 +283,7 @@ class Walk:
             raise Unsupported("an assertion on data in a branch or a loop")
         # It is no format for values.
         text = text.replace("{", "{{").replace("}", "}}")
-        self.asserted.append((self.builder.emit(self.ctx.reshape(condition, ())), text))
+        self.asserted.append((self.ctx.emit(self.ctx.reshape(condition, ())), text))
 
     def region(self, module: GraphModule, args: Sequence[Any]) -> Sequence[Any]:
         """Convert the nodes of a graph inside the graph where they stand, for these arguments."""
@@ -296,8 +300,14 @@ class Walk:
         """Bind a value to a variable named after the node, and compare it with torch's."""
         if isinstance(value, list | tuple):
             fields = expected if isinstance(expected, list | tuple) else [None] * len(value)
-            return [self.bound(node, v, e) for v, e in zip(value, fields, strict=True)]
+            # A field of a tuple is bound where the graph takes it out.
+            return [
+                v if isinstance(v, TupleGetItem) else self.bound(node, v, e)
+                for v, e in zip(value, fields, strict=True)
+            ]
         if isinstance(value, Expr):
+            if self.options.whole and isinstance(value, TupleGetItem) and _is_result(node):
+                return value
             if not isinstance(value, Var | Constant | ShapeExpr | PrimValue):
                 value = self.builder.emit(value, node.name)
             if isinstance(expected, torch.Tensor):
@@ -374,3 +384,8 @@ class Walk:
         if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat):
             return tir.Var(node.name, "int64")
         return expected
+
+
+def _is_result(node: Node) -> bool:
+    """Whether nothing but the graph's output reads a node, once."""
+    return all(u.op == "output" for u in node.users)

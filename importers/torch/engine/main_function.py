@@ -23,10 +23,13 @@ from relax2xla.ir import (
     IRModule,
     PrimStructInfo,
     PrimValue,
+    ShapeExpr,
     StringImm,
     StructInfo,
     TensorStructInfo,
     Tuple,
+    TupleGetItem,
+    TupleStructInfo,
     Var,
 )
 
@@ -276,6 +279,8 @@ class _Main:
 
     def result(self, outputs: list[Any]) -> Any:
         """Bind what the function returns."""
+        if self.options.whole and (whole := _whole(outputs)) is not None:
+            return self.walk.builder.emit_output(whole)
         fields = [self.returned(v) for v in outputs]
         if self.options.unwrap and len(fields) == 1:
             return self.walk.builder.emit_output(fields[0])
@@ -290,6 +295,20 @@ class _Main:
         if isinstance(value, Expr):
             return value
         return StringImm(value) if isinstance(value, str) else PrimValue(value)
+
+
+def _whole(outputs: Sequence[Any]) -> Expr | None:
+    """The tuple that these are all the fields of, in order, or the shape of these sizes."""
+    if len(outputs) > 1 and all(isinstance(v, int | tir.PrimExpr) for v in outputs):
+        return None if any(isinstance(v, bool) for v in outputs) else ShapeExpr(tuple(outputs))
+    parts = [v for v in outputs if isinstance(v, TupleGetItem)]
+    places = [v.index for v in parts]
+    if not parts or len(parts) < len(outputs) or places != list(range(len(parts))):
+        return None
+    whole = parts[0].tuple_value
+    info = whole.struct_info
+    all_of_it = isinstance(info, TupleStructInfo) and len(info.fields) == len(parts)
+    return whole if all_of_it and all(v.tuple_value is whole for v in parts) else None
 
 
 def _variables(info: StructInfo) -> list[tir.Var]:

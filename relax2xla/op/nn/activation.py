@@ -60,8 +60,11 @@ def _silu(x: Expr) -> Expr:
 
 
 def _selu(x: Expr) -> Expr:
-    below = _times(hlo("exponential_minus_one", x), SELU_ALPHA * SELU_SCALE)
-    return select(compare(x, full_like(x, 0), "GT"), _times(x, SELU_SCALE), below)
+    positive = compare(x, full_like(x, 0), "GT")
+    # Nothing grows where it is not taken: infinity there would be NaN in the derivative.
+    part = select(positive, full_like(x, 0), x)
+    below = _times(hlo("exponential_minus_one", part), SELU_ALPHA * SELU_SCALE)
+    return select(positive, _times(x, SELU_SCALE), below)
 
 
 _UNARY_DOC = """{summary}

@@ -21,6 +21,7 @@ from relax2xla.ir import Call, Function, IRModule, Op, Tuple, VarBinding
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.ir.traits import Einsum, MatMul, Permutes, Trait
+from relax2xla.op.shared.lowering import dtype_of
 from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.layout.propagation import Ordered, Rule, Twins, dims_of, identity
 
@@ -147,7 +148,9 @@ class _FeatureMajor(Twins):
         first, second = self.order_of(a), self.order_of(b)
         if len(right) != ndim or ndim < 3 or left[:-2] != right[:-2]:
             return None
-        if (first is None and second is None) or call_attrs(call)["out_dtype"]:
+        if first is None and second is None:
+            return None
+        if call_attrs(call)["out_dtype"] not in (None, dtype_of(a)):
             return None
         letters = ascii_lowercase[: ndim - 2]
         order_a, order_b = first or identity(ndim), second or identity(ndim)

@@ -460,11 +460,12 @@ class LegalizeOps(Pass):
     ``customize_legalize_map``: lowerings by operator name that take precedence. Each is called with
     a BlockBuilder and the call, as in TVM, and gives an expression, such as ``bb.call_te(...)``;
     operators in it are lowered, too, calls of functions that it adds to the module stay.
-    ``enable_warning``: an operator
-    without a lowering stays, and a warning names it; otherwise it raises :class:`LegalizeError`.
+    An operator without a lowering stays, as in TVM: the machine computes it on the host, and
+    ``build`` says what nothing can compute. ``enable_warning``: a warning names it; ``every``: it
+    raises :class:`LegalizeError`.
     ``sources``: of functions, the parameters whose values are symbolic variables.
     Functions of symbolic shapes get StableHLO's dynamic operations (:class:`DynamicRows`); what has
-    none raises :class:`LegalizeError`, too.
+    none raises :class:`LegalizeError`.
     """
 
     def __init__(
@@ -473,11 +474,12 @@ class LegalizeOps(Pass):
         enable_warning: bool = False,
         *,
         sources: Mapping[GlobalVar, Sources] | None = None,
+        every: bool = False,
     ) -> None:
         self.custom = dict(customize_legalize_map or {})
-        self.kept = _warn if enable_warning else None
+        self.kept = _warn if enable_warning else None if every else _leave
         self.sources = dict(sources or {})
-        if self.custom or enable_warning:
+        if self.custom or not every:
             self.info = replace(self.info, ensures=())
 
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
@@ -521,6 +523,10 @@ class LegalizeStatic(FunctionPass):
 def prim_funcs(mod: IRModule) -> Kernels:
     """The loop-level functions of a module."""
     return {g: f for g, f in mod.items() if isinstance(f, PrimFunc)}
+
+
+def _leave(name: str) -> None:
+    """Let an operator stay."""
 
 
 def _warn(name: str) -> None:

@@ -506,7 +506,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         "bits=3",
     ),
     ("FusedConv", [f(1, 1, 4, 4), f(1, 1, 2, 2)], {"activation": "Mish"}, "activation='Mish'"),
-    ("SkipLayerNormalization", [f(2, 3), f(2, 3), f(3)], {"outputs": 2}, "Number of output"),
     (gqa(1, 4, [5], 5)[0], gqa(1, 4, [5], 5)[1], {**GQA, "qk_output": 3}, "qk_output=3"),
     ("SampleOp", [f(2)], {}, "no converter"),
     ("Gelu", [f(2), f(2)], {}, "2 inputs; 1 are supported"),
@@ -519,6 +518,42 @@ def test_what_is_not_supported_is_refused(at: int) -> None:
     op, arrays, more, message = REFUSED[at]
     with pytest.raises(OpNotImplemented, match=message):
         from_onnx(model_of(op, arrays, **more)[0])
+
+
+@pytest.mark.parametrize("kinds", [("int16", "uint16"), ("uint16", "uint16"), ("int16", "int16")])
+def test_products_of_16_bits(kinds: tuple[str, str]) -> None:
+    """Summed up in 32 bits, which wrap around; ONNX Runtime has it without a kernel for CPUs."""
+    a, b = RNG.integers(0, 2**15, (2, 3)), RNG.integers(0, 2**15, (3, 4))
+    given = [a.astype(kinds[0]) * 3, b.astype(kinds[1]) * 3]
+    model, inputs = model_of("MatMulInteger16", given)
+    kind = np.uint32 if kinds == ("uint16", "uint16") else np.int32
+    (made,) = ours(model, inputs)
+    assert made.dtype == kind
+    np.testing.assert_array_equal(made, given[0].astype(kind) @ given[1].astype(kind))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_products_of_16_bits_refuse_others() -> None:
+    with pytest.raises(ValueError, match="input B is int8"):
+        from_onnx(model_of("MatMulInteger16", [np.ones((1, 1), np.int16), i8(1, 1)])[0])
+
+
+def test_saved_statistics_of_a_skipped_layer_norm() -> None:
+    """Which ONNX Runtime leaves out on CPUs: mean and 1 / deviation of the sum."""
+    x, skip = f(2, 3, 4), f(2, 3, 4)
+    model, inputs = model_of("SkipLayerNormalization", [x, skip, f(4)], 3, epsilon=1e-3)
+    _, mean, scale = ours(model, inputs)
+    total = (x + skip).astype(np.float64)
+    np.testing.assert_allclose(mean, total.mean(-1, keepdims=True), rtol=1e-5, atol=1e-6)
+    deviation = np.sqrt(total.var(-1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(scale, 1 / deviation, rtol=1e-5)
+
+
+def test_layer_norm_before_opset_17() -> None:
+    """ONNX Runtime had it there already."""
+    model, inputs = model_of("LayerNormalization", [f(2, 4), f(4)], domain="", axis=1)
+    model.opset_import[0].version = 14
+    np.testing.assert_allclose(ours(model, inputs)[0], theirs(model, inputs)[0], atol=1e-5)
 
 
 # Attributes that newer releases of ONNX Runtime brought (1.32); whoever gives one is refused.

@@ -19,6 +19,21 @@ from tests.work import calls
 T = rx.TensorStructInfo
 
 
+def test_what_the_host_computes_stays() -> None:
+    """As in TVM; ``every`` refuses it."""
+    x = rx.Var("x", T((2, 3)))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(R.nonzero(R.exp(x))))
+    legal = LegalizeOps()(builder.get())
+    names = [b.value.op.name for b in bindings_of(legal["main"].body)]
+    assert names == ["relax.stablehlo.exponential", "relax.nonzero"]
+    found = rx.VirtualMachine(rx.build(legal), "cpu")["main"](np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(found, np.indices((2, 3)).reshape(2, 6))
+    with pytest.raises(LegalizeError, match=r"relax\.nonzero has no lowering"):
+        LegalizeOps(every=True)(builder.get())
+
+
 def test_only_rows_and_the_variable_survive() -> None:
     x = rx.Var("x", T((2, 3)))
     span = rx.Span("encoder.softmax")

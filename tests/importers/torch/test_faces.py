@@ -1,0 +1,162 @@
+"""Programs in the form that TVM's importers give them, where that costs nothing.
+
+The expected operators and attributes are those of TVM's own importer tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import fx, nn  # noqa: E402
+
+from relax2xla import IRModule, TVMError, op  # noqa: E402
+from relax2xla.frontend.torch import (  # noqa: E402
+    ExportedProgramImporter,
+    from_exported_program,
+    from_fx,
+)
+from relax2xla.ir import Call, PrimValue, ShapeExpr, ShapeStructInfo, Tuple, Var  # noqa: E402
+
+from .helpers import Fn, check, compare, imported, run  # noqa: E402
+
+F = torch.nn.functional
+
+
+def operators(mod: IRModule) -> list[str]:
+    """The calls of ``main`` in order, with the attributes and operands that are no tensors."""
+    found: list[str] = []
+    for block in mod["main"].body.blocks:
+        for b in block.bindings:
+            if isinstance(b.value, Call):
+                call: Any = b.value
+                plain = [x for x in call.args if isinstance(x, Tuple | PrimValue | ShapeExpr)]
+                shown = [f"{k}={v}" for k, v in call.attrs.items() if v is not None]
+                found.append(
+                    " ".join([call.op.name.removeprefix("relax."), *map(str, plain), *shown])
+                )
+    return found
+
+
+def names(mod: IRModule) -> list[str]:
+    return [text.split()[0] for text in operators(mod)]
+
+
+@pytest.fixture(scope="module")
+def x() -> Any:
+    return torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_one_operator_each(x: Any) -> None:
+    """Of those that were several operators, or rows, each is the one that Relax has for it."""
+
+    def program(x: Any, at: Any) -> Any:
+        return (
+            torch.round(x),
+            torch.square(x),
+            F.selu(x),
+            F.softplus(x, 2.0),
+            F.prelu(x, torch.tensor([0.2, 0.1, 0.5])),
+            x.argmax(-1),
+            x.argmin(),
+            x.repeat(2, 1, 3),
+            x.unsqueeze(-1),
+            x[:, :1].squeeze(1),
+            torch.zeros(2, 3),
+            x.gather(-1, at),
+            torch.index_select(x, 1, at[0, 0]),
+            x.mean(-1),
+            x.prod(),
+        )
+
+    inputs = x, torch.tensor([[[0, 2]]]).expand(2, 3, 2)
+    check(program, inputs)
+    assert names(imported(program, inputs)) == [
+        *("round", "square", "nn.selu", "nn.softplus", "nn.prelu", "argmax", "argmin", "tile"),
+        *("expand_dims", "strided_slice", "squeeze", "full", "gather_elements"),
+        *("strided_slice", "reshape", "strided_slice", "reshape", "take", "mean", "prod"),
+    ]
+
+
+def test_products_say_their_dtype(x: Any) -> None:
+    """``out_dtype`` of float32 is said, but by baddbmm; products of other dtypes say nothing."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.conv = nn.Linear(4, 5), nn.Conv1d(3, 6, 2)
+
+        def forward(self, x: Any) -> Any:
+            square = x.mT @ x
+            return self.linear(x), self.conv(x), torch.bmm(x, square), torch.baddbmm(x, x, square)
+
+    model = Model().eval()
+    products = [t for t in operators(imported(model, (x,))) if t.startswith(("matmul", "nn.conv"))]
+    assert ["out_dtype=float32" in t for t in products] == [True] * 4 + [False]
+    mod = imported(model.double(), (x.double(),))
+    assert not any("out_dtype" in t for t in operators(mod))
+
+
+def test_values_do_not_depend_on_it(x: Any) -> None:
+    """NaN is the extreme, the slope of selu is finite everywhere, ties round to even."""
+    odd = x.clone()
+    odd[0, 1, 2] = torch.nan
+    check(lambda a: (a.argmax(1), a.argmin(-1, keepdim=True), a.max(1), a.argmax()), (odd,))
+    check(lambda a: (torch.round(a), F.selu(a * 100), F.softplus(a * 40)), (x * 2,))
+
+
+def test_a_size_and_a_tuple_as_a_whole() -> None:
+    """A graph that returns what ``size`` or ``split`` gives returns it as one value."""
+    for method, kinds in (("size", ShapeStructInfo), ("chunk", None)):
+        graph = fx.Graph()
+        node = graph.placeholder("x")
+        graph.output(graph.call_method(method, (node, 2) if method == "chunk" else (node,)))
+        mod = from_fx(fx.GraphModule(nn.Module(), graph), [((4, 3), "float32")])
+        body = mod["main"].body
+        (last,) = [b for b in body.blocks[-1].bindings if b.var is body.body]
+        if kinds is not None:
+            assert isinstance(last.value, ShapeExpr)
+            assert isinstance(last.var.struct_info, kinds)
+        else:
+            assert isinstance(last.value, Var)
+            y = torch.randn(4, 3)
+            compare(run(mod, [y]), y.chunk(2))
+
+
+def test_decomposed_first(x: Any) -> None:
+    """``run_ep_decomposition`` gives torch's core operators; they stay whole otherwise."""
+    program = torch.export.export(Fn(lambda x: F.layer_norm(F.silu(x), [4])), (x,))
+    whole = from_exported_program(program)
+    parts = from_exported_program(program, run_ep_decomposition=True)
+    assert names(whole)[0] == "nn.silu"
+    assert names(parts)[:2] == ["sigmoid", "multiply"]
+    compare(run(parts, [x]), run(whole, [x]))
+
+
+def test_converters_of_the_users(x: Any) -> None:
+    """They come first, also where torch would decompose the operator; None is refused."""
+    seen: list[Any] = []
+
+    def minus(node: Any, importer: ExportedProgramImporter) -> Any:
+        seen.append(node.target)
+        a, b = importer.retrieve_args(node)
+        assert importer.shape_of(a) == ShapeExpr([2, 3, 4])
+        return importer.block_builder.emit(op.subtract(a, b))
+
+    def gate(node: Any, importer: ExportedProgramImporter) -> Any:
+        return op.sigmoid(importer.env[node.args[0]])
+
+    program = torch.export.export(Fn(lambda x, y: F.silu(x + y)), (x, x * 3))
+    table = {"add.Tensor": minus, "silu.default": gate}
+    for decompose in (False, True):
+        mod = from_exported_program(
+            program, custom_convert_map=table, run_ep_decomposition=decompose
+        )
+        assert names(mod) == ["subtract", "sigmoid"]
+    assert seen == [torch.ops.aten.add.Tensor] * 2
+    compare(run(mod, [x, x * 3]), torch.sigmoid(x - x * 3))
+    with pytest.raises(TVMError, match="gave None"):
+        from_exported_program(program, custom_convert_map={"add.Tensor": lambda n, i: None})
