@@ -13,6 +13,7 @@ BENCHMARKS = {
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "dots": "products of matrices by XLA:CPU's two libraries, behind vm/pjrt/dot_library.py",
     "pass_networks": "small networks before and after passes, and what passes cost",
+    "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
@@ -42,6 +43,7 @@ def main() -> None:
         "--only", nargs="+", metavar="PATTERN", help="torch_models, roads: some, as in 'timm/*'"
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
+    parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
@@ -49,7 +51,9 @@ def main() -> None:
         parser.error("--only goes with torch_models and roads")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
-    given = {"dynamic": args.dynamic, "only": args.only, "ours": args.ours}
+    if args.tvm and args.name != "kernels":
+        parser.error("--tvm goes with kernels")
+    given = {"dynamic": args.dynamic, "only": args.only, "ours": args.ours, "tvm": args.tvm}
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
     importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)
 

@@ -25,7 +25,7 @@ def _tvm(name: str) -> Any:
 
 
 def _arguments(kernel: dict[str, Any]) -> list[np.ndarray]:
-    rng = np.random.default_rng(5)
+    rng: Any = np.random.default_rng(5)
     made: list[np.ndarray] = []
     for _, shape, dtype in kernel["parameters"]:
         if dtype == "uint32":

@@ -122,6 +122,7 @@ def runs(mod: IRModule) -> dict[str, Any]:
         return {
             "stats": made.stats().splitlines()[1:],
             "by_value": {name: list(made.by_value(name)) for name in made},
+            "kernels": [asdict(k) for k in made.kernels()],
         }
     except (TVMError, NotImplementedError) as e:
         return {"error": str(e)}

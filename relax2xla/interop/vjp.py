@@ -32,6 +32,7 @@ from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.gradients.table import is_differentiable
 from relax2xla.op.shared.lowering import relax
+from relax2xla.tir import PrimFunc
 
 
 class Vjps:
@@ -50,13 +51,14 @@ class Vjps:
         """
         leaves = [leaf for a in call.args for leaf in _leaves(a)]
         given = [leaf for leaf in leaves if is_differentiable(leaf.struct_info)]
+        none = relax("grad.no_grad", adjoint)
         if not given:
-            return [relax("grad.no_grad", a) for a in call.args]
+            return [none for _ in call.args]
         grads = [g for g in _leaves(adjoint) if is_differentiable(g.struct_info)]
         function = self._function(call, leaves)
         made = Call(function, [*leaves, *grads])
         fields = iter([made] if len(given) == 1 else list(self.builder.emit(made)))
-        return [_gathered(a, fields) for a in call.args]
+        return [_gathered(a, fields) or none for a in call.args]
 
     def _function(self, call: Call, leaves: Sequence[Expr]) -> GlobalVar:
         """The function that computes the gradients of ``call``; equal calls share one."""
@@ -112,11 +114,11 @@ def _leaves(operand: Expr) -> Iterator[Expr]:
             yield from _leaves(field)
 
 
-def _gathered(operand: Expr, fields: Iterator[Expr]) -> Expr:
-    """The gradient of an operand, of those of its tensors."""
+def _gathered(operand: Expr, fields: Iterator[Expr]) -> Expr | None:
+    """The gradient of an operand, of those of its tensors; None if it has none."""
     info = operand.struct_info_
     if not is_differentiable(info):
-        return relax("grad.no_grad", operand)
+        return None
     if isinstance(info, TupleStructInfo):
         return Tuple([_field(f, fields) for f in operand])
     return next(fields)
@@ -177,12 +179,15 @@ def _inside(operand: Expr, params: Iterator[Var]) -> Expr:
 def _with_callees(forward: Function, call: Call, mod: IRModule) -> IRModule:
     """A module of ``forward`` and of what it calls."""
     functions: dict[Any, Any] = {}
-    todo = [call.op] if isinstance(call.op, GlobalVar) else []
+    todo = [e for e in (call.op, *call.args) if isinstance(e, GlobalVar)]
     while todo:
         gvar = todo.pop()
         if gvar in functions:
             continue
         found = mod[gvar]
+        if isinstance(found, PrimFunc):
+            functions[gvar] = found
+            continue
         if not isinstance(found, Function):
             raise TransformError(f"Gradient: {gvar.name_hint} is no Relax function")
         functions[gvar] = found.replace(attrs={})

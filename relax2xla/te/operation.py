@@ -60,7 +60,7 @@ def const(value: Any, dtype: str = "int32") -> PrimExpr:
     return tir.const(value, dtype)
 
 
-class tag_scope:  # noqa: N801 - TVM's name
+class tag_scope:
     """Give a tag to what is computed within: ``with te.tag_scope(tag="conv"):``, or a decorator.
 
     Scopes do not nest: ValueError, also where a computation within says a tag of its own.

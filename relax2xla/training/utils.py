@@ -26,6 +26,7 @@ from relax2xla.ir.equal import structural_equal
 from relax2xla.ir.lattice import result_info
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.ir.struct_info import show
+from relax2xla.te.gradients import register_te_gradient as register_te_gradient
 from relax2xla.transform.core import Pass, PassContext, PassInfo
 from relax2xla.transform.params.bind_params import selected
 

@@ -13,3 +13,4 @@ from relax2xla.stablehlo.loops.lower import Lowered as Lowered
 from relax2xla.stablehlo.loops.lower import lower as lower
 from relax2xla.stablehlo.loops.lower import lower_function as lower_function
 from relax2xla.stablehlo.loops.lower import written_parameters as written_parameters
+from relax2xla.stablehlo.loops.state import StayedLoop as StayedLoop

@@ -254,7 +254,10 @@ def _total(
     if masked and scope.mask is not None:
         neutral = constant(identity_of_row(name, value.dtype), value.dtype)
         value = elementwise(select, scope.mask, value, neutral)
-    return repeated(name, reduced(name, value, [a for a in value.axes if a in gone]), value, lost)
+    axes = [a for a in value.axes if a in gone]
+    if axes:
+        kernel.count("reduce")
+    return repeated(name, reduced(name, value, axes), value, lost)
 
 
 def repeated(name: str, total: Value, value: Value, lost: Sequence[Axis]) -> Value:

@@ -14,7 +14,7 @@ from relax2xla.stablehlo.loops.affine import Form, number
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value, constant
 from relax2xla.stablehlo.loops.private import uses
 from relax2xla.stablehlo.loops.repeat import function
-from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
+from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope, StayedLoop
 from relax2xla.stablehlo.loops.statements import run
 from relax2xla.tir.buffer import Buffer
 from relax2xla.tir.node import is_int
@@ -34,7 +34,7 @@ class Lowered:
 
     contents: dict[int, Expr]
     written: frozenset[int]
-    loops: tuple[tuple[str, str], ...]
+    loops: tuple[StayedLoop, ...]
     forms: dict[str, int]
 
 

@@ -45,7 +45,7 @@ from relax2xla.stablehlo.loops.evaluate import decided, evaluate, settled
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import NODES, row
-from relax2xla.stablehlo.loops.state import Kernel, Scope, both
+from relax2xla.stablehlo.loops.state import Kernel, Scope, StayedLoop, both
 from relax2xla.stablehlo.loops.writes import write
 from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import BufferLoad
@@ -68,7 +68,7 @@ def sequential(
                 step = scope.bind(s.loop_var, plus(number(i), low)).but(unrolled=copies)
                 statements.run(kernel, s.body, step)
             return
-    kernel.loops.append((s.loop_var.name, why))
+    kernel.loops.append(StayedLoop(s.loop_var.name, count, why, s.line))
     kernel.count("while")
     _counted(kernel, s, scope, low, count)
 
@@ -120,7 +120,7 @@ def _value(kernel: Kernel, e: tir.Dim, dtype: str, scope: Scope) -> Value:
 
 def while_statement(kernel: Kernel, s: st.While, scope: Scope) -> None:
     """``while condition: body``; lanes where the condition fails stand still."""
-    kernel.loops.append(("while", "the program says so"))
+    kernel.loops.append(StayedLoop("while", None, "the program says so", s.line))
     kernel.count("while")
     loop = _Loop(kernel, s, scope, [])
 

@@ -85,6 +85,16 @@ class Memory:
         return Memory(reshape(self.expr, (*sizes, *shape)), self.axes, shape)
 
 
+@dataclass(frozen=True, slots=True)
+class StayedLoop:
+    """A loop that is a ``while``: its variable, how many steps (None: data says), why, its line."""
+
+    name: str
+    steps: int | None
+    why: str
+    line: int
+
+
 class Kernel:
     """One PrimFunc while it is lowered.
 
@@ -101,7 +111,7 @@ class Kernel:
         self.parameters: set[Var] = set()
         self.uses: Counter[Var] = Counter()
         self.line = 0
-        self.loops: list[tuple[str, str]] = []
+        self.loops: list[StayedLoop] = []
         self.forms: dict[str, int] = {}
 
     def count(self, form: str) -> None:

@@ -9,14 +9,15 @@ users make theirs of functions and classes with :func:`module_pass`, :func:`func
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeVar, cast
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, IRModule
+from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, GlobalVar, IRModule
 from relax2xla.ir.collection import no_collection
 from relax2xla.ir.rewrite import Rewriter
+from relax2xla.tir import PrimFunc
 from relax2xla.transform.core.context import PassContext, PassInfo
 from relax2xla.transform.core.registry import get_pass
 
@@ -169,10 +170,19 @@ def run_enabled(
     return mod
 
 
-def run_on_function(passes: Sequence[Pass], func: Function, name: str) -> Function:
-    """``func`` after those of ``passes`` that are enabled or needed; they see it alone."""
+def run_on_function(
+    passes: Sequence[Pass],
+    func: Function,
+    name: str,
+    kernels: Mapping[GlobalVar, PrimFunc] | None = None,
+) -> Function:
+    """``func`` after those of ``passes`` that are enabled or needed.
+
+    They see it alone, with the loop-level functions that it may call.
+    """
     context = PassContext.current()
-    mod = IRModule({name: func})
+    functions: dict[GlobalVar, Function | PrimFunc] = {**(kernels or {}), GlobalVar(name): func}
+    mod = IRModule(functions)
     for p in passes:
         if p.info.needed or context.enabled(p.info):
             mod = p.run(mod, context, whole=False)

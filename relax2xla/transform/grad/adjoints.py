@@ -27,6 +27,7 @@ from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.gradients.table import is_differentiable
 from relax2xla.op.shared.lowering import relax
+from relax2xla.te.gradients import GRADIENTS
 from relax2xla.transform.grad.checkpoints import Again
 
 Fallback = Callable[[Call, Expr], Sequence[Expr]]
@@ -76,6 +77,9 @@ class Adjoints:
 
     def _call(self, var: Var, call: Call, adjoint: Var) -> None:
         seen, forward = self.again.call(var, call)
+        if is_op(forward, "relax.call_tir_with_grad"):
+            self._of_te(forward, adjoint)
+            return
         for operand, partial in zip(
             call.args, self._partials(seen, forward, adjoint), strict=False
         ):
@@ -84,11 +88,6 @@ class Adjoints:
 
     def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr]:
         op = call.op
-        if isinstance(op, Op) and op.name.startswith("relax.call_tir"):
-            raise TransformError(
-                f"Gradient: `{var.name_hint}` is a call of {op.name}, a function of TIR, which has "
-                "no gradient"
-            )
         if not isinstance(op, Op) or op.primal_gradient is None:
             return self.fallback(call, adjoint)
         try:
@@ -104,6 +103,26 @@ class Adjoints:
                 "operands"
             )
         return made
+
+    def _of_te(self, call: Call, adjoint: Var) -> None:
+        """Add the gradients that the call names, those of a function of te."""
+        name, operands = call.attrs["te_grad_name"], call.args[1]
+        func = GRADIENTS.get(name)
+        if func is None:
+            raise TransformError(
+                f"Gradient: a call of call_tir_with_grad names the gradient {name!r}, which is not "
+                "registered; register it with relax2xla.training.utils.register_te_gradient"
+            )
+        given = list(operands) if isinstance(operands, Tuple) else [operands]
+        more = dict(call.attrs.get("te_grad_kwargs") or {})
+        made = self.builder.emit_te(func, adjoint, *given, primfunc_name_hint=name, **more)
+        parts = list(made) if isinstance(made.struct_info, TupleStructInfo) else [made]
+        if len(parts) != len(given):
+            raise TransformError(
+                f"Gradient: {name} gives {len(parts)} gradients of {len(given)} operands"
+            )
+        for operand, partial in zip(given, parts, strict=True):
+            self.add(operand, partial)
 
     def _field(self, item: TupleGetItem, adjoint: Var) -> None:
         """``b = a[i]``: the adjoint goes to one field of that of ``a``."""

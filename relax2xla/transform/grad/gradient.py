@@ -9,6 +9,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import is_float
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
+    Call,
     DataflowBlock,
     Expr,
     Function,
@@ -22,8 +23,10 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.lattice import result_info
-from relax2xla.ir.rewrite import bindings_of
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
+from relax2xla.op.intrinsic import call_tir_op
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.grad.adjoints import Adjoints, through_jax
 from relax2xla.transform.grad.checkpoints import Again, Marks, without_marks
@@ -41,9 +44,10 @@ class Gradient(Pass):
     tensor of rank 0. The function is one dataflow block, and its result a variable or a tuple of
     them. ``require_grads`` names parameters or variables of the block, floats or tuples of them.
 
-    Gradients are the expressions of ``relax2xla.op.shared.gradients``; what has none there, a
-    function of rows or a call of another function of the module, is differentiated through JAX into
-    a private function ``NAME_vjp``, for which shapes have to be known. ``R.grad.no_grad`` stops a
+    Gradients are the expressions of ``relax2xla.op.shared.gradients``, and of ``call_tir_with_grad``
+    the registered function that it names; what has none there, a function of rows, a loop-level
+    function or a call of another function of the module, is differentiated through JAX into a
+    private function ``NAME_vjp``, for which shapes have to be known. ``R.grad.no_grad`` stops a
     gradient, ``R.grad.start_checkpoint`` and ``end_checkpoint`` mark what the adjoint computes
     again in place of keeping it. Raises TransformError for functions of another form, and
     ValueError where the module has no ``func_name``.
@@ -79,8 +83,16 @@ class Gradient(Pass):
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
         made = without_double_transposes(remove_all_unused(made)).with_attr("global_symbol", name)
+        made = rewrite_function(made, rule=_without_grad)
         builder.add_func(made, name)
         return builder.get()
+
+
+def _without_grad(node: Expr) -> Expr | None:
+    """``call_tir`` for ``call_tir_with_grad``: the gradient is there."""
+    if not isinstance(node, Call) or not is_op(node, "relax.call_tir_with_grad"):
+        return None
+    return Call(call_tir_op, node.args, None, node.sinfo_args, node.span)
 
 
 def _adjoint(

@@ -6,13 +6,16 @@ writes into memory that it is given; here it gives new values of the buffers tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from relax2xla import tir
 from relax2xla.errors import LegalizeError
 from relax2xla.ir import (
     Call,
     Expr,
+    Function,
     GlobalVar,
     Op,
     ShapeExpr,
@@ -21,10 +24,12 @@ from relax2xla.ir import (
     TensorStructInfo,
     Tuple,
     TupleStructInfo,
+    Var,
 )
+from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import DTensorStructInfo, show
 from relax2xla.op.intrinsic import call_tir_inplace_op, call_tir_op, call_tir_with_grad_op
-from relax2xla.stablehlo.loops import lower
+from relax2xla.stablehlo.loops import StayedLoop, lower
 from relax2xla.stablehlo.loops.lower import Argument
 from relax2xla.tir import PrimFunc
 
@@ -72,6 +77,84 @@ def lower_call(call: Call, kernels: Kernels) -> Expr:
         )
     values = [made.contents[i] for i in wanted]
     return Tuple(values) if isinstance(call.sinfo_args[0], TupleStructInfo) else values[0]
+
+
+# -- what kernels become ---------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class KernelForm:
+    """What a kernel becomes where it is called: kinds of rows, and loops that stay loops.
+
+    ``forms``: how many rows of which kind; none means that it is element by element. ``sizes``:
+    what was taken for symbolic sizes. ``error``: why it cannot be lowered.
+    """
+
+    name: str
+    forms: Mapping[str, int]
+    loops: tuple[StayedLoop, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    error: str = ""
+
+    def lines(self) -> list[str]:
+        """A line for the kernel, and a warning for each loop that stays."""
+        kinds = [f"{n} {k}" if n > 1 else k for k, n in self.forms.items() if k != "while"]
+        where = ", ".join(f"{v} = {n}" for v, n in self.sizes.items())
+        kinds += [f"{loop.steps or 'n'}-step while" for loop in self.loops]
+        made = self.error or ", ".join(kinds) or "element by element"
+        return [
+            f"kernel {self.name}{f' at {where}' if where else ''}: {made}",
+            *(
+                f"  warning: the loop {loop.name} of {self.name}"
+                f"{f' (line {loop.line})' if loop.line else ''} runs step by step: {loop.why}"
+                for loop in self.loops
+            ),
+        ]
+
+
+SAMPLE_SIZE: Final = 32
+"""What :func:`kernel_forms` takes for a symbolic size."""
+
+
+def kernel_forms(functions: Iterable[Function], kernels: Kernels) -> list[KernelForm]:
+    """What the kernels that ``functions`` call become, each once for each kind of arguments."""
+    found: dict[tuple[object, ...], KernelForm] = {}
+    for function in functions:
+        for node in post_order_deep(function):
+            if isinstance(node, Call) and is_kernel_call(node):
+                name, func = kernel_of(node, kernels)
+                infos, numbers, sizes = _sampled(node)
+                key = (name, *(show(i) for i in infos), *numbers)
+                if key not in found:
+                    found[key] = _form(name, func, [*infos, *numbers], sizes)
+    return list(found.values())
+
+
+def _form(
+    name: str, func: PrimFunc, given: Sequence[TensorStructInfo | int], sizes: Mapping[str, int]
+) -> KernelForm:
+    arguments = [Var("x", i) if isinstance(i, TensorStructInfo) else i for i in given]
+    try:
+        made = lower(func, arguments, name)
+    except LegalizeError as e:
+        return KernelForm(name, {}, sizes=sizes, error=str(e))
+    return KernelForm(name, made.forms, made.loops, sizes)
+
+
+def _sampled(call: Call) -> tuple[list[TensorStructInfo], list[int], dict[str, int]]:
+    """Struct infos of the buffers, values of ``tir_vars``, and what stands for which symbol."""
+    places = call.attrs.get("inplace_indices") or ()
+    new = [i for k, i in enumerate(_results(call)) if k >= len(places) or places[k] == -1]
+    infos = [*(_tensor(e.struct_info) for e in _tensors(call.args[1])), *new]
+    shape = call.args[2] if len(call.args) > 2 else None
+    more = shape.values if isinstance(shape, ShapeExpr) else ()
+    dims = [*(d for i in infos for d in i.shape or ()), *more]
+    symbols = {v: SAMPLE_SIZE for d in dims if not isinstance(d, int) for v in tir.free_vars(d)}
+
+    def size(d: tir.Dim) -> int:
+        value = d if isinstance(d, int) else tir.simplify(tir.substitute(d, symbols))
+        return int(value) if isinstance(value, int) else SAMPLE_SIZE
+
+    sampled = [TensorStructInfo([size(d) for d in i.shape or ()], i.dtype) for i in infos]
+    return sampled, [size(d) for d in more], {v.name: n for v, n in symbols.items()}
 
 
 def _tensors(args: Expr) -> list[Expr]:

@@ -39,6 +39,7 @@ from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.ir.traits import Contraction
+from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, register, run_enabled
 
 # Constants without a name of at most so many bytes stay in the program, where XLA can fold them.
@@ -108,10 +109,16 @@ class LiftWeights(Pass):
         return mod.replace(new)
 
 
-def lift_weights(functions: Mapping[str, Function]) -> dict[str, Lifted]:
-    """Functions split by :class:`LiftWeights`, or as they are where the context disables it."""
+def lift_weights(
+    functions: Mapping[str, Function], kernels: Mapping[GlobalVar, PrimFunc] | None = None
+) -> dict[str, Lifted]:
+    """Functions split by :class:`LiftWeights`, or as they are where the context disables it.
+
+    ``kernels``: the loop-level functions that they call.
+    """
     lift = LiftWeights()
-    run_enabled([lift], IRModule(functions), whole=False)
+    own = {GlobalVar(name): f for name, f in functions.items()}
+    run_enabled([lift], IRModule({**(kernels or {}), **own}), whole=False)
     whole = {n: Lifted(f, len(f.params), (), None, ()) for n, f in functions.items()}
     return whole | lift.lifted
 

@@ -16,6 +16,8 @@ from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.export import to_stablehlo
+from relax2xla.transform.lower.kernels import KernelForm, kernel_forms
+from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.packing import Packs, packs_of
 from relax2xla.vm.call.specialise import Packed, specialise
@@ -191,7 +193,16 @@ class Executable:
             if e.lifted.transform is not None:
                 n = sum(len(b.bindings) for b in e.lifted.transform.body.blocks)
                 lines.append(f"  computed once at load: {n} operations on weights, as one program")
+        for kernel in self.kernels():
+            lines += kernel.lines()
         return "\n".join(lines)
+
+    def kernels(self) -> list[KernelForm]:
+        """What each loop-level function becomes where it is called; symbolic sizes are sampled.
+
+        A loop that stays a loop is told with what holds it back.
+        """
+        return kernel_forms(self.mod.relax_functions().values(), prim_funcs(self.mod))
 
     def as_text(self) -> str:
         """The bytecode, then the functions for XLA as Relax text, as they are specialised."""

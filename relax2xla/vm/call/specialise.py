@@ -136,11 +136,12 @@ def _specialise(
         func, env = mod["main"], {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
-    func = run_on_function(passes, func, name)
+    kernels = prim_funcs(mod)
+    func = run_on_function(passes, func, name, kernels)
     check_sizes(func, name)
     # What makes rows of a static function, and of the functions that it calls.
-    to_rows = (LegalizeStatic(lowerings, prim_funcs(mod)), ShieldDivisions())
-    legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name))
+    to_rows = (LegalizeStatic(lowerings, kernels), ShieldDivisions())
+    legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name, kernels))
     params = [p for p in legal.params if _is_device(p)]
     attrs = {"global_symbol": "main", **_shardings(func, params, tree)}
     legal = Function(params, legal.body, attrs=attrs)
@@ -342,7 +343,7 @@ def _callees(
         if any(isinstance(b, MatchCast) for b in bindings_of(callee.body)):
             callee = _Static().function(callee)
         callee = callee.without_attr("global_symbol")
-        legal[gvar] = run_on_function(to_rows, callee, gvar.name_hint)
+        legal[gvar] = run_on_function(to_rows, callee, gvar.name_hint, prim_funcs(mod))
         stack.append((gvar, iter(_referenced(mod, legal[gvar]))))
     return done
 

@@ -22,6 +22,7 @@ from relax2xla.transform.core import Pass, PassContext, run_enabled
 from relax2xla.transform.core.context import EXTERNAL_ON_HOST
 from relax2xla.transform.core.registry import refuse_without_needed
 from relax2xla.transform.lower.distributed import LowerDistIR
+from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
 from relax2xla.transform.normal.attach_global_symbol import AttachGlobalSymbol
@@ -111,7 +112,8 @@ def build(
     split.refuse_donated(donated)
     public = split.public()
     regions = {name: f for name, f in split.rest.regions.items() if name not in split.whole}
-    lifted = lift_weights({**{name: split.mod[name] for name in split.whole}, **regions})
+    whole = {name: split.mod[name] for name in split.whole}
+    lifted = lift_weights({**whole, **regions}, prim_funcs(split.mod))
     entries = {name: Entry.of(name, lifted[name]) for name in split.whole}
     return VMExecutable(
         split.mod,

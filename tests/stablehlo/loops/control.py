@@ -739,4 +739,57 @@ THREADS = [
         lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True),
     ),
 ]
-CASES = [*INDEXED, *SEQUENTIAL, *THREADS]
+# A condition that tells one step apart holds the others back no more.
+EDGES = [
+    kernel(
+        "first_step_apart_scan",
+        {"A": (3, 40), "C": (3, 40)},
+        """
+        for i in range(3):
+            for j in range(40):
+                if j == 0:
+                    C[i, 0] = A[i, 0]
+                else:
+                    C[i, j] = C[i, j - 1] + A[i, j]
+        """,
+        lambda a: a.cumsum(1, dtype="float32"),
+        forms=("scan",),
+        tolerance=1e-4,
+    ),
+    kernel(
+        "first_step_chosen_scan",
+        {"A": (40,), "C": (40,)},
+        """
+        for j in range(40):
+            C[j] = T.max(A[j], T.if_then_else(j > 0, C[j - 1], A[j]))
+        """,
+        np.maximum.accumulate,
+        loops=1,
+    ),
+    kernel(
+        "first_step_starts_a_sum",
+        {"A": (4, 40), "C": (4,)},
+        """
+        for i, k in T.grid(4, 40):
+            if k == 0:
+                C[i] = T.float32(1)
+            C[i] = C[i] + A[i, k]
+        """,
+        lambda a: 1 + a.sum(1, dtype="float32"),
+        tolerance=1e-4,
+    ),
+    kernel(
+        "last_step_ends_a_sum",
+        {"A": (4, 40), "C": (4,)},
+        """
+        for i, k in T.grid(4, 40):
+            C[i] = C[i] + A[i, k]
+            if k == 39:
+                C[i] = C[i] * T.float32(2)
+        """,
+        lambda a: 2 * a.sum(1, dtype="float32"),
+        tolerance=1e-4,
+    ),
+]
+
+CASES = [*INDEXED, *SEQUENTIAL, *THREADS, *EDGES]

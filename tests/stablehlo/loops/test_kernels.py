@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relax2xla
+from relax2xla import tir
 from relax2xla.ir import Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
@@ -21,6 +22,7 @@ CASES = [*pointwise.CASES, *reductions.CASES, *control.CASES]
 def lowered(text: str, args: list[Any]) -> tuple[Function, loops.Lowered]:
     """A kernel as a function of rows, which gives the written buffers, and what it became."""
     func = from_source("from relax2xla.script import tir as T\n" + text)
+    assert isinstance(func, tir.PrimFunc)
     params = [
         Var(f"p{i}", TensorStructInfo(a.shape, str(a.dtype)))
         for i, a in enumerate(args)

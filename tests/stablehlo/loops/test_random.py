@@ -21,6 +21,7 @@ from relax2xla.script import from_source
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.loops import Lowered
 from relax2xla.stablehlo.mlir import ir
+from relax2xla.tir import PrimFunc
 from relax2xla.tir.interpret import interpret
 from tests.stablehlo.loops.programs import program
 from tests.stablehlo.loops.test_kernels import lowered, run
@@ -41,7 +42,8 @@ def by_interpreter(text: str, args: list[Any]) -> tuple[list[np.ndarray], Lowere
     module = emit(IRModule.from_expr(main))
     with module.context, ir.Location.unknown():
         module.operation.walk(_keep_operand)
-        given = [ir.DenseElementsAttr.get(np.ascontiguousarray(a)) for a in args]
+        elements: Any = ir.DenseElementsAttr.get
+        given = [elements(np.ascontiguousarray(a)) for a in args]
         results: Any = stablehlo.eval_module(module, given)
         shapes = [args[i].shape for i in sorted(made.written)]
         return [np.array(r).reshape(s) for r, s in zip(results, shapes, strict=True)], made
@@ -63,6 +65,7 @@ def check(seed: int, judge: Judge = run) -> str:
     made = program(seed)
     args = _arguments(seed, made.parameters)
     func = from_source("from relax2xla.script import tir as T\n" + made.text)
+    assert isinstance(func, PrimFunc)
     wanted = [a.copy() for a in args]
     interpret(func, *wanted)
     try:
