@@ -317,12 +317,13 @@ def _unify_functions(param: FuncStructInfo, value: FuncStructInfo) -> None:
     mismatch = Mismatch(f"{show(value)}, expected {show(param)}")
     if param.purity and not value.purity:
         raise mismatch
-    given = param.params if value.params is None else value.params
-    if len(param.params) != len(given):
+    if value.params is None:
+        return
+    if len(param.params) != len(value.params):
         raise mismatch
     own: SymMap = {}
     try:
-        for p, v in zip((*param.params, param.ret), (*given, value.ret), strict=True):
+        for p, v in zip((*param.params, param.ret), (*value.params, value.ret), strict=True):
             unify(p, v, own)
     except Mismatch as e:
         raise mismatch from e

@@ -206,6 +206,7 @@ def test_functions_that_may_fit() -> None:
     wide = FuncStructInfo([T(None, ndim=2)], T(None, ndim=2))
     unify(wide, _function(1), {})
     unify(_function(1), wide, {})
+    unify(wide, FuncStructInfo.opaque_func(ret=ShapeStructInfo(ndim=2), purity=True), {})
     impure = FuncStructInfo([T(None, ndim=2)], T(None, ndim=2), purity=False)
     for never in (_function(2), FuncStructInfo([], T((1,))), impure):
         with pytest.raises(Mismatch, match=r"Callable.*, expected Callable"):
