@@ -1,8 +1,8 @@
 """Tokens a processor second of a Llama of 125 M parameters: alone, four at once, in few bits.
 
-Random weights, which cost what others do. Seconds are those of this process (all its threads), the
-best of some rounds; the same weights run in transformers where it is installed. What is read a
-token bounds a decode: the last column is the memory that the weights take, a token, in GB/s.
+Random weights, which cost what others do. Seconds are those of this process, all its threads, in the
+best of some rounds; a model of the same sizes runs in transformers, where it is installed, on one
+thread. The last column is what bounds a decode: the weights that a token reads, in GB/s.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def theirs(rounds: int) -> tuple[float, float]:
     import torch
     import transformers
 
+    torch.set_num_threads(1)
     fields = {k: v for k, v in FIELDS.items() if k != "architectures"}
     made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).eval()
     tokens = torch.randint(0, FIELDS["vocab_size"], (1, PROMPT))
