@@ -1,8 +1,8 @@
 """Tokens a processor second of a Llama of 125 M parameters: alone, four at once, in few bits.
 
-Random weights, which cost what others do. Seconds are those of this process, all its threads, in the
-best of some rounds; a model of the same sizes runs in transformers, where it is installed, on one
-thread. The last column is what bounds a decode: the weights that a token reads, in GB/s.
+Random weights, which cost what others do. Seconds are those of this process, all its threads, in
+the best of some rounds; a model of the same sizes runs in transformers, where it is installed, on
+one thread. The last column is what bounds a decode: the weights that a token reads, in GB/s.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "num_hidden_layers": 2,
             "layer_types": ["sliding_attention", "full_attention"],
             "sliding_window": 40,
+            "final_logit_softcapping": 2.0,
         },
     ),
     "Phi3ForCausalLM": ("Phi3Config", SIZES),
@@ -88,7 +90,12 @@ def saved(name: str, folder: Path, **how: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+# Whose parts the others have as well; RELAX2XLA_ALL_NETWORKS takes them, too.
+ALIKE = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM"}
+TAKEN = set(MODELS) - (set() if os.environ.get("RELAX2XLA_ALL_NETWORKS") else ALIKE)
+
+
+@pytest.mark.parametrize("name", sorted(TAKEN))
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     theirs = saved(name, tmp_path)
     ours = Generator(load(tmp_path), sequences=1, tokens=64, chunk=16)
