@@ -107,6 +107,12 @@ def test_llama_in_nn_agrees_with_torch() -> None:
     assert all(float(line.rpartition(" ")[2]) < 1e-5 for line in lines)
 
 
+def test_a_small_model_generates() -> None:
+    """With a folder: test_llm.py."""
+    printed = run("-m", "examples.generate", "--tokens", "3")
+    assert printed.startswith("Once upon a time")
+
+
 def test_demo() -> None:
     need(DEMO)
     printed = run_example("demo", "--quick")
@@ -124,5 +130,5 @@ def test_demo() -> None:
 def test_no_example_is_left_out() -> None:
     """The examples above are all there are."""
     found = {p.stem for p in (ROOT / "examples").glob("*.py")}
-    apart = {"sentence_search", "demo", "train_digits", "nn_llama", "extern_cpp"}
+    apart = {"sentence_search", "demo", "train_digits", "nn_llama", "extern_cpp", "generate"}
     assert found - {"__init__"} <= {*EXAMPLES, *apart}

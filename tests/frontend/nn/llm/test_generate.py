@@ -13,6 +13,7 @@ from examples.models.llm import CausalLM
 from examples.models.llm.config import config_from
 from relax2xla.errors import CallError, RunError
 from relax2xla.frontend.nn.llm.generate import Generator
+from relax2xla.frontend.nn.llm.quantization import quantize
 from relax2xla.frontend.nn.llm.sampling import Sampling
 
 FIELDS = {
@@ -140,6 +141,19 @@ def test_a_step_that_fails_leaves_the_cache(
     while request.finish is None:
         generator.step()
     assert request.tokens == alone[0]
+
+
+def test_a_model_in_few_bits_with_a_tied_table() -> None:
+    tied = CausalLM(config_from({**FIELDS, "hidden_size": 32, "tie_word_embeddings": True}))
+    rng = np.random.default_rng(2)
+    for _, p in tied.named_parameters():
+        p.data = rng.normal(size=p.shape).astype(np.float32) * 0.3
+    exact = Generator(tied, sequences=1, tokens=32, chunk=16).logits(PROMPTS[2])
+    quantize(tied, "q8f32_1", native=False)
+    assert sum(p.dtype == "uint32" for p in tied.parameters()) == 5  # one of them the table
+    close = Generator(tied, sequences=1, tokens=32, chunk=16).logits(PROMPTS[2])
+    error = np.sqrt(np.mean((close - exact) ** 2) / np.mean(exact**2))
+    assert 0 < error < 0.02
 
 
 def test_one_thread_at_a_time(generator: Generator) -> None:
