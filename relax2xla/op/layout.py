@@ -5,8 +5,6 @@ Sources: TVM Relax v0.20 and v0.27 for names and inference; ONNX's ReverseSequen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +39,7 @@ from relax2xla.op.shared.lowering import (
     transpose,
 )
 from relax2xla.op.shared.scalars import number
+from relax2xla.tir.index_map import Factor
 
 
 # ---- layout_transform
@@ -83,7 +82,7 @@ def layout_transform(
     def lower() -> Expr:
         shape, dtype = shape_of(x), dtype_of(x)
         blank = scalar(0 if pad_value is None else number(pad_value, "pad_value"), dtype)
-        factors = _factors(moved)
+        factors = moved.factors()
         if factors is not None:
             return _split_and_permute(x, moved, factors, blank)
         # Any other map: each place reads the element that goes there, or the blank after the last.
@@ -127,40 +126,6 @@ def _(given: Given) -> Given:
         found["pad_value"] = PrimValue(tir.const(value, info.dtype))
     elif isinstance(pad_value, tir.PrimExpr):
         found["pad_value"] = PrimValue(pad_value)
-    return found
-
-
-# What a final index takes of an initial one: (index // divisor) % modulus; None: no modulus.
-Factor = tuple[int, int, int | None]
-
-
-def _factor(index: tir.PrimExpr, positions: Mapping[tir.Var, int]) -> Factor | None:
-    modulus, divisor = None, 1
-    if isinstance(index, tir.FloorMod) and isinstance(index.b, tir.IntImm):
-        modulus, index = index.b.value, index.a
-    if isinstance(index, tir.FloorDiv) and isinstance(index.b, tir.IntImm):
-        divisor, index = index.b.value, index.a
-    if not isinstance(index, tir.Var):
-        return None
-    return positions[index], divisor, modulus
-
-
-def _factors(moved: tir.IndexMap) -> list[Factor] | None:
-    """The map as factors of the initial indices, if together they are each index exactly."""
-    positions = {v: i for i, v in enumerate(moved.initial_indices)}
-    found: list[Factor] = []
-    for index in moved.final_indices:
-        one = _factor(index, positions)
-        if one is None:
-            return None
-        found.append(one)
-    for i in range(len(positions)):
-        own = sorted((f for f in found if f[0] == i), key=lambda f: -f[1])
-        if not own or own[0][2] is not None or own[-1][1] != 1:
-            return None
-        for outer, inner in pairwise(own):
-            if inner[2] is None or inner[1] * inner[2] != outer[1]:
-                return None
     return found
 
 

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +25,8 @@ from .functor import free_vars, post_order, structural_equal, substitute
 from .node import Dim, IntImm, PrimExpr, Var
 
 Ints = npt.NDArray[np.int64]
+# What a final index takes of an initial one: which, and (index // divisor) % modulus; None: all.
+Factor: TypeAlias = tuple[int, int, int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,7 @@ class IndexMap:
     initial_indices: tuple[Var, ...]
     final_indices: tuple[PrimExpr, ...]
     inverse_index_map: IndexMap | None = None
+    AXIS_SEPARATOR: ClassVar[object] = object()
 
     @staticmethod
     def from_func(
@@ -60,7 +66,8 @@ class IndexMap:
             )
         variables = tuple(Var(name, index_dtype) for name in names)
         made = mapping_function(*variables)
-        values: Iterable[Any] = made if isinstance(made, tuple | list) else (made,)
+        given: Iterable[Any] = made if isinstance(made, tuple | list) else (made,)
+        values = [v for v in given if v is not IndexMap.AXIS_SEPARATOR]
         final = tuple(as_prim_expr(v, index_dtype) for v in values)
         known = set(variables)
         for f in final:
@@ -71,6 +78,26 @@ class IndexMap:
         if inverse is not None and not isinstance(inverse, IndexMap):
             inverse = IndexMap.from_func(inverse, index_dtype=index_dtype)
         return IndexMap(variables, final, inverse)
+
+    @staticmethod
+    def from_func_with_separators(
+        mapping_function: Callable[..., Any],
+        ndim: int | None = None,
+        inverse_index_map: Callable[..., Any] | IndexMap | None = None,
+        *,
+        index_dtype: str = "int64",
+    ) -> tuple[IndexMap, list[int]]:
+        """:meth:`from_func`, and where the function has ``IndexMap.AXIS_SEPARATOR``.
+
+        A separator says how TVM lays out memory: how many final indices stand before it.
+        """
+        made = IndexMap.from_func(
+            mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
+        )
+        found = mapping_function(*made.initial_indices)
+        marks = found if isinstance(found, tuple | list) else (found,)
+        places = [n for n, v in enumerate(marks) if v is IndexMap.AXIS_SEPARATOR]
+        return made, [place - before for before, place in enumerate(places)]
 
     def map_indices(self, indices: Sequence[Dim]) -> list[Dim]:
         """Where the element at ``indices`` goes."""
@@ -96,6 +123,53 @@ class IndexMap:
         for f, size in zip(self.final_indices, new, strict=True):
             flat = flat * size + _values(f, env)
         return flat
+
+    def factors(self) -> list[Factor] | None:
+        """The final indices as factors of the initial ones, if together they are each index.
+
+        None for a map that does not split and permute indices, as ``(j // 4, i, j % 4)`` does.
+        """
+        positions = {v: n for n, v in enumerate(self.initial_indices)}
+        found: list[Factor] = []
+        for index in self.final_indices:
+            modulus, divisor = None, 1
+            if isinstance(index, FloorMod) and isinstance(index.b, IntImm):
+                modulus, index = index.b.value, index.a
+            if isinstance(index, FloorDiv) and isinstance(index.b, IntImm):
+                divisor, index = index.b.value, index.a
+            if not isinstance(index, Var):
+                return None
+            found.append((positions[index], divisor, modulus))
+        for own in self._by_index(found):
+            if not own or own[0][2] is not None or own[-1][1] != 1:
+                return None
+            if any(b[2] is None or b[1] * b[2] != a[1] for a, b in pairwise(own)):
+                return None
+        return found
+
+    def _by_index(self, factors: Sequence[Factor]) -> list[list[Factor]]:
+        """By initial index its factors, those that count most first."""
+        count = range(len(self.initial_indices))
+        return [sorted((f for f in factors if f[0] == n), key=lambda f: -f[1]) for n in count]
+
+    def inverse(self) -> IndexMap:
+        """The map back: that which was given, or of the :meth:`factors`; TVMError without them."""
+        if self.inverse_index_map is not None:
+            return self.inverse_index_map
+        factors = self.factors()
+        if factors is None:
+            raise TVMError(
+                f"{self}: only maps that split and permute indices can be inverted; give "
+                "IndexMap.from_func the other way as inverse_index_map"
+            )
+        dtype = self.initial_indices[0].dtype if self.initial_indices else "int64"
+        places = tuple(Var(f"axis{n}", dtype) for n in range(len(self.final_indices)))
+        at = dict(zip(factors, places, strict=True))
+        final: list[PrimExpr] = []
+        for own in self._by_index(factors):
+            parts = [at[f] * f[1] if f[1] != 1 else at[f] for f in own]
+            final.append(functools.reduce(operator.add, parts))
+        return IndexMap(places, tuple(final))
 
     def is_equivalent_to(self, other: IndexMap) -> bool:
         """Whether both send every element to the same place."""

@@ -66,7 +66,7 @@ class Optimizer:
 
     def _params(self) -> list[Var]:
         if self.param_list is None:
-            raise RuntimeError("call init() of the optimiser before get_function()")
+            raise RuntimeError("Please call init() for the optimizer before calling get_function()")
         return self.param_list
 
     def _state_infos(self) -> list[TensorStructInfo]:
