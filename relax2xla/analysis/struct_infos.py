@@ -20,7 +20,13 @@ from relax2xla.ir.expr import (
     Var,
 )
 from relax2xla.ir.lattice import struct_info_lca as struct_info_lca
-from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
+from relax2xla.ir.rewrite import (
+    LEAF_TYPES,
+    bindings_of,
+    children,
+    holders_deep,
+    post_order_deep,
+)
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     FuncStructInfo,
@@ -107,7 +113,9 @@ def defined_symbolic_vars(func: Expr) -> list[tir.Var]:
     found: dict[tir.Var, None] = {}
     for p in func.params if isinstance(func, Function) else ():
         found.update(dict.fromkeys(lattice.definable_vars(p.struct_info)))
-    for node in post_order_deep(func):
+    # Inner ones first; of one function that is its body.
+    nodes = list(holders_deep(func))[::-1]
+    for node in nodes if len(nodes) <= 2 else post_order_deep(func):
         if isinstance(node, SeqExpr):
             for b in bindings_of(node):
                 if isinstance(b, MatchCast):
@@ -125,6 +133,10 @@ def free_symbolic_vars(func: Expr) -> list[tir.Var]:
     def note(info: StructInfo | None) -> None:
         used.update(dict.fromkeys(lattice.free_symbolic_vars(info)))
 
+    if type(func) is Call and all(type(k) in LEAF_TYPES for k in children(func)):
+        for info in (*(k.struct_info_ for k in children(func)), *func.sinfo_args):
+            note(info)
+        return list(used)
     for node in post_order_deep(func):
         if isinstance(node, Function):
             for p in node.params:

@@ -26,8 +26,10 @@ from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.rewrite import (
+    LEAF_TYPES,
     bindings_deep,
     bindings_of,
+    children,
     deep_children,
     post_order,
 )
@@ -190,6 +192,9 @@ def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | None = None) ->
     calls of it are ignored, to judge a recursive function whose purity is not known yet. Of a
     Function, its body is judged.
     """
+
+    if type(expr) is Call and all(type(k) in LEAF_TYPES for k in children(expr)):
+        return expr.op is not own_name and is_impure_call(expr)
 
     def below(node: Expr) -> Sequence[Expr]:
         return () if isinstance(node, Function) else deep_children(node)

@@ -28,7 +28,7 @@ from relax2xla.ir.expr import (
 from relax2xla.ir.lattice import is_base_of, result_info
 from relax2xla.ir.normal import with_info
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order
+from relax2xla.ir.rewrite import LEAF_TYPES, Rewriter, bindings_of, children, post_order
 from relax2xla.ir.traits import Allocates
 
 
@@ -79,6 +79,9 @@ class Emitter:
         known = self._at.get(id(root))
         if known is not None:
             return known[1]
+        kids = children(root)
+        if isinstance(root, Call | TupleGetItem) and all(type(k) in LEAF_TYPES for k in kids):
+            return _over(root, kids, span)
         done: dict[int, Expr] = {}
         for node in post_order(root, below=self._below):
             known = self._at.get(id(node))

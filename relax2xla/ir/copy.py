@@ -7,7 +7,7 @@ from typing import TypeVar
 from relax2xla import tir
 from relax2xla.ir import lattice
 from relax2xla.ir.expr import Expr, Function, MatchCast, SeqExpr, Var
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, holders_deep
 from relax2xla.ir.struct_info import StructInfo
 
 E = TypeVar("E", Function, SeqExpr)
@@ -39,7 +39,7 @@ def copy_with_new_vars(node: E, symbolic: bool = True) -> E:
     define; wrong for a function inside another one, whose symbolic variables it may share.
     """
     fresh: dict[tir.Var, tir.Dim] = {}
-    for inner in post_order_deep(node) if symbolic else ():
+    for inner in holders_deep(node) if symbolic else ():
         infos: list[StructInfo] = []
         if isinstance(inner, Function):
             infos = [p.struct_info for p in inner.params]

@@ -192,6 +192,9 @@ def substitute(info: StructInfo, env: SymMap, held: Held | None = None) -> Struc
 
 def free_symbolic_vars(info: StructInfo | None) -> list[tir.Var]:
     """Symbolic variables of ``info`` in order of appearance."""
+    if type(info) is TensorStructInfo and info.dims is not None:
+        if all(type(d) is int for d in info.dims):
+            return []
     found: dict[tir.Var, None] = {}
 
     def note(d: Dim) -> Dim:

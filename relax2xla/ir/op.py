@@ -290,6 +290,10 @@ class Op(Expr, Generic[P]):
         attrs = [p for p in params if not p.kind.operand]
         self.attr_names = frozenset(p.name for p in attrs)
         self.defaults = {p.name: p.default for p in attrs if not p.required}
+        # What binding positional arguments needs; None where the signature says more.
+        self._names = None if any(p.variadic for p in params) else [p.name for p in params]
+        self._positional = sum(not p.keyword for p in params)
+        self._least = sum(p.required for p in params)
         self.signature = signature
         self.lowering: Callable[P, Expr] | None = None
         self.smooth: Callable[P, Expr] | None = None
@@ -365,16 +369,12 @@ class Op(Expr, Generic[P]):
         """Build a call; converts what users write to operands and attributes, and infers."""
         sinfo_args: Any = kwargs.pop("sinfo_args", ())
         span: Any = kwargs.pop("span", None)
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"{self.name}{self.signature}: {e}") from None
-        bound.apply_defaults()
+        given = self._given(args, kwargs)
         if self.sugar is not None:
-            self._want_values(bound.arguments)
+            self._want_values(given)
             try:
-                whole = {name: _whole(value) for name, value in bound.arguments.items()}
-                bound.arguments.update(self.sugar(whole))
+                whole = {name: _whole(value) for name, value in given.items()}
+                given.update(self.sugar(whole))
             except TVMError as e:
                 e.add_note(f"  in {self.name}{self.signature}")
                 raise
@@ -385,7 +385,7 @@ class Op(Expr, Generic[P]):
         attrs: dict[str, Any] = {}
         missing = None
         for p in self.params:
-            value = bound.arguments[p.name]
+            value = given[p.name]
             if not p.kind.operand:
                 attrs[p.name] = self._convert(p, value)
             elif p.variadic:
@@ -403,6 +403,22 @@ class Op(Expr, Generic[P]):
         if isinstance(sinfo_args, StructInfo):
             sinfo_args = (sinfo_args,)
         return Call(self, operands, attrs, sinfo_args, span)
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, defaults included; TypeError where they do not fit."""
+        names = self._names
+        if names is not None and not kwargs and self._least <= len(args) <= self._positional:
+            # `inspect` takes longer for this than inference.
+            given = dict(zip(names, args, strict=False))
+            given.update((p.name, p.default) for p in self.params[len(args) :])
+            if all(v is not inspect.Parameter.empty for v in given.values()):
+                return given
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise TypeError(f"{self.name}{self.signature}: {e}") from None
+        bound.apply_defaults()
+        return bound.arguments
 
     def _convert(self, p: Param, value: Any) -> Any:
         try:

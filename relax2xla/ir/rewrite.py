@@ -38,7 +38,7 @@ from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
-_LEAVES: Final = frozenset({Var, DataflowVar, Constant, ShapeExpr, PrimValue})
+LEAF_TYPES: Final = frozenset({Var, DataflowVar, Constant, ShapeExpr, PrimValue})
 
 
 def children(node: Expr) -> Sequence[Expr]:
@@ -47,7 +47,7 @@ def children(node: Expr) -> Sequence[Expr]:
     Operators are not children. The insides of functions and of branches are not, either: they
     hold bindings, and whoever walks them decides how.
     """
-    if type(node) in _LEAVES:  # most nodes are
+    if type(node) in LEAF_TYPES:  # most nodes are
         return ()
     if isinstance(node, Call):
         return node.args if isinstance(node.op, Op) else (node.op, *node.args)
@@ -111,6 +111,8 @@ def post_order(
     what the children of a node are.
     """
     done: set[int] = set() if seen is None else seen
+    # Where leaves have nothing below them, a call of leaves needs no stack; most nodes are such.
+    plain = below is children or below is deep_children
     # None stands above a node whose children come before it.
     stack: list[Expr | None] = [root]
     while stack:
@@ -120,6 +122,14 @@ def post_order(
         elif id(node) in done:
             continue
         elif kids := below(node):
+            if plain and all(type(k) in LEAF_TYPES for k in kids):
+                for k in kids:
+                    if id(k) not in done:
+                        done.add(id(k))
+                        yield k
+                done.add(id(node))
+                yield node
+                continue
             stack += (node, None)
             stack += reversed(kids)
             continue
@@ -147,6 +157,25 @@ def post_order_deep(root: Expr) -> Iterator[Expr]:
     return post_order(root, below=deep_children)
 
 
+def holders_deep(root: Expr) -> Iterator[Expr]:
+    """Functions, branches and sequences in ``root``, outer ones first, each object once."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        if isinstance(node, SeqExpr | Function | If):
+            seen.add(id(node))
+            yield node
+        stack += [
+            k
+            for k in deep_children(node)
+            if type(k) not in LEAF_TYPES
+            and not (type(k) is Call and all(type(a) in LEAF_TYPES for a in children(k)))
+        ]
+
+
 def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
     """All bindings of a sequence, block after block."""
     for block in seq.blocks:
@@ -155,9 +184,11 @@ def bindings_of(seq: SeqExpr) -> Iterator[Binding]:
 
 def bindings_deep(root: Expr) -> Iterator[Binding]:
     """All bindings in ``root``; those of branches and functions come before what holds them."""
-    for node in post_order_deep(root):
-        if isinstance(node, SeqExpr):
-            yield from bindings_of(node)
+    seqs = [node for node in holders_deep(root) if isinstance(node, SeqExpr)]
+    if len(seqs) > 1:
+        seqs = [node for node in post_order_deep(root) if isinstance(node, SeqExpr)]
+    for seq in seqs:
+        yield from bindings_of(seq)
 
 
 class Rewriter:
@@ -259,11 +290,11 @@ class Rewriter:
             if (
                 isinstance(root.op, Op)
                 and not root.sinfo_args
-                and all(type(a) in _LEAVES and a not in env for a in root.args)
+                and all(type(a) in LEAF_TYPES and a not in env for a in root.args)
             ):
                 return root
         kids = children(root)
-        if all(type(k) in _LEAVES for k in kids):
+        if all(type(k) in LEAF_TYPES for k in kids):
             # A-normal form: no walk is needed.
             return self._node(root, [self._node(k, ()) for k in kids])
         done: dict[int, Expr] = {}

@@ -212,6 +212,19 @@ class TensorStructInfo(StructInfo):
         shape = self.dims if self.dims is not None else self._shape
         return (shape, self.dtype, self.ndim, self.vdevice)
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        # Compared for each operand of each call: without the tuples of `key`.
+        if type(other) is not TensorStructInfo or self.dtype != other.dtype:
+            return False
+        if self.dims is None or other.dims is None:
+            return self.key() == other.key()
+        return self.dims == other.dims and self.vdevice == other.vdevice
+
+    def __hash__(self) -> int:
+        return hash((self.dims if self.dims is not None else self._shape, self.dtype))
+
 
 class DTensorStructInfo(StructInfo):
     """A tensor that is spread over the devices of a mesh: ``tensor_sinfo`` is that of the whole.

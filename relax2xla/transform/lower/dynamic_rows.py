@@ -45,7 +45,7 @@ from relax2xla.ir.lattice import (
     map_dims,
     unify,
 )
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, holders_deep
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
@@ -69,7 +69,7 @@ def is_symbolic(func: Function) -> bool:
         return True
     return any(
         isinstance(b, MatchCast) and bool(free_symbolic_vars(b.struct_info))
-        for node in post_order_deep(func.body)
+        for node in holders_deep(func.body)
         if isinstance(node, SeqExpr)
         for b in bindings_of(node)
     )

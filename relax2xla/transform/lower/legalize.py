@@ -12,6 +12,7 @@ dynamic_rows.py puts StableHLO's dynamic operations where sizes are needed.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +46,15 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_function
 from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
-from relax2xla.ir.rewrite import bindings_of, children, post_order, post_order_deep, rebuild
+from relax2xla.ir.rewrite import (
+    LEAF_TYPES,
+    bindings_of,
+    children,
+    holders_deep,
+    post_order,
+    post_order_deep,
+    rebuild,
+)
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.op.shared.lowering import symbolic_dims
 from relax2xla.stablehlo.table import TABLE
@@ -207,6 +216,9 @@ class _Legalizer:
 
     def value(self, root: Expr, var: Var | None) -> Expr:
         """Bind what ``root`` computes; gives the leaf that holds it (``var`` where it is bound)."""
+        if isinstance(root, Call) and isinstance(root.op, Op) and _is_flat(root.args):
+            # Most bindings are a call of leaves.
+            return self._kept(self._call(self._flat(root), var), var)
         done: dict[int, Expr] = {}
         for node in post_order(root):
             target = var if node is root else None
@@ -216,7 +228,20 @@ class _Legalizer:
                 continue
             new = _with_leaves(node, [done[id(k)] for k in kids])
             done[id(node)] = self._node(new, target)
-        leaf = done[id(root)]
+        return self._kept(done[id(root)], var)
+
+    def _flat(self, call: Call) -> Call:
+        """``call`` with the leaves that took the place of its operands."""
+        env = self.env
+        new = [env.get(a, a) for a in call.args]
+        if all(map(operator.is_, new, call.args)):
+            return call
+        made = _with_leaves(call, new)
+        assert isinstance(made, Call)
+        return made
+
+    def _kept(self, leaf: Expr, var: Var | None) -> Expr:
+        """``leaf``, which is what ``var`` promises to be."""
         if var is not None and leaf is not var and not isinstance(leaf, Tuple):
             self._keep_promise(leaf, var)
         return leaf
@@ -389,10 +414,13 @@ def _used_functions(func: Function) -> set[Var]:
 
     Local functions that are only called become part of their callers.
     """
-    values = list(post_order_deep(func))
-    if not any(isinstance(v, Function) and v is not func for v in values):
+    if not any(isinstance(v, Function) and v is not func for v in holders_deep(func)):
         return set()
-    return {k for v in values for k in _operands(v) if isinstance(k, Var)}
+    return {k for v in post_order_deep(func) for k in _operands(v) if isinstance(k, Var)}
+
+
+def _is_flat(args: Sequence[Expr]) -> bool:
+    return all(type(a) in LEAF_TYPES for a in args)
 
 
 def _operands(node: Expr) -> Sequence[Expr]:

@@ -1,9 +1,9 @@
 """Lowerings done once and played again: identical layers repeat their calls.
 
 A key holds all that a lowering can see of a call: the operator, attributes with their exact types,
-struct infos of the operands and which of them are one value. Constants and other values that it
-could read are known by their identity. What a lowering bound is recorded, and bound again with
-other operands and new variables.
+struct infos of the operands and which of them are one value. Scalar constants are known by their
+bits, other constants and values that it could read by their identity. What a lowering bound is
+recorded, and bound again with other operands and new variables.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def _operand(expr: Expr, places: dict[Expr, int]) -> Any:
         return tuple(_operand(f, places) for f in expr.fields)
     if isinstance(expr, ShapeExpr):
         return "shape", _exact(expr.values)
+    if isinstance(expr, Constant) and expr.data.ndim == 0:
+        return expr.struct_info_, expr.data.dtype, expr.data.tobytes()
     if isinstance(expr, Constant | PrimValue | GlobalVar):
         return expr
     raise _NoKey
@@ -147,6 +149,8 @@ class Record:
 
 
 def _new(expr: Expr, env: Mapping[Expr, Expr]) -> Expr:
+    if isinstance(expr, Var):
+        return env.get(expr, expr)
     if isinstance(expr, Tuple):
         return Tuple([_new(f, env) for f in expr.fields], expr.span)
     if isinstance(expr, Function):

@@ -25,6 +25,7 @@ from relax2xla.ir import (
     MatchCast,
     Op,
     SeqExpr,
+    Span,
     StructInfo,
     TensorStructInfo,
     Tuple,
@@ -33,6 +34,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.base import Attrs
 from relax2xla.ir.normal import with_info
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import Rewriter
@@ -50,6 +52,7 @@ from relax2xla.ir.traits import (
     Stacks,
     Window,
 )
+from relax2xla.op.shared.checks import with_dtype
 from relax2xla.stablehlo.table import TABLE
 from relax2xla.transform.core import FunctionPass, PassContext, register
 
@@ -161,13 +164,22 @@ def _cast(expr: Expr, to: Dtypes) -> Expr:
     info = expr.struct_info
     if isinstance(info, TensorStructInfo):
         other = isinstance(to, str) and info.dtype != to and info.dtype in (HALF, FULL)
-        return op.astype(expr, to) if other and to in (HALF, FULL) else expr
+        return _astype(expr, info, to) if other and to in (HALF, FULL) else expr
     if not isinstance(info, TupleStructInfo) or not isinstance(to, tuple):
         return expr
     known = expr.fields if isinstance(expr, Tuple) else None
     fields = [known[i] if known else TupleGetItem(expr, i) for i in range(len(info.fields))]
     new = [_cast(f, d) for f, d in zip(fields, to, strict=True)]
     return expr if all(a is b for a, b in zip(new, fields, strict=True)) else Tuple(new)
+
+
+def _astype(expr: Expr, info: TensorStructInfo, to: str) -> Call:
+    """``expr``, whose struct info is ``info``, in another dtype; without inference, which knows."""
+    return Call(_ASTYPE, [expr], _TO[to], struct_info=with_dtype(info, to))
+
+
+_ASTYPE: Final = Op.get("relax.astype")
+_TO: Final = {to: Attrs({"dtype": to}) for to in (HALF, FULL)}
 
 
 def _only_half(to: Dtypes) -> Dtypes:
@@ -187,7 +199,10 @@ def _fits_half(args: Iterable[Expr]) -> bool:
                 continue
             if not isinstance(a, Constant) or a.data.dtype.kind not in "fiu":
                 return False
-            if a.data.size and not float(np.abs(a.data.astype("float64")).max()) <= LARGEST:
+            if a.data.ndim == 0:
+                if not abs(float(a.data)) <= LARGEST:
+                    return False
+            elif a.data.size and not float(np.abs(a.data.astype("float64")).max()) <= LARGEST:
                 return False
     return True
 
@@ -245,6 +260,8 @@ class _Mixed:
         self.wanted = _wanted(func)
         self.outer = Rewriter()
         self.local: dict[Var, Expr] = {}
+        self.emitter: Emitter | None = None
+        self.span: Span | None = None
         self.halves: dict[Var, Var] = {}
         for p in func.params:
             info = p.struct_info
@@ -282,12 +299,12 @@ class _Mixed:
 
     def _dataflow(self, block: DataflowBlock) -> BindingBlock:
         out: list[Binding] = []
-        emitter = Emitter(out, True)
+        emitter = self.emitter = Emitter(out, True)
         self.local = {**self.outer.env, **self.halves}
         for p in self.func.params:
             self._stored(p, emitter)
         for b in block.bindings:
-            start = len(out)
+            start, self.span = len(out), b.span
             if isinstance(b, MatchCast):
                 value = emitter.operand(self._as_was(b.value))
                 same = value is b.value
@@ -366,10 +383,12 @@ class _Mixed:
             now = [self._now(a) for a in call.args]
             floats = {d for a in now for d in _leaves(_dtypes(a.struct_info))} & {HALF, FULL}
             if floats and _fits_half(now):
+                assert self.emitter is not None
+                start = len(self.emitter.out)
                 try:
                     return self._in(HALF, call, call.attrs)
                 except TVMError:
-                    pass  # it takes no float16
+                    self.emitter.drop(start)  # it takes no float16
         args = [self._as_was(a) for a in call.args]
         if all(a is b for a, b in zip(args, call.args, strict=True)):
             return call
@@ -377,8 +396,13 @@ class _Mixed:
 
     def _in(self, dtype: str, call: Call, attrs: Mapping[str, Any]) -> Expr:
         args = [self._now(a) for a in call.args]
-        args = [_cast(a, _dtypes(a.struct_info, dtype)) for a in args]
+        args = [self._bound(_cast(a, _dtypes(a.struct_info, dtype))) for a in args]
         return with_info(Call(call.op, args, attrs, call.sinfo_args, call.span))
+
+    def _bound(self, expr: Expr) -> Expr:
+        """``expr``, a cast bound to a variable."""
+        assert self.emitter is not None
+        return self.emitter.operand(expr, self.span) if isinstance(expr, Call) else expr
 
 
 def _leaves(to: Dtypes) -> list[str]:

@@ -86,3 +86,15 @@ def test_attributes_that_are_equal_but_not_the_same() -> None:
     rows = [b.value for b in bindings_of(LegalizeOps()(mod)["main"].body)]
     last = [r for r in rows if isinstance(r, Call)][-1]
     assert last.args[0] is not last.args[1]
+
+
+def test_scalar_constants_are_known_by_their_bits() -> None:
+    x = Var("x", TensorStructInfo((2,), "float32"))
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x]):
+        values = [builder.emit(op.multiply(x, rx.const(c, "float32"))) for c in (0.0, -0.0, 0.0)]
+        builder.emit_func_output(rx.Tuple(values))
+    mod = builder.get()
+    assert_structural_equal(LegalizeOps()(mod), anew(mod))
+    signs = [np.signbit(v).tolist() for v in evaluate(mod, [np.ones(2, "f4")])]
+    assert signs == [[False] * 2, [True] * 2, [False] * 2]
