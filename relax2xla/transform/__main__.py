@@ -28,6 +28,9 @@ change it gives that very module back, so instruments see whether it did anythin
 (`PassTimingInstrument` and `relax2xla opt` say so). `relax2xla opt model.onnx --pass NAME` runs
 one.
 
+- **kind**: *real* passes do what they say; an *identity* takes TVM's arguments and gives the module
+  back, since XLA or `build` does what it is for; a *refused* one raises an error that says what to
+  use instead.
 - **level**: from which `PassContext(opt_level=)` a pipeline runs the pass; 2 is the default.
 - **stage**: `module` passes see the module as it is. `static` passes work on static shapes: the
   virtual machine runs those of the pipeline on each function that it specialises for the shapes of
@@ -77,14 +80,16 @@ def figures(p: type[Pass]) -> str | None:
 
 def page() -> str:
     """docs/passes.md."""
-    lines = [HEAD, "| pass | level | stage | requires | ensures | |", "|---|---|---|---|---|---|"]
+    lines = [HEAD, "| pass | kind | level | stage | requires | ensures | |"]
+    lines.append("|---" * 7 + "|")
     for name, p in all_passes().items():
         info = p.info
         stage = f"{info.stage}, {info.platform}" if info.platform else info.stage
         stage += ", needed" if info.needed else ""
         given, made = (", ".join(f.name for f in fs) for fs in (info.requires, info.ensures))
         said = summary(p).replace("|", "\\|")
-        lines.append(f"| `{name}` | {info.opt_level} | {stage} | {given} | {made} | {said} |")
+        row = f"| `{name}` | {p.kind} | {info.opt_level} | {stage} | {given} | {made} | {said} |"
+        lines.append(row)
     facts = {f.name: f for p in all_passes().values() for f in (*p.info.requires, *p.info.ensures)}
     lines += ["", *(f"- *{name}*: {facts[name].meaning}." for name in sorted(facts))]
     lines += ["", MEASURED, "| pass | before, after |", "|---|---|"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from relax2xla.errors import TransformError
 from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, GlobalVar, IRModule
@@ -27,9 +27,13 @@ DataflowBlockRule = Callable[[DataflowBlock, IRModule, PassContext], DataflowBlo
 
 
 class Pass:
-    """A transformation of modules: ``new_mod = some_pass(mod)``."""
+    """A transformation of modules: ``new_mod = some_pass(mod)``.
+
+    ``kind``: of TVM's passes without a meaning for XLA, "identity" or "refused"; others are "real".
+    """
 
     info: PassInfo
+    kind: ClassVar[Literal["real", "identity", "refused"]] = "real"
 
     def __call__(self, mod: IRModule) -> IRModule:
         """Run on ``mod``; instruments of the current context see it."""

@@ -14,5 +14,7 @@ class DataflowUseInplaceCalls(Pass):
     ``relax2xla.analysis.dataflow_inplace`` says what a block would allow.
     """
 
+    kind = "identity"
+
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         return mod

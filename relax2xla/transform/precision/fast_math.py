@@ -15,5 +15,7 @@ class FastMathTransform(FunctionPass):
     accurate to the last places, so nothing is to be gained by worse ones.
     """
 
+    kind = "identity"
+
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
         return func

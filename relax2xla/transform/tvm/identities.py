@@ -15,6 +15,8 @@ from relax2xla.transform.core import Pass, PassContext, register
 class Unchanged(Pass):
     """A pass that gives its module back."""
 
+    kind = "identity"
+
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         return mod
 

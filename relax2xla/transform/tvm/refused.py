@@ -20,6 +20,8 @@ class SplitCallTIRByPattern(Pass):
     functions of one's own in the place of operators.
     """
 
+    kind = "refused"
+
     def __init__(self, patterns: Sequence[PrimFunc], fcodegen: Callable[..., Any]) -> None:
         self.patterns, self.fcodegen = tuple(patterns), fcodegen
 
