@@ -13,6 +13,7 @@ from relax2xla.ir.expr import (
     Call,
     Expr,
     Function,
+    GlobalVar,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -151,7 +152,8 @@ def free_symbolic_vars(func: Expr) -> list[tir.Var]:
         elif isinstance(node, Call):
             for info in node.sinfo_args:
                 note(info)
-        elif not children(node):
+        elif not children(node) and not isinstance(node, GlobalVar):
+            # What a function of the module says of itself names symbols of its own.
             note(node.struct_info_)
     defined = set(defined_symbolic_vars(func))
     return [v for v in used if v not in defined]

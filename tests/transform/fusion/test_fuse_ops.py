@@ -190,3 +190,15 @@ def test_a_module_without_groups_stays_the_same_object() -> None:
     mod = network()
     assert FuseTIR()(mod) is mod
     assert FuseOps()(mod) is mod
+
+
+def test_symbols_of_kernels_are_their_own() -> None:
+    bb = BlockBuilder()
+    x = Var("x", TensorStructInfo((tir.Var("n", "int64"), 4), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            out = bb.emit_output(bb.call_te(topi.exp, bb.emit_te(topi.negative, x)))
+        bb.emit_func_output(out)
+    made = FuseOps()(AnnotateTIROpPattern()(bb.get()))
+    (binding,) = made["main"].body.blocks[0].bindings
+    assert list(binding.value.args) == [made["main"].params[0]]
