@@ -182,10 +182,8 @@ KERNELS = (
                 with T.init():
                     S[vi] = T.float32(0)
                     Q[vi] = T.float32(0)
-                s: T.float32 = S[vi] + X[vi, vj]
-                q: T.float32 = Q[vi] + X[vi, vj] * X[vi, vj]
-                S[vi] = s
-                Q[vi] = q
+                S[vi] = S[vi] + X[vi, vj]
+                Q[vi] = Q[vi] + X[vi, vj] * X[vi, vj]
         for i, j in T.grid(512, 1024):
             with T.block("norm"):
                 vi, vj = T.axis.remap("SS", [i, j])

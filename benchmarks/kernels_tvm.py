@@ -6,6 +6,7 @@ processors (``dlight.cpu``), and prints the seconds a call of each takes.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -55,6 +56,7 @@ def main() -> None:
     dlight: Any = _tvm("tvm.s_tir.dlight")
     names = {"T": _tvm("tvm.script").tirx}
     rules = [dlight.cpu.GEMV(), dlight.cpu.Reduction()]
+    equal: Any = _tvm("tvm_ffi").structural_equal
     limit = float(sys.argv[1])
     found: dict[str, dict[str, float | None]] = {}
     for kernel in json.load(sys.stdin):
@@ -68,9 +70,9 @@ def main() -> None:
             scheduled = dlight.ApplyDefaultSchedule(*rules)(mod)
         times: dict[str, float | None] = {}
         for way, made in (("unscheduled", mod), ("scheduled", scheduled)):
-            changed = way == "unscheduled" or not tvm.ir.structural_equal(made, mod)
+            changed = way == "unscheduled" or not equal(made, mod)
             run = tvm.compile(made, target=target)["kernel"] if changed else None
-            times[way] = _seconds(lambda run=run: run(*arrays), limit) if run else None
+            times[way] = _seconds(functools.partial(run, *arrays), limit) if run else None
         found[kernel["name"]] = times
     print(json.dumps(found))
 

@@ -111,15 +111,15 @@ _MARKERS: Final[dict[str, Any]] = {
     "func_attr": Marker("T.func_attr"),
     "Buffer": _buffer,
 }
-_DTYPES: Final = {name: Dtype(name) for name in (*DTYPES, "handle")}
+_DTYPES: Final = {name: Dtype(name) for name in DTYPES}
 CALLABLE: Final = list(FUNCTIONS.values())
 
 
 def _builtin(name: str) -> Any:
     """What the text of a ``T.prim_func`` knows by that name; AttributeError if nothing."""
-    from relax2xla.script.prim_func.values import FUNCTIONS as BUILTINS
+    from relax2xla.script.prim_func import values
 
-    found = BUILTINS.get(name)
+    found = values.FUNCTIONS.get(name) or values.DTYPE_NAMES.get(name)
     if found is None:
         raise AttributeError(f"T has no {name!r}")
     return found

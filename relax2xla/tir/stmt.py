@@ -72,6 +72,12 @@ class SeqStmt(Stmt):
 
     seq: tuple[Stmt, ...]
 
+    def __getitem__(self, index: int) -> Stmt:
+        return self.seq[index]
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For(Stmt):

@@ -167,6 +167,15 @@ class Expressions(Evaluator):
             made[self.value(key)] = self.value(value)
         return made
 
+    def _sequence(self, node: ast.Tuple | ast.List) -> Any:
+        values: list[Any] = []
+        for e in node.elts:
+            if isinstance(e, ast.Starred):
+                values += self.value(e.value)
+            else:
+                values.append(self.value(e))
+        return tuple(values) if isinstance(node, ast.Tuple) else values
+
     def _list_of(self, node: ast.ListComp) -> list[Any]:
         (one, *more) = node.generators
         if more or one.ifs or not isinstance(one.target, ast.Name):
@@ -230,6 +239,8 @@ class Expressions(Evaluator):
         ast.Compare: _compare,
         ast.IfExp: _choice,
         ast.Dict: _dict,
+        ast.Tuple: _sequence,
+        ast.List: _sequence,
         ast.ListComp: _list_of,
         ast.Call: _call,
     }

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from relax2xla import tir
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.stablehlo.loops import accumulate, repeat
-from relax2xla.stablehlo.loops.accesses import Body, accesses_of, body_of, starts_of, statements
+from relax2xla.stablehlo.loops.accesses import (
+    Body,
+    accesses_of,
+    body_of,
+    starts_of,
+    statements,
+)
 from relax2xla.stablehlo.loops.accumulate import fixed_scope
 from relax2xla.stablehlo.loops.affine import Form, number, of_axis, plus, value_of
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise, known
@@ -259,6 +265,14 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
     if why is None:
         return
     kernel.line = s.line or kernel.line
+    race = _race(kernel, s) if tag or s.kind in ("parallel", "vectorized") else None
+    if race is not None:
+        kernel.line = race.line or kernel.line
+        raise kernel.error(
+            f"the steps of the loop {s.loop_var.name}, which run at once ({s.kind}), write different "
+            f"values to one element of {race.buffer.name}, so that any of them may stay; make the "
+            "loop serial, or let each step write an element of its own"
+        )
     if tag and any(_synchronises(x) for x in statements(s.body)):
         raise kernel.error(
             f"the threads {tag} of the loop {s.loop_var.name} cannot run side by side ({why}), and "
@@ -299,6 +313,27 @@ def _without_edge(kernel: Kernel, s: st.For, scope: Scope, low: Form, count: int
         kernel.memory, kernel.forms = memory, forms
         del kernel.loops[loops:]
     return False
+
+
+def _race(kernel: Kernel, s: st.For) -> st.BufferStore | None:
+    """A store that runs in every step, and puts another value into the same element of a parameter.
+
+    Only what is certain counts: stores under conditions, in blocks or to scratch memory do not.
+    """
+    stack, loops = [s.body], {s.loop_var}
+    while stack:
+        inner = stack.pop()
+        if isinstance(inner, st.SeqStmt):
+            stack += inner.seq
+        elif isinstance(inner, st.For):
+            loops.add(inner.loop_var)
+            stack.append(inner.body)
+        elif isinstance(inner, st.BufferStore) and inner.buffer.data in kernel.parameters:
+            places = {v for i in inner.indices for v in tir.free_vars(i)}
+            differs = s.loop_var in tir.free_vars(inner.value)
+            if differs and places.isdisjoint(loops) and accumulate.accumulation(inner) is None:
+                return inner
+    return None
 
 
 def _synchronises(s: st.Stmt) -> bool:

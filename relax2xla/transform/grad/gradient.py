@@ -44,13 +44,13 @@ class Gradient(Pass):
     tensor of rank 0. The function is one dataflow block, and its result a variable or a tuple of
     them. ``require_grads`` names parameters or variables of the block, floats or tuples of them.
 
-    Gradients are the expressions of ``relax2xla.op.shared.gradients``, and of ``call_tir_with_grad``
-    the registered function that it names; what has none there, a function of rows, a loop-level
-    function or a call of another function of the module, is differentiated through JAX into a
-    private function ``NAME_vjp``, for which shapes have to be known. ``R.grad.no_grad`` stops a
-    gradient, ``R.grad.start_checkpoint`` and ``end_checkpoint`` mark what the adjoint computes
-    again in place of keeping it. Raises TransformError for functions of another form, and
-    ValueError where the module has no ``func_name``.
+    Gradients are the expressions of ``relax2xla.op.shared.gradients``; that of a
+    ``call_tir_with_grad`` is the registered function that it names. What has none there, a function
+    of rows, a loop-level function or a call of another function of the module, is differentiated
+    through JAX into a private function ``NAME_vjp``, for which shapes have to be known.
+    ``R.grad.no_grad`` stops a gradient, ``R.grad.start_checkpoint`` and ``end_checkpoint`` mark
+    what the adjoint computes again in place of keeping it. Raises TransformError for functions of
+    another form, and ValueError where the module has no ``func_name``.
     """
 
     def __init__(

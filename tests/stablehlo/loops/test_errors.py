@@ -1,0 +1,66 @@
+"""Kernels that are wrong: one error, with the line of the script."""
+
+from __future__ import annotations
+
+import pytest
+
+from relax2xla import tir
+from relax2xla.errors import DiagnosticError, LegalizeError, TVMError
+from relax2xla.ir import TensorStructInfo, Var
+from relax2xla.script import from_source
+from relax2xla.stablehlo import loops
+
+FOUR = 'A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")'
+SCRIPT = """from relax2xla.script import tir as T
+@T.prim_func
+def main({parameters}):
+    for i in {loop}:
+        {body}
+"""
+
+
+def lower(loop: str, body: str, shape: tuple[int, ...] = (4,)) -> None:
+    func = from_source(SCRIPT.format(parameters=FOUR, loop=loop, body=body))
+    assert isinstance(func, tir.PrimFunc)
+    loops.lower(func, [Var(p.name, TensorStructInfo(shape, "float32")) for p in func.params])
+
+
+@pytest.mark.parametrize(
+    ("loop", "body", "message"),
+    [
+        ("range(4)", "C[i] = A[7]", "line 5: the index `.*7.*` of A is 7, but the axis has 4"),
+        ("range(4)", "C[i] = A[i - 1]", "line 5: the index .* of A runs from -1 to 2"),
+        ("range(5)", "C[i] = T.float32(1)", "line 5: the index `i` of C runs from 0 to 4"),
+        ("T.vectorized(4)", "C[0] = A[i]", r"line 5: .* at once \\(vectorized\\), .* element of C"),
+        ("T.parallel(4)", "C[1] = A[i] * A[i]", r"line 5: .* loop i, .* \\(parallel\\), write"),
+        ('T.thread_binding(4, "threadIdx.x")', "C[0] = A[i]", "line 5: .* any of them may stay"),
+    ],
+)
+def test_a_kernel_that_cannot_be_run(loop: str, body: str, message: str) -> None:
+    with pytest.raises(LegalizeError, match=message.replace("\\\\", "\\")):
+        lower(loop, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("C[i] = A[i, 0]", ":5:16: the buffer A has 1 axes; got 2 indices"),
+        ("C[i] = A[j]", ":5:18: undefined name 'j'"),
+        ("C[i] = B[i]", ":5:16: undefined name 'B'"),
+        ("C[i] = A[i // 0]", ":5:18: division by the literal 0"),
+    ],
+)
+def test_a_script_that_is_wrong(body: str, message: str) -> None:
+    with pytest.raises(DiagnosticError, match=message):
+        lower("range(4)", body)
+
+
+def test_arguments_of_another_rank() -> None:
+    with pytest.raises(TVMError, match=r"A has 1 axes; got a tensor of shape \(4, 1\)"):
+        lower("range(4)", "C[i] = A[i]", (4, 1))
+
+
+def test_steps_that_write_elements_of_their_own() -> None:
+    lower("T.parallel(4)", "C[i] = A[i]")
+    lower("T.vectorized(4)", "C[0] = A[0]")
+    lower("T.parallel(4)", "C[0] = C[0] + A[i]")
