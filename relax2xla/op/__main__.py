@@ -73,8 +73,10 @@ def runs_as(made: Op[...]) -> str:
     """Where calls are computed."""
     if made.name.startswith(CANNOT_RUN):
         return "nothing: XLA plans memory by itself"
+    if made.name.startswith("relax.call_tir"):
+        return "StableHLO: the loops of the function become axes of tensors"
     if "call_tir" in made.name:
-        return "nothing yet: functions of TIR do not run"
+        return "nothing yet: functions of TIR on parts of tensors do not run"
     effects = "" if made.pure else ", has effects"
     return ("StableHLO" if made.lowering is not None else "host") + effects
 

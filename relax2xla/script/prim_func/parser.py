@@ -516,9 +516,8 @@ def _as_text(outer: Evaluator, node: ast.FunctionDef, private: bool, why: str) -
                 attrs.update(outer.attributes(held, "T.func_attr"))
             case _:
                 lines += _text_of(outer, statement).split("\n")
-    returns = node.returns
-    void = returns is None or (isinstance(returns, ast.Constant) and returns.value is None)
-    ret = None if void else ast.unparse(returns).split(".")[-1]
+    returns = "None" if node.returns is None else ast.unparse(node.returns)
+    ret = None if returns == "None" else returns.split(".")[-1]
     return tir.PrimFunc(params, s.Text("\n".join(lines), why), ret, None, attrs)
 
 

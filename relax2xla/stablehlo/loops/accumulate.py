@@ -17,6 +17,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import children
 from relax2xla.op.shared.lowering import (
     convert,
     full_like,
@@ -208,6 +210,8 @@ def in_range(kernel: Kernel, s: BufferStore, scope: Scope) -> bool:
 
 def everywhere(x: Expr) -> float | None:
     """The number that ``x`` holds in all of its elements, if it is a constant of one."""
+    while is_op(x, "relax.stablehlo.reshape"):
+        x = children(x)[0]
     if not isinstance(x, Constant) or not x.data.size:
         return None
     steps = zip(x.data.strides, x.data.shape, strict=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax2xla import tir
-from relax2xla.ir.expr import Expr
+from relax2xla.ir.expr import Call, Constant, Expr
+from relax2xla.ir.op import is_op
+from relax2xla.ir.rewrite import children
 from relax2xla.op.shared.lowering import (
     contraction_dtype,
     convert,
@@ -14,6 +16,7 @@ from relax2xla.op.shared.lowering import (
     reduce,
     reshape,
     select,
+    shape_of,
     tensor_info,
 )
 from relax2xla.stablehlo.loops.affine import Form, overlaps
@@ -236,6 +239,27 @@ def _slides(kernel: Kernel, load: BufferLoad, scope: Scope) -> bool:
     return False
 
 
+def _unpadded(data: Expr, spatial: int) -> tuple[Expr, tuple[tuple[int, int], ...]]:
+    """NC... data without the zeros around its last ``spatial`` axes, and how many there were."""
+    none = ((0, 0),) * spatial
+    shape, inner = shape_of(data), data
+    while is_op(inner, "relax.stablehlo.reshape"):
+        inner = children(inner)[0]
+    if not isinstance(inner, Call) or not is_op(inner, "relax.stablehlo.pad"):
+        return data, none
+    x, value = inner.args
+    low, high = inner.attrs["edge_padding_low"], inner.attrs["edge_padding_high"]
+    leading = len(low) - spatial
+    apart = shape_of(inner)[leading:] == shape[2:] and not any((*low[:leading], *high[:leading]))
+    zero = isinstance(value, Constant) and not value.data.any()
+    if not apart or not zero or any(inner.attrs["interior_padding"]):
+        return data, none
+    around = tuple(zip(low[leading:], high[leading:], strict=True))
+    if any(n < 0 for pair in around for n in pair):
+        return data, none
+    return reshape(x, [*shape[:2], *shape_of(x)[leading:]]), around
+
+
 def _convolve(
     x: Value,
     w: Value,
@@ -248,7 +272,7 @@ def _convolve(
     wholes = [s.whole for s in slides]
     n, g, c, o = (size_of(a) for a in axes)
     data = convert(spread(x, [*batch, *groups, *summed, *wholes]), dtype)
-    data = reshape(data, [n, g * c, *(a.size for a in wholes)])
+    data, padding = _unpadded(reshape(data, [n, g * c, *(a.size for a in wholes)]), len(slides))
     taps = [s.tap for s in slides]
     weight = convert(spread(w, [*groups, *outs, *summed, *taps]), dtype)
     weight = reshape(weight, [g * o, c, *(a.size for a in taps)])
@@ -259,7 +283,7 @@ def _convolve(
         data,
         weight,
         window_strides=tuple(s.stride for s in slides),
-        padding=((0, 0),) * len(slides),
+        padding=padding,
         rhs_dilation=tuple(s.dilation for s in slides),
         dimension_numbers={
             "input_batch_dimension": 0,

@@ -62,3 +62,38 @@ def test_kernel(case: Case) -> None:
             )
     assert set(case.forms) <= set(made.forms), made.forms
     assert made.forms.get("while", 0) <= case.loops, made.loops
+
+
+PADDED = """@T.prim_func
+def main(X: T.Buffer((1, 3, 6, 5), "float32"), W: T.Buffer((4, 3, 3, 3), "float32"),
+         Y: T.Buffer((1, 4, 6, 5), "float32")):
+    P = T.alloc_buffer((1, 3, 8, 7))
+    for n, c, y, x in T.grid(1, 3, 8, 7):
+        with T.block("pad"):
+            vn, vc, vy, vx = T.axis.remap("SSSS", [n, c, y, x])
+            P[vn, vc, vy, vx] = T.if_then_else(
+                1 <= vy and vy < 7 and 1 <= vx and vx < 6,
+                X[vn, vc, vy - 1, vx - 1], T.float32(VALUE))
+    for n, o, y, x, c, dy, dx in T.grid(1, 4, 6, 5, 3, 3, 3):
+        with T.block("conv"):
+            vn, vo, vy, vx, vc, vdy, vdx = T.axis.remap("SSSSRRR", [n, o, y, x, c, dy, dx])
+            with T.init():
+                Y[vn, vo, vy, vx] = T.float32(0)
+            Y[vn, vo, vy, vx] = (
+                Y[vn, vo, vy, vx] + P[vn, vc, vy + vdy, vx + vdx] * W[vo, vc, vdy, vdx])
+"""
+
+
+@pytest.mark.parametrize(("value", "pads"), [(0, 0), (1, 1)])
+def test_zeros_around_become_padding_of_the_convolution(value: int, pads: int) -> None:
+    rng = np.random.default_rng(2)
+    x, w = rng.random((1, 3, 6, 5), "float32"), rng.random((4, 3, 3, 3), "float32")
+    args = [x, w, np.zeros((1, 4, 6, 5), "float32")]
+    text = PADDED.replace("VALUE", str(value))
+    main, _ = lowered(text, args)
+    assert str(relax2xla.to_stablehlo(IRModule.from_expr(main))).count("stablehlo.pad") == pads
+    wide = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=value)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))
+    (got,) = run(text, args)[0]
+    want = np.einsum("ncyxij,ocij->noyx", windows, w)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
