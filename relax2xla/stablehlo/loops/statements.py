@@ -270,8 +270,8 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
         kernel.line = race.line or kernel.line
         raise kernel.error(
             f"the steps of the loop {s.loop_var.name}, which run at once ({s.kind}), write "
-            f"different values to one element of {race.buffer.name}, so that any of them may stay; make the "
-            "loop serial, or let each step write an element of its own"
+            f"different values to one element of {race.buffer.name}, so that any of them may stay; "
+            "make the loop serial, or let each step write an element of its own"
         )
     if tag and any(_synchronises(x) for x in statements(s.body)):
         raise kernel.error(
