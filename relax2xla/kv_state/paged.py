@@ -22,7 +22,7 @@ from relax2xla.kv_state.rows import Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
 from relax2xla.nd import array as put
 from relax2xla.nd import empty
-from relax2xla.vm.call.objects import DeviceObject, Loan, rows_to
+from relax2xla.vm.call.objects import DeviceObject, Loan, roomy, rows_to
 
 Array = npt.NDArray[Any]
 P = ParamSpec("P")
@@ -296,7 +296,7 @@ class PagedKVCache(Exclusive, DeviceObject):
             _padded(tokens, 1 if decode else 16),
             _padded(len(ids)),
             1 if decode else _padded(max(counts), 8),
-            _padded(max(map(len, found)), 64),
+            roomy(max(map(len, found)), 64),
             bent,
         )
         positions, back = np.zeros(tokens, np.int32), np.zeros(tokens, np.int32)

@@ -5,10 +5,10 @@ values, head by head (what a product reads lies together: that is twice as fast 
 token's heads side by side), and ``(slots, dim)`` for MLA. Beyond the slots of pages there are two
 more: one that padding is written to, one that stays zero and is read for it.
 
-``Sizes`` are those of a step, each padded to a power of two: tokens of all sequences, sequences,
-tokens of one, and keys of one. ``rows`` (sequences * steps) are the tokens of each sequence and
-``back`` (tokens) the way back; a query sees the keys up to ``limits`` (sequences, steps), and in
-token trees those of the mask (sequences, steps, keys).
+``Sizes`` are those of a step, each padded to a power of two (keys: or 3/4 of one): tokens of all
+sequences, sequences, tokens of one, and keys of one. ``rows`` (sequences * steps) are the tokens of
+each sequence and ``back`` (tokens) the way back; a query sees the keys up to ``limits`` (sequences,
+steps), and in token trees those of the mask (sequences, steps, keys).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.tvm.names import MODULES, NEWER
 
@@ -74,16 +74,20 @@ def _is_parent(name: str) -> bool:
     return any(known.startswith(f"{name}.") for known in MODULES)
 
 
+# Packages of TVM; 0.25 has its containers in the second.
+_ROOTS: Final = ("tvm", "tvm_ffi")
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds ``tvm`` and what is below it."""
+    """Finds ``tvm`` and what is below it, and ``tvm_ffi``."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         first, _, rest = fullname.partition(".")
-        if first != "tvm":
+        if first not in _ROOTS:
             return None
-        known = ".".join(["tvm", *(NEWER.get(part, part) for part in rest.split("."))]).rstrip(".")
+        known = ".".join([first, *(NEWER.get(part, part) for part in rest.split("."))]).rstrip(".")
         if known in MODULES or _is_parent(known) or _below(known):
             return ModuleSpec(fullname, self, is_package=True)
         raise ModuleNotFoundError(

@@ -7,9 +7,11 @@ from typing import Any
 from relax2xla.dtypes import dtype_info, dtype_name
 from relax2xla.ir import ExternFunc, Function
 from relax2xla.op.inspect import type_code
+from relax2xla.runtime import ShapeTuple
 from relax2xla.tir import PrimFunc
 
 Array = tuple
+Shape = ShapeTuple
 Map = dict
 String = str
 Object = object

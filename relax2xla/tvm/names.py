@@ -109,6 +109,7 @@ tvm.relax.frontend.stablehlo    frontend.stablehlo
 tvm.relax.frontend.torch        frontend.torch
 tvm.relax.frontend.torch.exported_program_translator frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
+tvm_ffi                         tvm.containers runtime ir .
 """
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {

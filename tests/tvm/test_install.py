@@ -48,6 +48,25 @@ def test_installed_by_an_import() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_kernels_of_caches_are_stand_ins() -> None:
+    # What programs do with the kernels of a cache: schedule, build, give them to its constructor.
+    program = (
+        "import relax2xla.tvm.install, tvm, tvm_ffi\n"
+        "from tvm import dlight as dl\n"
+        "from tvm.relax.frontend.nn.llm.kv_cache import llama_rope_with_position_map as rope\n"
+        "target = tvm.target.Target.from_device(tvm.cpu())\n"
+        "assert str(target) == 'llvm' and tvm.target.Target.from_device('cuda:1').kind == 'cuda'\n"
+        "given = rope(1e4, 1.0, 8, 4, 2, 'float32', {'rope_type': 'gptj'})\n"
+        "with target:\n"
+        "    mod = dl.ApplyDefaultSchedule(dl.gpu.Fallback())(tvm.IRModule({'main': given}))\n"
+        "made = tvm.tir.build(mod['main'], target=target)\n"
+        "assert made.entry_func is made.main and made.main.rope_scaling == {'rope_type': 'gptj'}\n"
+        "assert tuple(tvm_ffi.Shape([1, 2])) == (1, 2)\n"
+    )
+    done = run("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_real_one_is_not_replaced_behind_its_back() -> None:
     program = (
         "import sys, types; sys.modules['tvm'] = types.ModuleType('tvm')\n"

@@ -40,7 +40,7 @@ from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.bytecode_function import VMFunction
 from relax2xla.vm.call.executable import Entry, Executable
-from relax2xla.vm.call.objects import DeviceObject, Loan
+from relax2xla.vm.call.objects import DeviceObject, Loan, roomy
 from relax2xla.vm.call.padding import Axes, cut, padded, seen
 from relax2xla.vm.call.signatures import positional
 from relax2xla.vm.call.state_slots import Slot, keeping
@@ -176,7 +176,7 @@ class _Unfolded:
     ) -> Any:
         """Run, and give the objects the next values of their arrays."""
         sizes = {var: _size(args, place) for var, place in self._sizes.items()}
-        wanted = {v: n for v in self._padded if (n := _roomy(sizes[v])) != sizes[v]}
+        wanted = {v: n for v in self._padded if (n := roomy(sizes[v])) != sizes[v]}
         given = [args[i] for i in self._rest]
         if wanted:
             pairs = zip(self._params, given, strict=True)
@@ -195,12 +195,6 @@ class _Unfolded:
             true = {v: sizes[v] for v in wanted}
             result = cut(result, self._result, true, self.bound.device)
         return _with_objects(result, self._result, objects)
-
-
-def _roomy(size: int) -> int:
-    """The next power of two, or what is half way to it from the one before."""
-    power = 1 << max(size - 1, 0).bit_length()
-    return half if size <= (half := power * 3 // 4) else power
 
 
 def _keeps_apart(call: Call, operands: Sequence[Axes]) -> bool:

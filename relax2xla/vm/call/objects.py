@@ -55,3 +55,10 @@ def rows_to(given: Array, count: int, fill: int) -> Array:
     made = np.full((count, *given.shape[1:]), fill, given.dtype)
     made[: len(given)] = given
     return made
+
+
+def roomy(size: int, least: int = 1) -> int:
+    """``size`` or a little more, so that few sizes serve all: a power of two, or 3/4 of one."""
+    power = max(least, 1 << max(size - 1, 0).bit_length())
+    half = power * 3 // 4
+    return half if max(size, least) <= half else power
