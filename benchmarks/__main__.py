@@ -24,6 +24,7 @@ BENCHMARKS = {
     "llm": "tokens a second of a Llama of 125 M parameters, in few bits as well",
     "passes": "every pass on programs of 1,000 to 100,000 bindings, microseconds a binding",
     "onnx_imports": "from_onnx beside TVM's (RELAX2XLA_TVM names its Python), and its memory",
+    "mlc": "MLC-LLM's models (--mlc its checkout) beside transformers; writes docs/nn.md's table",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 
@@ -44,16 +45,25 @@ def main() -> None:
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
+    parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads"):
-        parser.error("--only goes with torch_models and roads")
+    if args.only and args.name not in ("torch_models", "roads", "mlc"):
+        parser.error("--only goes with torch_models, roads and mlc")
+    if args.mlc and args.name != "mlc":
+        parser.error("--mlc goes with mlc")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
     if args.tvm and args.name != "kernels":
         parser.error("--tvm goes with kernels")
-    given = {"dynamic": args.dynamic, "only": args.only, "ours": args.ours, "tvm": args.tvm}
+    given = {
+        "dynamic": args.dynamic,
+        "only": args.only,
+        "ours": args.ours,
+        "tvm": args.tvm,
+        "mlc": args.mlc,
+    }
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
     importlib.import_module(f"benchmarks.{args.name}").main(quick=args.quick, **more)
 

@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from relax2xla.op.intrinsic import make_closure as make_closure
     from relax2xla.op_attributes import register_op_attr as register_op_attr
     from relax2xla.transform.export import to_stablehlo as to_stablehlo
+    from relax2xla.transform.lower.kernel_rows import register_kernel_rows as register_kernel_rows
     from relax2xla.transform.pipeline import get_default_pipeline as get_default_pipeline
     from relax2xla.transform.pipeline import get_pipeline as get_pipeline
     from relax2xla.transform.pipeline import register_pipeline as register_pipeline
@@ -149,6 +150,7 @@ _HOMES = {
     "compile": "relax2xla.vm.plan.build",
     "get_default_pipeline": "relax2xla.transform.pipeline",
     "get_pipeline": "relax2xla.transform.pipeline",
+    "register_kernel_rows": "relax2xla.transform.lower.kernel_rows",
     "register_op_attr": "relax2xla.op_attributes",
     "register_pipeline": "relax2xla.transform.pipeline",
     "jax_function": "relax2xla.interop.jax",

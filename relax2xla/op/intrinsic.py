@@ -12,7 +12,16 @@ from typing import Annotated, Any
 
 from relax2xla import tir
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Call, Expr, ExternFunc, GlobalVar, StringImm, Tuple, convert_to_expr
+from relax2xla.ir.expr import (
+    Call,
+    Expr,
+    ExternFunc,
+    GlobalVar,
+    PrimValue,
+    StringImm,
+    Tuple,
+    convert_to_expr,
+)
 from relax2xla.ir.lattice import dims_equal, is_base_of
 from relax2xla.ir.op import Given, IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
 from relax2xla.ir.struct_info import (
@@ -47,6 +56,18 @@ def as_args(value: Any) -> Expr:
         items: Sequence[Any] = value
         return Tuple([convert_to_expr(v) for v in items])
     raise TypeError(f"expected a tuple of arguments; got {type(value).__name__}")
+
+
+def as_packed(value: Any) -> Expr:
+    """An argument of a packed function: Python's numbers are values of 64 bits."""
+    if isinstance(value, int):
+        return PrimValue(tir.const(int(value), "int64"))
+    if isinstance(value, float):
+        return PrimValue(tir.const(value, "float64"))
+    if isinstance(value, list | tuple):
+        items: Sequence[Any] = value
+        return Tuple([as_packed(v) for v in items])
+    return convert_to_expr(value)
 
 
 Callee = Annotated[Any, Kind(True, as_callee)]
@@ -181,7 +202,7 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
 
 # ---- how users build them
 def _one(out: Infos, name: str) -> list[StructInfo]:
-    """The result's struct info; several are one tuple, and a list of one is its element."""
+    """The result's struct info; several are one tuple, a list of one is that one, as in TVM."""
     infos = [out] if isinstance(out, StructInfo) else list(out)
     for i in infos:
         if not isinstance(i, StructInfo):
@@ -307,8 +328,12 @@ def call_tir_with_grad(
 
 
 def call_dps_packed(func: Expr | str, args: Any, out_sinfo: Infos) -> Call:
-    """``func(*args, *results)`` of a packed function, with new tensors for the results."""
-    return destination(call_dps_packed_op, func, args, out_sinfo, None)
+    """``func(*args, *results)`` of a packed function, with new tensors for the results.
+
+    args: one value or several; numbers of Python have 64 bits
+    """
+    given = as_packed(args) if isinstance(args, list | tuple | int | float) else args
+    return destination(call_dps_packed_op, func, given, out_sinfo, None)
 
 
 def call_py_func(func_name: str | Expr, args: Any, out_sinfo: Infos) -> Call:
@@ -334,7 +359,7 @@ def _several(sinfo_args: Infos | None, name: str) -> list[StructInfo]:
 
 
 def _values(args: Sequence[Any]) -> list[Expr]:
-    return [convert_to_expr(a) for a in args]
+    return [as_packed(a) for a in args]
 
 
 def call_pure_packed(func: Expr | str, *args: Any, sinfo_args: Infos) -> Call:

@@ -99,6 +99,17 @@ class Scope:
             scope = parent
         raise KeyError(name)
 
+    def holds(self, value: object) -> bool:
+        """Whether some name stands for this very object, alone or in a list."""
+        scope: Scope | None = self
+        while scope is not None:
+            for known in (*scope.names.values(), *scope.symbols.values()):
+                several: Any = known if isinstance(known, list | tuple) else (known,)
+                if any(x is value for x in several):
+                    return True
+            scope = scope.parent
+        return False
+
     def symbol(self, name: str) -> tir.Var | None:
         """The symbolic variable ``name`` of this function or one around it."""
         try:

@@ -115,14 +115,17 @@ _DTYPES: Final = {name: Dtype(name) for name in DTYPES}
 CALLABLE: Final = list(FUNCTIONS.values())
 
 
-def _builtin(name: str) -> Any:
-    """What the text of a ``T.prim_func`` knows by that name; AttributeError if nothing."""
-    from relax2xla.script.prim_func import values
+def _of_scripts(name: str) -> Any:
+    """What the parser of loop-level functions knows: functions, and statements while it reads."""
+    from relax2xla.script.prim_func import active, forms, values
 
-    found = values.FUNCTIONS.get(name) or values.DTYPE_NAMES.get(name)
-    if found is None:
-        raise AttributeError(f"T has no {name!r}")
-    return found
+    if name in values.FUNCTIONS:
+        return values.FUNCTIONS[name]
+    if name in values.DTYPE_NAMES:
+        return values.DTYPE_NAMES[name]
+    if name in forms.FORMS:
+        return active.form(name)
+    raise AttributeError(f"T has no {name!r}")
 
 
-tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS}, _builtin)
+tir: Final = Namespace("T", {**FUNCTIONS, **_DTYPES, **_MARKERS}, _of_scripts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relax2xla.script.prim_func.values import FUNCTIONS
+from relax2xla.te import functions as functions
 from relax2xla.te.operation import comm_reducer as comm_reducer
 from relax2xla.te.operation import compute as compute
 from relax2xla.te.operation import const as const
@@ -31,8 +31,9 @@ from relax2xla.te.tensor import TensorSlice as TensorSlice
 
 
 def __getattr__(name: str) -> Any:
-    """Functions of scalars (``te.exp``, ``te.if_then_else``), as ``T`` has them."""
-    found = FUNCTIONS.get(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    """The functions of scalars: ``te.exp``, ``te.min_value``, ..."""
+    return getattr(functions, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *functions.NAMES})

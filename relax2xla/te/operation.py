@@ -20,7 +20,7 @@ from relax2xla.te.tensor import (
     Tensor,
 )
 from relax2xla.tir.buffer import Buffer, decl_buffer
-from relax2xla.tir.node import PrimExpr, StandsForExpr
+from relax2xla.tir.node import PrimExpr, StandsForExpr, writing
 from relax2xla.tir.stmt import IterVar, Stmt
 
 
@@ -117,7 +117,8 @@ def compute(
         IterVar(tir.Var(n, size.dtype), _from_zero(size), "spatial")
         for n, size in zip(names, sizes, strict=True)
     )
-    made = fcompute(*(a.var for a in axis))
+    with writing():
+        made = fcompute(*(a.var for a in axis))
     several = isinstance(made, tuple | list)
     body = tuple(map(_scalar, made if several else (made,)))
     tag = _tagged(tag)
@@ -225,7 +226,8 @@ def comm_reducer(
 
     def combine(lhs: Sequence[PrimExpr], rhs: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
         one = len(lhs) == 1
-        made = fcombine(lhs[0], rhs[0]) if one else fcombine(tuple(lhs), tuple(rhs))
+        with writing():
+            made = fcombine(lhs[0], rhs[0]) if one else fcombine(tuple(lhs), tuple(rhs))
         return [made] if isinstance(made, PrimExpr) else list(made)
 
     def identity(dtypes: Sequence[str]) -> Sequence[PrimExpr]:
@@ -249,7 +251,8 @@ def comm_reducer(
             result = expr
             for value in (axis, where, init, *more):
                 if value is not None:
-                    result = fcombine(result, value)
+                    with writing():
+                        result = fcombine(result, value)
             return result
         axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
         if not axes or not all(isinstance(a, IterVar) for a in axes):

@@ -27,6 +27,7 @@ from .node import (
     is_int,
     lanes_of,
     operations,
+    same_structure,
     set_field,
 )
 
@@ -413,12 +414,18 @@ class EQ(CmpExpr):
     __slots__ = ()
     compute = staticmethod(operator.eq)
 
+    def structural_truth(self) -> bool | None:
+        return same_structure(self.a, self.b)
+
 
 class NE(CmpExpr):
     """``a != b`` as a node."""
 
     __slots__ = ()
     compute = staticmethod(operator.ne)
+
+    def structural_truth(self) -> bool | None:
+        return not same_structure(self.a, self.b)
 
 
 class LT(CmpExpr):
@@ -636,7 +643,10 @@ def _true_divide(a: PrimExpr | float, b: PrimExpr | float) -> PrimExpr:
 
 
 operations.update(
-    {kind.__name__: kind.make for kind in (Add, Sub, Mul, FloorDiv, FloorMod, EQ, LT, LE, GT, GE)},
+    {
+        kind.__name__: kind.make
+        for kind in (Add, Sub, Mul, FloorDiv, FloorMod, EQ, NE, LT, LE, GT, GE)
+    },
     true_divide=_true_divide,
     cast=cast,
     bitwise_not=lambda a: Call(a.dtype, "tir.bitwise_not", (a,)).rebuild((a,)),

@@ -4,7 +4,8 @@ Rules of this file
 - A node is immutable and carries its structural hash, so hashing is O(1) at any depth.
 - ``==`` is structural sameness with variables compared by identity, and it returns a plain bool:
   dimensions can be dictionary keys and shapes can be compared as tuples. An ``EQ`` *node* is
-  built by ``EQ(a, b)`` or ``a.equal(b)``.
+  built by ``EQ(a, b)`` or ``a.equal(b)``, and by ``==`` in functions of users that write
+  expressions (``writing``).
 - The operators of the base class are those of expr.py, which writes them into ``operations``.
 - Nothing here recurses over an expression.
 """
@@ -14,8 +15,9 @@ from __future__ import annotations
 import operator
 import re
 import struct
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NoReturn, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, NoReturn, TypeAlias, cast
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
 from relax2xla.errors import BudgetError
@@ -25,6 +27,42 @@ set_field = object.__setattr__
 
 operations: dict[str, Callable[..., PrimExpr]] = {}
 """What the Python operators of ``PrimExpr`` build, by name; expr.py fills it."""
+
+
+class _Writing:
+    """How many functions that write expressions are being run."""
+
+    depth = 0
+
+
+_writing = _Writing()
+
+
+@contextmanager
+def writing() -> Generator[None]:
+    """``a == b`` and ``a != b`` of expressions are nodes, as in TVM, whose truth is structural.
+
+    For functions of users that give expressions: ``te.compute((n,), lambda i: i == 0)``. Elsewhere
+    the operators compare structure at once.
+    """
+    _writing.depth += 1
+    try:
+        yield
+    finally:
+        _writing.depth -= 1
+
+
+def _compared(name: str, a: PrimExpr, b: object) -> PrimExpr | None:
+    """The node; None where there is none of such operands."""
+    if not isinstance(b, PrimExpr | int | float):
+        return None
+    depth, _writing.depth = _writing.depth, 0
+    try:
+        return operations[name](a, b)
+    except TypeError:
+        return None
+    finally:
+        _writing.depth = depth
 
 
 class Operators:
@@ -156,13 +194,26 @@ class PrimExpr(Operators):
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        if _writing.depth and (made := _compared("EQ", self, other)) is not None:
+            return cast("bool", made)
         if self is other:
             return True
         if not isinstance(other, PrimExpr):
             return False
         return self._hash == other._hash and same_structure(self, other)
 
+    def __ne__(self, other: object) -> bool:
+        if _writing.depth and (made := _compared("NE", self, other)) is not None:
+            return cast("bool", made)
+        return not self == other
+
+    def structural_truth(self) -> bool | None:
+        """What ``==`` and ``!=`` say where structure is compared; None for other expressions."""
+        return None
+
     def __bool__(self) -> bool:
+        if _writing.depth and (truth := self.structural_truth()) is not None:
+            return truth
         raise ValueError(
             f"cannot decide the truth of the symbolic expression `{self}`: its value is only known "
             "at run time. Prove it with relax2xla.tir.Analyzer().can_prove(cond), or build a "
@@ -235,6 +286,8 @@ class Var(PrimExpr):
         return self.name
 
     def __eq__(self, other: object) -> bool:
+        if _writing.depth and (made := _compared("EQ", self, other)) is not None:
+            return cast("bool", made)
         return self is other
 
     __hash__ = PrimExpr.__hash__
@@ -274,6 +327,8 @@ class IntImm(PrimExpr):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
             return self.value == other
+        if _writing.depth and not isinstance(other, IntImm):
+            return PrimExpr.__eq__(self, other)
         return isinstance(other, IntImm) and self.value == other.value and self.dtype == other.dtype
 
     __hash__ = PrimExpr.__hash__

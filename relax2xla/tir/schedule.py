@@ -1,27 +1,153 @@
-"""``tir.Schedule``: holds a module; XLA decides how loops run, so every primitive is refused."""
+"""``tir.Schedule``: a program may say how loops are to run; XLA decides, and the kernel stays."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from relax2xla.errors import UnsupportedError
 
+from .function import PrimFunc
+from .stmt import Block, BlockRealize, For, Stmt, children
+
+# What a step gives: nothing, a loop, loops, a block. They all keep what a kernel computes.
+_NOTHING: Final = """
+annotate bind compute_inline enter_postproc parallel reorder_block_iter_var reverse_compute_inline
+set_scope storage_align unannotate unroll vectorize work_on
+"""
+_BLOCK: Final = "blockize cache_inplace cache_read cache_write decompose_reduction rfactor"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopRV:
+    """A loop, as a schedule names it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockRV:
+    """A block, as a schedule names it."""
+
+    name: str
+
 
 class Schedule:
-    """A module (or a function) under a schedule of no steps: ``mod`` is what it was made of.
+    """Steps that say how loops run. They are checked and not taken: XLA decides how loops run.
 
-    Everything else is refused with UnsupportedError: a schedule says how loops run, which XLA
-    decides here. A program that TVM has scheduled already is read and run as it is.
+    mod: a PrimFunc, or a mapping of names to them. ``sch.mod`` is what was given (a mapping with
+    ``main`` for a PrimFunc). Steps that keep what a kernel computes are accepted; others
+    (``tensorize``, ``transform_layout``, sampling) are an UnsupportedError.
     """
 
     def __init__(self, mod: Any, **options: Any) -> None:
-        self.mod = mod
-        """The module, unchanged."""
+        self._mod: Mapping[Any, Any] = {"main": mod} if isinstance(mod, PrimFunc) else mod
+        self._loops: dict[BlockRV, list[LoopRV]] = {}
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
+    @property
+    def mod(self) -> Mapping[Any, Any]:
+        """The functions, as they were given."""
+        return self._mod
+
+    # -- blocks and loops --------------------------------------------------------------------------
+    def get_block(self, name: str, func_name: str | None = None) -> BlockRV:
+        """The block ``name``; ValueError where there is none."""
+        known: list[str] = []
+        for key, func in self._mod.items():
+            if not isinstance(func, PrimFunc) or func_name not in (None, _name(key)):
+                continue
+            for block, loops in _blocks(func.body):
+                known.append(block.name_hint)
+                if block.name_hint == name:
+                    made = BlockRV(name)
+                    self._loops[made] = [LoopRV(s.loop_var.name) for s in loops]
+                    return made
+        raise ValueError(f"there is no block {name!r}; there are {', '.join(known) or 'none'}")
+
+    get_sblock = get_block
+
+    def get_loops(self, block: BlockRV) -> list[LoopRV]:
+        """The loops around a block, up to the block around it, the outermost first."""
+        return list(self._loops[block])
+
+    # -- steps that change which loops there are ---------------------------------------------------
+    def split(self, loop: LoopRV, factors: Sequence[Any], **options: Any) -> list[LoopRV]:
+        """As many loops as there are factors in the place of one."""
+        made = [LoopRV(f"{loop.name}_{i}") for i in range(len(factors))]
+        self._replace([loop], made)
+        return made
+
+    def fuse(self, *loops: LoopRV, **options: Any) -> LoopRV:
+        """One loop in the place of several."""
+        made = LoopRV("_".join(x.name for x in loops) + "_fused")
+        self._replace(loops, [made])
+        return made
+
+    def reorder(self, *loops: LoopRV) -> None:
+        """Loops in this order, in the places that they have."""
+        for known in self._loops.values():
+            order = iter([x for x in loops if x in known])
+            known[:] = [next(order) if x in loops else x for x in known]
+
+    def compute_at(self, block: BlockRV, loop: LoopRV, *args: Any, **options: Any) -> None:
+        """The block below ``loop``, in loops of its own."""
+        own = [LoopRV(f"ax{i}") for i in range(len(self._loops[block]))]
+        outer = next((k for k in self._loops.values() if loop in k), [loop])
+        self._loops[block] = [*outer[: outer.index(loop) + 1], *own]
+
+    reverse_compute_at = compute_at
+
+    def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV:
+        """A loop of one step."""
+        return LoopRV("u")
+
+    def _replace(self, old: Sequence[LoopRV], new: Sequence[LoopRV]) -> None:
+        for known in self._loops.values():
+            if old[0] in known:
+                at = known.index(old[0])
+                rest = [x for x in known[at:] if x not in old]
+                known[at:] = [*new, *rest]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
             raise AttributeError(name)
+        if name in _NOTHING.split():
+            return _nothing
+        if name in _BLOCK.split():
+            return self._made
         raise UnsupportedError(
             f"tir.Schedule.{name} is not part of relax2xla: how the loops of a kernel run is XLA's "
-            "decision. Leave the schedule out; kernels that TVM has scheduled are taken as they are"
+            "decision, so a schedule changes nothing here. Leave the step out"
         )
+
+    def _made(self, *args: Any, **options: Any) -> BlockRV:
+        made = BlockRV("made")
+        source = next((a for a in args if isinstance(a, BlockRV)), None)
+        self._loops[made] = [LoopRV(x.name) for x in self._loops.get(source or made, ())]
+        return made
+
+
+def _nothing(*args: Any, **options: Any) -> None:
+    """A step that says how loops run."""
+
+
+def _name(key: Any) -> str:
+    return str(getattr(key, "name_hint", key))
+
+
+def _blocks(root: Stmt) -> list[tuple[Block, tuple[For, ...]]]:
+    """Each block with the loops around it, up to the next block."""
+    found: list[tuple[Block, tuple[For, ...]]] = []
+    stack: list[tuple[Stmt, tuple[For, ...]]] = [(root, ())]
+    while stack:
+        node, loops = stack.pop()
+        match node:
+            case BlockRealize():
+                found.append((node.block, loops))
+                stack.append((node.block, ()))
+            case For():
+                stack.append((node.body, (*loops, node)))
+            case _:
+                stack += [(x, loops) for x in reversed(children(node))]
+    return found

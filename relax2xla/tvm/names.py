@@ -30,9 +30,10 @@ tvm.ir.instrument               instrument
 tvm.transform                   transform
 tvm.instrument                  instrument
 tvm.arith                       tir
-tvm.tir                         tir tvm.kernels
+tvm.tir                         tvm.kernels tir te.functions
 tvm.tir.expr                    tir te.tensor
-tvm.tir.op                      tir tvm.kernels
+tvm.tir.op                      tir te.functions
+tvm.tir.generic                 te.functions
 tvm.tir.stmt                    tir
 tvm.tir.buffer                  tir.buffer tir
 tvm.tir.function                tir
@@ -63,6 +64,12 @@ tvm.dlight                      tvm.dlight
 tvm.s_tir                       tir
 tvm.s_tir.dlight                tvm.dlight
 tvm.contrib.utils               tvm.contrib
+tvm.contrib.cc                  tvm.toolchains
+tvm.contrib.emcc                tvm.toolchains
+tvm.contrib.ndk                 tvm.toolchains
+tvm.contrib.nvcc                tvm.toolchains
+tvm.contrib.tar                 tvm.toolchains
+tvm.contrib.xcode               tvm.toolchains
 tvm.relax                       .
 tvm.relax.expr                  tvm.expressions ir .
 tvm.relax.ty                    ir

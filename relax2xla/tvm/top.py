@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relax2xla.tvm.containers import DataType as DataType
+from relax2xla.tvm.containers import DataTypeCode as DataTypeCode
 from relax2xla.tvm.containers import Object as Object
 from relax2xla.tvm.containers import String as String
 from relax2xla.tvm.executables import build as build

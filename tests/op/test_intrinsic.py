@@ -378,3 +378,24 @@ def test_call_tir_runs_the_function_with_its_parameters() -> None:
     vm = relax2xla.VirtualMachine(relax2xla.build(bb.get()), relax2xla.cpu())
     with pytest.raises(TVMError, match=r"f: the kernel takes 0 parameters \(\); got 2 arguments"):
         vm["main"](np.ones(2, np.float32))
+
+
+def test_numbers_in_packed_calls_have_64_bits():
+    x = Var("x", ObjectStructInfo())
+    calls = [
+        op.call_pure_packed("f", x, 3, 1.5, [True, "s"], sinfo_args=ObjectStructInfo()).args[1:],
+        op.call_dps_packed("f", [x, 3, 1.5, [True, "s"]], F32).args[1].fields,
+    ]
+    for args in calls:
+        assert [a.value.dtype for a in args[1:3]] == ["int64", "float64"]
+        assert [type(f).__name__ for f in args[3].fields] == ["PrimValue", "StringImm"]
+
+
+def test_a_list_of_one_result_is_that_result():
+    func = GlobalVar("f")
+    for made in (
+        op.call_tir(func, [X], [F32]),
+        op.call_tir_inplace(func, [X], [0], [F32]),
+        op.call_dps_packed("f", [X], [F32]),
+    ):
+        assert made.struct_info == F32

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relax2xla import ir, tir
-from relax2xla.errors import UnsupportedError, WellFormedError
+from relax2xla.errors import WellFormedError
 from relax2xla.script import from_source
 from relax2xla.tir import stmt_functor
 from relax2xla.tir.analysis import undefined_vars, verify_well_formed
@@ -128,11 +128,3 @@ def test_well_formedness() -> None:
     again = func.with_body(tir.SeqStmt((loop, loop)))
     with pytest.raises(WellFormedError, match="is defined in two places"):
         verify_well_formed(again)
-
-
-def test_primitives_of_schedules_are_refused() -> None:
-    func = parse(COPY)
-    schedule = tir.Schedule(func)
-    assert schedule.mod is func
-    with pytest.raises(UnsupportedError, match="how the loops of a kernel run is XLA's decision"):
-        schedule.get_block("copy")

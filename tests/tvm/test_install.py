@@ -67,6 +67,44 @@ def test_kernels_of_caches_are_stand_ins() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_programs_for_language_models_import() -> None:
+    program = """
+import relax2xla.tvm.install
+import tvm
+from tvm import DataType, DataTypeCode, te, tir
+from tvm.contrib import cc, ndk, nvcc, tar, xcode
+from tvm.relax.frontend.nn import IntExpr
+from tvm.relax.frontend.nn.llm.position_embedding import switch_rope_freq_func
+from tvm.script import tir as T
+three, vector = DataType("int3"), DataType("float32x4")
+assert (three.bits, three.lanes, three.type_code) == (3, 1, DataTypeCode.INT)
+assert (vector.bits, vector.lanes, vector.type_code) == (32, 4, DataTypeCode.FLOAT)
+assert DataType("bfloat16").type_code == DataTypeCode.BFLOAT and isinstance("int8", DataType)
+assert DataType("float8_e4m3fn").bits == 8 and DataType("float32").lanes == 1
+assert tir.max_value("int8").value == 127
+assert tir.generic.cast(tir.Var("n", "int32"), "int64").dtype == "int64"
+assert te.exp and tir.sum and T.exp and tir.power
+try:
+    ndk.create_shared("lib.so", ["a.o"])
+except tvm.error.TVMError as e:
+    assert "export_library(path), without fcompile" in str(e)
+else:
+    raise AssertionError("a compiler of TVM's code")
+try:
+    cc.nothing
+except AttributeError:
+    pass
+try:
+    DataType("int0")
+except TypeError:
+    pass
+else:
+    raise AssertionError("no dtype")
+"""
+    done = run("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_real_one_is_not_replaced_behind_its_back() -> None:
     program = (
         "import sys, types; sys.modules['tvm'] = types.ModuleType('tvm')\n"

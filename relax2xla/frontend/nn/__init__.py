@@ -14,6 +14,7 @@ from relax2xla.frontend.nn.containers import ModuleList as ModuleList
 from relax2xla.frontend.nn.containers import ParameterDict as ParameterDict
 from relax2xla.frontend.nn.containers import ParameterList as ParameterList
 from relax2xla.frontend.nn.core import Effect as Effect
+from relax2xla.frontend.nn.core import IntExpr as IntExpr
 from relax2xla.frontend.nn.core import Module as Module
 from relax2xla.frontend.nn.core import Object as Object
 from relax2xla.frontend.nn.core import Parameter as Parameter

@@ -13,6 +13,7 @@ from relax2xla.errors import DiagnosticError
 from relax2xla.script import tir_names
 from relax2xla.script.evaluate import MISTAKES, Evaluator, ModuleAlias
 from relax2xla.script.markers import Decorator, Marker, Namespace
+from relax2xla.script.prim_func import active
 from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import METHODS
 from relax2xla.script.source import message_of, suggestion
@@ -25,7 +26,7 @@ _OTHERS: Final = frozenset(
     (
         *("allocate_const", "realize", "prefetch", "comm_reducer", "Reduce", "ProducerLoad"),
         *("Shuffle", "CommReducer", "IterVar", "CallEffectKind", "Call", "call_kernel"),
-        *("llvm_lookup_intrinsic_id", "While", "If", "Then", "Else", "let"),
+        *("llvm_lookup_intrinsic_id", "While", "let"),
         *("buffer_var", "float4_e2m1fnx2"),
     )
 )
@@ -127,10 +128,16 @@ class Expressions(Evaluator):
     def index(self, node: ast.expr) -> Any:
         """What stands between the brackets."""
         if isinstance(node, ast.Tuple):
-            return tuple(self.index(e) for e in node.elts)
+            parts: list[Any] = []
+            for e in node.elts:
+                if isinstance(e, ast.Starred):
+                    parts += self.value(e.value)
+                else:
+                    parts.append(self.index(e))
+            return tuple(parts)
         if isinstance(node, ast.Slice):
-            parts = (node.lower, node.upper, node.step)
-            return slice(*(None if p is None else self.value(p) for p in parts))
+            ends = (node.lower, node.upper, node.step)
+            return slice(*(None if p is None else self.value(p) for p in ends))
         return self.value(node)
 
     def _binary(self, node: ast.BinOp) -> Any:
@@ -167,14 +174,29 @@ class Expressions(Evaluator):
             made[self.value(key)] = self.value(value)
         return made
 
-    def _sequence(self, node: ast.Tuple | ast.List) -> Any:
-        values: list[Any] = []
+    def _sequence(self, node: ast.List | ast.Tuple) -> list[Any] | tuple[Any, ...]:
+        made: list[Any] = []
         for e in node.elts:
             if isinstance(e, ast.Starred):
-                values += self.value(e.value)
+                made += self.value(e.value)
             else:
-                values.append(self.value(e))
-        return tuple(values) if isinstance(node, ast.Tuple) else values
+                made.append(self.value(e))
+        return made if isinstance(node, ast.List) else tuple(made)
+
+    def _joined(self, node: ast.JoinedStr) -> str:
+        """An f-string of values of Python."""
+        parts: list[str] = []
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                if part.conversion != -1 or part.format_spec is not None:
+                    raise v.Unread(node, "an f-string with a format is not read")
+                value = self.value(part.value)
+                if not isinstance(value, str | int | float):
+                    raise v.Unread(node, "an f-string of expressions is not read")
+                parts.append(str(value))
+            elif isinstance(part, ast.Constant):
+                parts.append(str(part.value))
+        return "".join(parts)
 
     def _list_of(self, node: ast.ListComp) -> list[Any]:
         (one, *more) = node.generators
@@ -220,9 +242,19 @@ class Expressions(Evaluator):
             return func(*args, **kwargs)
         if isinstance(func, tir_names.Dtype):
             return v.cast(args[0], func.name) if args else tir.Var("", func.name)
+        if isinstance(func, types.FunctionType) and self.is_given(node.func, func):
+            with active.reading(self):
+                return func(*args, **kwargs)
         raise v.Unread(
             node, f"{ast.unparse(node.func)} is a function of Python, which is not run here"
         )
+
+    def is_given(self, node: ast.expr, func: Any) -> bool:
+        """Whether a name of the program around the script stands for the function.
+
+        Text that is only parsed has no such program, and runs nothing.
+        """
+        return isinstance(node, ast.Name) and self.outside.get(node.id) is func
 
     def is_form(self, func: Any) -> bool:
         """Whether ``func`` is one of the parser's own."""
@@ -239,8 +271,9 @@ class Expressions(Evaluator):
         ast.Compare: _compare,
         ast.IfExp: _choice,
         ast.Dict: _dict,
-        ast.Tuple: _sequence,
         ast.List: _sequence,
+        ast.Tuple: _sequence,
+        ast.JoinedStr: _joined,
         ast.ListComp: _list_of,
         ast.Call: _call,
     }

@@ -11,6 +11,7 @@ from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import make
 from relax2xla.script.prim_func.frames import (
     BlockOpener,
+    Branch,
     Frame,
     InitOpener,
     Loop,
@@ -408,6 +409,21 @@ def _iter_var(owner: Owner, var: object, dom: object, iter_type: str, thread_tag
     return s.IterVar(var, None if dom is None else as_range(dom), kinds[iter_type], thread_tag)
 
 
+def _if(owner: Owner, condition: object) -> Branch:
+    held = v.number(condition)
+    if held.dtype != "bool":
+        raise TypeError(f"T.If takes a condition; got an expression of dtype {held.dtype}")
+    return Branch(owner.frames, "if", owner.line, held)
+
+
+def _then(owner: Owner) -> Branch:
+    return Branch(owner.frames, "then", owner.line)
+
+
+def _else(owner: Owner) -> Branch:
+    return Branch(owner.frames, "else", owner.line)
+
+
 def _evaluate(owner: Owner, value: object) -> None:
     owner.frames[-1].entries.append(s.Evaluate(v.number(value), line=owner.line))
 
@@ -471,6 +487,9 @@ FORMS: Final[dict[str, Callable[..., Any]]] = {
     "allocate": _allocate,
     "attr": _attr,
     "Assert": _assert,
+    "If": _if,
+    "Then": _then,
+    "Else": _else,
     "LetStmt": _let_stmt,
     "env_thread": _env_thread,
     "launch_thread": _launch_thread,

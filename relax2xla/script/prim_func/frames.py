@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from relax2xla import tir
 from relax2xla.tir import stmt as s
@@ -55,11 +55,46 @@ class InitOpener:
 
 
 @dataclass(slots=True)
+class Branch:
+    """``T.If(condition)``, ``T.Then()`` and ``T.Else()``: contexts of Python and of scripts.
+
+    ``frames`` are those of the parser; the branches that are open above say whose this is.
+    """
+
+    frames: list[Frame]
+    kind: Literal["if", "then", "else"]
+    line: int
+    condition: tir.PrimExpr | None = None
+    bodies: dict[str, s.Stmt] = field(default_factory=dict[str, s.Stmt])
+
+    def __enter__(self) -> None:
+        self.frames.append(Frame(branch=self))
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        inner = self.frames.pop()
+        if kind is not None:
+            return
+        if self.kind != "if":
+            owner = self.frames[-1].branch
+            if owner is None or owner.kind != "if" or self.kind in owner.bodies:
+                raise ValueError("T.Then and T.Else stand once each, directly in T.If")
+            owner.bodies[self.kind] = inner.close()
+            return
+        if self.condition is None or inner.entries or "then" not in self.bodies:
+            raise ValueError("T.If holds T.Then, and perhaps T.Else, and nothing else")
+        made = s.IfThenElse(
+            self.condition, self.bodies["then"], self.bodies.get("else"), line=self.line
+        )
+        self.frames[-1].entries.append(made)
+
+
+@dataclass(slots=True)
 class Frame:
-    """Statements being collected; ``loop`` or ``block`` is what they are the body of."""
+    """Statements being collected: the body of ``loop``, ``block`` or ``branch``."""
 
     loop: Loop | None = None
     block: BlockOpener | None = None
+    branch: Branch | None = None
     entries: list[s.Stmt | Opener] = field(default_factory=list[s.Stmt | Opener])
 
     def close(self) -> s.Stmt:

@@ -24,6 +24,7 @@ from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.expressions import Expressions
 from relax2xla.script.prim_func.frames import (
     BlockOpener,
+    Branch,
     Frame,
     InitOpener,
     Loop,
@@ -258,6 +259,10 @@ class PrimFuncParser(Expressions):
         item, *rest = items
         opened = self.value(item.context_expr)
         line = item.context_expr.lineno
+        if isinstance(opened, Branch):
+            with opened:
+                self._items(node, rest)
+            return
         inner = Frame(block=opened if isinstance(opened, BlockOpener) else None)
         self.frames.append(inner)
         if item.optional_vars is not None:
@@ -370,10 +375,12 @@ class PrimFuncParser(Expressions):
                 if isinstance(value, forms.MetaVar):
                     held: Any = value.value
                     value = [forms.MetaVar(x) for x in held]
+                value = _spread(elts, value)
                 if not isinstance(value, list | tuple) or len(value) != len(elts):
                     self.source.fail(target, f"{len(elts)} names for what is no {len(elts)} values")
                 for part, one in zip(elts, value, strict=True):
-                    self._assign(part, one, bind)
+                    named_part = part.value if isinstance(part, ast.Starred) else part
+                    self._assign(named_part, one, bind)
             case _:
                 raise v.Unread(target, f"an assignment to `{ast.unparse(target)}` is not read")
 
@@ -407,6 +414,9 @@ class PrimFuncParser(Expressions):
                 if known is not None and known.dtype == value.dtype and name in self._strings():
                     return known
                 return named(value, name)
+            case tir.Var() if not self.scope.holds(value):  # such as T.SizeVar("n", "int32")
+                object.__setattr__(value, "name", name)
+                return value
             case tir.PrimExpr() | bool() | int() | float():
                 opener = forms.let(value, None, node.lineno)
                 self.add(opener)
@@ -479,6 +489,16 @@ class PrimFuncParser(Expressions):
         ast.AnnAssign: _ann_assign,
         ast.Pass: lambda self, node: None,
     }
+
+
+def _spread(targets: Sequence[ast.expr], value: Any) -> Any:
+    """The values of ``a, *b, c``: one for each target, a list for the one with the star."""
+    stars = [i for i, t in enumerate(targets) if isinstance(t, ast.Starred)]
+    if len(stars) != 1 or not isinstance(value, list | tuple) or len(value) < len(targets) - 1:
+        return value
+    values: list[Any] = list(value)
+    at, after = stars[0], len(targets) - 1 - stars[0]
+    return [*values[:at], values[at : len(values) - after], *values[len(values) - after :]]
 
 
 def named(var: tir.Var, name: str) -> tir.Var:

@@ -18,6 +18,7 @@ from relax2xla.ir import (
     Function,
     GlobalVar,
     Op,
+    SeqExpr,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -25,6 +26,7 @@ from relax2xla.ir import (
     Tuple,
     TupleStructInfo,
     Var,
+    VarBinding,
 )
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.struct_info import DTensorStructInfo, show
@@ -32,6 +34,7 @@ from relax2xla.op.intrinsic import call_tir_inplace_op, call_tir_op, call_tir_wi
 from relax2xla.stablehlo.loops import StayedLoop, lower
 from relax2xla.stablehlo.loops.lower import Argument
 from relax2xla.tir import PrimFunc
+from relax2xla.transform.lower.kernel_rows import KernelCall, rows_for, rows_of
 
 Kernels = Mapping[GlobalVar, PrimFunc]
 KERNEL_CALLS: Final = {op.name for op in (call_tir_op, call_tir_inplace_op, call_tir_with_grad_op)}
@@ -66,6 +69,10 @@ def lower_call(call: Call, kernels: Kernels) -> Expr:
     places = call.attrs.get("inplace_indices") or (-1,) * len(results)
     new = [info for info, place in zip(results, places, strict=True) if place == -1]
     numbers = _numbers(call, name)
+    if len(new) == len(results):
+        rows = rows_of(KernelCall(name, func, tuple(given), tuple(new), tuple(numbers)))
+        if rows is not None:
+            return Tuple(rows) if isinstance(call.sinfo_args[0], TupleStructInfo) else rows[0]
     made = lower(func, [*given, *new, *numbers], name)
     fresh = iter(range(len(given), len(given) + len(new)))
     wanted = [next(fresh) if place == -1 else place for place in places]
@@ -155,6 +162,17 @@ def _sampled(call: Call) -> tuple[list[TensorStructInfo], list[int], dict[str, i
 
     sampled = [TensorStructInfo([size(d) for d in i.shape or ()], i.dtype) for i in infos]
     return sampled, [size(d) for d in more], {v.name: n for v, n in symbols.items()}
+def by_name(func: Function) -> list[str]:
+    """The loop-level functions that ``func`` calls for which rows are registered."""
+    found: dict[str, None] = {}
+    for block in func.body.blocks if isinstance(func.body, SeqExpr) else ():
+        for binding in block.bindings:
+            value = binding.value if isinstance(binding, VarBinding) else None
+            if isinstance(value, Call) and is_kernel_call(value):
+                callee = value.args[0]
+                if isinstance(callee, GlobalVar) and rows_for(callee.name_hint) is not None:
+                    found[callee.name_hint] = None
+    return list(found)
 
 
 def _tensors(args: Expr) -> list[Expr]:

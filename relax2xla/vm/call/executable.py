@@ -16,7 +16,7 @@ from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.core import Pass, PassContext
 from relax2xla.transform.export import to_stablehlo
-from relax2xla.transform.lower.kernels import KernelForm, kernel_forms
+from relax2xla.transform.lower.kernels import KernelForm, by_name, kernel_forms
 from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.packing import Packs, packs_of
@@ -188,6 +188,7 @@ class Executable:
             lines.append(f"{e.name}: {kind}{where}")
             for p in e.params:
                 lines.append(f"  parameter {p.name_hint}: {p.struct_info}")
+            lines += [f"  kernel {k}: rows by its name, if it fits" for k in by_name(e.func)]
             count, size = e.lifted.raw_size()
             lines.append(f"  weights: {count} arrays, {size:,} bytes, passed to the program")
             if e.lifted.transform is not None:

@@ -345,6 +345,9 @@ class Lowerer:
                 return self.tuple_of([self.arg(f) for f in root.fields])
             case TupleGetItem():
                 return self.builtin("tuple_getitem", self.arg(root.tuple_value), bc.Imm(root.index))
+            case GlobalVar() if isinstance(self.module.mod[root], tir.PrimFunc):
+                # A kernel that a packed function is given (TVM's states copy with them): its name.
+                return bc.Imm(root.name_hint)
             case GlobalVar():
                 return bc.Func(self.module.function(root))
             case ExternFunc():

@@ -42,12 +42,13 @@ min = reduction(op.min, "The smallest element over axes.")
 
 
 @eager
-def gelu(x: Tensor, approximate: str | None = None, name: str = "gelu") -> Tensor:
+def gelu(x: Tensor, approximate: str | bool | None = None, name: str = "gelu") -> Tensor:
     """``0.5 * x * (1 + erf(x / sqrt(2)))``; approximate "tanh": the form with tanh.
 
-    The tensor must be of a float dtype. As in torch "none" is None; anything else is a ValueError.
+    The tensor must be of a float dtype. As in torch "none" is None; a bool, which programs for TVM
+    pass, does not approximate there either. Anything else is a ValueError.
     """
-    if approximate not in (None, "none", "tanh"):
+    if approximate not in (None, "none", "tanh", True, False):
         raise ValueError(f"approximate is None or 'tanh'; got {approximate!r}")
     build = op.nn.gelu_tanh if approximate == "tanh" else op.nn.gelu
     return wrap_nested(build(expr_of(x)), name)

@@ -1,0 +1,131 @@
+"""Rows in the place of kernels by name: grouped products, and those that users register."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import op, te, tir
+from relax2xla.errors import LegalizeError
+from relax2xla.op.intrinsic import call_tir
+from relax2xla.te import functions as f
+from relax2xla.transform.lower.kernel_rows import KernelCall, rows_for
+
+SIZES = [3, 0, 40, 0, 2, 0]
+B, K, N, GROUPS = sum(SIZES), 24, 5, len(SIZES)
+BOUNDS = np.concatenate([[0], np.cumsum(SIZES)]).astype(np.int32)
+X = np.random.default_rng(0).normal(size=(B, K)).astype(np.float32)
+
+
+def run(name: str, func: tir.PrimFunc, arrays: list[Any], shape: tuple[int, ...]) -> Any:
+    builder = rx.BlockBuilder()
+    callee = builder.add_func(func, name)
+    params = [
+        rx.Var(f"p{i}", rx.TensorStructInfo(a.shape, str(a.dtype))) for i, a in enumerate(arrays)
+    ]
+    with builder.function("main", params):
+        call = call_tir(callee, params, rx.TensorStructInfo(shape, "float32"))
+        builder.emit_func_output(builder.emit(call))
+    ex = rx.build(builder.get())
+    return np.asarray(rx.VirtualMachine(ex)["main"](*arrays)), ex.stats()
+
+
+def stand_in(*shapes: tuple[tuple[int, ...], str], element: Any = None) -> tir.PrimFunc:
+    """A kernel of these parameters and the result (B, N), which does not compute it."""
+    given = [te.placeholder(s, d, f"p{i}") for i, (s, d) in enumerate(shapes)]
+    made = te.compute((B, N), element(given) if element else lambda i, j: given[0][i, 0])
+    return te.create_prim_func([*given, made])
+
+
+def products(weights: Any) -> Any:
+    parts = zip(BOUNDS, BOUNDS[1:], weights, strict=False)
+    return np.concatenate([X[a:b] @ w.T for a, b, w in parts])
+
+
+def test_a_grouped_product() -> None:
+    w = np.random.default_rng(1).normal(size=(GROUPS, N, K)).astype(np.float32)
+    func = stand_in(((B, K), "float32"), (w.shape, "float32"), ((GROUPS + 1,), "int32"))
+    got, stats = run("group_gemm1", func, [X, w, BOUNDS], (B, N))
+    np.testing.assert_allclose(got, products(w), rtol=1e-4, atol=1e-5)
+    assert "kernel group_gemm1: rows by its name" in stats
+
+
+@pytest.mark.parametrize(("bits", "size"), [(4, 8), (3, 20)])
+def test_a_grouped_product_of_packed_weights(bits: int, size: int) -> None:
+    rng, each = np.random.default_rng(2), 32 // bits
+    parts = -(-K // size)
+    words = rng.integers(0, 2**32, (GROUPS, N, -(-size // each) * parts), dtype=np.uint32)
+    scale = rng.normal(size=(GROUPS, N, parts)).astype(np.float32)
+    mask = 2**bits - 1
+
+    def element(given: list[Any]) -> Any:
+        def one(i: Any, j: Any) -> Any:
+            field = f.bitwise_and(given[1][0, 0, j // each], tir.const(mask, "uint32"))
+            return field.astype("float32") * given[2][0, 0, j // size]
+
+        return one
+
+    shapes = [(B, K), words.shape, scale.shape, BOUNDS.shape]
+    dtypes = ["float32", "uint32", "float32", "int32"]
+    func = stand_in(*zip(shapes, dtypes, strict=True), element=element)
+    got, _ = run("dequantize_group_gemm", func, [X, words, scale, BOUNDS], (B, N))
+    fields = (words[..., None] >> (np.arange(each, dtype=np.uint32) * bits)) & np.uint32(mask)
+    values = fields.reshape(GROUPS, N, -1)[..., :K].astype(np.float32) - (mask >> 1)
+    spread = np.repeat(scale, size, -1)[..., :K]
+    np.testing.assert_allclose(got, products(values * spread), rtol=1e-4, atol=1e-4)
+
+
+def test_a_kernel_of_that_name_with_other_arguments_is_lowered_by_its_loops() -> None:
+    func = stand_in(((B, K), "float32"), ((4,), "float32"))
+    got, _ = run("group_gemm", func, [X, np.zeros(4, np.float32)], (B, N))
+    np.testing.assert_array_equal(got, np.repeat(X[:, :1], N, 1))
+
+
+def test_rows_of_a_user() -> None:
+    name = "test_kernel_rows_sum"
+    assert rows_for(name) is None
+
+    @rx.register_kernel_rows(name)
+    def _(call: KernelCall) -> Any:
+        assert call.shapes == [(B, K), (B, N)]
+        return [op.add(call.tensors[1], call.tensors[1])]
+
+    func = stand_in(((B, K), "float32"), ((B, N), "float32"))
+    y = np.ones((B, N), np.float32)
+    got, _ = run(f"{name}_3", func, [X, y], (B, N))
+    np.testing.assert_array_equal(got, 2 * y)
+    with pytest.raises(ValueError, match="pass override=True"):
+        rx.register_kernel_rows(name, lambda call: None)
+    rx.register_kernel_rows(name, lambda call: [call.tensors[0]], override=True)
+    with pytest.raises(LegalizeError, match=r"give \[\(\(45, 24\), 'float32'\)\]"):
+        run(name, func, [X, y], (B, N))
+
+
+def test_the_largest_of_rows() -> None:
+    x = np.random.default_rng(3).integers(-4, 4, (7, 6)).astype(np.float32)  # with equal ones
+    order = np.argsort(-x, axis=1, kind="stable")[:, :2]
+    values = np.take_along_axis(x, order, 1)
+    infos = [rx.TensorStructInfo((7, 2), d) for d in ("float32", "int32")]
+    given = te.placeholder((7, 6), "float32", "x")
+    parts = [
+        te.compute((7, 2), lambda i, j: given[i, j]),
+        te.compute((7, 2), lambda i, j: given[i, j].astype("int32")),
+    ]
+    func = te.create_prim_func([given, *parts])
+    builder = rx.BlockBuilder()
+    callees = [
+        builder.add_func(func.with_attr("name", name), name) for name in ("top2", "top2_softmax1")
+    ]
+    param = rx.Var("x", rx.TensorStructInfo(x.shape, "float32"))
+    with builder.function("main", [param]):
+        calls = [builder.emit(call_tir(c, [param], infos)) for c in callees]
+        builder.emit_func_output(builder.emit(rx.Tuple(calls)))
+    plain, shares = rx.VirtualMachine(rx.build(builder.get()))["main"](x)
+    np.testing.assert_array_equal(plain[0], values)
+    for made in (plain, shares):
+        np.testing.assert_array_equal(made[1], order)
+    powers = np.exp(values - values[:, :1])
+    np.testing.assert_allclose(shares[0], powers / powers.sum(1, keepdims=True), rtol=1e-6)
