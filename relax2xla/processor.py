@@ -12,8 +12,8 @@ from typing import Final
 
 #: The option of XLA that says what YNNPACK computes; it and its values are XLA's own business.
 YNNPACK: Final = "xla_cpu_experimental_ynn_fusion_type"
-# The versions of jaxlib in which the option is known.
-_KNOWN: Final = ("0.10.", "0.11.", "0.12.")
+#: The versions of jaxlib whose options and calls are known.
+KNOWN: Final = ("0.10.", "0.11.", "0.12.")
 
 
 @functools.cache
@@ -66,10 +66,11 @@ def eigen_may_multiply() -> bool:
     """
     if YNNPACK in os.environ.get("XLA_FLAGS", "") or not features() & {"avx2", "avx512f"}:
         return False
-    return _jaxlib().startswith(_KNOWN)
+    return jaxlib_version().startswith(KNOWN)
 
 
 @functools.cache
-def _jaxlib() -> str:
+def jaxlib_version() -> str:
+    """The version of jaxlib, without importing it."""
     # Not imported above: it is slow to import, and not every processor asks for it.
     return importlib.import_module("importlib.metadata").version("jaxlib")

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("dtypes", "processor", "budget"),
+    ("kernels",),
     ("tir",),
     ("ir",),
     ("stablehlo",),

@@ -29,7 +29,7 @@ from relax2xla.stablehlo import few_bits, limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
-from relax2xla.vm.pjrt import cache, dot_library, mesh, xla
+from relax2xla.vm.pjrt import cache, dot_library, mesh, onednn, xla
 from relax2xla.vm.pjrt.complete_code import is_complete
 
 log = logging.getLogger("relax2xla.vm")
@@ -247,6 +247,8 @@ def machine_code(
     check_mlir(module, allowed, xla.count(device))
     target = xla.jax_device(device)
     module = _annotated(module, device)
+    if _with_calls(module, device) is not None:
+        return None
     settings = _settings(target, module)
     slot = _slot(module, device, settings)
     data = None if slot is None else slot[0].get(slot[1])
@@ -259,6 +261,13 @@ def machine_code(
 def _annotated(module: ir.Module, device: Device | None) -> ir.Module:
     """``module`` with the shardings that say something on ``device``."""
     return module if isinstance(device, Mesh) else without_shardings(module)
+
+
+def _with_calls(module: ir.Module, device: Device | None) -> ir.Module | None:
+    """``module`` with calls of oneDNN, whose code XLA cannot write; None where it has none."""
+    if isinstance(device, Mesh) or xla.jax_device(device).platform != "cpu":
+        return None
+    return onednn.with_calls(module)
 
 
 def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
@@ -321,7 +330,11 @@ class Loaded:
             options = (
                 {**COMPILER_OPTIONS, **RUN_ONCE_OPTIONS} if run_once else _settings(target, module)
             )
-            if fresh:
+            calls = None if run_once else _with_calls(module, device)
+            if calls is not None:
+                # Not for the disk cache: XLA has no way to write such code.
+                self.executable = _compile(device, calls, options)
+            elif fresh:
                 self.executable = _compile(device, module, options)
             else:
                 self.executable, self.from_cache = _cached(module, device, options)

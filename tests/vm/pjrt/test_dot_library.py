@@ -43,7 +43,7 @@ def test_the_choice(
     module, _ = program(subscripts, left, right, dtype)
     assert (dot_library.balance(module) > 0) == gains
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
-    monkeypatch.setattr(processor, "_KNOWN", "")
+    monkeypatch.setattr(processor, "KNOWN", "")
     assert dot_library.options(module) == (dot_library.EIGEN if gains else {})
     monkeypatch.setattr(processor, "features", lambda: frozenset({"neon"}))
     assert dot_library.options(module) == {}
@@ -63,7 +63,7 @@ def test_without_avx512_eigen_takes_narrow_operands(
     monkeypatch: pytest.MonkeyPatch, left: tuple[int, ...], right: tuple[int, ...], eigen: bool
 ) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    monkeypatch.setattr(processor, "_KNOWN", "")
+    monkeypatch.setattr(processor, "KNOWN", "")
     module, _ = program("mk,kn->mn", left, right, "float32")
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2"}))
     assert dot_library.options(module) == (dot_library.EIGEN if eigen else {})
@@ -96,7 +96,7 @@ def test_reductions_are_planned_where_that_pays(
 
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
-    monkeypatch.setattr(processor, "_KNOWN", "")
+    monkeypatch.setattr(processor, "KNOWN", "")
     arguments = [jax.ShapeDtypeStruct(s, "float32") for s in ((8, 32), (32, 16), shape)]
     module = jax.jit(call).lower(*arguments).compiler_ir()
     expected = dot_library.EIGEN if planned else dot_library.EIGEN_AND_LOOPS
@@ -105,7 +105,7 @@ def test_reductions_are_planned_where_that_pays(
 
 def test_of_this_jaxlib_the_choice_is_known() -> None:
     """A new jaxlib is measured (``python -m benchmarks dots``), and its names looked up."""
-    assert processor._jaxlib().startswith(processor._KNOWN)
+    assert processor.jaxlib_version().startswith(processor.KNOWN)
 
 
 def test_xla_knows_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
