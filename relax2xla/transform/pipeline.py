@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from relax2xla.transform.core import Pass, Sequential
+from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
@@ -20,6 +21,7 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 
 # What the default pipeline runs over the functions that the machine has specialised.
 STATIC: Final[tuple[type[Pass], ...]] = (
+    CallOneDnn,
     ConvolvePlanes,
     ExpandDepthwise,
     GatherWindows,

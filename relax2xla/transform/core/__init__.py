@@ -12,6 +12,7 @@ from relax2xla.transform.core.passes import Sequential as Sequential
 from relax2xla.transform.core.passes import dataflowblock_pass as dataflowblock_pass
 from relax2xla.transform.core.passes import function_pass as function_pass
 from relax2xla.transform.core.passes import module_pass as module_pass
+from relax2xla.transform.core.passes import run_alone as run_alone
 from relax2xla.transform.core.passes import run_enabled as run_enabled
 from relax2xla.transform.core.passes import run_on_function as run_on_function
 from relax2xla.transform.core.registry import register as register

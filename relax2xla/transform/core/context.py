@@ -46,6 +46,7 @@ class PassInfo:
     "static", for functions of static shapes, which the machine runs when it specialises one for
     ``platform`` ("" is any). ``requires`` and ``ensures``: facts of the modules before and after.
     ``needed``: without it no program could be compiled, so ``build`` refuses to leave it out.
+    ``one_device``: not for programs that are spread over several devices.
     """
 
     name: str
@@ -56,6 +57,7 @@ class PassInfo:
     requires: tuple[Fact, ...] = ()
     ensures: tuple[Fact, ...] = ()
     needed: bool = False
+    one_device: bool = False
 
 
 class PassInstrument:

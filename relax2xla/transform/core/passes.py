@@ -184,13 +184,23 @@ def run_on_function(
 
     They see it alone, with the loop-level functions that it may call.
     """
+    return run_alone(passes, func, name, kernels)[name]
+
+
+def run_alone(
+    passes: Sequence[Pass],
+    func: Function,
+    name: str,
+    kernels: Mapping[GlobalVar, PrimFunc] | None = None,
+) -> IRModule:
+    """The same, with the functions that ``passes`` have made beside it."""
     context = PassContext.current()
     functions: dict[GlobalVar, Function | PrimFunc] = {**(kernels or {}), GlobalVar(name): func}
     mod = IRModule(functions)
     for p in passes:
         if p.info.needed or context.enabled(p.info):
             mod = p.run(mod, context, whole=False)
-    return mod[name]
+    return mod
 
 
 # -- passes of functions and classes ---------------------------------------------------------------

@@ -40,12 +40,15 @@ def register(
     requires: tuple[Fact, ...] = (),
     ensures: tuple[Fact, ...] = (),
     needed: bool = False,
+    one_device: bool = False,
 ) -> Callable[[P], P]:
     """Make a class a pass of the project under its own name; see :class:`PassInfo`."""
 
     def wrap(cls: P) -> P:
         name = cls.__name__
-        cls.info = PassInfo(name, opt_level, (), stage, platform, requires, ensures, needed)
+        cls.info = PassInfo(
+            name, opt_level, (), stage, platform, requires, ensures, needed, one_device
+        )
         if name in _PASSES:
             raise TypeError(f"there are two passes named {name}")
         _PASSES[name] = cls

@@ -162,6 +162,8 @@ def _sampled(call: Call) -> tuple[list[TensorStructInfo], list[int], dict[str, i
 
     sampled = [TensorStructInfo([size(d) for d in i.shape or ()], i.dtype) for i in infos]
     return sampled, [size(d) for d in more], {v.name: n for v, n in symbols.items()}
+
+
 def by_name(func: Function) -> list[str]:
     """The loop-level functions that ``func`` calls for which rows are registered."""
     found: dict[str, None] = {}

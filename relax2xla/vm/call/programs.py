@@ -84,7 +84,12 @@ class Programs:
         xla.refuse_arguments(dtypes, self.device)
         check_ranges(self.name, func, env)
         platform = xla.jax_device(self.device).platform
-        passes = [p for p in self.executable.static if p.info.platform in ("", platform)]
+        several = xla.count(self.device) > 1
+        passes = [
+            p
+            for p in self.executable.static
+            if p.info.platform in ("", platform) and not (several and p.info.one_device)
+        ]
         try:
             with self.executable.context.resumed():
                 made = specialise(self.executable.mod, self.name, func, env, passes, infos)

@@ -41,7 +41,7 @@ from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import ShapedByValue
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
-from relax2xla.transform.core import Pass, run_on_function
+from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, prim_funcs
 from relax2xla.transform.lower.safe_division import ShieldDivisions
@@ -137,7 +137,11 @@ def _specialise(
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
     kernels = prim_funcs(mod)
-    func = run_on_function(passes, func, name, kernels)
+    alone = run_alone(passes, func, name, kernels)
+    func = alone[name]
+    beside = {g: f for g, f in alone.relax_functions().items() if g.name_hint != name}
+    if beside:
+        mod = mod.replace({**mod.functions, **beside})
     check_sizes(func, name)
     # What makes rows of a static function, and of the functions that it calls.
     to_rows = (LegalizeStatic(lowerings, kernels), ShieldDivisions())
