@@ -12,6 +12,7 @@ BENCHMARKS = {
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
     "dots": "products of matrices by XLA:CPU's two libraries, behind vm/pjrt/dot_library.py",
+    "forms": "convolutions and products in rows and by oneDNN, behind kernels/onednn/choice.py",
     "pass_networks": "small networks before and after passes, and what passes cost",
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
