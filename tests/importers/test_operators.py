@@ -27,9 +27,6 @@ EXCUSED = {
     "torch": {
         "dequantize": "of torch's quantized tensors",
         "nn.dropout": "draws random numbers",
-        "ones_like": "a fill like those of other numbers",
-        "nn.prelu": "the slopes have a rank of their own",
-        "nn.selu": "rounds as torch does",
     },
 }
 

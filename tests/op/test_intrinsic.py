@@ -323,10 +323,10 @@ def test_results_of_packed_calls() -> None:
 
 INTRINSICS = """
 R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"))
-R.call_tir(cls.f, (x,), out_sinfo=[R.Tensor((n, 3), dtype="float32"), R.Tensor((2,), dtype="int8")])
+R.call_tir(cls.h, (x,), out_sinfo=[R.Tensor((n, 3), dtype="float32"), R.Tensor((2,), dtype="int8")])
 R.call_tir(cls.f, (x,), out_sinfo=R.Tuple(R.Tensor((n, 3), dtype="float32")))
-R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), tir_vars=R.shape([n]))
-R.call_tir_inplace(cls.f, (x,), inplace_indices=[0], out_sinfo=R.Tensor((n, 3), dtype="float32"))
+R.call_tir(cls.sized, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), tir_vars=R.shape([n]))
+R.call_tir_inplace(cls.one, (x,), inplace_indices=[0], out_sinfo=R.Tensor((n, 3), dtype="float32"))
 R.call_tir_with_grad(cls.f, (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"), te_grad_name="g")
 R.call_dps_packed("f", (x,), out_sinfo=R.Tensor((n, 3), dtype="float32"))
 R.call_pure_packed("f", x, sinfo_args=(R.Tensor((n, 3), dtype="float32"),))
@@ -346,7 +346,16 @@ from relax2xla.script import ir as I, relax as R, tir as T
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
+    def one(a: T.handle):
+        T.evaluate(0)
+    @T.prim_func(private=True)
     def f(a: T.handle, b: T.handle):
+        T.evaluate(0)
+    @T.prim_func(private=True)
+    def h(a: T.handle, b: T.handle, c: T.handle):
+        T.evaluate(0)
+    @T.prim_func(private=True)
+    def sized(a: T.handle, b: T.handle, n: T.int64):
         T.evaluate(0)
     @R.function(private=True)
     def g(y: R.Tensor(("m", 3), "float32")) -> R.Tensor(("m", 3), "float32"):

@@ -429,22 +429,25 @@ def test_extern() -> None:
         op.extern("f", [np.ones(2), object()], nn.Tensor.placeholder([2], "float32"))
 
 
-KERNEL = from_source(
+KERNELS = from_source(
     """from tvm.script import ir as I, tir as T
 @I.ir_module
 class M:
     @T.prim_func(private=True)
-    def f(a: T.handle, b: T.handle):
+    def f(a: T.handle, b: T.handle, c: T.handle, n: T.int64):
+        T.evaluate(0)
+    @T.prim_func(private=True)
+    def g(a: T.handle, b: T.handle):
         T.evaluate(0)
 """
-)["f"]
+)
 
 
 class Placed(nn.Module):
     def forward(self, x: nn.Tensor, n: tir.Var):
         like = [nn.Tensor.placeholder([n], "float32"), x]
-        first, second = op.tensor_ir_op(KERNEL, "f", [x, n], like)
-        third = op.tensor_ir_inplace_op(KERNEL, "f", [first, second], 0, like[0])
+        first, second = op.tensor_ir_op(KERNELS["f"], "f", [x, n], like)
+        third = op.tensor_ir_inplace_op(KERNELS["g"], "g", [first, second], 0, like[0])
         return second, third
 
 
@@ -453,7 +456,7 @@ def test_tir_functions_are_called_by_a_program() -> None:
     text = mod.script()
     assert "R.call_tir(cls.f, (x,), out_sinfo=[" in text
     assert "tir_vars=R.shape([n])" in text
-    assert "R.call_tir_inplace(cls.f, (" in text
+    assert "R.call_tir_inplace(cls.g, (" in text
     with pytest.raises(TypeError, match="an argument is a Tensor, a shape or an expression"):
         op.tensor_ir_op(None, "f", [np.ones(2), "x"], nn.Tensor.placeholder([2], "float32"))
 

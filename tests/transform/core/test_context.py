@@ -191,7 +191,7 @@ def test_facts_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         PassContext(config=CHECKED),
         pytest.raises(TransformError, match="what the pass LegalizeOps made must have rows"),
     ):
-        legalize()(network())
+        legalize(every=True)(network())
 
 
 def test_keys_of_config() -> None:
