@@ -28,6 +28,7 @@ import numpy as np
 
 from tests.importers.torch.opinfo import Call, _brief, database, full_name
 
+ROOT = Path(__file__).parents[1]
 PASS, REFUSED, WRONG, NO_GRAD = "pass", "refused", "wrong", "no grad"
 
 
@@ -145,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run entries, and print what differs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", default=())
-    parser.add_argument("--out", type=Path, default=Path("opinfo_gradients.jsonl"))
+    parser.add_argument("--out", type=Path, default=ROOT / "out/opinfo_gradients.jsonl")
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--part", default="0/1", help="every n-th entry from k: k/n")
     options = parser.parse_args(argv)
@@ -156,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     todo = [e for e in entries() if not options.only or full_name(e) in options.only][first::step]
     worst: collections.Counter[str] = collections.Counter()
     order = (WRONG, REFUSED, PASS, NO_GRAD)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     with options.out.open("a") as out:
         for entry in todo:
             found = list(run(entry, options.samples))
