@@ -28,6 +28,9 @@ from relax2xla.ir import (
 from relax2xla.op.shared.lowering import static
 from relax2xla.transform import Gradient
 
+# All gradients are computed once, by the process that has the first of them.
+pytestmark = pytest.mark.xdist_group("gradients")
+
 RNG = np.random.default_rng(5)
 
 
