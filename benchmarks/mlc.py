@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 import tempfile
 import time
@@ -144,7 +145,17 @@ def _biases(model: Any) -> Iterable[Any]:
     return (b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias"))
 
 
-def load(entry: Any, made: Made, weights: Arrays) -> list[np.ndarray]:
+_QUERY_OR_KEY: Final = re.compile(r"\.[qk]_proj\.weight$")
+
+
+def _halves(weight: np.ndarray, small: Small) -> np.ndarray:
+    """The rows of each head, those of even places first."""
+    size = small.config["hidden_size"] // small.config["num_attention_heads"]
+    heads = weight.reshape(-1, size, weight.shape[-1])
+    return np.concatenate([heads[:, ::2], heads[:, 1::2]], axis=1).reshape(weight.shape)
+
+
+def load(entry: Any, small: Small, made: Made, weights: Arrays) -> list[np.ndarray]:
     """The parameters in order by MLC's own mapping of names."""
     from mlc_llm.quantization import QUANTIZATION  # pyright: ignore
 
@@ -153,6 +164,13 @@ def load(entry: Any, made: Made, weights: Arrays) -> list[np.ndarray]:
     # GPT-2's own files lack the prefix that transformers writes; a text model stands for Gemma 3.
     known = {k.removeprefix("transformer."): v for k, v in weights.items()}
     known |= {f"language_model.{k}": v for k, v in weights.items()} | weights
+    # transformers 5 has no model between the tower and its parts.
+    tower = "vision_tower."
+    known |= {
+        k.replace(tower, f"{tower}vision_model."): w for k, w in weights.items() if tower in k
+    }
+    if small.turns_halves:
+        known |= {k: _halves(w, small) for k, w in known.items() if _QUERY_OR_KEY.search(k)}
     plain = {
         name: np.asarray(mapping.map_func[name](*(known[w] for w in wanted)))
         for name, wanted in mapping.param_map.items()
@@ -317,8 +335,8 @@ def _with_peer(
         return (out.last_hidden_state if small.hf == "bert" else out.logits)[0].numpy()
 
     if small.hf == "bert":
-        return _bert(entry, made, weights, full)
-    session = Session(made.mod, load(entry, made, weights))
+        return _bert(entry, small, made, weights, full)
+    session = Session(made.mod, load(entry, small, made, weights))
     tokens = sentences()
     want = wanted_of(full, tokens, session.runs_batched_prefill)
     with torch.no_grad():
@@ -327,7 +345,7 @@ def _with_peer(
     return differences(logits_of(session, tokens, small.batches), want)
 
 
-def _bert(entry: Any, made: Made, weights: Arrays, full: Any) -> dict[str, float]:
+def _bert(entry: Any, small: Small, made: Made, weights: Arrays, full: Any) -> dict[str, float]:
     import relax2xla
 
     # MLC's attention of BERT does not divide by the root of the head's size: the queries are.
@@ -335,7 +353,7 @@ def _bert(entry: Any, made: Made, weights: Arrays, full: Any) -> dict[str, float
     scaled = {k: v / root if ".query." in k else v for k, v in weights.items()}
     vm: Any = relax2xla.VirtualMachine(relax2xla.build(made.mod))
     tokens = sentences()[0]
-    given = tuple(load(entry, made, scaled))
+    given = tuple(load(entry, small, made, scaled))
     out = vm["prefill"](tokens[None], np.ones((1, len(tokens)), np.int32), given)
     return {"prefill": float(np.max(np.abs(np.asarray(out)[0] - full(tokens))))}
 

@@ -15,7 +15,8 @@ class Small:
     """A small configuration; ``hf``: transformers' model type, or None.
 
     ``batches``: False where MLC's ``batch_decode`` takes one sequence only (the definition says
-    that a batch has one position).
+    that a batch has one position). ``turns_halves``: MLC turns the halves of a head, transformers
+    neighbours, so MLC's model gets the rows of queries and keys in the order that makes both one.
     """
 
     config: dict[str, Any]
@@ -23,6 +24,7 @@ class Small:
     mlc_only: dict[str, Any] = field(default_factory=dict[str, Any])
     hf_only: dict[str, Any] = field(default_factory=dict[str, Any])
     batches: bool = True
+    turns_halves: bool = False
 
 
 #: Tokens that a cache holds, and the longest sequence.
@@ -208,11 +210,20 @@ SMALL: Final[dict[str, Small]] = {
         "qwen3_moe",
     ),
     "deepseek_v2": Small(
-        _MLA | {"topk_method": "group_limited_greedy", "scoring_func": "softmax"},
+        # transformers does not make the experts' weights sum to 1 in this one.
+        _MLA
+        | {
+            "topk_method": "group_limited_greedy",
+            "scoring_func": "softmax",
+            "norm_topk_prob": False,
+        },
         "deepseek_v2",
+        batches=False,
     ),
     "deepseek_v3": Small(
-        _MLA | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}, "deepseek_v3"
+        _MLA | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+        "deepseek_v3",
+        batches=False,
     ),
     "stablelm": Small(
         _GROUPED
@@ -281,12 +292,14 @@ SMALL: Final[dict[str, Small]] = {
             "use_bias": True,
         },
         "starcoder2",
-        hf_only={"tie_word_embeddings": False, "sliding_window": None},
+        # MLC's names take the last product from the table of tokens.
+        hf_only={"tie_word_embeddings": True, "sliding_window": None},
     ),
     "cohere": Small(
         _GROUPED
         | {"model_type": "cohere", "layer_norm_eps": 1e-5, "rope_theta": 10000, "logit_scale": 1.0},
         "cohere",
+        turns_halves=True,
     ),
     "minicpm": Small(
         _LLAMA
@@ -304,7 +317,8 @@ SMALL: Final[dict[str, Small]] = {
     "gptj": Small(
         _GPT2 | {"rotary_dim": 8},
         "gptj",
-        {"activation_function": "gelu_new"},  # which MLC computes as gelu
+        # gelu_new is what MLC computes as gelu; its config says how heads are turned.
+        {"activation_function": "gelu_new", "rope_scaling": {"rope_type": "gptj"}},
         {"activation_function": "gelu"},
     ),
     "olmo": Small(_LLAMA | {"hidden_act": "silu", "clip_qkv": 8.0}, "olmo"),
