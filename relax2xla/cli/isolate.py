@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from relax2xla.cli.programs import Outcome, check_program
+from relax2xla.cli.signals import signal_name
 from relax2xla.errors import TVMError
 from relax2xla.stablehlo.guard_child import limit_memory
 
@@ -132,19 +133,12 @@ class Worker:
         lines = self.log.read()[-20_000:].decode(errors="replace").split("\n")
         said = next((line.strip() for line in lines if _is_telling(line)), "")
         said = said or next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
         return f"the child process {how}" + (f": {said[:200]}" if said else "")
 
 
 def _is_telling(line: str) -> bool:
     return any(word in line for word in ("Assertion", "LLVM ERROR", "Check failed", "bad_alloc"))
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _pump(process: subprocess.Popen[str], answers: queue.Queue[str | None]) -> None:

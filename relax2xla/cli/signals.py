@@ -18,6 +18,14 @@ _GRACE: Final = 0.5
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
+def signal_name(number: int) -> str:
+    """What people call a signal: SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     """Ctrl-C and a polite kill go to ``handler``; outside the main thread, nothing changes."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Final
 
-from relax2xla.cli.signals import NUMBERS, handled
+from relax2xla.cli.signals import NUMBERS, handled, signal_name
 
 FAILED: Final = 2
 # Words of the lines that libraries write when they end their process.
@@ -124,7 +124,7 @@ def _status(code: int, finished: bool, said: int, debug: bool) -> int:
 
 def _how(code: int, text: str) -> str:
     """How a child ended that did not end by itself."""
-    name = _name(-code) if code < 0 else ""
+    name = signal_name(-code) if code < 0 else ""
     ended = f"was ended by {name}" if name else f"ended with status {code}"
     lines = [line.strip() for line in text.splitlines()]
     reason = next((line for line in lines if any(w in line for w in _TELLING)), "")
@@ -135,13 +135,6 @@ def _how(code: int, text: str) -> str:
         + "\nA library met what it does not survive, most likely in the program that was given; "
         "--debug shows all that it wrote."
     )
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _nameless_file() -> int:

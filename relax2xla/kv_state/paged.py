@@ -22,7 +22,7 @@ from relax2xla.kv_state.rows import Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
 from relax2xla.nd import array as put
 from relax2xla.nd import empty
-from relax2xla.vm.call.objects import DeviceObject, Loan, roomy, rows_to
+from relax2xla.vm.call.objects import DeviceObject, Loan, power_of_two, roomy, rows_to
 
 Array = npt.NDArray[Any]
 P = ParamSpec("P")
@@ -293,9 +293,9 @@ class PagedKVCache(Exclusive, DeviceObject):
         bent = any(s.tree != list(range(-1, len(s.tree) - 1)) for s in found)
         decode = max(counts) == 1
         at = Sizes(
-            _padded(tokens, 1 if decode else 16),
-            _padded(len(ids)),
-            1 if decode else _padded(max(counts), 8),
+            power_of_two(tokens, 1 if decode else 16),
+            power_of_two(len(ids)),
+            1 if decode else power_of_two(max(counts), 8),
             roomy(max(map(len, found)), 64),
             bent,
         )
@@ -562,10 +562,6 @@ def _rank3(x: Any, name: str) -> tuple[int, int, int]:
     if len(x.shape) != 3:
         raise RunError(f"{name} must be of rank 3; got {tuple(x.shape)}")
     return x.shape
-
-
-def _padded(n: int, least: int = 1) -> int:
-    return max(least, 1 << (n - 1).bit_length())
 
 
 def _mask(tree: Sequence[int], new: int, length: int) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,8 @@ import ast
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -138,6 +139,15 @@ class Evaluator:
         self.gvars: dict[str, ir.GlobalVar] = {}
         # Where R.emit_te adds functions; None outside of modules.
         self.kernels: BlockBuilder | None = None
+
+    @contextmanager
+    def inner(self) -> Generator[None]:
+        """A scope of names inside the current one."""
+        outer, self.scope = self.scope, Scope(self.scope)
+        try:
+            yield
+        finally:
+            self.scope = outer
 
     # -- annotations -----------------------------------------------------------------------------
     def resolve(self, name: str) -> tir.Var:

@@ -7,8 +7,7 @@ of variables are those of the text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from relax2xla import ir, tir
@@ -221,15 +220,6 @@ class FunctionParser(Evaluator):
             if key in head.attrs:
                 self.source.fail(call, f"the attribute {key!r} is given twice")
         head.attrs.update(value)
-
-    @contextmanager
-    def inner(self) -> Generator[None]:
-        """A scope of names inside the current function."""
-        outer, self.scope = self.scope, Scope(self.scope)
-        try:
-            yield
-        finally:
-            self.scope = outer
 
     # -- statements ------------------------------------------------------------------------------
     def statement(self, node: ast.stmt) -> None:

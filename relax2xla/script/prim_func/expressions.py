@@ -206,15 +206,11 @@ class Expressions(Evaluator):
         items = self.value(one.iter)
         if not isinstance(items, list | tuple | range):
             raise v.Unread(node, "a comprehension over this is not read")
-        with self.names():
+        with self.inner():
             for item in items:
                 self.scope.names[one.target.id] = item
                 made.append(self.value(node.elt))
         return made
-
-    def names(self) -> Any:
-        """A scope for names of its own."""
-        raise NotImplementedError
 
     def _call(self, node: ast.Call) -> Any:
         func = self.value(node.func)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 import textwrap
 import types
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -149,14 +148,6 @@ class PrimFuncParser(Expressions):
     def is_form(self, func: Any) -> bool:
         return isinstance(func, types.MethodType) and isinstance(func.__self__, forms.Axes)
 
-    @contextmanager
-    def names(self) -> Generator[None]:
-        outer, self.scope = self.scope, Scope(self.scope)
-        try:
-            yield
-        finally:
-            self.scope = outer
-
     def symbol_named(self, name: str) -> tir.Dim:
         """The variable that a string in a shape names; a signature defines it."""
         try:
@@ -186,7 +177,7 @@ class PrimFuncParser(Expressions):
         """The statements of a loop, a block or a branch in one."""
         made = frame or Frame()
         self.frames.append(made)
-        with self.names():
+        with self.inner():
             for node in nodes:
                 self.statement(node)
         self.frames.pop()
@@ -206,7 +197,7 @@ class PrimFuncParser(Expressions):
                 "a loop runs over range, T.grid, T.serial, T.parallel, T.vectorized, "
                 "T.unroll or T.thread_binding",
             )
-        with self.names():
+        with self.inner():
             found: Any = loop.vars[0] if len(loop.vars) == 1 else list(loop.vars)
             self._assign(node.target, found, self._bind_plain)
             body = self.body(node.body, Frame(loop=loop))
@@ -225,7 +216,7 @@ class PrimFuncParser(Expressions):
     def _if(self, node: ast.If) -> None:
         value = self.value(node.test)
         if isinstance(value, bool):
-            with self.names():
+            with self.inner():
                 for x in node.body if value else node.orelse:
                     self.statement(x)
             return
@@ -248,7 +239,7 @@ class PrimFuncParser(Expressions):
         self.add(s.Evaluate(made, line=node.lineno))
 
     def _with(self, node: ast.With) -> None:
-        with self.names():
+        with self.inner():
             self._items(node, list(node.items))
 
     def _items(self, node: ast.With, items: list[ast.withitem]) -> None:

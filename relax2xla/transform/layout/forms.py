@@ -120,12 +120,6 @@ def _index_map(have: Form, want: Form) -> tir.IndexMap:
     return tir.IndexMap(tuple(indices), tuple(index(p) for p in want.parts))
 
 
-def dims_of(value: Expr) -> Dims | None:
-    """Dimensions of a tensor if its shape is known."""
-    info = value.struct_info_
-    return info.dims if isinstance(info, TensorStructInfo) else None
-
-
 def same_axes(have: Sequence[str], want: Sequence[str]) -> bool:
     """Whether layouts name the same axes, packed or not."""
     pairs = zip(have, want, strict=True)

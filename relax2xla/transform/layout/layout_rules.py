@@ -41,12 +41,12 @@ from relax2xla.transform.layout.forms import (
     Form,
     Forms,
     Part,
-    dims_of,
     initial,
     initial_forms,
     named,
     same_axes,
 )
+from relax2xla.transform.layout.propagation import dims_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,13 @@ def rows_to(given: Array, count: int, fill: int) -> Array:
     return made
 
 
+def power_of_two(size: int, least: int = 1) -> int:
+    """The least power of two of at least ``size``, so that few sizes serve all; or ``least``."""
+    return max(least, 1 << max(size - 1, 0).bit_length())
+
+
 def roomy(size: int, least: int = 1) -> int:
     """``size`` or a little more, so that few sizes serve all: a power of two, or 3/4 of one."""
-    power = max(least, 1 << max(size - 1, 0).bit_length())
+    power = power_of_two(size, least)
     half = power * 3 // 4
     return half if max(size, least) <= half else power

@@ -49,15 +49,15 @@ def with_calls(module: ir.Module) -> ir.Module | None:
         return None
     with module.context, ir.Location.unknown():
         found = operations(module)
-        wanted = [call for op in found if (call := _wanted(op)) is not None]
+        calls = list(map(_wanted, found))
         # Nothing has to be known of oneDNN where nothing is wanted of it.
-        gained = sum(choice.gain(call) for call in wanted if call.features <= features())
+        calls = [call if call and call.features <= features() else None for call in calls]
+        gained = sum(choice.gain(call) for call in calls if call)
         if not gained or not (cache.current() is None or choice.pays(gained, len(found))):
             return None
         made = _copy(module)
-        for op in operations(made):
-            call = _wanted(op)
-            if call is not None and call.features <= features():
+        for op, call in zip(operations(made), calls, strict=True):
+            if call is not None:
                 _replace(op, call)
     return made
 

@@ -21,6 +21,7 @@ from relax2xla.frontend.nn import spec
 from relax2xla.frontend.nn.llm.kv_cache import PagedKVCache
 from relax2xla.frontend.nn.llm.sampling import Sampler, Sampling
 from relax2xla.frontend.nn.llm.text import TextStream, Tokenizer
+from relax2xla.vm.call.objects import power_of_two
 
 if TYPE_CHECKING:
     from relax2xla.frontend.nn.core import Tensor
@@ -325,10 +326,10 @@ class Generator:
         counts = [len(new) for _, _, new in parts]
         count = sum(counts)
         least = _LEAST if max(counts) > 1 else 1
-        tokens, positions = (np.zeros(_padded(count, least), np.int32) for _ in range(2))
+        tokens, positions = (np.zeros(power_of_two(count, least), np.int32) for _ in range(2))
         tokens[:count] = [t for _, _, new in parts for t in new]
         positions[:count] = np.concatenate([at + np.arange(len(new)) for _, at, new in parts])
-        wanted = np.zeros(_padded(len(rows)), np.int32)
+        wanted = np.zeros(power_of_two(len(rows)), np.int32)
         wanted[: len(rows)] = rows
         self._cache.begin_forward([number for number, _, _ in parts], counts)
         try:
@@ -396,11 +397,6 @@ _SPEC: Final[dict[str, Any]] = {
         "$": {"param_mode": "plain", "effect_mode": "none"},
     },
 }
-
-
-def _padded(n: int, least: int = 1) -> int:
-    """Programs are made for powers of two."""
-    return max(least, 1 << (n - 1).bit_length())
 
 
 def _prompts(given: Any) -> list[Any]:
