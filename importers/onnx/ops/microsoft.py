@@ -23,7 +23,7 @@ from relax2xla.importers.onnx.engine.known_values import (
     scalar,
     static,
 )
-from relax2xla.importers.onnx.ops.math import gelu
+from relax2xla.importers.onnx.ops.math import gelu, gemm
 from relax2xla.importers.onnx.ops.nn import last_axes, saved_statistics, want_float32
 from relax2xla.importers.onnx.ops.pool import (
     Convolved,
@@ -225,6 +225,28 @@ def fused_conv(
     """``Z`` is added before the activation."""
     y = conv(ctx, X, W, B, **window)
     return activated(y if Z is None else R.add(y, Z), activation, activation_params)
+
+
+@onnx_op("FusedGemm", domain=DOMAIN)
+def fused_gemm(
+    ctx: Context,
+    A: Expr,
+    B: Expr,
+    C: Expr | None = None,
+    *,
+    activation: str | None = None,
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Expr:
+    """The parameters of the activation are attributes of their own."""
+    y = gemm(ctx, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    given = (activation_alpha, activation_beta, activation_gamma)
+    return activated(y, activation, [p for p in given if p is not None])
 
 
 @onnx_op("NhwcMaxPool", domain=DOMAIN)

@@ -170,3 +170,11 @@ def convolution(
             ctx, input, weight, bias, stride, padding, output_padding, groups, dilation
         )
     return conv[n](ctx, input, weight, bias, stride, padding, dilation, groups)
+
+
+@aten("conv_tbc")
+def conv_tbc(ctx: Context, self: Expr, weight: Expr, bias: Expr, pad: int) -> Expr:
+    """Steps, batch, channels; the filter has its length, channels in, channels out."""
+    x = R.permute_dims(self, [1, 2, 0])
+    filters = R.permute_dims(weight, [2, 1, 0])
+    return R.permute_dims(conv[1](ctx, x, filters, bias, [1], [pad], [1], 1), [2, 0, 1])

@@ -167,6 +167,17 @@ CASES: list[Case] = [
         [f(1, 2, 6, 6), f(3, 2, 3, 3)],
         {"activation": "Clip", "activation_params": [-0.5, 0.5]},
     ),
+    ("FusedGemm", [f(3, 4), f(4, 5), f(5)], {"activation": "Relu", "alpha": 0.5}),
+    (
+        "FusedGemm",
+        [f(4, 3), f(5, 4)],
+        {"transA": 1, "transB": 1, "activation": "LeakyRelu", "activation_alpha": 0.2},
+    ),
+    (
+        "FusedGemm",
+        [f(3, 4), f(4, 5), f(3, 1)],
+        {"beta": 2.0, "activation": "HardSigmoid", "activation_alpha": 0.3, "activation_beta": 0.6},
+    ),
     ("NhwcMaxPool", [u8(1, 6, 7, 3)], {"kernel_shape": [2, 3], "strides": [2, 2]}),
     ("NhwcMaxPool", [i8(1, 6, 7, 3)], {"kernel_shape": [3, 3], "pads": [1] * 4}),
     # -- weights of few bits

@@ -59,6 +59,12 @@ def test_convolutions() -> None:
         randn(2, 4, *SIZES[2]),
         randn(6, 4, 3, 3),
     )
+    table["steps first"] = (
+        lambda x, w, b: torch.conv_tbc(x, w, b, 1),
+        randn(11, 2, 4),
+        randn(3, 4, 6),
+        randn(6),
+    )
     check_table(table, scale=10)
 
 
