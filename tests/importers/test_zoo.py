@@ -1,7 +1,8 @@
 """Networks of many architectures, exported with variable dimensions, against eager torch.
 
-Each is tried on one route; RELAX2XLA_ALL_NETWORKS=1 tries all of them
-on all routes, static ones too (``python -m benchmarks networks`` makes a table of that).
+Each is tried on one route, at two sizes that are not those of the export;
+RELAX2XLA_ALL_NETWORKS=1 tries all of them on all routes and sizes, static
+ones too (``python -m benchmarks networks`` makes a table of that).
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ def sampled(name: str) -> str:
 
 ALL = [(name, route, dynamic) for name in NETWORKS for route in ROUTES for dynamic in (False, True)]
 SAMPLE = [(name, sampled(name), True) for name in NETWORKS]
-CASES = ALL if os.environ.get("RELAX2XLA_ALL_NETWORKS") else SAMPLE
+CASES, VARIANTS = (ALL, (0, 1, 2)) if os.environ.get("RELAX2XLA_ALL_NETWORKS") else (SAMPLE, (1, 2))
 
 
 @pytest.mark.parametrize(("name", "route", "dynamic"), CASES)
 def test_network_agrees_with_torch(name: str, route: str, dynamic: bool) -> None:
     try:
-        check(NETWORKS[name], route, dynamic)
+        check(NETWORKS[name], route, dynamic, VARIANTS)
     except NotExported as e:
         pytest.skip(f"torch does not export it: {e}")
