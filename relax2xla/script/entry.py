@@ -37,8 +37,9 @@ def from_source(
     if not isinstance(program, str):
         return _definition(program, _caller(), extra_vars or {}, check_well_formed)
     source = Source(program, filename)
-    with ir.no_collection():
-        return Parser(source, extra_vars or {}, check_well_formed).text(source.parse())
+    tree = source.parse()
+    with ir.no_collection(), source.shallow(tree):
+        return Parser(source, extra_vars or {}, check_well_formed).text(tree)
 
 
 def decorate_function(
@@ -108,7 +109,8 @@ def _definition(
     thing: Any, frame: types.FrameType, extra: Mapping[str, Any], check: bool = True
 ) -> ir.IRModule | ir.Function | tir.PrimFunc:
     node, source, outside = _located(thing, frame, extra)
-    return Parser(source, outside, check, numpy=True).definition(node)
+    with source.shallow(node):
+        return Parser(source, outside, check, numpy=True).definition(node)
 
 
 def _located(

@@ -36,7 +36,7 @@ class Statement(Marker):
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         frame = inspect.currentframe()
         outer = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
-        if not {"__module__", "__qualname__"} <= outer.keys():
+        if not {"__module__", "__qualname__"} <= set(outer):
             raise TypeError(f"{self.name} stands in the body of a class below @I.ir_module")
 
 

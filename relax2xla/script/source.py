@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import NoReturn
 
 from relax2xla.errors import DiagnosticError
 from relax2xla.ir import Span
+
+_TOO_DEEP = "expressions are nested too deeply for Python's stack"
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
 
@@ -34,9 +37,17 @@ class Source:
                 width = e.end_offset - column
             self._raise(f"not valid Python: {e.msg}", line, column, width)
         except (RecursionError, MemoryError):
-            self._raise("expressions are nested too deeply for Python's parser", 1, 1, 1)
+            self._raise(_TOO_DEEP, 1, 1, 1)
         except ValueError as e:
             self._raise(f"not valid Python: {e}", 1, 1, 1)
+
+    @contextlib.contextmanager
+    def shallow(self, tree: ast.AST) -> Generator[None]:
+        """Around a walk of ``tree``: a DiagnosticError at its deepest place, not RecursionError."""
+        try:
+            yield
+        except RecursionError:
+            self.fail(_deepest(tree), _TOO_DEEP)
 
     def column(self, line: int, offset: int) -> int:
         """1-based column in characters of a byte offset, as ``ast`` counts."""
@@ -104,3 +115,15 @@ def message_of(error: BaseException) -> str:
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     notes: list[str] = getattr(error, "__notes__", [])
     return "\n".join([str(text) or type(error).__name__, *notes])
+
+
+def _deepest(tree: ast.AST) -> Node:
+    """The expression or statement with the most others around it; Python's stack is not needed."""
+    found, most = ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0), -1
+    waiting = [(tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, ast.stmt | ast.expr) and depth > most:
+            found, most = node, depth
+        waiting.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+    return found

@@ -53,6 +53,8 @@ _DENSE: Final = re.compile(r"dense<([\[\]\d, -]*)> :")
 _TILES: Final = re.compile(r"devices=\[(\d[\d,]*\d|\d)\]")
 _MESH: Final = re.compile(r"sdy\.mesh @(\S+) = <\[([^\]]*)\]")
 _MESH_OF: Final = re.compile(r"<@([^\s,>]+), ")
+# Groups along axes of a mesh, as JAX 0.12 writes them.
+_GROUPS_OF: Final = re.compile(r"#stablehlo\.replica_group_mesh_axes<mesh = @([^\s,>]+),")
 _INLINE_MESH: Final = re.compile(r"mesh<\[([^\]]*)\]")
 _AXIS: Final = re.compile(r'"[^"]*"=(\d+)')
 
@@ -166,7 +168,12 @@ def _unstated(what: str) -> str:
 def _collective(program: Program, request: Request) -> str:
     groups = request.attrs.get(COLLECTIVES[request.name])
     if isinstance(groups, Mapping):
-        plain = _DENSE.match(str(groups.get("mlir", "")))
+        text = str(groups.get("mlir", ""))
+        named = _GROUPS_OF.match(text)
+        if named is not None:
+            count = program.meshes.get(named[1], 0)
+            return "" if 0 < count <= program.run_on else _over(count or "several", program)
+        plain = _DENSE.match(text)
         if plain is None:
             return "its devices are stated in a form that is not known here"
         groups = [re.findall(r"-?\d+", plain[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +151,12 @@ def elsewhere(name: str) -> tuple[str, str] | None:
 
 
 def parameters(value: Any) -> list[str] | None:
-    """Names of parameters without self; None where Python cannot tell."""
+    """Names of parameters without self; None where Python cannot tell.
+
+    An enumeration has one: Python 3.13 shows ``*values`` for those that have no members yet.
+    """
+    if isinstance(value, type) and issubclass(value, Enum):
+        return ["value"]
     try:
         found = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):

@@ -471,6 +471,7 @@ def test_errors_of_modules(body: str, message: str, marked: str) -> None:
         ("(" * 5000, "not valid Python"),
         ("\0", "not valid Python"),
         ("@R.function\ndef f():\n    return " + "-" * 5000 + "1\n", "nested too deeply"),
+        ("@R.function\ndef f():\n    return " + "-" * 900 + "1\n", "3:912: .*nested too deeply"),
         ('@R.function\ndef f():\n    return ()\nmetadata = I.metadata("[]")\n', "JSON object"),
     ],
 )

@@ -84,7 +84,7 @@ RULES: dict[str, dict[str, str]] = {
     "jax floats": {
         "table": (
             "abs add and atan2 chlo.square compare divide exponential is_finite maximum "
-            "minimum multiply negate or power select sign sqrt subtract"
+            "multiply negate or power select sign sqrt subtract"
         ),
     },
     "jax keepdims": {"reduction": "broadcast_in_dim"},
@@ -96,7 +96,7 @@ RULES: dict[str, dict[str, str]] = {
     "jax top_k ints": {"topk": "chlo.top_k"},
     "jax unary": {"table": "ceil cosine floor log rsqrt sine tan tanh"},
     "jax unary more": {
-        "table": "chlo.asin chlo.atan chlo.cosh chlo.erf chlo.sinh round_nearest_even",
+        "table": "chlo.atan chlo.cosh chlo.erf chlo.sinh round_nearest_even",
     },
     "jax while": {"table": "reduce"},
     "acos": {"table": "chlo.acos"},
@@ -109,6 +109,7 @@ RULES: dict[str, dict[str, str]] = {
     "argmin across": {"argmax in two": "convert"},
     "argsort int64": {"argsort": "convert"},
     "asinh": {"table": "chlo.asinh"},
+    "asin": {"table": "chlo.asin"},
     "astype to int": {"astype": "convert"},
     "atanh": {"table": "chlo.atanh"},
     "attention half": {"attention": "convert"},
@@ -128,6 +129,7 @@ RULES: dict[str, dict[str, str]] = {
     "log_softmax half": {"log_softmax": "convert"},
     "matmul": {"table": "dot_general"},
     "matmul half": {"product": "convert"},
+    "minimum": {"table": "minimum"},
     "nn.attention": {"attention": "transpose"},
     "nn.avg_pool2d": {"avg_pool": "divide"},
     "nn.batch_norm": {"batch_norm": "add"},

@@ -113,7 +113,8 @@ class M:
 """)
         )
     )
-    assert int(vm["main"](6000)) == 12000
+    # Where torch.compile has run in the process, Python 3.12 and later end at 10,000 frames of C.
+    assert int(vm["main"](3000)) == 6000
     assert "make_closure" not in vm.executable.as_text()
 
 

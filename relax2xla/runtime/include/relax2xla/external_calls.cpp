@@ -183,7 +183,8 @@ extern "C" void relax2xla_bind(const char* key, void* address, int typed) {
 }
 
 extern "C" XLA_FFI_Error* relax2xla_external(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  // auto: jaxlib 0.12 has another name for its type.
+  auto* extension = frame->extension_start;
   if (extension != nullptr && extension->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata =
         reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
