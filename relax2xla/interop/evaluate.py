@@ -8,6 +8,7 @@ name that the source has for it.
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from relax2xla.errors import UnsupportedError
+from relax2xla.interop.jax_functions import jax_function
 from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Site
 from relax2xla.interop.lax_rows.calls import NoRule
 from relax2xla.ir import (
@@ -68,6 +70,8 @@ class Evaluator:
         self.mod, self.dtype, self.remat = mod, dtype, tuple(remat)
         self.functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
 
+        self._known = functools.cache(functools.partial(jax_function, mod))
+
     def named(self, name: str) -> Function:
         """The function of the module of this name."""
         return self.functions[name]
@@ -103,8 +107,11 @@ class Evaluator:
             case Function():
                 return Region(expr, env, self)
             case Call(op=GlobalVar() as named):
-                callee = self.functions[named.name_hint]
-                return self.call(callee, [self.value(a, env) for a in expr.args], {})
+                args = [self.value(a, env) for a in expr.args]
+                known = self._known(named.name_hint)
+                if known is not None:
+                    return known(*args)
+                return self.call(self.functions[named.name_hint], args, {})
             case Call(op=Op()):
                 return self._row(expr, [self.value(a, env) for a in expr.args], span)
             case Call(op=Var()):
