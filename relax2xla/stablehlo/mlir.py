@@ -21,8 +21,11 @@ from jaxlib.mlir import passmanager
 from jaxlib.mlir._mlir_libs import _chlo as chlo
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir._mlir_libs import _mlirHlo as mhlo
-from jaxlib.mlir._mlir_libs import _sdy as sdy
 from jaxlib.mlir._mlir_libs import _stablehlo as stablehlo
+
+# By its dialect: in jaxlib 0.12 the library, imported first, imports that while it is itself half
+# there, and JAX, which needs the other half, fails later.
+from jaxlib.mlir.dialects import sdy
 
 
 def context() -> ir.Context:
