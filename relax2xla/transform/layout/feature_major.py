@@ -1,8 +1,8 @@
 """FeatureMajor: linear layers on few rows with the features as the first axis.
 
-XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W``: always on AVX-512,
-where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), elsewhere where the rows are few (up
-to about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
+XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W`` as it lies: on AVX-512,
+where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), from 16 rows on, elsewhere where the
+rows are few (up to about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
 linear layer produce its result with the features first, and the other operators follow (see
 :mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order too; it keeps
 the result only if few values had to be transposed.
@@ -29,6 +29,9 @@ from relax2xla.transform.layout.propagation import Ordered, Rule, Twins, dims_of
 # 197 slower; a single row gains nothing, and small matrices are not worth a transposition.
 MAX_ROWS = 128
 MIN_ROWS = 2
+# With AVX-512 Eigen takes 1.2 to 3.6 times as long on fewer rows than these as with weights that
+# were stored (in, out), which a copy at load time makes of them; beyond, both are about as fast.
+MIN_ROWS_EIGEN = 16
 MIN_WEIGHT = 1 << 14
 # Full-size values transposed for each linear layer that gains.
 MAX_TRANSPOSED = 0.35
@@ -58,23 +61,28 @@ def reads_weights_as_they_lie(func: Function) -> bool:
     Yes where they will have their features first, and where YNNPACK multiplies, which takes weights
     either way. Eigen transposes them at every call otherwise; a copy that is made once is better.
     """
-    if not processor.eigen_multiplies() or not _linears(func):
+    if not processor.eigen_multiplies() or not _linears(func, MIN_ROWS):
         return True
     # The transpositions of weights that nothing reads any more are no cost of the present order.
     func = remove_all_unused(func)
     return feature_major(func) is not func
 
 
-def _linears(func: Function) -> int:
-    """The linear layers that gain from having their features first."""
+def _linears(func: Function, least: int | None = None) -> int:
+    """The linear layers on ``least`` rows or more; on as many as gain from features first."""
     return sum(
-        isinstance(b, VarBinding) and isinstance(b.value, Call) and linear_axes(b.value) is not None
+        isinstance(b, VarBinding)
+        and isinstance(b.value, Call)
+        and linear_axes(b.value, least) is not None
         for b in bindings_of(func.body)
     )
 
 
-def linear_axes(call: Call) -> tuple[str, str, str] | None:
-    """Subscripts (x, weight, result) of a linear layer that gains: ``..i,oi->..o``."""
+def linear_axes(call: Call, least: int | None = None) -> tuple[str, str, str] | None:
+    """Subscripts (x, weight, result) of a linear layer: ``..i,oi->..o``, of enough rows.
+
+    least: how many rows are enough; None: as many as gain from having their features first.
+    """
     if not isinstance(call.op, Op) or not call.op.has(Einsum):
         return None
     operands = call.args[0]
@@ -91,8 +99,11 @@ def linear_axes(call: Call) -> tuple[str, str, str] | None:
     if len(sizes) != len(dims) + 2:
         return None
     rows = math.prod(sizes[: len(dims) - 1])
-    few = rows <= MAX_ROWS or processor.eigen_multiplies()
-    gains = rows >= MIN_ROWS and few and math.prod(sizes[-2:]) >= MIN_WEIGHT
+    eigen = processor.eigen_multiplies()
+    if least is None:
+        least = MIN_ROWS_EIGEN if eigen else MIN_ROWS
+    few = rows <= MAX_ROWS or eigen
+    gains = rows >= least and few and math.prod(sizes[-2:]) >= MIN_WEIGHT
     return (x, w, result) if gains else None
 
 

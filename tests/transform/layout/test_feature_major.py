@@ -104,7 +104,7 @@ def subscripts(func: rx.Function) -> list[str]:
 
 
 def test_a_transformer_block_keeps_features_first_throughout() -> None:
-    func = optimised(module(NETWORKS["blocks"], (1, 10, 128)))
+    func = optimised(module(NETWORKS["blocks"], (2, 10, 128)))
     weights = [s for s in subscripts(func) if s.startswith("zy,")]
     assert len(weights) == 12
 
@@ -159,7 +159,8 @@ def test_weights_that_eigen_would_transpose_are_transposed_at_load(
     counts: dict[str, tuple[int, int]] = {}
     for name, shape, network in (
         ("convolutions", (1, 128, 14, 14), lambda x: conv_block(conv_block(x))),
-        ("transformer", (1, 10, 128), NETWORKS["blocks"]),
+        ("transformer", (2, 10, 128), NETWORKS["blocks"]),
+        ("few rows", (1, 4, 128), lambda x: functools.reduce(linear, [128] * 3, x)),
     ):
         builder = rx.BlockBuilder()
         x = rx.Var("x", T(shape, "float32"))
@@ -176,5 +177,6 @@ def test_weights_that_eigen_would_transpose_are_transposed_at_load(
         # Into the layout of convolutions, and back; the network's own permutations are gone.
         assert name != "convolutions" or sum(isinstance(v.args[0], rx.Var) for v in moved) == 2
     assert counts["convolutions"] == ((0, 4) if eigen else (4, 0))
+    assert counts["few rows"] == ((0, 3) if eigen else (3, 0))
     assert counts["transformer"][1] == 0
     assert counts["transformer"][0] >= 12
