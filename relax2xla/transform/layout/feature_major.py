@@ -2,10 +2,10 @@
 
 XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W`` as it lies: on AVX-512,
 where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), from 16 rows on, elsewhere where the
-rows are few (up to about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
-linear layer produce its result with the features first, and the other operators follow (see
-:mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order too; it keeps
-the result only if few values had to be transposed.
+rows are few (up to about 128: short sequences, small batches). Weights are read as they lie. The
+pass makes every linear layer produce its result with the features first, and the other operators
+follow (see :mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order
+too; it keeps the result only if few values had to be transposed.
 
 It needs static shapes, so the machine runs it on each specialised function.
 """
