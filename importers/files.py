@@ -26,7 +26,7 @@ from relax2xla import tir
 from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
 from relax2xla.importers.shared.gaps import reason_of
-from relax2xla.ir import Function, IRModule, TensorStructInfo
+from relax2xla.ir import Function, IRModule, TensorStructInfo, VarBinding
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
 from relax2xla.ir.struct_info import StructInfo, show
 from relax2xla.runtime.whole_file import whole_file
@@ -460,8 +460,10 @@ def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
     if form == "relax":
         if version is not None:
             raise TVMError("a StableHLO version belongs to the form stablehlo")
-        return (mod.script(show_meta=True).rstrip() + "\n").encode()
+        return (mod.script(show_meta=True, show_sources=True).rstrip() + "\n").encode()
     from relax2xla.stablehlo import to_stablehlo
+    from relax2xla.stablehlo.described import described
+    from relax2xla.stablehlo.origin import as_read
     from relax2xla.transform import LegalizeOps
 
     try:
@@ -480,12 +482,24 @@ def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
         "stablehlo": "portable",
     }
     try:
-        made = to_stablehlo(rows, kinds[form], version)
+        rows = described(as_read(rows), whole=True)
+        made = to_stablehlo(rows, kinds[form], version, debug_info=_names_layers(rows))
     except ValueError as e:
         if isinstance(e, TVMError):
             raise
         raise TVMError(str(e)) from None
     return made.encode() if isinstance(made, str) else made
+
+
+def _names_layers(mod: IRModule) -> bool:
+    """Whether text of ``mod`` is to have locations: they name a layer or a weight."""
+    return any(
+        span is not None and bool(span.name)
+        for func in mod.relax_functions().values()
+        for block in func.body.blocks
+        for b in block.bindings
+        for span in (b.span, b.value.span if isinstance(b, VarBinding) else None)
+    )
 
 
 def check_target(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import CallError, StableHLOParseError
-from relax2xla.importers.stablehlo.named import named_dims
+from relax2xla.importers.stablehlo.named import named, named_dims
 from relax2xla.ir import Function, IRModule, TensorStructInfo
 from relax2xla.stablehlo.exported import (
     PLATFORMS,
@@ -55,6 +55,10 @@ def from_stablehlo(
     A program without ``main`` that has one public function gets that under the name ``main`` (its
     own name is kept in the attribute ``sym_name``, and written again).
 
+    Parameters and results are called as the program calls them (``loc("x")`` of an argument,
+    ``jax.arg_info``, ``jax.result_info``, TensorFlow's attributes), dimensions as jax.export or the
+    attribute ``relax2xla.shape`` say; parameters without a name are ``arg0``, ``arg1``.
+
     Raises :class:`StableHLOParseError` for what is no valid program or cannot take these inputs,
     :class:`OpNotImplemented` with everything that Relax cannot hold, and :class:`CallError` where
     ``input_info`` does not fit.
@@ -67,6 +71,7 @@ def from_stablehlo(
     mod = _entry_is_main(read(module, allowed))
     if exported is not None:
         mod = named_dims(mod, exported.inputs, exported.outputs)
+    mod = named(mod)
     index = platform_param(mod["main"]) if "main" in mod else None
     if input_info is not None:
         main = _main(mod)
@@ -74,11 +79,12 @@ def from_stablehlo(
             input_info = [((), "int32"), *input_info]
         inputs = _checked_inputs(main, input_info)
         if [p.struct_info for p in main.params] != inputs:
+            from relax2xla.stablehlo.described import without_shapes
             from relax2xla.stablehlo.specialise import specialise
 
             gvar = mod.get_global_var("main")
             plain = mod.replace({**mod.functions, gvar: main.without_attr("sym_name")})
-            mod = read(specialise(emit(plain), inputs), allowed)
+            mod = named(read(specialise(emit(without_shapes(plain)), inputs), allowed))
     if exported is not None and index is not None:
         mod["main"] = mod["main"].with_attr(PLATFORMS, exported.platforms)
     if not raise_ops:

@@ -1,16 +1,35 @@
-"""Symbolic dimensions of programs of ``jax.export``, under the names that JAX gives them."""
+"""Names that StableHLO programs give their arguments and dimensions.
+
+Of arguments: locations (``loc("params['w']")``, as JAX writes them), the attributes
+``jax.arg_info`` and ``tf_saved_model.index_path``, and TensorFlow's ``tf.entry_function``. Of
+dimensions: what jax.export writes beside a program, and the attribute ``relax2xla.shape``, which
+has them in the same spelling ("n, 2*n, 3").
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import dataclasses
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from relax2xla import tir
 from relax2xla.errors import StableHLOParseError
-from relax2xla.ir import GlobalVar, IRModule, TensorStructInfo, TupleStructInfo
-from relax2xla.ir.lattice import result_info
+from relax2xla.ir import Function, GlobalVar, IRModule, Span, TensorStructInfo, TupleStructInfo
+from relax2xla.ir.lattice import free_symbolic_vars, result_info
 from relax2xla.ir.rewrite import rewrite_function
+from relax2xla.ir.source_names import (
+    ARG_INFO,
+    INDEX_PATH,
+    LOCATION,
+    SHAPE,
+    listed_names,
+    path_name,
+    source_name,
+    with_dims_told,
+)
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.tir import Dim
 
@@ -24,37 +43,127 @@ _LONGEST: Final = 400
 _POWER: Final = 16
 
 
+def named(mod: IRModule) -> IRModule:
+    """``mod``, as it was read, with the names that the program itself says."""
+    functions: dict[GlobalVar, Any] = dict(mod.functions)
+    for gvar, func in mod.relax_functions().items():
+        functions[gvar] = _named_params(_said_dims(func))
+    return mod.replace(functions)
+
+
 def named_dims(mod: IRModule, inputs: Shapes, outputs: Shapes) -> IRModule:
     """``mod`` with the dimensions that the shapes of what ``main`` takes and gives tell."""
-    every = {d for shape in (*inputs, *outputs) for d in shape}
-    if all(d.isdecimal() for d in every):
-        return mod
     functions: dict[GlobalVar, Any] = dict(mod.functions)
     for gvar, func in mod.functions.items():
-        if gvar.name_hint not in ("main", _WRAPPED):
-            continue
-        # Tokens, the platform and (wrapped) the sizes themselves come first.
-        params = func.params[len(func.params) - len(inputs) :]
-        returned = func.body.body.struct_info
-        results = returned.fields if isinstance(returned, TupleStructInfo) else (returned,)
-        results = results[len(results) - len(outputs) :]
-        if len(params) != len(inputs) or len(results) != len(outputs):
-            raise StableHLOParseError(
-                f"the shapes that were exported are not those of the function {gvar.name_hint}"
-            )
-        known = list(zip((p.struct_info for p in params), inputs, strict=True))
-        variables: dict[str, tir.Var] = {}
-        found: dict[tir.Var, Dim] = {}
-        # Names first: 2 * n can stand only where n is a dimension itself.
-        for whole in (True, False):
-            for info, shape in known:
-                _learn(info, shape, variables, found, whole)
-        for info, shape in zip(results, outputs, strict=True):
-            _learn(info, shape, variables, found, False)
-        made = rewrite_function(func, symbolic=found)
-        returns = result_info(made.params, made.body.body.struct_info)
-        functions[gvar] = made.replace(ret_struct_info=returns)
+        if gvar.name_hint in ("main", _WRAPPED):
+            made = _with_dims(func, inputs, outputs, gvar.name_hint)
+            functions[gvar] = func if made is func else with_dims_told(made)
     return mod.replace(functions)
+
+
+def _said_dims(func: Function) -> Function:
+    """``func`` with the dimensions that attributes of its arguments and results say."""
+    arguments = func.attrs.get("arg_attrs", {})
+    results = func.attrs.get("res_attrs", ())
+    inputs = [_said_shape(arguments.get(p.name_hint)) for p in func.params]
+    outputs = [_said_shape(row) for row in results]
+    if not any(inputs) and not any(outputs):
+        return func
+    count = len(_results(func))
+    fits = len(outputs) == count
+    return _with_dims(func, inputs, outputs if fits else [()] * count, "")
+
+
+def _said_shape(attrs: Any) -> list[str]:
+    said = attrs.get(SHAPE) if isinstance(attrs, Mapping) else None
+    if not isinstance(said, str) or len(said) > _LONGEST:
+        return []
+    return [d.strip() for d in _COMMA.split(said)]
+
+
+# Commas between dimensions, and not those of floordiv(n, 2).
+_COMMA: Final = re.compile(r",(?![^()]*\))")
+
+
+def _results(func: Function) -> tuple[StructInfo, ...]:
+    returned = func.body.body.struct_info
+    return returned.fields if isinstance(returned, TupleStructInfo) else (returned,)
+
+
+def _with_dims(func: Function, inputs: Shapes, outputs: Shapes, name: str) -> Function:
+    """``func`` with dimensions of its last parameters and results; a name for the error's text."""
+    every = {d for shape in (*inputs, *outputs) for d in shape}
+    if all(d.isdecimal() for d in every):
+        return func
+    # Tokens, the platform and (wrapped) the sizes themselves come first.
+    params = func.params[len(func.params) - len(inputs) :]
+    results = _results(func)
+    results = results[len(results) - len(outputs) :]
+    if len(params) != len(inputs) or len(results) != len(outputs):
+        raise StableHLOParseError(
+            f"the shapes that were exported are not those of the function {name}"
+        )
+    known = list(zip((p.struct_info for p in params), inputs, strict=True))
+    variables: dict[str, tir.Var] = {}
+    found: dict[tir.Var, Dim] = {}
+    # Names first: 2 * n can stand only where n is a dimension itself.
+    for whole in (True, False):
+        for info, shape in known:
+            _learn(info, shape, variables, found, whole)
+    for info, shape in zip(results, outputs, strict=True):
+        _learn(info, shape, variables, found, False)
+    made = rewrite_function(func, symbolic=found)
+    returns = result_info(made.params, made.body.body.struct_info)
+    return made.replace(ret_struct_info=returns)
+
+
+# What a text of the function calls by these names is something else.
+_RESERVED: Final = frozenset(("I", "R", "T", "cls", "metadata", "Module", "main"))
+
+
+def _named_params(func: Function) -> Function:
+    """``func`` whose parameters have the names that the program gives them, as identifiers.
+
+    The module has just been read, so that nobody else knows these variables: they are changed in
+    place. What the source calls them is their spans' name.
+    """
+    attrs = func.attrs.get("arg_attrs", {})
+    listed = listed_names(func, "inputs", len(func.params))
+    taken = {v.name for p in func.params for v in free_symbolic_vars(p.struct_info)} | _RESERVED
+    taken |= {p.name_hint for p in func.params}
+    renamed: dict[str, str] = {}
+    for i, p in enumerate(func.params):
+        name, own = source_name(p), attrs.get(p.name_hint, {})
+        if name:
+            span = p.span or Span()
+            p.span = dataclasses.replace(span, metadata=LOCATION)
+        else:
+            said = own.get(ARG_INFO)
+            name = said if isinstance(said, str) else path_name(own.get(INDEX_PATH)) or listed[i]
+            if not name:
+                continue
+            p.span = Span(name, children=() if p.span is None else (p.span,), metadata=ARG_INFO)
+        old = p.name_hint
+        taken.discard(old)
+        p.vid.name_hint = renamed[old] = _identifier(name, taken)
+    if attrs:
+        held = {renamed.get(name, name): value for name, value in attrs.items()}
+        func = func.with_attr("arg_attrs", held)
+    return func
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """``name`` as an identifier that is not in ``taken``, and put there."""
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    made = made.strip("_") if made != name else name
+    if not made.isidentifier() or keyword.iskeyword(made):
+        made = f"arg_{made}"
+    base, number = made, 0
+    while made in taken:
+        number += 1
+        made = f"{base}_{number}"
+    taken.add(made)
+    return made
 
 
 def _learn(
@@ -95,6 +204,8 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
 }
 _CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "floordiv": lambda a, b: a // b,

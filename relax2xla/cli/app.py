@@ -230,8 +230,9 @@ def run(
             "--output",
             "-o",
             metavar="OUT",
-            help="Save the results: .npz (output_0, output_1, ...), .npy for one alone, or .json. "
-            "What no .npz can hold, such as maps, goes to a .json beside it.",
+            help="Save the results: .npz by the model's names of them (output_0 without one), .npy "
+            "for one alone, or .json. What no .npz can hold, such as maps, goes to a .json beside "
+            "it.",
             show_default=False,
         ),
     ] = None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -110,10 +111,11 @@ def run_run(
     if given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
         out()
-    table(_COLUMNS, [_row(f"output_{i}", v) for i, v in enumerate(results)], "outputs")
+    called = machine.executable.result_names(name, len(results))
+    table(_COLUMNS, [_row(n, v) for n, v in zip(called, results, strict=True)], "outputs")
     note(f"compiled and run in {first - start:.2f} s; a second run took {_time(again - first)}")
     if output is not None:
-        note(f"wrote {' and '.join(map(str, save_results(output, results)))}")
+        note(f"wrote {' and '.join(map(str, save_results(output, called, results)))}")
     if reports.memory:
         report_memory(machine, told)
     report(machine, main.name, nest(main.params, flat), reports)
@@ -194,13 +196,21 @@ def _stored(value: Array) -> Array:
     return value if value.dtype.kind == "b" else widened(value)
 
 
-def save_results(output: Path, results: Sequence[Any]) -> list[Path]:
+def _write_npz(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """As ``np.savez``, which takes no array called ``file``."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def save_results(output: Path, names: Sequence[str], results: Sequence[Any]) -> list[Path]:
     """Write results, and give the files: a .json too where an .npz cannot hold all of them.
 
     dtypes that numpy does not know, such as bfloat16, are saved in a wider one.
     """
     suffix = output.suffix.lower()
-    named = {f"output_{i}": value for i, value in enumerate(results)}
+    named = dict(zip(names, results, strict=True))
     if suffix == ".npy":
         plain = _stored(results[0])
         write_atomically(output, lambda file: np.save(file, plain, allow_pickle=False))
@@ -210,7 +220,7 @@ def save_results(output: Path, results: Sequence[Any]) -> list[Path]:
     if suffix == ".npz":
         arrays: Any = {n: _stored(v) for n, v in named.items() if _numpy_holds(v)}
         others = {n: v for n, v in named.items() if n not in arrays}
-        write_atomically(output, lambda file: np.savez(file, **arrays))
+        write_atomically(output, lambda file: _write_npz(file, arrays))
         written.append(output)
         output = output.with_suffix(".json")
     if others or suffix == ".json":

@@ -22,6 +22,7 @@ from relax2xla.ir.lattice import (
 )
 from relax2xla.ir.normal import outside_dataflow
 from relax2xla.ir.op import Op
+from relax2xla.ir.source_names import SOURCE_NAMES, with_names_of
 from relax2xla.ir.struct_info import show
 from relax2xla.ir.traits import Foreign
 from relax2xla.script.evaluate import Evaluator, MatchCastPair, ModuleAlias, Scope
@@ -207,8 +208,10 @@ class FunctionParser(Evaluator):
         if name is not None:
             attrs.setdefault("global_symbol", name)
         where = self.source.span(head.node)
+        told = attrs.pop(SOURCE_NAMES, None)
         seq = ir.SeqExpr(blocks, result)
-        return ir.Function(head.params, seq, ret, head.flags.pure, attrs, where)
+        made = ir.Function(head.params, seq, ret, head.flags.pure, attrs, where)
+        return made if told is None else with_names_of(made, told)
 
     def _func_attr(self, head: Signature, node: ast.stmt) -> None:
         call = node.value if isinstance(node, ast.Expr) else None
@@ -324,7 +327,7 @@ class FunctionParser(Evaluator):
 
     def _make_var(self, node: ast.stmt, name: str, info: ir.StructInfo | None) -> ir.Var:
         local = self.in_dataflow and not self._is_output(node, name)
-        return (ir.DataflowVar if local else ir.Var)(name, info, self.source.span(node))
+        return (ir.DataflowVar if local else ir.Var)(name, info, self.source.statement_span(node))
 
     def _bind_var(
         self, node: ast.stmt, name: str, value: ir.Expr, info: ir.StructInfo | None
@@ -333,7 +336,7 @@ class FunctionParser(Evaluator):
 
         As in TVM it says nothing to another name of a variable of which more is known.
         """
-        span = self.source.span(node)
+        span = self.source.statement_span(node)
         value = self._normal(value, span)
         known = value.struct_info_
         if info is not None:
@@ -374,7 +377,7 @@ class FunctionParser(Evaluator):
     def _match_cast(
         self, node: ast.stmt, name: str, pair: MatchCastPair, info: ir.StructInfo | None
     ) -> None:
-        span = self.source.span(node)
+        span = self.source.statement_span(node)
         value = self._normal(pair.value, span)
         if not is_operand(value):
             value = self._bind_var(node, self.builder.get_unique_name("lv"), value, None)
@@ -563,7 +566,7 @@ class FunctionParser(Evaluator):
         self, node: ast.stmt, name: str, value: ir.Expr, info: ir.StructInfo | None
     ) -> ir.Expr:
         """The result of a branch; a variable or a tuple of them needs no binding."""
-        value = self._normal(value, self.source.span(node))
+        value = self._normal(value, self.source.statement_span(node))
         if not is_operand(value):
             return self._bind_var(node, name, value, info)
         if info is not None:

@@ -19,24 +19,29 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.dtypes import DTYPES
-from relax2xla.ir import Constant, TensorStructInfo
+from relax2xla.ir import Constant, Span, TensorStructInfo
+from relax2xla.ir.source_names import chain_of, names_of
 from relax2xla.ir.struct_info import StructInfo
 
 CONSTANT: Final = "relax.expr.Constant"
 ARRAY: Final = "numpy.ndarray"
+_Maker = Callable[[Any, StructInfo, "Span | None"], Any]
 MAX_BYTES: Final = 1 << 40  # A shape beyond it is a damaged text, not an array.
 
 
-def encode(tables: Mapping[str, Sequence[Any]]) -> str:
-    """The JSON text of tables of Constants and arrays, one entry a line."""
+def encode(tables: Mapping[str, Sequence[Any]], names: bool = False) -> str:
+    """The JSON text of tables of Constants and arrays, one entry a line.
+
+    ``names``: with the names of weights, those of Constants' spans.
+    """
     sections: list[str] = []
     for key, items in tables.items():
-        rows = ",\n    ".join(json.dumps(_encode(item)) for item in items)
+        rows = ",\n    ".join(json.dumps(_encode(item, names)) for item in items)
         sections.append(f'  "{key}": [\n    {rows}\n  ]')
     return "{\n" + ",\n".join(sections) + "\n}"
 
 
-def _encode(item: Constant | npt.NDArray[Any]) -> dict[str, Any]:
+def _encode(item: Constant | npt.NDArray[Any], names: bool) -> dict[str, Any]:
     data = item.data if isinstance(item, Constant) else item
     name = _name_of(data.dtype)
     one = data.base
@@ -57,6 +62,8 @@ def _encode(item: Constant | npt.NDArray[Any]) -> dict[str, Any]:
             raise TypeError(f"a constant of shape {data.shape} has the struct info {info}")
         if info.dtype != name:
             entry["type"] = info.dtype
+        if names and (called := names_of(item.span)):
+            entry["names"] = list(called)
     return {**entry, "data": base64.b64encode(held.tobytes()).decode("ascii")}
 
 
@@ -84,7 +91,7 @@ def decode(text: str) -> dict[str, list[Any]]:
     return made
 
 
-def _decode(item: Any, where: str, make: Callable[[Any, StructInfo], Any]) -> Any:
+def _decode(item: Any, where: str, make: _Maker) -> Any:
     if not isinstance(item, dict):
         raise ValueError(f"{where} must be a JSON object")
     row = DTYPES.get(str(item.get("dtype")))
@@ -112,10 +119,13 @@ def _decode(item: Any, where: str, make: Callable[[Any, StructInfo], Any]) -> An
         array = array.byteswap()
     array = np.broadcast_to(array[0], shape) if item.get("splat") else array.reshape(shape)
     kind = item.get("type", row.name)
-    return make(array, TensorStructInfo.make(tuple(shape), kind))
+    names = item.get("names", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{where} has names that are no list of strings")
+    return make(array, TensorStructInfo.make(tuple(shape), kind), chain_of(names))
 
 
-_MAKERS: Final[dict[str, Callable[[Any, StructInfo], Any]]] = {
-    CONSTANT: lambda array, info: Constant(array, info),
-    ARRAY: lambda array, info: array,
+_MAKERS: Final[dict[str, _Maker]] = {
+    CONSTANT: lambda array, info, span: Constant(array, info, span),
+    ARRAY: lambda array, info, span: array,
 }

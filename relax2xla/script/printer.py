@@ -19,11 +19,13 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.source_names import SOURCE_NAMES, names_as_attribute
 from relax2xla.script.literals import quote, scalar_text
 from relax2xla.script.metadata import CONSTANT, encode
 from relax2xla.script.names import Names
 from relax2xla.script.node_text import NodePrinter
 from relax2xla.script.prim_func.printer import PrimFuncPrinter
+from relax2xla.script.source import SOURCE_MARK
 
 # Calls that state their result as ``out_sinfo`` and whose callee may be a packed function's name.
 OUT_SINFO = frozenset(
@@ -89,9 +91,11 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     ("" : by its own name); ``indent_spaces``; ``syntax_sugar``: calls that give nothing are
     statements; ``show_all_struct_info``: annotate also what the parser can infer;
     ``verbose_expr``: declare above a single expression, struct info or type the variables that it
-    mentions; ``print_line_numbers``: as in an editor. Other options of TVM may be given at their
-    defaults only. Raises ValueError for another value of those, TypeError for unknown options,
-    BudgetError for what is nested too deep.
+    mentions; ``show_sources``: the source's names, of layers as comments ``#: encoder.0`` behind
+    bindings, of arguments and results in the function attribute ``source_names``, of weights among
+    the arrays, all of which the parser reads; ``print_line_numbers``: as in an editor. Other
+    options of TVM may be given at their defaults only. Raises ValueError for another value of
+    those, TypeError for unknown options, BudgetError for what is nested too deep.
     """
     for option, default in ONLY_DEFAULTS.items():
         if options.pop(option, default) not in (default, [], {}):
@@ -119,7 +123,7 @@ class _Printer(NodePrinter):
 
     OPTIONS = frozenset(
         ("name", "show_meta", "ir_prefix", "tir_prefix", "relax_prefix", "module_alias",
-         "indent_spaces", "syntax_sugar", "show_all_struct_info", "verbose_expr")
+         "indent_spaces", "syntax_sugar", "show_all_struct_info", "verbose_expr", "show_sources")
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +139,7 @@ class _Printer(NodePrinter):
         syntax_sugar: bool = True,
         show_all_struct_info: bool = True,
         verbose_expr: bool = False,
+        show_sources: bool = False,
     ) -> None:
         self.name = name
         self.show_meta = show_meta
@@ -144,6 +149,7 @@ class _Printer(NodePrinter):
         self.sugar = syntax_sugar
         self.all_info = show_all_struct_info
         self.verbose = verbose_expr
+        self.sources = show_sources
         self.names = Names([ir_prefix, tir_prefix, relax_prefix, "metadata", module_alias])
         self.used: set[str] = set()
         self.lines: list[str] = []
@@ -179,7 +185,8 @@ class _Printer(NodePrinter):
             self.single_node(node)
         tail: list[str] = []
         if self.tables and self.show_meta:
-            tail = ["", f'metadata = {self.prefix("ir")}.metadata("""{encode(self.tables)}""")']
+            arrays = encode(self.tables, self.sources)
+            tail = ["", f'metadata = {self.prefix("ir")}.metadata("""{arrays}""")']
         elif self.tables:
             tail = ["", OMITTED]
         header = [
@@ -244,6 +251,8 @@ class _Printer(NodePrinter):
     def print_public(self, func: ir.Function, name: str) -> None:
         """An outermost function."""
         attrs = dict(func.attrs)
+        if self.sources and (told := names_as_attribute(func)):
+            attrs[SOURCE_NAMES] = told
         flags: list[str] = [] if func.is_pure else ["pure=False"]
         if attrs.get("global_symbol") == name:
             del attrs["global_symbol"]
@@ -374,7 +383,8 @@ class _Printer(NodePrinter):
             value = self.expr(b.value)
             text = f"{self.relax('match_cast')}({value}, {self.info(b.struct_info)})"
             note = self.annotation(b.var) if self.all_info else ""
-            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}")
+            source = self.source_note(b)
+            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}{source}")
             return
         if not isinstance(b, ir.VarBinding):
             raise TypeError(f"script() has no text for a {type(b).__name__}")
@@ -385,13 +395,21 @@ class _Printer(NodePrinter):
         elif isinstance(value, ir.Function):
             self.print_local(value, self.names.define(b.var, b.var.name_hint))
         elif isinstance(b.var, ir.DataflowVar) == dataflow and self.is_statement(b):
-            self.line(self.expr(value))
+            self.line(self.expr(value) + self.source_note(b))
         else:
             text = self.expr(value)
             if isinstance(value, ir.Tuple) and len(value) > 1:
                 text = text[1:-1]
             note = self.annotation(b.var, value)
-            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}")
+            source = self.source_note(b)
+            self.line(f"{self.names.define(b.var, b.var.name_hint)}{note} = {text}{source}")
+
+    def source_note(self, b: ir.Binding) -> str:
+        """The comment with the source's name of what a binding computes."""
+        span = (b.span or b.var.span) if self.sources else None
+        if span is None or span.kind != "name" or not span.name.isprintable():
+            return ""
+        return f"{SOURCE_MARK}{span.name}" if span.name.strip() == span.name != "" else ""
 
     def is_statement(self, b: ir.VarBinding) -> bool:
         """Whether a call is written without a variable: it gives nothing and nothing uses it.

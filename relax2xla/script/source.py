@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import difflib
 import unicodedata
 from collections.abc import Generator, Iterable
@@ -13,6 +14,8 @@ from relax2xla.errors import DiagnosticError
 from relax2xla.ir import Span
 
 _TOO_DEEP = "expressions are nested too deeply for Python's stack"
+# What stands between a statement and the source's name of it.
+SOURCE_MARK = "  #: "
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias
 
@@ -68,6 +71,15 @@ class Source:
             self.column(end_line, node.end_col_offset or node.col_offset),
             "file",
         )
+
+    def statement_span(self, node: ast.stmt) -> Span:
+        """The place of a statement, and the name in a comment ``#: encoder.0`` behind it."""
+        span = self.span(node)
+        rest = self.lines[span.end_line - 1][span.end_column - 1 :] if node.end_lineno else ""
+        name = rest.strip().removeprefix(SOURCE_MARK.strip())
+        if name == rest.strip() or not name.strip():
+            return span
+        return dataclasses.replace(span, name=name.strip(), kind="name")
 
     def fail(self, node: Node, message: str, cause: BaseException | None = None) -> NoReturn:
         """Raise a DiagnosticError that shows ``node``'s line with carets under it."""

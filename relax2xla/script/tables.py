@@ -12,6 +12,6 @@ def script_tables(node: Any) -> tuple[str, dict[str, list[Any]]]:
 
     ``from_source(text, {"metadata": tables})`` gives the node back, with the same arrays.
     """
-    printer = _Printer()
+    printer = _Printer(show_sources=True)
     text = printer.text(node)
     return text, printer.tables

@@ -28,6 +28,7 @@ from relax2xla.ir.expr import (
     Var,
 )
 from relax2xla.ir.module import IRModule
+from relax2xla.ir.source_names import ARG_INFO
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
 from relax2xla.stablehlo.constants import write_elements, write_resource
@@ -80,6 +81,8 @@ class _Emitter:
         self.unknown = ir.Location.unknown()
         self.symbols: dict[GlobalVar, ir.Attribute] = {}
         self.where = ""
+        # Where the binding is that is being written; operations without a place of their own.
+        self.place: Span | None = None
 
     # ---- module and functions
     def module(self) -> ir.Module:
@@ -148,7 +151,7 @@ class _Emitter:
         op = ir.Operation.create(
             "func.func", attributes=held, regions=1, loc=self.location(func.span), ip=point
         )
-        locations = [self.location(p.span) for p in func.params]
+        locations = [self.location(_own_place(p.span)) for p in func.params]
         block = op.regions[0].blocks.append(*types, arg_locs=locations)
         self.env.clear()
         self.regions.clear()
@@ -211,6 +214,7 @@ class _Emitter:
     def binding(self, binding: Binding, frame: _Frame) -> list[_Frame]:
         """Write one binding; gives the frames of the regions that must be filled next."""
         var, value = binding.var, binding.value
+        self.place = binding.span or var.span
         match value:
             case Call(op=RowOp()):
                 return self.row(var, value, self.result(binding), frame.point)
@@ -261,7 +265,7 @@ class _Emitter:
             operands,
             self.row_attrs(call) if call.attrs else None,
             regions=len(regions),
-            loc=self.location(call.span),
+            loc=self.location(call.span or self.place),
             ip=point,
         )
         results = made.results
@@ -318,7 +322,7 @@ class _Emitter:
             [self.type(i) for i in infos],
             [self.operand(a, point) for a in call.args],
             attrs,
-            loc=self.location(call.span),
+            loc=self.location(call.span or self.place),
             ip=point,
         )
         return list(made.results) if isinstance(info, TupleStructInfo) else made.results[0]
@@ -404,7 +408,7 @@ class _Emitter:
         name = call.op.row.mlir_name if isinstance(call.op, RowOp) else CONSTANT
         # A quantised constant holds the integers that store it.
         result = self.type(call.struct_info)
-        loc = self.location(value.span)
+        loc = self.location(value.span or self.place)
         return ir.Operation.create(name, [result], [], attrs, loc=loc, ip=point).results[0]
 
     def resource(self, resource: Mapping[str, Any], value: Constant, t: ir.Type) -> ir.Attribute:
@@ -439,3 +443,10 @@ class _Emitter:
     def error(self, message: str, call: Expr | None = None) -> EmitError:
         shown = "" if call is None else f"\n  in {call!r}"
         return EmitError(f"{self.where}: {message}{shown}")
+
+
+def _own_place(span: Span | None) -> Span | None:
+    """The location that a program said of an argument whose name it says in an attribute."""
+    if span is None or span.metadata != ARG_INFO:
+        return span
+    return span.children[0] if span.children else None

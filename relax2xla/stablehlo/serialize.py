@@ -8,6 +8,7 @@ from typing import Any, Literal
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
 from relax2xla.stablehlo import bytecode, guard, limits
+from relax2xla.stablehlo.described import described
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir, operations
@@ -32,9 +33,10 @@ def to_stablehlo(
 
     ``form``: "text" gives a str; "bytecode" MLIR bytecode; "portable" a portable artefact, which
     other versions of StableHLO can read, at the StableHLO ``version`` ("1.0.0"; by default the
-    current one). ``debug_info`` writes the spans as MLIR locations (the binary forms always do).
+    current one). ``debug_info`` writes the spans as MLIR locations (the binary forms always do),
+    which name layers and weights; names of arguments, results and dimensions are attributes.
     """
-    return serialize(emit(as_read(mod)), form, version, debug_info)
+    return serialize(emit(described(as_read(mod))), form, version, debug_info)
 
 
 def serialize(

@@ -49,16 +49,16 @@ def test_the_same_results(
 def test_sizes_when_compiled_and_when_run(models: Models, cli: Cli, tmp_path: Path) -> None:
     saved = tmp_path / "m.r2x"
     assert "--shape n=4" in cli("compile", models("onnx"), "-o", saved).err
-    assert results(cli, saved, tmp_path / "a.npz", "--shape", "n=3")["output_0"].shape == (3, 3)
+    assert results(cli, saved, tmp_path / "a.npz", "--shape", "n=3")["z"].shape == (3, 3)
     found = results(cli, saved, tmp_path / "a.npz", "--shape", "in_x=5x4")
-    assert found["output_0"].shape == (5, 3)
+    assert found["z"].shape == (5, 3)
     assert "n=4" in cli("run", saved).err
     wrong = cli("run", saved, "--shape", "rows=3")
     assert (wrong.code, "no such input or symbolic dimension" in wrong.err) == (2, True)
     wrong = cli("run", saved, "--shape", "in_x=5x9")
     assert (wrong.code, "--shape in_x" in wrong.err) == (2, True)
     assert "compiled" in cli("compile", models("onnx"), "-o", saved, "--shape", "n=3").out
-    assert results(cli, saved, tmp_path / "a.npz", "--trust")["output_0"].shape == (3, 3)
+    assert results(cli, saved, tmp_path / "a.npz", "--trust")["z"].shape == (3, 3)
 
 
 @pytest.mark.parametrize("ending", [".npz", ".safetensors", ".onnx", ".pt"])
@@ -82,11 +82,11 @@ def test_other_weights(ending: str, models: Models, cli: Cli, tmp_path: Path) ->
     logits = x @ (2 * weights())
     expected = np.exp(logits) / np.exp(logits).sum()
     found = results(cli, models("onnx"), tmp_path / "a.npz", *words)
-    np.testing.assert_allclose(found["output_0"], expected, rtol=1e-5)
+    np.testing.assert_allclose(found["z"], expected, rtol=1e-5)
     for flags in ((), ("--raw-weights",)):
         cli("compile", models("onnx"), "-o", tmp_path / "m.r2x", *flags)
         found = results(cli, tmp_path / "m.r2x", tmp_path / "a.npz", *words)
-        np.testing.assert_allclose(found["output_0"], expected, rtol=1e-5)
+        np.testing.assert_allclose(found["z"], expected, rtol=1e-5)
 
 
 def test_weights_that_do_not_fit(models: Models, cli: Cli, tmp_path: Path) -> None:

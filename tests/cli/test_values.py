@@ -86,16 +86,16 @@ def test_a_classifier_is_printed_and_written(kind: str, cli: Cli, tmp_path: Path
     assert "map  " in done.out
     assert f"wrote {tmp_path / 'out.npz'} and {tmp_path / 'out.json'}" in done.err
     with np.load(tmp_path / "out.npz") as saved:
-        assert saved["output_0"].tolist() == list(labels)
-        assert saved.files == ["output_0"]
-    rows = json.loads((tmp_path / "out.json").read_text())["output_1"]
+        assert saved["flat"].tolist() == list(labels)
+        assert saved.files == ["flat"]
+    rows = json.loads((tmp_path / "out.json").read_text())["maps"]
     for ours, theirs in zip(rows, maps, strict=True):
         assert ours == pytest.approx({str(k): v for k, v in theirs.items()}, rel=1e-5)
     done = cli("run", file, *given, "-o", tmp_path / "all.json")
     assert done.code == 0, done.err
     everything = json.loads((tmp_path / "all.json").read_text())
-    assert everything["output_0"] == list(labels)
-    assert everything["output_1"] == rows
+    assert everything["flat"] == list(labels)
+    assert everything["maps"] == rows
     done = cli("run", file, *given, "-o", tmp_path / "one.npy")
     assert (done.code, "there are 2 results" in done.err) == (2, True)
 
@@ -235,7 +235,7 @@ def test_what_is_not_there(cli: Cli, tmp_path: Path) -> None:
         done = cli("run", file, *given, "-o", tmp_path / "out.json")
         assert done.code == 0, done.err
         found = json.loads((tmp_path / "out.json").read_text())
-        assert found == {"output_0": has, "output_1": json.loads(text)}
+        assert found == {"has": has, "y": json.loads(text)}
     assert cli("run", file).code == 0  # a tensor is made
 
 

@@ -116,7 +116,7 @@ def test_the_platform_is_that_of_the_machine(tmp_path: Path) -> None:
         rx.build(mod)
     mod = from_stablehlo(exported("static", PLATFORMS))
     executable = rx.build(mod)
-    assert [p.name_hint for p in executable.params("main")] == ["arg1"]
+    assert [p.name_hint for p in executable.params("main")] == ["a"]
     path = tmp_path / "m.r2x"
     executable.export_library(str(path))
     loaded = rx.runtime.load_module(str(path))

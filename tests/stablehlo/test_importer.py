@@ -46,7 +46,9 @@ def test_sources(tmp_path: Path) -> None:
         mod = from_stablehlo(source, [((2, 3), "float32")], raise_ops=False)
         assert str(emit(mod)) == text
         raised = from_stablehlo(source)
-        assert "R.tanh(arg0)" in raised.script()
+        # Text without locations has no names.
+        own = "x" if source is LOWERED or "Module" in type(source).__name__ else "arg0"
+        assert f"R.tanh({own})" in raised.script()
         assert rx.to_stablehlo(raised) == to_stablehlo(raised) == text
 
 

@@ -29,6 +29,7 @@ from relax2xla.importers.onnx.read.tensors import dtype_of_code
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.modules import load_modules
 from relax2xla.ir import Expr, IRModule, ObjectStructInfo, Span, TensorStructInfo, Tuple, Var
+from relax2xla.ir.source_names import with_result_names
 from relax2xla.tir import Dim
 
 # An integer initializer of at most so many values may say a shape: it is folded even where
@@ -181,6 +182,7 @@ class Importer:
             main = mod["main"]
             if kept := [values[v] for v in main.params if v in values]:
                 mod["main"] = main.with_attr("params", kept)
+        mod["main"] = with_result_names(mod["main"], [o.name for o in self.proto.graph.output])
         return mod
 
     # -- the body ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from relax2xla.dtypes import dtype_info
 from relax2xla.errors import FileFormatError, UnsupportedError
 from relax2xla.importers.torch.source.torch_internals import is_traceable_wrapper_subclass
 from relax2xla.ir import Constant, Span
-from relax2xla.transform.params.lift_weights import names_of
+from relax2xla.ir.source_names import names_of
 
 # torch cannot hand these to numpy; integers of the same width carry the bits.
 CARRIERS = {8: torch.uint8, 16: torch.int16}

@@ -28,7 +28,6 @@ from relax2xla.ir import (
     Op,
     PrimValue,
     SeqExpr,
-    Span,
     TensorStructInfo,
     Tuple,
     Var,
@@ -37,6 +36,7 @@ from relax2xla.ir import (
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
+from relax2xla.ir.source_names import names_of
 from relax2xla.ir.struct_info import StructInfo, dims_of
 from relax2xla.ir.traits import Contraction
 from relax2xla.tir import PrimFunc
@@ -168,15 +168,6 @@ def _lift(func: Function) -> Lifted:
         tuple(raw.names),
         aliases={**given.aliases, **raw.aliases},
     )
-
-
-def names_of(span: Span | None) -> tuple[str, ...]:
-    """The source's names of one weight: that of its span, then those of the spans inside."""
-    found: list[str] = []
-    while span is not None and span.name:
-        found.append(span.name)
-        span = span.children[0] if span.children else None
-    return tuple(found)
 
 
 def _aliases(node: Constant) -> dict[str, str]:

@@ -10,6 +10,7 @@ from relax2xla.analysis.variables import all_global_vars
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo, Var
 from relax2xla.ir.lattice import free_symbolic_vars
+from relax2xla.ir.source_names import full_names
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.runtime.device import Device
 from relax2xla.stablehlo.emitter import emit
@@ -103,13 +104,14 @@ class Executable:
     well. ``code`` holds the functions that are no single program, over the programs ``regions``;
     ``notes`` say for each of these how it was split, and why.
 
-    By function: ``donated`` and ``narrowed`` are places of parameters (``vm.call.donation``,
-    ``vm.pjrt.jax_arguments``), ``states`` what the functions say of state, ``platforms`` what
-    functions for several of them were built for, ``signatures`` the parameters of bytecode that the
-    source has, ``devices`` where what does not run on the machine's own device runs. ``allowed``:
-    targets of custom calls that a caller in Python allows. ``find_program`` gives programs that a
-    file holds; ``store`` has the weights on devices, for all machines. ``external``: modules with
-    packed functions (``runtime.external``), which a file does not hold.
+    By function: ``results`` are the source's names of what it gives, ``donated`` and ``narrowed``
+    places of parameters (``vm.call.donation``, ``vm.pjrt.jax_arguments``), ``states`` what the
+    functions say of state, ``platforms`` what functions for several of them were built for,
+    ``signatures`` the parameters of bytecode that the source has, ``devices`` where what does not
+    run on the machine's own device runs. ``allowed``: targets of custom calls that a caller in
+    Python allows. ``find_program`` gives programs that a file holds; ``store`` has the weights on
+    devices, for all machines. ``external``: modules with packed functions
+    (``runtime.external``), which a file does not hold.
     """
 
     mod: _Module = _Module()
@@ -119,6 +121,7 @@ class Executable:
     code: Code = field(default_factory=Code)
     regions: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    results: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     donated: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     states: Mapping[str, State] = field(default_factory=dict[str, State])
@@ -163,6 +166,10 @@ class Executable:
                 "are"
             )
         return tuple(self[name].params)
+
+    def result_names(self, name: str, count: int) -> list[str]:
+        """What the source calls the ``count`` results of ``name``; output_0, ... without a name."""
+        return full_names(self.results.get(name, ()), count)
 
     def by_value(self, name: str) -> tuple[str, ...]:
         """Names of the parameters of ``name`` whose values too decide what is compiled."""

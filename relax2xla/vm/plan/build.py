@@ -13,6 +13,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import Function, IRModule, no_collection
 from relax2xla.ir.expr import global_symbol
+from relax2xla.ir.source_names import result_names
 from relax2xla.runtime.device import Device, Mesh, device
 from relax2xla.runtime.external import EXTERNAL_MODS
 from relax2xla.stablehlo.gate import Passed, check_module
@@ -123,6 +124,11 @@ def build(
         split.rest.code,
         {name: Entry.of(name, lifted[name]) for name in regions},
         {name: tuple(lines) for name, lines in split.rest.notes.items()},
+        results={
+            gvar.name_hint: names
+            for gvar, f in given.relax_functions().items()
+            if (names := result_names(f))
+        },
         donated=places(split.mod, given, donated, bound),
         narrowed={
             name: tuple(i for i, p in enumerate(e.params) if p.name_hint in e.func.attrs[NARROWED])

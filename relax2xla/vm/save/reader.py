@@ -16,6 +16,7 @@ from relax2xla.ir import (
     Function,
     IRModule,
     SeqExpr,
+    Span,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -124,6 +125,7 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
         **code,
         regions=found["region"],
         notes=manifest["notes"],
+        results={n: tuple(names) for n, names in manifest.get("results", {}).items()},
         donated=donated,
         narrowed={n: read_places(at) for n, at in manifest.get("narrowed", {}).items()},
         states={
@@ -160,7 +162,11 @@ def _entry(row: Mapping[str, Any], arrays: ArrayReader, functions: _Functions) -
     if None in infos or row["result"] is None:
         main = functions.find(row["main"])
     else:
-        params = [Var(hint, read_info(info)) for hint, info in row["params"]]
+        sources = row.get("sources", [""] * len(infos))
+        params = [
+            Var(hint, read_info(info), Span(source) if source else None)
+            for (hint, info), source in zip(row["params"], sources, strict=True)
+        ]
         for i, w in enumerate(weights):
             params.append(Var(f"w{i}", _weight_info(row, w, ready, functions)))
         main = LazyFunction(params, read_info(row["result"]), lambda: functions.find(row["main"]))

@@ -21,6 +21,7 @@ from relax2xla.ir import (
     no_collection,
 )
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.source_names import source_name
 from relax2xla.runtime.device import Mesh
 from relax2xla.runtime.weights import Writer, write_safetensors
 from relax2xla.script.tables import script_tables
@@ -112,6 +113,7 @@ class Saved:
             "required_pass": list(ex.context.required_pass),
             "disabled_pass": list(ex.context.disabled_pass),
             "notes": {n: list(lines) for n, lines in ex.notes.items()},
+            "results": {n: list(names) for n, names in ex.results.items() if n in set(ex)},
             "donated": {n: list(at) for n, at in ex.donated.items()},
             "platforms": dict(ex.platforms),
             "narrowed": {n: list(at) for n, at in ex.narrowed.items()},
@@ -170,6 +172,7 @@ class Saved:
             "main": main.name_hint,
             "transform": None if transform is None else transform.name_hint,
             "params": [[p.name_hint, info_data(p.struct_info)] for p in params],
+            "sources": [source_name(p) for p in params],
             "result": info_data(entry.func.ret_struct_info),
             "weights": [
                 w if isinstance(w, int) else self._arrays.row(w, n)

@@ -1,0 +1,209 @@
+"""The source's own names of what a function takes and gives (design decision D10).
+
+A parameter's is the name of its span. Those of results are the field ``results`` of the JSON in the
+``metadata`` of the function's span, where importers keep the trees of arguments and results too.
+StableHLO says them in attributes of results, and JAX in locations of arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from relax2xla.ir.base import Span
+from relax2xla.ir.expr import Function, Var
+
+#: Attributes of a StableHLO program's arguments and results: JAX's, and the dimensions, ours.
+ARG_INFO: Final = "jax.arg_info"
+RESULT_INFO: Final = "jax.result_info"
+SHAPE: Final = "relax2xla.shape"
+#: The same in TensorFlow's programs, whose value is a path of one step or several.
+INDEX_PATH: Final = "tf_saved_model.index_path"
+#: The function attribute that has these names in Relax text, and there alone.
+SOURCE_NAMES: Final = "source_names"
+#: The metadata of a parameter's span whose name a StableHLO program says as a location; ARG_INFO
+#: where it says it in an attribute, so that it is written as it was read.
+LOCATION: Final = "loc"
+
+# Places in a tree as JAX writes them: result['logits'][0].value
+_STEP: Final = re.compile(r"""\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]'"]+)\]|\.(\w+)""")
+_PATH: Final = re.compile(rf"(?:result)?(?:{_STEP.pattern})*")
+
+
+def source_name(param: Var) -> str:
+    """The source's name of a parameter; "" where it has none but ``name_hint``."""
+    span = param.span
+    return span.name if span is not None and span.kind == "name" else ""
+
+
+def result_names(func: Function) -> tuple[str, ...]:
+    """The source's names of the results of ``func``, "" for one that has none; () for none at all.
+
+    Where results are nested, there is a name for each leaf.
+    """
+    told = _told(func)
+    names = told.get("results")
+    if isinstance(names, list) and all(isinstance(n, str) for n in names):
+        return tuple(names)
+    rows = func.attrs.get("res_attrs")
+    if isinstance(rows, Sequence) and rows:
+        found = tuple(_of_attributes(row) for row in rows)
+        return found if any(found) else ()
+    if any(found := listed_names(func, "outputs")):
+        return tuple(found)
+    if "out" in told:
+        by_leaf = dict(_leaves(told["out"]))
+        count = max((*by_leaf, -1)) + 1
+        found = tuple(by_leaf.get(i, "") for i in range(count))
+        return found if any(found) else ()
+    return ()
+
+
+def full_names(names: Sequence[str], count: int) -> list[str]:
+    """``names`` of ``count`` results, each another: output_0, output_1 for those without one."""
+    # What a program changes comes after its results.
+    known = [*names, *[""] * (count - len(names))] if len(names) <= count else [""] * count
+    made: list[str] = []
+    for i, name in enumerate(known):
+        free = name and name not in made and name not in known[:i]
+        made.append(name if free else f"output_{i}")
+    return made
+
+
+def with_result_names(func: Function, names: Sequence[str]) -> Function:
+    """``func`` with names of its results in its span."""
+    return _telling(func, "results", list(names))
+
+
+def with_dims_told(func: Function) -> Function:
+    """``func``, read from a program beside which something else tells its dimensions."""
+    return _telling(func, "dims", True)
+
+
+def dims_are_told(func: Function) -> bool:
+    """Whether the program that ``func`` was read from does not itself name its dimensions."""
+    return _told(func).get("dims") is True
+
+
+def _telling(func: Function, key: str, value: Any) -> Function:
+    span = func.span or Span(kind="file")
+    if span.kind == "fused" and span.metadata:  # which is an attribute of MLIR's
+        return func
+    text = json.dumps({**_told(func), key: value})
+    return func.replace(span=dataclasses.replace(span, metadata=text))
+
+
+def result_info(name: str) -> str:
+    """What :data:`RESULT_INFO` says of a result so that :func:`result_names` gives ``name``."""
+    return name if _name_at(name) == name else f"result[{name!r}]"
+
+
+def names_of(span: Span | None) -> tuple[str, ...]:
+    """The source's names of one weight: that of its span, then those of the spans inside."""
+    found: list[str] = []
+    while span is not None and span.name:
+        found.append(span.name)
+        span = span.children[0] if span.children else None
+    return tuple(found)
+
+
+def chain_of(names: Sequence[str]) -> Span | None:
+    """The span of which :func:`names_of` gives ``names``."""
+    made: Span | None = None
+    for name in reversed(names):
+        made = Span(name, children=() if made is None else (made,))
+    return made
+
+
+def names_as_attribute(func: Function) -> dict[str, Any]:
+    """The names of a function for :data:`SOURCE_NAMES`: what is not in its text by itself."""
+    inputs = {p.name_hint: source_name(p) for p in func.params if source_name(p)}
+    inputs = {own: name for own, name in inputs.items() if name != own}
+    results = result_names(func) if "res_attrs" not in func.attrs else ()
+    found: dict[str, Any] = {"inputs": inputs, "results": list(results)}
+    return {k: v for k, v in found.items() if v}
+
+
+def with_names_of(func: Function, told: Any) -> Function:
+    """``func``, just parsed, with the names that :func:`names_as_attribute` gave."""
+    inputs = told.get("inputs", {}) if isinstance(told, Mapping) else {}
+    for p in func.params:
+        name = inputs.get(p.name_hint)
+        if isinstance(name, str) and name:
+            p.span = dataclasses.replace(p.span or Span(), name=name, kind="name")
+    results = told.get("results", ()) if isinstance(told, Mapping) else ()
+    if results and all(isinstance(n, str) for n in results):
+        return with_result_names(func, results)
+    return func
+
+
+def _told(func: Function) -> dict[str, Any]:
+    text = func.span.metadata if func.span is not None else ""
+    if not text.startswith("{"):
+        return {}
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):  # an MLIR attribute in braces
+        return {}
+    return made if isinstance(made, dict) else {}
+
+
+def _of_attributes(row: Any) -> str:
+    if not isinstance(row, Mapping):
+        return ""
+    said = row.get(RESULT_INFO)
+    if isinstance(said, str):
+        return _name_at(said)
+    return path_name(row.get(INDEX_PATH))
+
+
+def listed_names(func: Function, key: str, count: int | None = None) -> list[str]:
+    """Names of "inputs" or "outputs" as TensorFlow lists them, if they are ``count``; else ""."""
+    entry = func.attrs.get("discardable", {}).get("tf.entry_function")
+    said = entry.get(key) if isinstance(entry, Mapping) else None
+    names = said.split(",") if isinstance(said, str) and said else []
+    return names if count in (None, len(names)) else [""] * (count or 0)
+
+
+def path_name(path: Any) -> str:
+    """A path of TensorFlow's as a name."""
+    steps = [str(p) for p in path] if isinstance(path, Sequence) and path else []
+    return ".".join(steps) if any(not s.isdecimal() for s in steps) else ""
+
+
+def _name_at(said: str) -> str:
+    """``result['a'][0]`` as a.0; "" where there are numbers alone; other names as they are."""
+    if not _PATH.fullmatch(said):
+        return said
+    steps: list[str] = []
+    for quoted, field in _STEP.findall(said):
+        text = field or quoted
+        if text[:1] in "'\"":
+            try:
+                text = str(ast.literal_eval(text))
+            except (SyntaxError, ValueError):
+                return said
+        steps.append(text)
+    return ".".join(steps) if any(not s.isdecimal() for s in steps) else ""
+
+
+def _leaves(tree: Any) -> Iterator[tuple[int, str]]:
+    """The places of leaves of a tree (``importers.shared.trees``), and keys on the way to them."""
+    stack: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
+    while stack:
+        node, path = stack.pop()
+        ((kind, inner),) = node.items()
+        if kind == "leaf":
+            yield inner, ".".join(path) if any(not p.isdecimal() for p in path) else ""
+        elif kind == "dict":
+            stack += [(part, (*path, str(key))) for key, part in inner]
+        elif kind in ("tuple", "list"):
+            stack += [(part, (*path, str(i))) for i, part in enumerate(inner)]
+        elif kind == "named":
+            stack += [(p, (*path, str(f))) for f, p in zip(inner[1], inner[2], strict=True)]
+        elif kind == "node":
+            stack += [(part, (*path, str(i))) for i, part in enumerate(inner[1])]

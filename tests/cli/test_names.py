@@ -1,0 +1,195 @@
+"""Names of inputs, outputs, weights, dimensions and layers survive every file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla.cli.model import load_model
+from relax2xla.importers.files import save
+from relax2xla.ir import Constant, IRModule
+from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.source_names import full_names, names_of, result_info, result_names, source_name
+from relax2xla.runtime import load_module
+from relax2xla.stablehlo import to_stablehlo
+
+from .conftest import Cli, weights
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Names that are no identifiers, one that is the name of a dimension, and two outputs."""
+    onnx = pytest.importorskip("onnx")
+    h, t = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        h.make_node("MatMul", ["in.x", "layer.w"], ["y"], name="encoder/0/matmul"),
+        h.make_node("Add", ["y", "n"], ["result['sum']"], name="encoder/0/add"),
+        h.make_node("Relu", ["y"], ["file"], name="relu"),
+    ]
+    inputs = [
+        h.make_tensor_value_info("in.x", t, ["n", 4]),
+        h.make_tensor_value_info("n", t, ["n", 3]),
+    ]
+    outputs = [h.make_tensor_value_info(n, t, ["n", 3]) for n in ("result['sum']", "file")]
+    given = [onnx.numpy_helper.from_array(weights(), "layer.w")]
+    graph = h.make_graph(nodes, "graph", inputs, outputs, given)
+    path = tmp_path_factory.mktemp("named") / "m.onnx"
+    onnx.save(h.make_model(graph, ir_version=9, opset_imports=[h.make_opsetid("", 17)]), path)
+    return path
+
+
+def told(mod: IRModule) -> dict[str, Any]:
+    """All names of ``mod``."""
+    main = mod["main"]
+    nodes = list(post_order_deep(main))
+    return {
+        "inputs": [source_name(p) or p.name_hint for p in main.params],
+        "dims": [str(p.struct_info.dims[0]) for p in main.params],  # type: ignore[union-attr]
+        "results": list(result_names(main)),
+        "weights": {
+            n for e in nodes if isinstance(e, Constant) and e.data.ndim for n in names_of(e.span)
+        },
+        "layers": {b.span.name for block in main.body.blocks for b in block.bindings if b.span},
+    }
+
+
+@pytest.mark.parametrize(
+    "forms", ["mlir", "mlirbc", "relax", "relax mlir relax", "mlirbc relax mlir"]
+)
+def test_names_survive(forms: str, model: Path, tmp_path: Path) -> None:
+    mod = load_model(model, False, {})
+    wanted = told(mod)
+    assert wanted["inputs"] == ["in.x", "n"]
+    assert wanted["results"] == ["result['sum']", "file"]
+    for i, form in enumerate(forms.split()):
+        path = tmp_path / f"{i}.{form}"
+        save(mod, path)
+        mod = load_model(path, False, {})
+    found = told(mod)
+    assert found["inputs"] == wanted["inputs"]
+    assert found["dims"] == wanted["dims"]
+    assert found["results"] == wanted["results"]
+    assert "layer.w" in found["weights"]
+    assert {"encoder/0/matmul", "encoder/0/add", "relu"} <= found["layers"]
+
+
+def test_a_run_takes_and_gives_names(model: Path, cli: Cli, tmp_path: Path) -> None:
+    x, n = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
+    np.savez(tmp_path / "in.npz", **{"in.x": x, "n": n})
+    other = {"layer.w": np.full((4, 3), 2, np.float32)}
+    np.savez(tmp_path / "w.npz", **other)
+    assert cli("convert", model, "-o", tmp_path / "m.mlir").code == 0
+    assert cli("compile", model, "-o", tmp_path / "m.r2x", "--raw-weights").code == 0
+    for name in ("m.mlir", "m.r2x"):
+        words = ("-i", tmp_path / "in.npz", "--weights", tmp_path / "w.npz")
+        done = cli("run", tmp_path / name, *words, "-o", tmp_path / "out.npz")
+        assert done.code == 0, done.err
+        with np.load(tmp_path / "out.npz") as found:
+            assert sorted(found.files) == ["file", "result['sum']"]
+            np.testing.assert_allclose(found["file"], x @ other["layer.w"])
+    saved = load_module(tmp_path / "m.r2x")
+    assert [source_name(p) for p in saved.params("main")] == ["in.x", "n"]
+
+
+def test_what_is_written_twice_is_the_same(model: Path, tmp_path: Path) -> None:
+    for form in ("mlir", "relax"):
+        first, second = tmp_path / f"a.{form}", tmp_path / f"b.{form}"
+        save(load_model(model, False, {}), first)
+        save(load_model(first, False, {}), second)
+        assert first.read_text() == second.read_text()
+        assert os.path.getsize(first) > 500
+
+
+PROGRAM = """module {
+  func.func @main(%arg0: tensor<2xf32> {tf_saved_model.index_path = ["a"]}, \
+%arg1: tensor<2xf32> {jax.arg_info = "params['arg0']"}, %arg2: tensor<2xf32>) -> \
+(tensor<2xf32> {jax.result_info = "result[0]['y']"}, tensor<2xf32>) {
+    %0 = stablehlo.add %arg0, %arg1 : tensor<2xf32>
+    return %0, %arg2 : tensor<2xf32>, tensor<2xf32>
+  }
+}
+"""
+TENSORFLOW = """module {
+  func.func @main(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>) -> tensor<2xf32> \
+attributes {tf.entry_function = {inputs = "x:0,class", outputs = "Identity"}} {
+    %0 = stablehlo.add %arg0, %arg1 : tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_names_in_attributes() -> None:
+    from relax2xla.importers.stablehlo import from_stablehlo
+
+    for text, inputs, hints, results in (
+        (PROGRAM, ["a", "params['arg0']", ""], ["a", "params_arg0", "arg2"], ["0.y", "output_1"]),
+        (TENSORFLOW, ["x:0", "class"], ["x_0", "arg_class"], ["Identity"]),
+    ):
+        mod = from_stablehlo(text, raise_ops=False)
+        main = mod["main"]
+        assert [source_name(p) for p in main.params] == inputs
+        assert [p.name_hint for p in main.params] == hints
+        assert full_names(result_names(main), len(results)) == results
+        # Nothing is added to what was read.
+        assert to_stablehlo(mod) == rx.to_stablehlo(from_stablehlo(text)) == text
+
+
+def test_dimensions_are_told_by_attributes() -> None:
+    from relax2xla.importers.stablehlo import from_stablehlo
+
+    text = """module {
+  func.func @main(%arg0: tensor<?x?xf32> {relax2xla.shape = "n, floordiv(n, 2)"}) \
+-> tensor<?x?xf32> {
+    return %arg0 : tensor<?x?xf32>
+  }
+}
+"""
+    mod = from_stablehlo(text, raise_ops=False)
+    assert str(mod["main"].params[0].struct_info) == 'Tensor((n, n // 2), dtype="float32")'
+    fixed = from_stablehlo(text, [((4, 2), "float32")], raise_ops=False)
+    assert "relax2xla.shape" not in rx.to_stablehlo(fixed)
+    for wrong in ("n", "n, m, k", "2*n, 3*k", "((", ",,"):
+        odd = text.replace("n, floordiv(n, 2)", wrong)
+        assert rx.to_stablehlo(from_stablehlo(odd, raise_ops=False)).count("?x?") == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["y", "a.b", "result", "result['x']", "['q']", "result[0]", "ü'\""]
+)
+def test_names_of_results_are_their_own(name: str) -> None:
+    text = result_info(name)
+    row = {"jax.result_info": text}
+    mod = IRModule({"main": rx.Function([], rx.Tuple([]), attrs={"res_attrs": [row]})})
+    assert result_names(mod["main"]) == (name,)
+
+
+def test_names_that_are_there_twice_or_not_at_all() -> None:
+    assert full_names(("a", "", "a"), 4) == ["a", "output_1", "output_2", "output_3"]
+    assert full_names(("a", "b"), 1) == ["output_0"]
+
+
+def test_results_of_torch_have_their_keys(tmp_path: Path, cli: Cli) -> None:
+    torch = pytest.importorskip("torch")
+    from relax2xla.frontend.torch import from_exported_program
+
+    class Network(torch.nn.Module):
+        def forward(self, image: Any) -> Any:
+            return {"logits": image + 1, "hidden": [image * 2, image.sum()]}
+
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(
+        Network(), (torch.ones(3, 2),), dynamic_shapes={"image": {0: batch}}
+    )
+    mod = from_exported_program(program)
+    assert str(mod["main"].params[0].struct_info) == 'Tensor((batch, 2), dtype="float32")'
+    assert result_names(mod["main"]) == ("logits", "hidden.0", "hidden.1")
+    torch.export.save(program, tmp_path / "m.pt2")
+    done = cli("run", tmp_path / "m.pt2", "--trust", "--shape", "image=3x2")
+    assert done.code == 0, done.err
+    assert "hidden.1" in done.out
