@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Final, Literal, get_args
 from relax2xla import tir
 from relax2xla.budget import physical_memory
 from relax2xla.errors import FileFormatError, LegalizeError, TVMError
+from relax2xla.importers.beside import Beside, Found, location_of, weights_file
 from relax2xla.importers.shared.gaps import reason_of
 from relax2xla.ir import Function, IRModule, TensorStructInfo, VarBinding
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, unify
@@ -327,7 +328,8 @@ def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:
     from relax2xla.importers.stablehlo import from_stablehlo
 
     data = path.read_bytes()
-    mod = from_stablehlo(data, raise_ops=False)
+    weights = Found(path.parent)
+    mod = from_stablehlo(data, raise_ops=False, weights=weights)
     if not shapes:
         return mod
     infos = [p.struct_info for p in _bind(_entry(mod), shapes).params]
@@ -338,11 +340,12 @@ def _load_stablehlo(path: Path, shapes: Shapes) -> IRModule:
         for i in infos
         if isinstance(i, TensorStructInfo)
     ]
-    return from_stablehlo(data, wanted, raise_ops=False)
+    return from_stablehlo(data, wanted, raise_ops=False, weights=weights)
 
 
 def _load_relax(path: Path, shapes: Shapes) -> IRModule:
     from relax2xla.script import from_source
+    from relax2xla.script.metadata import arrays_from
 
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -352,7 +355,8 @@ def _load_relax(path: Path, shapes: Shapes) -> IRModule:
         raise FileFormatError(f"{path} is no Relax text: it holds zero bytes")
     if not text.strip():
         raise FileFormatError(f"{path} holds white space only")
-    found = from_source(text, filename=str(path))
+    with arrays_from(Found(path.parent)):
+        found = from_source(text, filename=str(path))
     mod = found if isinstance(found, IRModule) else IRModule.from_expr(found)
     return bind_shapes(mod, shapes)
 
@@ -424,24 +428,49 @@ def save(
     path: str | os.PathLike[str],
     form: Form | None = None,
     version: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Write ``mod`` to a file; gives its size in bytes.
+    """Write ``mod`` to a file that :func:`load` reads; gives its size in bytes.
 
     form:    "relax" (text with its arrays), "mlir" (StableHLO text), "mlirbc" (bytecode) or
              "stablehlo" (a portable artefact, which other versions of StableHLO read); None: by the
              extension of ``path``
     version: of StableHLO, for the portable artefact
+    weights: a .safetensors file in the same folder, or below it, for the arrays of 1 KiB and more,
+             which the program then names and several programs may share; "inline": in the program
+             itself. None: inline, but beside text (``path`` with .safetensors) that has more than
+             1 MiB of them
 
-    Weights are written inline. The file appears complete or not at all. Raises
-    :class:`FileFormatError` for a path that cannot be written, :class:`LegalizeError` and
-    :class:`EmitError` for a module that the form cannot hold.
+    Reading maps such a file into memory, and checks names, dtypes and shapes. Each file appears
+    complete or not at all. Raises :class:`FileFormatError` for a path that cannot be written,
+    :class:`LegalizeError` and :class:`EmitError` for a module that the form cannot hold.
     """
     path = Path(path)
     form = form or form_of(path)
     check_target(path)
-    data = render(mod, form, version)
-    write_atomically(path, lambda file: file.write(data))
-    return len(data)
+    return write_program(mod, path, form, version, weights)[0]
+
+
+def write_program(
+    mod: IRModule,
+    path: Path,
+    form: Form,
+    version: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+) -> tuple[int, Path | None]:
+    """As :func:`save`; gives the size, and the file with the weights if there is one."""
+    asked = None if weights is None else os.fspath(weights)
+    file = weights_file(mod, path, form, asked)
+    if file is None:
+        data = render(mod, form, version)
+    else:
+        check_target(file)
+        beside = Beside(location_of(file, path))
+        data = render(mod, form, version, beside)
+        # First the weights, so that a program that is there has its own.
+        beside.write(file)
+    write_atomically(path, lambda stream: stream.write(data))
+    return len(data), file
 
 
 def form_of(path: str | os.PathLike[str]) -> Form:
@@ -455,15 +484,29 @@ def form_of(path: str | os.PathLike[str]) -> Form:
     )
 
 
-def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
-    """``mod`` in one of the forms of :func:`save`."""
+def render(
+    mod: IRModule, form: Form, version: str | None = None, beside: Beside | None = None
+) -> bytes:
+    """``mod`` in one of the forms of :func:`save`; ``beside`` takes arrays out of it."""
+    from relax2xla.importers.stablehlo import WEIGHTS
+    from relax2xla.script.metadata import encode
+    from relax2xla.script.printer import OMITTED
+    from relax2xla.script.tables import script_tables
+
     if form == "relax":
         if version is not None:
             raise TVMError("a StableHLO version belongs to the form stablehlo")
-        return (mod.script(show_meta=True, show_sources=True).rstrip() + "\n").encode()
+        if beside is None:
+            return (mod.script(show_meta=True, show_sources=True).rstrip() + "\n").encode()
+        text, tables = script_tables(mod)
+        if tables:
+            arrays = encode(tables, True, beside.location, beside)
+            text = f'{text.removesuffix(OMITTED)}metadata = I.metadata("""{arrays}""")'
+        return (text.rstrip() + "\n").encode()
     from relax2xla.stablehlo import to_stablehlo
     from relax2xla.stablehlo.described import described
     from relax2xla.stablehlo.origin import as_read
+    from relax2xla.stablehlo.rows import DISCARDABLE
     from relax2xla.transform import LegalizeOps
 
     try:
@@ -483,7 +526,10 @@ def render(mod: IRModule, form: Form, version: str | None = None) -> bytes:
     }
     try:
         rows = described(as_read(rows), whole=True)
-        made = to_stablehlo(rows, kinds[form], version, debug_info=_names_layers(rows))
+        if beside is not None:
+            told = {**rows.attrs.get(DISCARDABLE, {}), WEIGHTS: beside.location}
+            rows = rows.with_attr(DISCARDABLE, told)
+        made = to_stablehlo(rows, kinds[form], version, _names_layers(rows), beside)
     except ValueError as e:
         if isinstance(e, TVMError):
             raise

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from relax2xla.expr_functor import PyExprMutator as PyExprMutator
     from relax2xla.expr_functor import PyExprVisitor as PyExprVisitor
     from relax2xla.importers.files import load as load
+    from relax2xla.importers.files import save as save
     from relax2xla.interop.jax import jax_function as jax_function
     from relax2xla.op.intrinsic import call_builtin_with_ctx as call_builtin_with_ctx
     from relax2xla.op.intrinsic import call_dps_packed as call_dps_packed
@@ -155,6 +156,7 @@ _HOMES = {
     "register_pipeline": "relax2xla.transform.pipeline",
     "jax_function": "relax2xla.interop.jax",
     "load": "relax2xla.importers.files",
+    "save": "relax2xla.importers.files",
     "load_module": "relax2xla.vm.save.reader",
     "to_stablehlo": "relax2xla.transform.export",
 }

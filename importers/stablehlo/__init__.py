@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import CallError, StableHLOParseError
@@ -18,7 +18,12 @@ from relax2xla.stablehlo.exported import (
     platform_param,
     read_exported,
 )
+from relax2xla.stablehlo.rows import DISCARDABLE
 
+# The attribute of a module with the file of constants that it leaves out.
+WEIGHTS: Final = "relax2xla.weights"
+# Gives a constant outside of a program: by file, name, dtype and shape.
+Weights = Callable[[str, str, str, tuple[int, ...]], Any]
 InputInfo = Sequence[tuple[Sequence[int], str]]
 
 
@@ -29,6 +34,7 @@ def from_stablehlo(
     raise_ops: bool = True,
     isolate: bool | None = None,
     allow_custom_calls: Sequence[str] = (),
+    weights: Weights | None = None,
 ) -> IRModule:
     """A StableHLO program as a Relax module, ready for editing; its entry function is ``main``.
 
@@ -52,6 +58,10 @@ def from_stablehlo(
     beside those that are known to compute and nothing else. It holds for this module and what is
     made of it in this process, and is not written with it.
 
+    ``weights`` gives the data of constants that the program leaves out (``dense_resource<name>``),
+    for the file that the module's attribute ``relax2xla.weights`` names ("" without it), the
+    resource's name, dtype and shape. ``relax2xla.load`` finds the file beside the program.
+
     A program without ``main`` that has one public function gets that under the name ``main`` (its
     own name is kept in the attribute ``sym_name``, and written again).
 
@@ -68,7 +78,7 @@ def from_stablehlo(
 
     allowed = checked_targets(allow_custom_calls)
     module, exported = _module_of(stablehlo_module, isolate)
-    mod = _entry_is_main(read(module, allowed))
+    mod = _entry_is_main(_read(module, allowed, weights))
     if exported is not None:
         mod = named_dims(mod, exported.inputs, exported.outputs)
     mod = named(mod)
@@ -93,6 +103,19 @@ def from_stablehlo(
     from relax2xla.transform import RaiseStableHLO
 
     return remember(RaiseStableHLO()(mod), mod)
+
+
+def _read(module: Any, allowed: frozenset[Any], weights: Weights | None) -> IRModule:
+    """The module as it is, with the constants that lie outside."""
+    from relax2xla.stablehlo import read
+
+    held = module.operation.attributes
+    if weights is None:
+        return read(module, allowed)
+    file = str(held[WEIGHTS].value) if WEIGHTS in held else ""
+    mod = read(module, allowed, lambda name, dtype, shape: weights(file, name, dtype, shape))
+    rest = {k: v for k, v in mod.attrs.get(DISCARDABLE, {}).items() if k != WEIGHTS}
+    return mod.with_attr(DISCARDABLE, rest) if file else mod
 
 
 def _module_of(source: Any, isolate: bool | None) -> tuple[Any, Exported | None]:

@@ -198,17 +198,28 @@ def convert(
             show_default=False,
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|inline",
+            help="Where the weights go: a .safetensors file in the folder of OUT, which OUT then "
+            "names, or inline. By default beside .mlir and .relax that have more than 1 MiB.",
+            show_default=False,
+        ),
+    ] = None,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
     """Convert a model to Relax text, StableHLO text, bytecode or a portable artefact.
 
-    The weights are written inline. OUT appears complete or not at all.
+    Weights stand in the program, or in a .safetensors file beside it. Each file appears complete or
+    not at all.
 
     \b
     relax2xla convert model.onnx -o model.relax        read and edit it as Relax
     relax2xla convert model.relax -o model.mlir        and on to StableHLO
+    relax2xla convert model.onnx -o model.mlir --weights model.safetensors
     relax2xla convert model.onnx --shape n=4 -o model.mlirbc
     relax2xla convert model.mlir -o model.stablehlo --stablehlo-version 1.0.0
     relax2xla convert model.mlirbc -o - --to mlir | less
@@ -216,7 +227,13 @@ def convert(
     from relax2xla.cli.convert import run_convert
 
     run_convert(
-        file, output, None if to is None else to.value, stablehlo_version, trust, shape or []
+        file,
+        output,
+        None if to is None else to.value,
+        stablehlo_version,
+        trust,
+        shape or [],
+        weights,
     )
 
 

@@ -11,7 +11,8 @@ from relax2xla.cli.console import note, size, status
 from relax2xla.cli.inspect import weights
 from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
-from relax2xla.importers.files import check_target, form_of, render, write_atomically
+from relax2xla.importers.beside import INLINE
+from relax2xla.importers.files import check_target, form_of, render, write_program
 
 # From this size on, weights written as text are worth a word.
 LARGE: Final = 32 * 2**20
@@ -24,8 +25,14 @@ def run_convert(
     version: str | None,
     trust: bool,
     shape: Sequence[str],
+    weights_to: str | None = None,
 ) -> None:
-    """Write ``file`` in another form to ``output`` ("-" is standard output)."""
+    """Write ``file`` in another form to ``output`` ("-" is standard output).
+
+    ``weights_to``: the file for weights, "inline", or None for what suits the form.
+    """
+    if output == "-" and weights_to not in (None, INLINE):
+        raise TVMError("--weights is for a program in a file; name it with -o")
     if output == "-" and to is None:
         raise TVMError("-o - needs --to relax, mlir, mlirbc or stablehlo")
     form = to or form_of(output)
@@ -38,14 +45,18 @@ def run_convert(
     mod = load_model(file, trust, parse_shapes(shape))
     held = weights(list(mod.relax_functions().values()))["bytes"]
     with status(f"writing {output}"):
-        data = render(mod, form, version)
         if output == "-":
+            data = render(mod, form, version)
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
             return
-        write_atomically(Path(output), lambda stream: stream.write(data))
+        written, beside = write_program(mod, Path(output), form, version, weights_to)
+    if beside is not None:
+        note(f"wrote {output}: {size(written)}")
+        note(f"wrote {beside}: {size(beside.stat().st_size)} of weights, which {output} names")
+        return
     inline = f", constants of {size(held)} inline" if held else ""
-    note(f"wrote {output}: {size(len(data))}{inline}")
+    note(f"wrote {output}: {size(written)}{inline}")
     if held > LARGE and form in ("relax", "mlir"):
         note("hint: .mlirbc holds the same weights in less space, and is faster to read")

@@ -15,7 +15,7 @@ from relax2xla.cli.console import note, size, status
 from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.cli.weights import read_weights
 from relax2xla.errors import TVMError
-from relax2xla.importers.files import check_target, form_of, render, write_atomically
+from relax2xla.importers.files import check_target, form_of, render, write_program
 from relax2xla.ir import IRModule
 from relax2xla.transform.core import Pass, PassContext, PassInfo, PassInstrument
 from relax2xla.transform.core.context import CHECK
@@ -56,9 +56,9 @@ def run_opt(
         sys.stdout.buffer.write(render(mod, form))
         sys.stdout.buffer.flush()
         return
-    data = render(mod, form)
-    write_atomically(output, lambda stream: stream.write(data))
-    note(f"wrote {output}: {size(len(data))}")
+    written, beside = write_program(mod, output, form)
+    named = "" if beside is None else f", weights in {beside}"
+    note(f"wrote {output}: {size(written)}{named}")
 
 
 def parse_passes(text: str) -> list[Pass]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
@@ -29,19 +31,46 @@ _Maker = Callable[[Any, StructInfo, "Span | None"], Any]
 MAX_BYTES: Final = 1 << 40  # A shape beyond it is a damaged text, not an array.
 
 
-def encode(tables: Mapping[str, Sequence[Any]], names: bool = False) -> str:
-    """The JSON text of tables of Constants and arrays, one entry a line.
+# Gives an array that lies in a file: by the file, the array's name there, dtype and shape.
+Outside = Callable[[str, str, str, tuple[int, ...]], npt.NDArray[Any]]
+_OUTSIDE: ContextVar[Outside | None] = ContextVar("arrays outside of a text", default=None)
 
-    ``names``: with the names of weights, those of Constants' spans.
+
+@contextlib.contextmanager
+def arrays_from(outside: Outside) -> Generator[None]:
+    """Texts parsed inside may name arrays in files, which ``outside`` gives."""
+    token = _OUTSIDE.set(outside)
+    try:
+        yield
+    finally:
+        _OUTSIDE.reset(token)
+
+
+def encode(
+    tables: Mapping[str, Sequence[Any]],
+    names: bool = False,
+    file: str = "",
+    left_out: Callable[[Constant], str | None] = lambda constant: None,
+) -> str:
+    """The JSON of tables of Constants and arrays, one entry a line, for a string in a text.
+
+    ``names``: with the names of weights, those of Constants' spans. ``left_out`` gives the name of
+    an array that is in ``file`` instead, else None.
     """
     sections: list[str] = []
     for key, items in tables.items():
-        rows = ",\n    ".join(json.dumps(_encode(item, names)) for item in items)
+        rows = ",\n    ".join(json.dumps(_encode(item, names, file, left_out)) for item in items)
         sections.append(f'  "{key}": [\n    {rows}\n  ]')
-    return "{\n" + ",\n".join(sections) + "\n}"
+    # It stands in a string of Python's.
+    return ("{\n" + ",\n".join(sections) + "\n}").replace("\\", "\\\\")
 
 
-def _encode(item: Constant | npt.NDArray[Any], names: bool) -> dict[str, Any]:
+def _encode(
+    item: Constant | npt.NDArray[Any],
+    names: bool,
+    file: str,
+    left_out: Callable[[Constant], str | None],
+) -> dict[str, Any]:
     data = item.data if isinstance(item, Constant) else item
     name = _name_of(data.dtype)
     one = data.base
@@ -64,6 +93,8 @@ def _encode(item: Constant | npt.NDArray[Any], names: bool) -> dict[str, Any]:
             entry["type"] = info.dtype
         if names and (called := names_of(item.span)):
             entry["names"] = list(called)
+        if (outside := left_out(item)) is not None:
+            return {**entry, "file": file, "array": outside}
     return {**entry, "data": base64.b64encode(held.tobytes()).decode("ascii")}
 
 
@@ -104,6 +135,20 @@ def _decode(item: Any, where: str, make: _Maker) -> Any:
     size = count * row.nbytes
     if size > MAX_BYTES:
         raise ValueError(f"{where} would take {size} bytes")
+    kind = item.get("type", row.name)
+    names = item.get("names", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{where} has names that are no list of strings")
+    info, span = TensorStructInfo.make(tuple(shape), kind), chain_of(names)
+    if "file" in item:
+        outside, file, name = _OUTSIDE.get(), item["file"], item.get("array")
+        if not isinstance(file, str) or not isinstance(name, str):
+            raise ValueError(f"{where} names no array of a file")
+        if outside is None:
+            raise ValueError(
+                f"{where} is in the file {file}; read the text with relax2xla.load(path)"
+            )
+        return make(outside(file, name, row.name, tuple(shape)), info, span)
     text = item.get("data")
     # Base64 writes 4 characters for each 3 bytes begun.
     if not isinstance(text, str) or len(text) != (size + 2) // 3 * 4:
@@ -118,11 +163,7 @@ def _decode(item: Any, where: str, make: _Maker) -> Any:
     if sys.byteorder == "big" and row.nbytes > 1:
         array = array.byteswap()
     array = np.broadcast_to(array[0], shape) if item.get("splat") else array.reshape(shape)
-    kind = item.get("type", row.name)
-    names = item.get("names", [])
-    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise ValueError(f"{where} has names that are no list of strings")
-    return make(array, TensorStructInfo.make(tuple(shape), kind), chain_of(names))
+    return make(array, info, span)
 
 
 _MAKERS: Final[dict[str, _Maker]] = {

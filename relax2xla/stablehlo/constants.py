@@ -100,6 +100,19 @@ def write_resource(data: Array, t: ir.Type, name: str, alignment: int) -> ir.Att
     return get(memoryview(raw), name, t, alignment=alignment)
 
 
+def name_resource(name: str, t: ir.Type) -> ir.Attribute:
+    """A ``dense_resource`` attribute without data."""
+    return ir.Attribute.parse(f'dense_resource<"{name}"> : {t}')
+
+
+def named_resource(op: Any) -> str | None:
+    """The name of a constant's resource if the program does not hold its data, else None."""
+    found = _RESOURCE.match(str(op.attributes["value"])) if _may_be_resource(op) else None
+    if found is None or _BLOB.search(str(op.operation.clone())) is not None:
+        return None
+    return json.loads(found[1]) if found[1].startswith('"') else found[1]
+
+
 def _from_text(text: str, dtype: DType, shape: Any) -> Array:
     """Values of the last ``dense<...>`` in ``text``."""
     start = text.rfind("dense<")

@@ -7,7 +7,7 @@ bindings, symbolic dimensions become ``?``. The walk is iterative.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -31,13 +31,15 @@ from relax2xla.ir.module import IRModule
 from relax2xla.ir.source_names import ARG_INFO
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.codecs import sinfo_to_type, write_any, write_attr
-from relax2xla.stablehlo.constants import write_elements, write_resource
+from relax2xla.stablehlo.constants import name_resource, write_elements, write_resource
 from relax2xla.stablehlo.locations import module_span, write_location
 from relax2xla.stablehlo.mlir import context, first_line, ir
 from relax2xla.stablehlo.prelude import symbols_of, write_symbol
 from relax2xla.stablehlo.rows import DISCARDABLE, RowOp
 from relax2xla.stablehlo.table import CONSTANT, FUNC_RETURN, RETURN, RETURNS, TERMINATORS
 
+# Gives the name of the resource for a constant that is not written, else None.
+LeftOut = Callable[[Constant], "str | None"]
 # Codecs of values that compare equal without being the same (-0.0 and 0.0, 1 and True).
 _UNCACHED = frozenset({"any", "f32", "result_accuracy"})
 # One MLIR value, and the result of one operation: its value, or the list of several results.
@@ -45,13 +47,17 @@ MlirValue = Any
 Value = Any
 
 
-def emit(mod: IRModule, ctx: ir.Context | None = None) -> ir.Module:
+def emit(
+    mod: IRModule, ctx: ir.Context | None = None, left_out: LeftOut | None = None
+) -> ir.Module:
     """The verified MLIR module of ``mod``, in ``ctx`` or a context of its own.
+
+    ``left_out`` gives the names of resources for constants whose data the program does not hold.
 
     Raises :class:`EmitError`, which names the function and the binding.
     """
     with ctx or context(), ir.Location.unknown(), no_collection():
-        return _Emitter(mod).module()
+        return _Emitter(mod, left_out).module()
 
 
 @dataclass(slots=True)
@@ -68,8 +74,8 @@ class _Frame:
 class _Emitter:
     """The state of one :func:`emit`."""
 
-    def __init__(self, mod: IRModule) -> None:
-        self.mod = mod
+    def __init__(self, mod: IRModule, left_out: LeftOut | None) -> None:
+        self.mod, self.left_out = mod, left_out
         self.env: dict[Expr, Value] = {}
         self.regions: dict[Expr, Function] = {}
         self.types: dict[StructInfo, ir.Type] = {}
@@ -398,8 +404,11 @@ class _Emitter:
             raise self.error("a constant row takes a Constant", call)
         t = self.type(value.struct_info)
         resource = call.attrs.get("resource")
+        outside = self.left_out(value) if self.left_out is not None else None
         attrs = {
-            "value": write_elements(value.data, t)
+            "value": self.named_resource(outside, t)
+            if outside is not None
+            else write_elements(value.data, t)
             if resource is None
             else self.resource(resource, value, t)
         }
@@ -419,6 +428,14 @@ class _Emitter:
         if made is None or not (data is value.data or data.tobytes() == value.data.tobytes()):
             made = write_resource(value.data, t, **resource)
             self.resources[resource["name"], t] = made, value.data
+        return made
+
+    def named_resource(self, name: str, t: ir.Type) -> ir.Attribute:
+        """The attribute of a resource without data, which MLIR would rename, too."""
+        made, _ = self.resources.get((name, t), (None, None))
+        if made is None:
+            made = name_resource(name, t)
+            self.resources[name, t] = made, None
         return made
 
     # ---- small things

@@ -11,7 +11,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ from relax2xla.stablehlo.codecs import (
     sinfo_to_type,
     type_to_sinfo,
 )
-from relax2xla.stablehlo.constants import read_elements, read_resource
+from relax2xla.stablehlo.constants import named_resource, read_elements, read_resource
 from relax2xla.stablehlo.dims import tied
 from relax2xla.stablehlo.infer import RULES, results
 from relax2xla.stablehlo.locations import module_span, read_location
@@ -77,24 +77,33 @@ from relax2xla.stablehlo.table import (
 )
 from relax2xla.stablehlo.targets import AllowedTarget
 
+# Gives the data of a resource by its name, dtype and shape.
+Outside = Callable[[str, str, tuple[int, ...]], Any]
+
 _FUNC_ATTRS = {"sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs"}
 
 
-def read(module: ir.Module, allowed: frozenset[AllowedTarget] = frozenset()) -> IRModule:
+def read(
+    module: ir.Module,
+    allowed: frozenset[AllowedTarget] = frozenset(),
+    outside: Outside | None = None,
+) -> IRModule:
     """The Relax module of an MLIR module of StableHLO, CHLO, func and Shardy operations.
 
     ``allowed``: targets of custom calls that ``build`` then takes as allowed by the caller.
+    ``outside``: gives constants whose data the module does not hold, by the name of the resource,
+    dtype and shape.
 
     Raises :class:`OpNotImplemented` with *all* operations, attributes and types of the module that
     have no counterpart, and BudgetError for what is nested too deep.
     """
     try:
         with module.context, ir.Location.unknown(), no_collection():
-            reader = _Reader(frozenset(), allowed)
+            reader = _Reader(frozenset(), allowed, outside)
             made = reader.module(module)
             if impure := reader.impure_symbols():
                 # Callers may stand before what they call.
-                reader = _Reader(impure, allowed)
+                reader = _Reader(impure, allowed, outside)
                 made = reader.module(module)
     except RecursionError:
         raise BudgetError("attributes or locations of the module are nested too deep") from None
@@ -126,7 +135,13 @@ class _Frame:
 class _Reader:
     """The state of one :func:`read`."""
 
-    def __init__(self, impure: frozenset[str], allowed: frozenset[AllowedTarget]) -> None:
+    def __init__(
+        self,
+        impure: frozenset[str],
+        allowed: frozenset[AllowedTarget],
+        outside: Outside | None,
+    ) -> None:
+        self.outside = outside
         self.allowed = {str(target): target for target in allowed}
         # Symbols of the functions with side effects: known, found here, and who calls what.
         self.impure = impure
@@ -440,7 +455,10 @@ class _Reader:
                 held = self.sinfo(op.attributes["value"].type, op)
             if not isinstance(held, TensorStructInfo):
                 raise UnsupportedError(f"a constant of type {value.type}")
-            if resource := read_resource(op, held):
+            if self.outside is not None and (name := named_resource(op)) is not None:
+                shape = tuple(d for d in held.dims or () if isinstance(d, int))
+                data = self.outside(name, held.dtype or "", shape)
+            elif resource := read_resource(op, held):
                 data, attrs["resource"] = self.resource(resource)
             else:
                 data = read_elements(op, held)

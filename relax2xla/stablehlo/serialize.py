@@ -9,7 +9,7 @@ from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
 from relax2xla.stablehlo import bytecode, guard, limits
 from relax2xla.stablehlo.described import described
-from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.emitter import LeftOut, emit
 from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir, operations
 from relax2xla.stablehlo.mlir import stablehlo as hlo
@@ -27,7 +27,11 @@ _DIAGNOSTIC = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 
 
 def to_stablehlo(
-    mod: IRModule, form: Form = "text", version: str | None = None, debug_info: bool = False
+    mod: IRModule,
+    form: Form = "text",
+    version: str | None = None,
+    debug_info: bool = False,
+    left_out: LeftOut | None = None,
 ) -> str | bytes:
     """``mod`` as a StableHLO program; every call must be a row (run ``LegalizeOps`` before).
 
@@ -35,8 +39,9 @@ def to_stablehlo(
     other versions of StableHLO can read, at the StableHLO ``version`` ("1.0.0"; by default the
     current one). ``debug_info`` writes the spans as MLIR locations (the binary forms always do),
     which name layers and weights; names of arguments, results and dimensions are attributes.
+    ``left_out`` names resources for constants whose data the program is not to hold.
     """
-    return serialize(emit(described(as_read(mod))), form, version, debug_info)
+    return serialize(emit(described(as_read(mod)), left_out=left_out), form, version, debug_info)
 
 
 def serialize(

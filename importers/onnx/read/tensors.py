@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from onnx import SparseTensorProto, TensorProto, numpy_helper
 from relax2xla.dtypes import BY_ONNX, DType
 from relax2xla.errors import FileFormatError
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.paths import inside
 
 Array = npt.NDArray[Any]
 # A dense copy of a sparse tensor takes memory that the file does not show.
@@ -183,7 +184,7 @@ def _external(proto: TensorProto, nbytes: int, directory: Path | None, what: str
             f"{what} is stored in another file; pass the model's path, or load the data first with "
             "onnx.load_external_data_for_model"
         )
-    path = _inside(directory, entries.get("location", ""), what)
+    path = inside(directory, entries.get("location", ""), what)
     offset = _number(entries.get("offset", "0"), "offset", what)
     length = _number(entries.get("length", str(nbytes)), "length", what)
     if length != nbytes:
@@ -211,33 +212,6 @@ def _number(text: str, key: str, what: str) -> int:
             f"{what}: the external data's {key} {text!r} is not a length in bytes"
         )
     return int(text)
-
-
-def _inside(directory: Path, location: str, what: str) -> Path:
-    """The path of a location inside ``directory``; refuses links and everything that leads out."""
-    pure = PurePosixPath(location)
-    parts = pure.parts
-    if (
-        not parts
-        or "\0" in location
-        or "\\" in location
-        or pure.is_absolute()
-        or PureWindowsPath(location).drive
-        or ".." in parts
-    ):
-        raise FileFormatError(
-            f"{what} names the external data {location!r}; it must be a relative path inside the "
-            "model's directory"
-        )
-    path = directory
-    for part in parts:
-        path = path / part
-        if path.is_symlink():
-            raise FileFormatError(
-                f"{what}: the external data {location!r} is reached through a link ({part}), which "
-                "is never followed. Copy the file beside the model"
-            )
-    return path
 
 
 def _opened(path: Path, what: str) -> int:
