@@ -86,6 +86,10 @@ class BlockBuilder(Normalizer):
         self._outputs: dict[DataflowVar, Var] = {}
 
     # -- scopes ------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        names = ", ".join(g.name_hint for g in self._mod) or "no functions"
+        return f"<{type(self).__name__} of {names}{', inside of one' if self._scopes else ''}>"
+
     @staticmethod
     def current() -> BlockBuilder | None:
         """The builder whose function scope is open, innermost first; None outside."""

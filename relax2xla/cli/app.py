@@ -10,7 +10,6 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -34,11 +33,21 @@ class To(StrEnum):
     stablehlo = "stablehlo"
 
 
+def _resolved(file: Path) -> Path:
+    if ":" not in str(file):
+        return file
+    from relax2xla.cli.named_models import resolved
+
+    return resolved(file)
+
+
 FILE = Annotated[
     Path,
     typer.Argument(
+        callback=_resolved,
         help="A model: .onnx, .pt2 (with --trust), .mlir, .mlirbc, .stablehlo, .relax or .py, or "
-        "what jax.export serialised.",
+        "what jax.export serialised. Or one by name, where the package is installed: "
+        "torchvision:resnet50, timm:NAME, hf:FOLDER or a cached name, jax:MODULE:FUNCTION.",
         show_default=False,
     ),
 ]
@@ -114,10 +123,25 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool,
+        typer.Option("--version", "-V", help="Show the version.", callback=_version, is_eager=True),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Say what happens, such as compilations and why; -vv more.",
+        ),
+    ] = 0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Results and errors only, no remarks.")
+    ] = False,
 ) -> None:
     """Relax IR on XLA: look at models, convert them, run, check and time them.
 
@@ -129,7 +153,18 @@ def root(
     relax2xla verify model.onnx                 same results as ONNX Runtime?
     relax2xla bench model.onnx                  as fast as ONNX Runtime?
     relax2xla roundtrip programs/               StableHLO read and written back unchanged?
+    relax2xla doctor                            what is installed, and what is missing?
     """
+    from relax2xla.cli import settings
+
+    group = context.command
+    commands: dict[str, set[str]] = {
+        name: {str(p.name) for p in command.params if p.name not in ("help", "file")}
+        for name, command in getattr(group, "commands", {}).items()
+    }
+    if context.invoked_subcommand != "config":
+        context.default_map = settings.apply(commands)
+    settings.set_verbosity(verbose, quiet)
 
 
 @app.command()
@@ -137,6 +172,14 @@ def inspect(
     file: FILE,
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Print the Relax text as well.")] = False,
+    layers: Annotated[
+        bool,
+        typer.Option(
+            "--layers",
+            help="FLOPs, bytes and share of the time by the source's names, by a roofline of this "
+            "machine, which is measured.",
+        ),
+    ] = False,
     support: Annotated[
         bool,
         typer.Option(
@@ -156,6 +199,7 @@ def inspect(
 
     \b
     relax2xla inspect model.onnx
+    relax2xla inspect model.onnx --layers --shape n=1   what each layer costs
     relax2xla inspect model.onnx --support
     relax2xla inspect model.onnx --support --plugin my_converters.py --json
     relax2xla inspect program.pt2 --trust
@@ -169,7 +213,7 @@ def inspect(
         raise typer.Exit(run_support(file, json))
     from relax2xla.cli.inspect import run_inspect
 
-    run_inspect(file, json, text, trust, shape or [])
+    run_inspect(file, json, text, trust, shape or [], layers)
 
 
 @app.command()
@@ -279,6 +323,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -296,12 +341,14 @@ def run(
     relax2xla run model.onnx --profile --trace trace.json --memory
     relax2xla run model.onnx --weights tuned.safetensors
     relax2xla run model.r2x --trust                     saved by relax2xla compile
+    relax2xla run torchvision:resnet50                  where torchvision is installed
+    relax2xla run model.onnx --json | jq .outputs
     """
     from relax2xla.cli.reports import Reports
     from relax2xla.cli.run import run_run
 
     given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
-    run_run(file, given, output, seed, device, function, trust, sizes, reports, weights)
+    run_run(file, given, output, seed, device, function, trust, sizes, reports, weights, json)
 
 
 @app.command("compile")
@@ -650,3 +697,44 @@ def cache(
     from relax2xla.cli.cache import run_cache
 
     run_cache(clear, limit, json, yes)
+
+
+@app.command()
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Show what is installed, what this machine has, and what is missing.
+
+    Versions, processor, devices, what oneDNN computes, the disk cache, and the extras that are not
+    there with the line that installs them. A small program is run; the exit status is 1 where that
+    fails.
+
+    \b
+    relax2xla doctor
+    relax2xla doctor --json > report.json       for a bug report
+    """
+    from relax2xla.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(json))
+
+
+@app.command()
+def config(
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print an example of the file.")
+    ] = False,
+) -> None:
+    """Show the settings, their environment variables, and the file that sets them.
+
+    The file is ~/.config/relax2xla/config.toml, or what RELAX2XLA_CONFIG names. Its table
+    [settings] stands for the variables, which win; a table with the name of a command has defaults
+    of its options.
+
+    \b
+    relax2xla config
+    relax2xla config --example > ~/.config/relax2xla/config.toml
+    """
+    from relax2xla.cli.settings import run_config
+
+    run_config(json, example)

@@ -73,6 +73,9 @@ def run_bench(
         name: {
             "median_ms": 1e3 * statistics.median(values),
             "min_ms": 1e3 * min(values),
+            "p90_ms": 1e3 * timing.percentile(values, 90),
+            "p99_ms": 1e3 * timing.percentile(values, 99),
+            "calls_per_s": 1 / statistics.median(values),
             "ratio": timing.ratio(times, name, "relax2xla"),
         }
         for name, values in times.items()
@@ -82,9 +85,14 @@ def run_bench(
         out(json.dumps(done, indent=2))
         return
     table(
-        ("variant", "median ms", "min ms", "times relax2xla"),
+        ("variant", "median ms", "min ms", "p90 ms", "p99 ms", "calls/s", "times relax2xla"),
         [
-            (name, f"{f['median_ms']:.3f}", f"{f['min_ms']:.3f}", f"{f['ratio']:.2f}")
+            (
+                name,
+                *(f"{f[k]:.3f}" for k in ("median_ms", "min_ms", "p90_ms", "p99_ms")),
+                f"{f['calls_per_s']:,.1f}",
+                f"{f['ratio']:.2f}",
+            )
             for name, f in found.items()
         ],
     )

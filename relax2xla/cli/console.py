@@ -24,9 +24,25 @@ def out(text: str = "") -> None:
     sys.stdout.write(f"{text}\n")
 
 
+_quiet: list[bool] = [False]
+
+
+def quiet(asked: bool) -> None:
+    """Whether remarks and progress are left out."""
+    _quiet[0] = asked
+
+
 def note(text: str) -> None:
-    """One line on standard error."""
-    sys.stderr.write(f"{text}\n")
+    """One line on standard error, unless the user wants none."""
+    if not _quiet[0]:
+        sys.stderr.write(f"{text}\n")
+
+
+def good(text: str, is_good: bool) -> str:
+    """``text`` in green, or in red, where standard output is a terminal."""
+    if not coloured(sys.stdout):
+        return text
+    return f"\x1b[{32 if is_good else 31}m{text}\x1b[0m"
 
 
 def coloured(stream: object) -> bool:

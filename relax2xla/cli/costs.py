@@ -42,17 +42,21 @@ def row_costs(functions: Iterable[Function]) -> dict[str, Cost]:
     for f in functions:
         for node in post_order_deep(f):
             if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name in TABLE:
-                cost = made.setdefault(TABLE[node.op.name].mlir_name, Cost())
-                cost.calls += 1
-                try:
-                    flops, moved = _flops(node), _bytes(node)
-                except _Dynamic:
-                    cost.dynamic += 1
-                else:
-                    cost.flops += flops
-                    cost.bytes += moved
+                add(made.setdefault(TABLE[node.op.name].mlir_name, Cost()), node)
     order = sorted(made.items(), key=lambda item: (-item[1].flops, -item[1].bytes, -item[1].calls))
     return dict(order)
+
+
+def add(cost: Cost, call: Call) -> None:
+    """Add what the call of a row costs."""
+    cost.calls += 1
+    try:
+        flops, moved = _flops(call), _bytes(call)
+    except _Dynamic:
+        cost.dynamic += 1
+    else:
+        cost.flops += flops
+        cost.bytes += moved
 
 
 def custom_calls(functions: Iterable[Function]) -> dict[str, int]:

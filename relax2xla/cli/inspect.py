@@ -22,10 +22,19 @@ from relax2xla.ir.struct_info import show
 STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo", "exported")
 
 
-def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Sequence[str]) -> None:
+def run_inspect(
+    file: Path,
+    as_json: bool,
+    text: bool,
+    trust: bool,
+    shape: Sequence[str],
+    layers: bool = False,
+) -> None:
     """Print the report of ``file``."""
     shapes = parse_shapes(shape)
     if file.suffix.lower() == ".r2x":
+        if layers:
+            raise TVMError("--layers is for models; a saved executable has other steps")
         from relax2xla.cli.saved import saved_report
 
         if shapes:
@@ -34,6 +43,11 @@ def run_inspect(file: Path, as_json: bool, text: bool, trust: bool, shape: Seque
     else:
         mod = load_model(file, trust, shapes)
         found = report(file, mod)
+        if layers:
+            from relax2xla.cli.layers import layer_report
+
+            with status("measuring this machine"):
+                found["layers"] = layer_report(mod)
         if text:
             found["text"] = mod.script()
     if as_json:
@@ -171,6 +185,10 @@ def _print(found: dict[str, Any]) -> None:
         _print_costs(found)
     elif found.get("operators"):
         table(("operator", "calls"), [(n, str(c)) for n, c in found["operators"].items()])
+    if "layers" in found:
+        from relax2xla.cli.layers import print_layers
+
+        print_layers(found["layers"])
     out("\nwhat runs where")
     if "error" in found["runs"]:
         out(f"  cannot be built: {found['runs']['error']}")

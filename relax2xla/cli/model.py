@@ -12,6 +12,7 @@ import numpy as np
 
 from relax2xla.cli.console import note, status
 from relax2xla.cli.inputs import MISSING, Leaf, given_values, leaves_of
+from relax2xla.cli.named_models import made_here
 from relax2xla.cli.values import Array, Declared, affordable, generated, random_numbers
 from relax2xla.dtypes import DTYPES, is_float, numpy_dtype
 from relax2xla.errors import CallError, TVMError
@@ -45,7 +46,7 @@ def load_model(file: Path, trust: bool, shapes: Mapping[str, int | Sequence[int]
     with status(f"reading {file.name}"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        mod = load(file, trust, shapes)
+        mod = load(file, trust or made_here(file), shapes)
     for text in dict.fromkeys(str(w.message) for w in caught):
         if not text.startswith(QUIET):
             note(f"warning: {' '.join(text.split())[:300]}")

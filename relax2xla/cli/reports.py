@@ -37,9 +37,9 @@ def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Rep
     if reports.profile:
         out()
         if len(found.calls) > 1:
-            table(("call", *_TIMES, "count"), _times(found.calls), "time in programs and functions")
+            table(("call", *_TIMES, "count"), times(found.calls), "time in programs and functions")
             out()
-        table(("source", *_TIMES, "steps"), _times(found.operations), "time in XLA's steps")
+        table(("source", *_TIMES, "steps"), times(found.operations), "time in XLA's steps")
     if reports.trace is not None:
         write_atomically(reports.trace, lambda file: write_chrome_trace(file, found.steps))
         note(f"wrote {reports.trace}: {len(found.steps)} steps")
@@ -48,11 +48,17 @@ def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Rep
 _TIMES = ("us", "%")
 
 
-def _times(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    total = sum(r.seconds for r in rows) or 1.0
+def times(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Rows of a table, the most first, with what is left out and the total."""
+    total = sum(r.seconds for r in rows)
+    shown = [(r.name, r.seconds, r.count) for r in rows[:_MOST]]
+    if rest := rows[_MOST:]:
+        name = f"other ({len(rest)})"
+        shown.append((name, sum(r.seconds for r in rest), sum(r.count for r in rest)))
+    shown.append(("total", total, sum(r.count for r in rows)))
     return [
-        (r.name, f"{1e6 * r.seconds:.1f}", f"{100 * r.seconds / total:.1f}", str(r.count))
-        for r in rows[:_MOST]
+        (name, f"{1e6 * seconds:.1f}", f"{100 * seconds / (total or 1.0):.1f}", str(count))
+        for name, seconds, count in shown
     ]
 
 

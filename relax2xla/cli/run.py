@@ -53,6 +53,7 @@ def run_run(
     shape: Sequence[str],
     reports: Reports | None = None,
     weights: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run ``file`` once; print a table of the results, and save them to ``output``.
 
@@ -106,13 +107,23 @@ def run_run(
         _check_results(output, results)
     host_results(main(*nest(main.params, flat)))
     again = time.perf_counter()
+    called = machine.executable.result_names(name, len(results))
     given = [v for v in flat if not isinstance(v, int | tuple) or _elements(v)]
     names = [leaf.names[0] for leaf in leaves_of(main.params)]
-    if given:
+    if as_json:
+        told = {
+            "file": str(file),
+            "inputs": [_described(n, v) for n, v in zip(names, flat, strict=True)],
+            "outputs": [_described(n, v) for n, v in zip(called, results, strict=True)],
+            "first_s": first - start,
+            "again_s": again - first,
+        }
+        out(json.dumps(told, indent=2))
+    elif given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
         out()
-    called = machine.executable.result_names(name, len(results))
-    table(_COLUMNS, [_row(n, v) for n, v in zip(called, results, strict=True)], "outputs")
+    if not as_json:
+        table(_COLUMNS, [_row(n, v) for n, v in zip(called, results, strict=True)], "outputs")
     note(f"compiled and run in {first - start:.2f} s; a second run took {_time(again - first)}")
     if output is not None:
         note(f"wrote {' and '.join(map(str, save_results(output, called, results)))}")
@@ -131,6 +142,19 @@ def _row(name: str, value: Any) -> tuple[str, ...]:
         head = (name, *kind_of(value))
         return (*head, *_numbers(value)) if is_array(value) else (*head, "", "", "", words(value))
     return (name, type(value).__name__, "", "", "", "", str(value))
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """One value as JSON: the columns of the table that say something of it."""
+    if not is_array(value) or is_text(value):
+        row = zip(_COLUMNS, _row(name, value), strict=True)
+        return {column: text for column, text in row if text}
+    numbers = widened(value)
+    found = {"name": name, "dtype": value.dtype.name, "shape": list(value.shape)}
+    if value.size and numbers.dtype.kind != "c" and np.isfinite(numbers).all():
+        low, high = numbers.min().item(), numbers.max().item()
+        found |= {"min": low, "mean": numbers.mean(dtype=np.float64).item(), "max": high}
+    return found
 
 
 def _numbers(value: Array) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -38,6 +38,15 @@ def interleaved(
                 run()
             times[name].append((clock() - start) / calls)
     return times
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that ``share`` percent of ``values`` do not exceed, between two of them."""
+    ordered = sorted(values)
+    at = (len(ordered) - 1) * share / 100
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
 def ratio(times: Mapping[str, list[float]], name: str, against: str) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.cli.console import out, status, table
+from relax2xla.cli.console import good, out, status, table
 from relax2xla.cli.model import (
     by_value_noted,
     entry_name,
@@ -260,7 +260,8 @@ def _print(found: Mapping[str, Any], fits: bool) -> None:
     taps = found.get("taps")
     if taps is not None:
         _print_taps(taps)
-    out(f"{'agrees with' if fits else 'DIFFERS from'} {found['reference']}\n")
+    verdict = f"{'agrees with' if fits else 'DIFFERS from'} {found['reference']}"
+    out(f"{good(verdict, fits)}\n")
 
 
 def _print_taps(taps: Mapping[str, Any]) -> None:

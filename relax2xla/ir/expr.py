@@ -552,6 +552,12 @@ class Function(Expr):
         """A function whose body is still to come (an empty tuple stands for it)."""
         return Function(params, Tuple(()), ret_struct_info, is_pure, attrs, span)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the text under the signature."""
+        html = importlib.import_module("relax2xla.script.html")
+        name = global_symbol(self) or "function"
+        return html.program(f"{name}: {self.struct_info_}", self.script())
+
     def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Function:
         """A copy with one attribute (or a mapping of them) set."""
         new = {key: value} if isinstance(key, str) else key

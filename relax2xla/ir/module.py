@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any, Final
 
@@ -162,3 +163,14 @@ class IRModule(Node, Scriptable):
         return self.script()
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each function under its signature."""
+        html = importlib.import_module("relax2xla.script.html")
+        parts = [
+            html.program(f"{gvar.name_hint}: {func.struct_info_}", func.script(name=gvar.name_hint))
+            if isinstance(func, Scriptable)
+            else html.program(gvar.name_hint, str(func))
+            for gvar, func in self.items()
+        ]
+        return html.joined(f"IRModule of {len(parts)} function{'s' * (len(parts) != 1)}", parts)

@@ -109,6 +109,17 @@ class PassContext:
                 raise ValueError(f"no pass reads the config {key!r}; known: {', '.join(CONFIG)}")
         self._tokens: list[Token[PassContext | None]] = []
 
+    def __repr__(self) -> str:
+        shown = {
+            "opt_level": self.opt_level,
+            "required_pass": list(self.required_pass),
+            "disabled_pass": list(self.disabled_pass),
+            "instruments": list(self.instruments),
+            "config": self.config,
+        }
+        told = ", ".join(f"{k}={v!r}" for k, v in shown.items() if v or k == "opt_level")
+        return f"PassContext({told})"
+
     @staticmethod
     def current() -> PassContext:
         """The innermost context, or the default one."""

@@ -45,6 +45,10 @@ class BoundFunction:
         self._other = self._usual
         self.__signature__ = signature(self.param_names)
 
+    def __repr__(self) -> str:
+        where = self.device or "the default device"
+        return f"<function {self.name}{self.__signature__} on {where}>"
+
     @classmethod
     def of(
         cls,

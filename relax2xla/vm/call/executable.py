@@ -13,6 +13,7 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.source_names import full_names
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.runtime.device import Device
+from relax2xla.script import html
 from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.transform.core import Pass, PassContext
@@ -211,6 +212,15 @@ class Executable:
         A loop that stays a loop is told with what holds it back.
         """
         return kernel_forms(self.mod.relax_functions().values(), prim_funcs(self.mod))
+
+    def __repr__(self) -> str:
+        where = "any device" if self.device is None else str(self.device)
+        return f"<{type(self).__name__} of {', '.join(self) or 'no functions'} for {where}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what runs where, and the functions."""
+        stats = html.program("what runs where", self.stats(), "text")
+        return html.joined(repr(self)[1:-1], [stats, html.program("text", self.as_text())])
 
     def as_text(self) -> str:
         """The bytecode, then the functions for XLA as Relax text, as they are specialised."""

@@ -13,6 +13,7 @@ from relax2xla.errors import CallError
 from relax2xla.ir import StructInfo, TensorStructInfo
 from relax2xla.runtime.device import Device, Mesh
 from relax2xla.runtime.device import device as device_named
+from relax2xla.script import html
 from relax2xla.vm.call.bound import BoundFunction
 from relax2xla.vm.call.bytecode_function import VMFunction
 from relax2xla.vm.call.call_shapes import call_shapes, dimension, sizes_of
@@ -366,6 +367,18 @@ class VirtualMachine(TvmMethods):
         """The programs that are loaded, by function and region."""
         bound = {n: f for n, f in self._functions.items() if isinstance(f, BoundFunction)}
         return {n: f.programs() for n, f in bound.items()}
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.executable) or "no functions"
+        return f"<{type(self).__name__} of {names} on {self.device or 'the default device'}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the functions, and the weights that have names."""
+        found = self.params()
+        rows = [(name, info) for name, info in found.items()]
+        weights = html.table(f"{len(rows)} weights", ("name", "struct info"), rows)
+        stats = html.program("what runs where", self.executable.stats(), "text")
+        return html.joined(repr(self)[1:-1], [stats, weights])
 
     def params(self) -> dict[str, TensorStructInfo]:
         """The weights that ``set_params`` takes, by name."""

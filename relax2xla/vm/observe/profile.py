@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from relax2xla.script import html
 from relax2xla.vm.observe import trace
 from relax2xla.vm.observe.instrument import Hook
 from relax2xla.vm.observe.timing import leaves
@@ -58,6 +59,19 @@ class Report:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: both lists as tables."""
+        parts: list[str] = []
+        for title, rows in (("calls", self.calls), ("operations", self.operations)):
+            total = sum(r.seconds for r in rows) or 1.0
+            cells = [
+                (r.name, r.count, f"{r.seconds * 1e6:.1f}", f"{100 * r.seconds / total:.1f}")
+                for r in rows
+            ]
+            if cells:
+                parts.append(html.table(title, ("name", "count", "us", "%"), cells))
+        return html.joined(f"{self.function}: {self.seconds * 1e3:.3f} ms", parts)
 
     def json(self) -> str:
         """The report as JSON."""

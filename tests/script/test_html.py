@@ -1,0 +1,73 @@
+"""What notebooks show."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+
+import relax2xla as rx
+from relax2xla import op
+from relax2xla.script import html
+from relax2xla.transform import PassContext
+
+
+class _Checked(HTMLParser):
+    """Every tag is closed, in order, and nothing is loaded or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert tag not in ("script", "link", "img", "iframe")
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_programs_machines_and_reports() -> None:
+    bb = rx.BlockBuilder()
+    x = rx.Var("x", rx.TensorStructInfo((2,), "float32"))
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(op.add(x, x)))
+    assert repr(bb) == "<BlockBuilder of main>"
+    mod = bb.get()
+    executable = rx.build(mod)
+    vm = rx.VirtualMachine(executable, rx.cpu())
+    report = vm.profile("main", np.ones(2, np.float32))
+    for shown, words in (
+        (mod, ("IRModule of 1 function", "R.add(x, x)")),
+        (mod["main"], ("main: ", "R.add(x, x)")),
+        (executable, ("VMExecutable of main", "one XLA program")),
+        (vm, ("VirtualMachine of main on cpu:0", "0 weights")),
+        (report, ("main: ", "us")),
+    ):
+        text = _Checked(shown._repr_html_()).text  # pyright: ignore[reportPrivateUsage]
+        for word in words:
+            assert word in text
+    assert repr(executable) == "<VMExecutable of main for any device>"
+    assert repr(vm) == "<VirtualMachine of main on cpu:0>"
+    assert repr(vm["main"]) == "<function main(x) on cpu:0>"
+    assert repr(PassContext(opt_level=3, disabled_pass=["FuseOps"])) == (
+        "PassContext(opt_level=3, disabled_pass=['FuseOps'])"
+    )
+
+
+def test_text_is_text() -> None:
+    hostile = "</pre><script>alert(1)</script>"
+    assert hostile in _Checked(html.program(hostile, hostile, "text")).text
+    assert hostile in _Checked(html.table("t", (hostile,), [(hostile,)])).text
+    long = _Checked(html.program("t", "x\n" * 300_000)).text
+    assert "characters more" in long
+    assert len(long) < 300_000
+    assert "<details>" in html.program("t", "x\n" * 100)
+    assert "<details open>" in html.program("t", "x")
