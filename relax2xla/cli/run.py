@@ -60,6 +60,8 @@ def run_run(
     ``weights``: a file whose arrays take the place of the model's.
     """
     reports = reports or Reports()
+    if as_json and (reports.profile or reports.memory):
+        raise TVMError("--json is of the results; --profile and --memory print tables")
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     if output is not None:
@@ -111,14 +113,14 @@ def run_run(
     given = [v for v in flat if not isinstance(v, int | tuple) or _elements(v)]
     names = [leaf.names[0] for leaf in leaves_of(main.params)]
     if as_json:
-        told = {
+        summary = {
             "file": str(file),
             "inputs": [_described(n, v) for n, v in zip(names, flat, strict=True)],
             "outputs": [_described(n, v) for n, v in zip(called, results, strict=True)],
             "first_s": first - start,
             "again_s": again - first,
         }
-        out(json.dumps(told, indent=2))
+        out(json.dumps(summary, indent=2))
     elif given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
         out()

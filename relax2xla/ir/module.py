@@ -167,9 +167,13 @@ class IRModule(Node, Scriptable):
     def _repr_html_(self) -> str:
         """What a notebook shows: each function under its signature."""
         html = importlib.import_module("relax2xla.script.html")
+        relax = self.relax_functions()
         parts = [
-            html.program(f"{gvar.name_hint}: {func.struct_info_}", func.script(name=gvar.name_hint))
-            if isinstance(func, Scriptable)
+            html.program(
+                f"{gvar.name_hint}: {relax[gvar].struct_info}",
+                relax[gvar].script(name=gvar.name_hint),
+            )
+            if gvar in relax
             else html.program(gvar.name_hint, str(func))
             for gvar, func in self.items()
         ]

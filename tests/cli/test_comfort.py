@@ -152,6 +152,7 @@ def test_a_function_of_jax(function: str, here: Path, cli: Cli) -> None:
     found = json.loads(done.out)
     assert [i["name"] for i in found["inputs"]] == ["params_w", "x"]
     assert [(o["name"], o["shape"]) for o in found["outputs"]] == [("y", [4, 2])]
+    assert cli("run", f"jax:some_program:{function}", "--json", "--memory").code == 2
 
 
 @pytest.mark.parametrize(
