@@ -42,7 +42,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it works")
     parser.add_argument("--dynamic", action="store_true", help="opinfo: symbolic sizes")
     parser.add_argument(
-        "--only", nargs="+", metavar="PATTERN", help="torch_models, roads: some, as in 'timm/*'"
+        "--only",
+        nargs="+",
+        metavar="PATTERN",
+        help="torch_models, roads, passes: some, as in 'timm/*'",
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
@@ -50,8 +53,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads", "mlc"):
-        parser.error("--only goes with torch_models, roads and mlc")
+    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes"):
+        parser.error("--only goes with torch_models, roads, mlc and passes")
     if args.mlc and args.name != "mlc":
         parser.error("--mlc goes with mlc")
     if args.ours and args.name != "torch_models":
