@@ -384,6 +384,8 @@ class Evaluator:
             case _ if func is ir.GlobalVar:
                 made = ir.GlobalVar(*args, **kwargs)
                 return self.gvars.setdefault(made.name_hint, made)
+            case _ if self.numpy and (own := relax_names.of_function(func)) is not None:
+                return own(*args, **kwargs)
             case _ if self._may_call(func):
                 value = func(*args, **kwargs)
                 if isinstance(value, ir.Call):
@@ -569,11 +571,20 @@ _ALLOWED: Final = (
 )
 
 
+_MADE_IN_FILES: Final = ("relax2xla.nd", "relax2xla.runtime.device")
+
+
 def _is_made_in_files(func: Any) -> bool:
-    """An expression by its class (``relax.Call``), an operator by its name, or a device."""
+    """An expression by its class (``relax.Call``), an operator by its name, a device or an array.
+
+    Functions of symbolic scalars, and methods of these, too.
+    """
     if isinstance(func, type):
         return issubclass(func, ir.Expr)
-    return func is Op.get or getattr(func, "__module__", None) == "relax2xla.runtime.device"
+    if isinstance(getattr(func, "__self__", None), tir.PrimExpr):
+        return True
+    home = getattr(func, "__module__", None) or ""
+    return func is Op.get or home in _MADE_IN_FILES or home.startswith("relax2xla.tir.")
 
 
 def _is_of_topi(func: Any) -> bool:

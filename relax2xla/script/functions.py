@@ -299,7 +299,9 @@ class FunctionParser(Evaluator):
         if not isinstance(target, ast.Name):
             self.source.fail(target, "only names can be assigned to in TVMScript")
         name = target.id
-        if isinstance(value, tir.Var) and not value.name:
+        # `n = T.int64()`, and `n = T.Var("n", "int64")`, which says its name twice.
+        made_here = isinstance(value, tir.Var) and value.name in ("", name)
+        if made_here and not isinstance(source, ast.Name):
             self._define_symbol(target, value)
         elif isinstance(value, MatchCastPair):
             self._match_cast(node, name, value, info)
@@ -558,6 +560,11 @@ class FunctionParser(Evaluator):
                     if value.struct_info_ != ir.TupleStructInfo(()):
                         self.source.fail(last, "a branch must end by binding a variable")
                     result = self._branch_value(last, f"nothing_{suffix}", value, None)
+                case ast.With(body=[*_, ast.Expr(value=ast.Call(args=[ast.Name(id=name)]))]) if (
+                    _is_call_of(self, last.body[-1], "R.output")
+                ):
+                    self.statement(last)
+                    result = self.as_expr(last, self.scope.lookup(name))
                 case _:
                     self.source.fail(last, "a branch must end by binding a variable")
         return name, ir.SeqExpr(self.builder.end_scope(), result), info

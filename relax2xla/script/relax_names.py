@@ -256,3 +256,13 @@ relax: Final = Namespace(
 CALLABLE: Final = [*_FUNCTIONS.values()] + [
     f for f in _TABLE.values() if not isinstance(f, Marker | Decorator)
 ]
+
+
+def of_function(func: Any) -> Any:
+    """What R has in the place of a function of ``relax2xla.op``, such as ``relax.call_tir``.
+
+    It takes annotations for struct infos. None where it has nothing.
+    """
+    if getattr(func, "__module__", None) != "relax2xla.op.intrinsic":
+        return None
+    return _TABLE.get(getattr(func, "__name__", ""))

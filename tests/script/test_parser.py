@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from relax2xla import VirtualMachine, build, cpu, ir, tir
+from relax2xla import nd as rx_nd
+from relax2xla import op as rx_op
 from relax2xla.analysis import well_formed
 from relax2xla.errors import DiagnosticError, TVMError
 from relax2xla.ir.equal import assert_structural_equal
@@ -773,3 +775,58 @@ def test_other_functions_are_never_called() -> None:
             return R.add(x, called.append(1))
 
     assert not called
+
+
+def test_names_of_relax_and_tir_in_files() -> None:
+    """What R has under a function's name, symbols that say their names, arrays and scalars."""
+
+    @I.ir_module
+    class Written:
+        @T.prim_func(private=True)
+        def more(a: T.Buffer((4,), "int32"), b: T.Buffer((4,), "int32")):
+            for i in range(4):
+                b[i] = a[i] + 1
+
+        @R.function
+        def main(x: R.Tensor((4,), "int32"), y: R.Tensor(("n",), "int32")):
+            cls = Written
+            n = T.Var("n", "int64")
+            a = rx_op.call_tir(cls.more, (x,), R.Tensor((4,), "int32"))
+            b = R.reshape(y, (n * tir.const(1, "int64"),))
+            c = R.add(a, R.const(rx_nd.array(np.arange(4, dtype="int32"))))
+            return (b, c)
+
+    main = Written["main"]
+    assert well_formed(Written)
+    a, b, c = (b.value for b in main.body.blocks[0].bindings)
+    assert a.sinfo_args == (ir.TensorStructInfo((4,), "int32"),)
+    assert b.struct_info.dims == main.params[1].struct_info.dims
+    assert isinstance(c.args[1], ir.Constant)
+
+
+def test_a_branch_may_end_in_a_dataflow_block() -> None:
+    @R.function
+    def short(c: R.Tensor((), "bool"), x: R.Tensor((3,))):
+        if c:
+            with R.dataflow():
+                y = R.exp(x)
+                out = R.sin(y)
+                R.output(out)
+        else:
+            out = R.cos(x)
+        return out
+
+    @R.function
+    def full(c: R.Tensor((), "bool"), x: R.Tensor((3,))):
+        if c:
+            with R.dataflow():
+                y = R.exp(x)
+                z = R.sin(y)
+                R.output(z)
+            out = z
+        else:
+            out = R.cos(x)
+        return out
+
+    assert well_formed(short)
+    assert_structural_equal(short, full.with_attr("global_symbol", "short"))
