@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from relax2xla.ir import (
     DataTypeImm,
     Expr,
     Function,
+    GlobalVar,
     IRModule,
     Op,
     PrimValue,
@@ -37,9 +38,12 @@ from relax2xla.ir.deep import nests
 from relax2xla.ir.op import is_op, is_symbolic
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order, post_order_deep
 from relax2xla.ir.traits import Allocates, AsksPlace, Collective, Fills, Foreign, Random, Waits
+from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.normal.blocks import Precise, refined
 from relax2xla.transform.normal.homes import Ordinary
+
+Kernels: TypeAlias = Mapping[GlobalVar, PrimFunc]
 
 log = logging.getLogger("relax2xla.transform")
 
@@ -47,6 +51,7 @@ NODE_LIMIT: Final = 1 << 20  # bytes of a result that may be more than its opera
 MAX_GROWTH: Final = 4  # how many times the operands a larger result may be
 FUNCTION_LIMIT: Final = 1 << 28  # bytes of all new constants of a function
 SMALL: Final = 1 << 10  # bytes of a constant that XLA is given as such, not as an argument
+MAIN: Final = "main"  # the function that computes
 NEVER: Final = (Allocates, AsksPlace, Collective, Foreign, Random, Waits)
 # What these say is for other passes.
 MARKS: Final = ("relax.grad.", "relax.builtin.", "relax.memory.")
@@ -54,18 +59,19 @@ MARKS: Final = ("relax.grad.", "relax.builtin.", "relax.memory.")
 
 @register()
 class FoldConstant(FunctionPass):
-    """Compute what operators in dataflow blocks make of constants, and put that in their place.
+    """Compute what operators and kernels make of constants, and put that in their place.
 
     XLA computes it, on the CPU, all of a function at once; values may differ from those of the
     program in the last digits. Shapes are followed through ``R.shape_to_tensor`` and
     ``R.tensor_to_shape``, so that what they reshape has a known shape. Results that are much larger
     than their operands (4 times, and 1 MiB), and all beyond 256 MiB for a function, are left to
     run time, as are numbers that are the same everywhere (``R.zeros``), random numbers and
-    effects. Outside of dataflow blocks nothing is computed. Code that nothing needs any more goes.
+    effects, and operators outside of dataflow blocks. Kernels are loop-level functions of the
+    module; of those that give one tensor of known shape. Code that nothing needs any more goes.
     """
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        folder = _Folder()
+        folder = _Folder({g: k for g, k in mod.items() if isinstance(k, PrimFunc)})
         new = folder.function(func)
         values = folder.values(_read_elsewhere(new, folder.pending))
         if new is func and not values:
@@ -82,11 +88,12 @@ class _Folder(Precise):
     """One walk: shapes and constants are read directly, what can be computed is noted.
 
     ``pending``: bindings that can be computed, by their variable, in order. Of those that compute
-    the same, they read the first.
+    the same, they read the first. ``kernels``: the loop-level functions of the module.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         self.pending: dict[Var, VarBinding] = {}
         self._known: dict[Var, Constant] = {}
         self._same = Rewriter()  # what is read as another one, which is the first by its key
@@ -116,7 +123,9 @@ class _Folder(Precise):
             self.env[b.var] = new.var
         if isinstance(new.value, Constant | ShapeExpr):
             self.env[b.var] = self.env[new.var] = new.value
-        elif self._dataflow and _can_fold(new.value, self.pending):
+        elif (self._dataflow or _is_kernel_call(new.value)) and _can_fold(
+            new.value, self.pending, self.kernels
+        ):
             self._note(new)
         return new
 
@@ -181,7 +190,10 @@ class _Folder(Precise):
                 live.update(n for n in post_order(b.value) if isinstance(n, Var))
         arguments = _Arguments(self._known)
         body = arguments.seq(SeqExpr([BindingBlock(needed[::-1])], Tuple(wanted)))
-        made = evaluate(Ordinary().function(Function(arguments.params, body)), arguments.values)
+        func = Ordinary().function(Function(arguments.params, body))
+        called = {b.value.args[0] for b in needed if _is_kernel_call(b.value)}
+        kernels = {g: k for g, k in self.kernels.items() if g in called}
+        made = evaluate(IRModule({GlobalVar(MAIN): func, **kernels}), arguments.values)
         return {
             v: Constant(np.asarray(data), v.struct_info_, v.span)
             for v, data in zip(wanted, made, strict=True)
@@ -234,14 +246,28 @@ def _is_fill(value: Expr) -> bool:
     return isinstance(value, Call) and isinstance(value.op, Op) and value.op.has(Fills)
 
 
-def _can_fold(value: Expr, pending: dict[Var, VarBinding]) -> bool:
+def _is_kernel_call(value: Expr) -> TypeGuard[Call]:
+    return (
+        isinstance(value, Call)
+        and is_op(value, "relax.call_tir")
+        and isinstance(value.args[0], GlobalVar)
+    )
+
+
+def _can_fold(value: Expr, pending: dict[Var, VarBinding], kernels: Kernels) -> bool:
     """Whether a value depends on constants and pending variables alone, and is not too large."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return False
     if any([isinstance(a, Var) and a not in pending for a in value.args]):
         return False
     op = value.op
-    if not op.pure or op.lowering is None or any(map(op.has, NEVER)) or op.name.startswith(MARKS):
+    kernel = value.args[0] if _is_kernel_call(value) else None
+    if kernel is not None:
+        if kernel not in kernels or getattr(kernel, "name_hint", MAIN) == MAIN:
+            return False
+    elif not op.pure or op.lowering is None or any(map(op.has, NEVER)):
+        return False
+    if op.name.startswith(MARKS):
         return False
     if value.attrs and any(map(is_symbolic, value.attrs.values())):
         return False
@@ -259,8 +285,9 @@ def _can_fold(value: Expr, pending: dict[Var, VarBinding]) -> bool:
         elif isinstance(node, PrimValue):
             if is_symbolic(node.value):
                 return False
-        elif node is not value and not isinstance(node, Tuple | DataTypeImm | StringImm):
-            return False
+        elif node is not value and node is not kernel:
+            if not isinstance(node, Tuple | DataTypeImm | StringImm):
+                return False
     size = _bytes(value)
     return 0 <= size <= max(NODE_LIMIT, MAX_GROWTH * given)
 

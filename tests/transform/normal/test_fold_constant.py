@@ -118,3 +118,37 @@ def test_what_cannot_be_computed_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     func = RUN(mod)["main"]
     kinds = [isinstance(f, Constant) for f in func.body.body.fields]
     assert kinds == [True, False, True]
+
+
+def test_kernels() -> None:
+    """Calls of loop-level functions, two in a row and outside of dataflow; not what reads x."""
+    kernel = """
+        @T.prim_func(private=True)
+        def more(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")):
+            for i in range(4):
+                with T.block("more"):
+                    v = T.axis.spatial(4, i)
+                    b[v] = a[v] + T.float32(1)
+        """
+    mod = module(
+        kernel
+        + """
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), w: R.Tensor((4,), "float32")):
+            cls = M
+            a = R.call_tir(cls.more, (w,), out_sinfo=R.Tensor((4,), "float32"))
+            b = R.call_tir(cls.more, (a,), out_sinfo=R.Tensor((4,), "float32"))
+            c = R.call_tir(cls.more, (x,), out_sinfo=R.Tensor((4,), "float32"))
+            return (b, c)
+        """
+    )
+    weights = np.array([1.0, -2.0, 0.5, 0.0], "float32")
+    made = RUN(
+        mod.replace(
+            {**mod.functions, mod.get_global_var("main"): mod["main"].bind_params({"w": weights})}
+        )
+    )["main"]
+    folded, left = made.body.body.fields
+    assert isinstance(folded, Constant)
+    np.testing.assert_array_equal(folded.data, weights + 2)
+    assert [b.var for b in bindings_deep(made)] == [left]
