@@ -22,6 +22,7 @@ from relax2xla.transform.core import Sequential as Sequential
 from relax2xla.transform.core import dataflowblock_pass as dataflowblock_pass
 from relax2xla.transform.core import function_pass as function_pass
 from relax2xla.transform.core import module_pass as module_pass
+from relax2xla.transform.core.passes import ApplyPassToFunction as ApplyPassToFunction
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul

@@ -9,13 +9,23 @@ users make theirs of functions and classes with :func:`module_pass`, :func:`func
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from relax2xla.errors import TransformError
-from relax2xla.ir import BindingBlock, DataflowBlock, DataflowVar, Function, GlobalVar, IRModule
+from relax2xla.ir import (
+    BindingBlock,
+    DataflowBlock,
+    DataflowVar,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    IRModule,
+)
 from relax2xla.ir.collection import no_collection
+from relax2xla.ir.module import BaseFunc
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.tir import PrimFunc
 from relax2xla.transform.core.context import PassContext, PassInfo
@@ -159,6 +169,61 @@ class Sequential(Pass):
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         """Those that are enabled, each after the passes that it needs."""
         return run_enabled(self.passes, mod, context)
+
+
+class ApplyPassToFunction(Pass):
+    """Run ``transform`` on those functions alone whose whole names fit a regular expression.
+
+    It sees of the others that they are there, as packed functions of their names; private ones that
+    it is to change look public to it, so that they stay. What it makes beside them is added.
+    ``error_if_no_function_matches_regex``: ValueError where no name fits. ValueError, too, for what
+    is no regular expression.
+    """
+
+    def __init__(
+        self,
+        transform: Pass,
+        func_name_regex: str,
+        error_if_no_function_matches_regex: bool = False,
+    ) -> None:
+        try:
+            self.names = re.compile(func_name_regex)
+        except re.error as e:
+            raise ValueError(
+                f"ApplyPassToFunction: {func_name_regex!r} is no regular expression: {e}"
+            ) from None
+        self.transform, self.strict = transform, error_if_no_function_matches_regex
+        self.info = PassInfo(f"ApplyPassTo{func_name_regex}", transform.info.opt_level)
+
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        """The chosen functions after ``transform``, the others as they are."""
+        chosen = {g: f for g, f in mod.items() if self.names.fullmatch(g.name_hint)}
+        if not chosen:
+            if self.strict:
+                names = ", ".join(g.name_hint for g in mod)
+                raise ValueError(
+                    f"ApplyPassToFunction: no function's name fits {self.names.pattern!r}; the "
+                    f"module has {names or 'none'}"
+                )
+            return mod
+        shown: dict[GlobalVar, BaseFunc] = {}
+        for gvar, func in mod.items():
+            if gvar not in chosen:
+                # With what is known of it: the name is that of the module, and keeps it.
+                shown[gvar] = ExternFunc(gvar.name_hint, gvar.struct_info_)
+            elif isinstance(func, Function) and func.attrs.get("global_symbol") is None:
+                shown[gvar] = func.with_attr("global_symbol", gvar.name_hint)
+            else:
+                shown[gvar] = func
+        made = self.transform.run(mod.replace(shown), context)
+        new = {g: f for g, f in mod.items() if g not in chosen or g in made}
+        for gvar, func in made.items():
+            if gvar in mod and (gvar not in chosen or func is shown[gvar]):
+                continue
+            private = gvar in chosen and shown[gvar] is not chosen[gvar]
+            hide = private and isinstance(func, Function)
+            new[gvar] = func.without_attr("global_symbol") if hide else func
+        return mod.replace(new)
 
 
 def run_enabled(

@@ -24,6 +24,7 @@ P = TypeVar("P", bound="type[Pass]")
 _PASSES: dict[str, type[Pass]] = {}
 # What relax2xla.transform shows beside passes, by its home; loaded as they are.
 OTHERS: Final = {
+    "ApplyPassToFunction": "relax2xla.transform.core.passes",
     "Pipeline": "relax2xla.transform.pipeline",
     "get_pipeline": "relax2xla.transform.pipeline",
     "FusionPattern": "relax2xla.transform.fusion.patterns",

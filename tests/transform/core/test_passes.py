@@ -9,6 +9,7 @@ from relax2xla import op as R
 from relax2xla.errors import TransformError
 from relax2xla.ir import DataflowBlock, Function, IRModule, SeqExpr
 from relax2xla.transform import (
+    ApplyPassToFunction,
     DataflowBlockPass,
     FoldBatchNorm,
     FunctionPass,
@@ -214,3 +215,30 @@ def test_the_work_of_a_pipeline_grows_with_the_module() -> None:
     work(10)
     few, many = work(1000), work(4000)
     assert many < 5 * few
+
+
+def test_some_functions_alone() -> None:
+    """A pass on functions by their names; others are there for it, and stay."""
+    called, main = module()["main"].without_attr("global_symbol"), module()["main"]
+    mod = IRModule({"helper": called, "main": main, "mainly": main.without_attr("global_symbol")})
+    seen: list[list[str]] = []
+
+    @module_pass(opt_level=0)
+    def grow(given: IRModule, context: PassContext) -> IRModule:
+        seen.append([type(f).__name__ for f in given.functions.values()])
+        made = {g: doubled(f, given, context) for g, f in given.relax_functions().items()}
+        return given.replace({**given.functions, **made})
+
+    with PassContext(config={"relax2xla.check": False}):
+        new = ApplyPassToFunction(grow, "main.+")(mod)
+    assert seen == [["ExternFunc", "ExternFunc", "Function"]]
+    assert [new[n] is mod[n] for n in ("helper", "main", "mainly")] == [True, True, False]
+    assert len(new["mainly"].body.blocks) == 2
+    assert "global_symbol" not in new["mainly"].attrs
+    keep = ApplyPassToFunction(module_pass(lambda m, c: m, name="Keep"), ".*")
+    assert keep(mod) is mod
+    assert ApplyPassToFunction(grow, "other")(mod) is mod
+    with pytest.raises(ValueError, match="no function's name fits 'other'"):
+        ApplyPassToFunction(grow, "other", error_if_no_function_matches_regex=True)(mod)
+    with pytest.raises(ValueError, match="no regular expression"):
+        ApplyPassToFunction(grow, "(")

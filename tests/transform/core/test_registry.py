@@ -19,6 +19,7 @@ PASSES = all_passes()
 # Classes of passes that are made of others, and are no passes by themselves.
 FAMILIES = {
     "Unchanged",
+    "ApplyPassToFunction",
     "DataflowBlockPass",
     "FunctionPass",
     "LegalizeStatic",
