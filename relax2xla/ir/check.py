@@ -5,7 +5,7 @@
 - A-normal form: operands are leaves or tuples of leaves, a sequence ends in such an operand. The
   regions of a StableHLO row are functions that stand among its operands.
 - Dataflow blocks hold neither ``If`` nor impure calls; pure functions hold no impure call, unless
-  the attribute ``relax.force_pure`` is set.
+  the attribute ``relax.force_pure`` is set, which only functions that are declared pure have.
 - Symbolic variables are defined by parameters and match-casts (a dimension by itself defines its
   variable) before they are used; the result of a function uses its parameters' only.
 - GlobalVars are functions of the module; a public function has the name of its ``global_symbol``;
@@ -96,7 +96,8 @@ def check_well_formed(
 ) -> None:
     """Raise ``WellFormedError`` with reason, function and binding if a rule is broken.
 
-    ``check_struct_info`` False: nothing is asked of struct infos (they may be missing or wrong).
+    ``check_struct_info`` False: nothing is asked of struct infos (they may be missing or wrong) but
+    that their symbolic variables are defined.
     ``whole`` False: each function is looked at alone, and may call what is not in the module.
     """
     if isinstance(obj, e.Function):
@@ -231,6 +232,11 @@ class _Checker:
             self.define(p)
         self.define_symbols(p.struct_info for p in func.params)
         self.check_symbols(func.ret_struct_info)
+        if func.attrs.get("relax.force_pure") and not func.is_pure:
+            self.fail(
+                "the function has the attribute relax.force_pure, which is for functions that are "
+                "declared pure, and is_pure=False; give it one of the two"
+            )
         self.pure = func.is_pure and not func.attrs.get("relax.force_pure", False)
         self.dataflow = False
         self.seq(func.body)
@@ -287,12 +293,13 @@ class _Checker:
 
     def declared(self, var: e.Var, value: e.Expr | None) -> None:
         """What a variable declares describes its value."""
+        info = var.struct_info_
+        # Where a symbol comes from is asked in any case, as in TVM.
+        self.check_symbols(info)
         if not self.check_info:
             return
-        info = var.struct_info_
         if info is None:
             self.fail(f"the variable {var.name_hint} has no struct info")
-        self.check_symbols(info)
         if value is None:
             return
         known = value.struct_info_

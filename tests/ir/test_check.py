@@ -164,6 +164,15 @@ def test_the_message_names_the_binding() -> None:
 
 def test_struct_info_can_be_left_alone() -> None:
     assert well_formed(fn([B(Var("w"), op.sin(x))], x), check_struct_info=False)
+    free = Var("w", TensorStructInfo((tir.Var("unknown"),)))
+    assert not well_formed(fn([B(free, op.sin(x))], x), check_struct_info=False)
+
+
+def test_a_function_cannot_be_forced_pure_and_impure() -> None:
+    marked = fn([], x).with_attr("relax.force_pure", True)
+    assert well_formed(marked)
+    with pytest.raises(WellFormedError, match="and is_pure=False; give it one of the two"):
+        check_well_formed(marked.replace(is_pure=False))
 
 
 def test_modules() -> None:

@@ -141,7 +141,9 @@ def _pair(site: Site) -> Choice | None:
         return None
     x, y = (dims_of(v) for v in site.call.args)
     if a.rank == b.rank:
-        chosen, dims = (a, y) if len(a.parts) >= len(b.parts) else (b, x)
+        # Where the shape of the second is not known, the first has to follow it.
+        first = len(a.parts) >= len(b.parts) and y is not None
+        chosen, dims = (a, y) if first or x is None else (b, x)
         if not chosen.fits(dims):
             chosen = initial(a.rank)
         return Choice([chosen, chosen], chosen)

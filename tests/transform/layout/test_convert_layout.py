@@ -177,6 +177,23 @@ def test_casts_are_of_the_form_that_is_cast() -> None:
     np.testing.assert_allclose(run(made, x), run(builder.get(), x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_value_of_unknown_shape_is_followed() -> None:
+    """Of two operands, the one whose shape is known changes its layout."""
+    builder = rx.BlockBuilder()
+    n, h, w = (rx.tir.Var(s) for s in "nhw")
+    x, y = (Var(s, TensorStructInfo(dtype="float32", ndim=4)) for s in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            made = builder.emit(R.nn.conv2d(x, const(8, 4, 3, 3)))
+            cast = builder.match_cast(made, TensorStructInfo((n, 8, h, w)))
+            out = builder.emit_output(R.add(cast, y))
+        builder.emit_func_output(out)
+    new = ConvertLayout({CONV: ["NHWC", "OHWI"]})(builder.get())
+    values = [b.value for b in bindings_deep(new["main"])]
+    assert isinstance(values[-1], Call)
+    assert values[-1].args[1] is new["main"].params[1]
+
+
 @pytest.mark.parametrize(
     ("layouts", "message"),
     [
