@@ -11,6 +11,7 @@ from relax2xla.ir import lattice
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import (
     Call,
+    Constant,
     Expr,
     Function,
     GlobalVar,
@@ -18,6 +19,7 @@ from relax2xla.ir.expr import (
     PrimValue,
     SeqExpr,
     ShapeExpr,
+    Tuple,
     Var,
 )
 from relax2xla.ir.lattice import struct_info_lca as struct_info_lca
@@ -135,9 +137,12 @@ def free_symbolic_vars(func: Expr) -> list[tir.Var]:
         used.update(dict.fromkeys(lattice.free_symbolic_vars(info)))
 
     if type(func) is Call and all(type(k) in LEAF_TYPES for k in children(func)):
-        for info in (*(k.struct_info_ for k in children(func)), *func.sinfo_args):
+        read = [k.struct_info_ for k in children(func) if not isinstance(k, GlobalVar)]
+        for info in (*read, *func.sinfo_args):
             note(info)
         return list(used)
+    if isinstance(func, Function) and _is_static(func):
+        return []
     for node in post_order_deep(func):
         if isinstance(node, Function):
             for p in node.params:
@@ -157,6 +162,31 @@ def free_symbolic_vars(func: Expr) -> list[tir.Var]:
             note(node.struct_info_)
     defined = set(defined_symbolic_vars(func))
     return [v for v in used if v not in defined]
+
+
+def _is_static(func: Function) -> bool:
+    """Whether ``func`` is bindings of calls on tensors of known numbers; False: perhaps not."""
+    known = [p.struct_info_ for p in func.params]
+    known.append(func.ret_struct_info)
+    for b in bindings_of(func.body):
+        value = b.value
+        if type(value) is not Call or isinstance(b, MatchCast):
+            return False
+        known.append(b.var.struct_info_)
+        known += value.sinfo_args
+        for a in children(value):
+            for leaf in a.fields if type(a) is Tuple else (a,):
+                if isinstance(leaf, Var | Constant):
+                    known.append(leaf.struct_info_)
+                elif not isinstance(leaf, GlobalVar):
+                    return False
+    body = func.body.body
+    for leaf in body.fields if isinstance(body, Tuple) else (body,):
+        if not isinstance(leaf, Var):
+            return False
+        known.append(leaf.struct_info_)
+    # Mostly there are few of them, which many share.
+    return all(map(lattice.of_numbers, {id(i): i for i in known}.values()))
 
 
 def erase_to_well_defined(

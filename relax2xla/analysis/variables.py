@@ -7,7 +7,7 @@ from typing import Final
 
 from relax2xla import tir
 from relax2xla.errors import TransformError
-from relax2xla.ir.check import LEAVES, is_impure_call
+from relax2xla.ir.check import is_impure_call
 from relax2xla.ir.expr import (
     Binding,
     Call,
@@ -19,6 +19,7 @@ from relax2xla.ir.expr import (
     PrimValue,
     SeqExpr,
     ShapeExpr,
+    Tuple,
     Var,
     VarBinding,
 )
@@ -89,16 +90,41 @@ def bound_vars(expr: Expr) -> list[Var]:
     return list(dict.fromkeys(v for v, defined in _events(expr) if defined))
 
 
+def _flat_vars(expr: Expr) -> list[Var] | None:
+    """Variables of a call of an operator on leaves and tuples of leaves, as most values are.
+
+    None for anything else.
+    """
+    if type(expr) is not Call or not isinstance(expr.op, Op):
+        return None
+    found: dict[Var, None] = {}
+    for a in expr.args:
+        if isinstance(a, Var):
+            found[a] = None
+        elif type(a) is Tuple:
+            for f in a.fields:
+                if isinstance(f, Var):
+                    found[f] = None
+                elif type(f) not in LEAF_TYPES:
+                    return None
+        elif type(a) not in LEAF_TYPES:
+            return None
+    return list(found)
+
+
 def used_vars(expr: Expr) -> list[Var]:
     """Variables that ``expr`` uses, in order, each once."""
+    flat = _flat_vars(expr)
+    if flat is not None:
+        return flat
     return list(dict.fromkeys(v for v, defined in _events(expr) if not defined))
 
 
 def free_vars(expr: Expr) -> list[Var]:
     """Variables that ``expr`` uses but does not define, in order of use."""
-    if isinstance(expr, Call) and isinstance(expr.op, Op):
-        if all([isinstance(a, LEAVES) for a in expr.args]):  # as most values are
-            return list(dict.fromkeys([a for a in expr.args if isinstance(a, Var)]))
+    flat = _flat_vars(expr)
+    if flat is not None:
+        return flat
     events = list(_events(expr))
     bound = {v for v, defined in events if defined}
     return list(dict.fromkeys(v for v, defined in events if not defined and v not in bound))

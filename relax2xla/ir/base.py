@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -119,10 +119,25 @@ class Attrs(Node, Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._items
 
+    # Those of Mapping walk key by key; passes ask for attributes of every call.
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._items.get(key, default)
+
+    def keys(self) -> KeysView[str]:
+        return self._items.keys()
+
+    def values(self) -> ValuesView[Any]:
+        return self._items.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._items.items()
+
     def __hash__(self) -> int:
         return hash(frozenset(self._items.items()))
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Attrs):
+            return self._items is other._items or self._items == other._items
         return isinstance(other, Mapping) and self._items == dict(other)
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from relax2xla.ir.deep import nests
 from relax2xla.ir.hash import structural_hash as structural_hash
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
-from relax2xla.ir.rewrite import children
+from relax2xla.ir.rewrite import LEAF_TYPES, children
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     FuncStructInfo,
@@ -270,6 +270,9 @@ class _Comparer:
     # -- expressions -------------------------------------------------------------------------
     def expr(self, a: e.Expr, b: e.Expr) -> None:
         """Expressions; iterative, each pair of shared nodes once."""
+        if type(a) in LEAF_TYPES:
+            self.node(a, b)
+            return
         stack: list[tuple[e.Expr, e.Expr, Any]] = [(a, b, None)]
         seen: set[tuple[int, int]] = set()
         while stack:
@@ -290,9 +293,28 @@ class _Comparer:
             xs, ys = children(x), children(y)
             if len(xs) != len(ys):
                 raise _Different(x, y, f"{len(xs)} against {len(ys)} operands")
-            if xs:
+            if xs and not self.paired(xs, ys):
                 parts = _parts(x)
                 stack.extend((p, q, (parts(i), path)) for i, (p, q) in _backwards(xs, ys))
+
+    def paired(self, xs: Sequence[e.Expr], ys: Sequence[e.Expr], deep: bool = True) -> bool:
+        """Whether these are variables that are paired already, as most operands are.
+
+        Names of functions, too, and tuples of such.
+        """
+        for x, y in zip(xs, ys, strict=True):
+            if isinstance(x, e.Var):
+                same = self.vars.get(x) is y
+            elif isinstance(x, e.GlobalVar):
+                same = isinstance(y, e.GlobalVar) and x.name_hint == y.name_hint
+            elif deep and isinstance(x, e.Tuple) and isinstance(y, e.Tuple):
+                same = len(x.fields) == len(y.fields)
+                same = same and self.paired(x.fields, y.fields, deep=False)
+            else:
+                same = False
+            if not same:
+                return False
+        return True
 
     def node(self, a: e.Expr, b: e.Expr) -> None:
         """Two nodes without their children."""

@@ -255,7 +255,7 @@ class Tuple(Expr):
     fields: tuple[Expr, ...]
 
     def __init__(self, fields: Iterable[Any], span: Span | None = None) -> None:
-        self.fields = tuple(convert_to_expr(f) for f in fields)
+        self.fields = tuple([f if isinstance(f, Expr) else convert_to_expr(f) for f in fields])
         infos = [f.struct_info_ for f in self.fields]
         known = [i for i in infos if i is not None]
         self.struct_info_ = TupleStructInfo(known) if len(known) == len(infos) else None

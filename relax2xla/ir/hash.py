@@ -21,7 +21,7 @@ from relax2xla.ir.deep import nests
 from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, call_attrs
-from relax2xla.ir.rewrite import children, post_order
+from relax2xla.ir.rewrite import LEAF_TYPES, children, post_order
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     FuncStructInfo,
@@ -134,11 +134,24 @@ class _Hasher:
                 return hash(type(value).__name__)
 
     def expr(self, root: e.Expr) -> int:
+        kids = children(root)
+        flat = [self.leaf(k) for k in kids]
+        if None not in flat:  # as most values are
+            return hash((type(root).__name__, *flat, self.node(root)))
         done: dict[int, int] = {}
         for node in post_order(root):
             kids = [done[id(k)] for k in children(node)]
             done[id(node)] = hash((type(node).__name__, *kids, self.node(node)))
         return done[id(root)]
+
+    def leaf(self, node: e.Expr) -> int | None:
+        """The hash of a leaf or of a tuple of leaves; None of anything else."""
+        if type(node) in LEAF_TYPES:
+            return hash((type(node).__name__, self.node(node)))
+        if type(node) is e.Tuple and all([type(f) in LEAF_TYPES for f in node.fields]):
+            fields = [hash((type(f).__name__, self.node(f))) for f in node.fields]
+            return hash(("Tuple", *fields, self.node(node)))
+        return None
 
     def node(self, node: e.Expr) -> int:
         """What distinguishes two nodes of one class beside their children."""

@@ -190,11 +190,17 @@ def substitute(info: StructInfo, env: SymMap, held: Held | None = None) -> Struc
     return map_dims(info, one, held)
 
 
+def of_numbers(info: StructInfo | None) -> bool:
+    """Whether this is a tensor whose shape is numbers, or a tuple of such."""
+    if type(info) is TensorStructInfo:
+        return info.dims is not None and all([type(d) is int for d in info.dims])
+    return isinstance(info, TupleStructInfo) and all(map(of_numbers, info.fields))
+
+
 def free_symbolic_vars(info: StructInfo | None) -> list[tir.Var]:
     """Symbolic variables of ``info`` in order of appearance."""
-    if type(info) is TensorStructInfo and info.dims is not None:
-        if all(type(d) is int for d in info.dims):
-            return []
+    if of_numbers(info):
+        return []
     found: dict[tir.Var, None] = {}
 
     def note(d: Dim) -> Dim:
@@ -209,6 +215,8 @@ def free_symbolic_vars(info: StructInfo | None) -> list[tir.Var]:
 
 def definable_vars(info: StructInfo) -> list[tir.Var]:
     """Symbolic variables that a parameter of this struct info defines (a dimension by itself)."""
+    if of_numbers(info):
+        return []
     found: dict[tir.Var, None] = {}
 
     def note(d: Dim) -> Dim:

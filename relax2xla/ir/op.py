@@ -302,6 +302,7 @@ class Op(Expr, Generic[P]):
         self.pure = pure
         self.distributed = distributed
         self.traits = tuple(traits)
+        self._trait_of: dict[type[Trait], Trait | None] = {}
         self.spellings: list[Callable[P, Expr | None]] = []
         self.attributes: dict[str, tuple[int, Any]] = {}
         self.follows = dict(follows or {})
@@ -346,7 +347,9 @@ class Op(Expr, Generic[P]):
 
     def trait(self, kind: type[T]) -> T | None:
         """What the operator's trait of this kind says; None where it has none."""
-        return next((t for t in self.traits if isinstance(t, kind)), None)
+        if kind not in self._trait_of:
+            self._trait_of[kind] = next((t for t in self.traits if isinstance(t, kind)), None)
+        return typing.cast(T | None, self._trait_of[kind])
 
     def has(self, kind: type[Trait]) -> bool:
         """Whether the operator has a trait of this kind."""

@@ -21,13 +21,17 @@ from relax2xla.ir.expr import (
     Call,
     Constant,
     DataflowVar,
+    DataTypeImm,
     Expr,
+    ExternFunc,
     Function,
+    GlobalVar,
     If,
     MatchCast,
     PrimValue,
     SeqExpr,
     ShapeExpr,
+    StringImm,
     Tuple,
     TupleGetItem,
     Var,
@@ -38,7 +42,12 @@ from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo
 
 Rule = Callable[[Expr], Expr | None]
 
-LEAF_TYPES: Final = frozenset({Var, DataflowVar, Constant, ShapeExpr, PrimValue})
+LEAF_TYPES: Final = frozenset(
+    {
+        *(Var, DataflowVar, Constant, ShapeExpr, PrimValue),
+        *(GlobalVar, StringImm, DataTypeImm, ExternFunc),
+    }
+)
 
 
 def children(node: Expr) -> Sequence[Expr]:
@@ -209,7 +218,9 @@ class Rewriter:
         self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
         # Whether nothing but ``env`` and ``symbolic`` changes leaves.
-        self._plain = rule is None and type(self).leaf is Rewriter.leaf
+        own = type(self)
+        self._plain = rule is None and own.leaf is Rewriter.leaf and own._node is Rewriter._node
+        self._own_vars = own.var is Rewriter.var
         self._infos: dict[int, tuple[StructInfo, StructInfo]] = {}
 
     def info(self, info: StructInfo) -> StructInfo:
@@ -236,11 +247,16 @@ class Rewriter:
         if isinstance(value, tuple):
             return tuple(map(self.attr, value))
         if isinstance(value, Attrs):
-            return Attrs({k: self.attr(v) for k, v in value.items()})
+            new = {k: self.attr(v) for k, v in value.items()}
+            same = all(map(operator.is_, new.values(), value.values()))
+            return value if same else Attrs(new)
         return value
 
     def symbols_in(self, call: Call) -> Call:
         """``call``, whose operands are done, with its own symbols replaced."""
+        if not self.symbolic and not call.attrs:
+            if not any(map(lattice.held_shapes, call.sinfo_args)):
+                return call  # as most calls of kernels are
         infos = [self.info(i) for i in call.sinfo_args]
         attrs = self.attr(call.attrs) if call.attrs else call.attrs
         known = call.struct_info_
@@ -290,12 +306,18 @@ class Rewriter:
             if (
                 isinstance(root.op, Op)
                 and not root.sinfo_args
-                and all(type(a) in LEAF_TYPES and a not in env for a in root.args)
+                and all([type(a) in LEAF_TYPES and a not in env for a in root.args])
             ):
                 return root
         kids = children(root)
-        if all(type(k) in LEAF_TYPES for k in kids):
+        if all([type(k) in LEAF_TYPES for k in kids]):
             # A-normal form: no walk is needed.
+            if self._plain and not self.symbolic and isinstance(root, Call | TupleGetItem | Tuple):
+                env = self.env
+                new = rebuild(root, [env.get(k, k) if isinstance(k, Var) else k for k in kids])
+                if env and isinstance(new, Call) and new.sinfo_args:
+                    new = self.symbols_in(new)
+                return new
             return self._node(root, [self._node(k, ()) for k in kids])
         done: dict[int, Expr] = {}
         for node in post_order(root):
@@ -336,6 +358,9 @@ class Rewriter:
             value = self.expr(b.value)
             return b if var is b.var and value is b.value else VarBinding(var, value, b.span)
         value = self.expr(b.value)
+        if value is b.value and self._own_vars and not self.symbolic:
+            if not (self.env and lattice.held_shapes(declared)):
+                return b
         info = value.struct_info_ if value is not b.value else declared
         if info is not None and declared is not None and not self.symbolic:
             # A weaker declaration is the user's choice and stays; what was known says more now.

@@ -279,7 +279,7 @@ class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
 
     def __init__(self, fields: Sequence[StructInfo], span: Span | None = None) -> None:
-        if not isinstance(fields, Iterable):
+        if not isinstance(fields, list | tuple) and not isinstance(fields, Iterable):
             raise StructInfoError(
                 f"TupleStructInfo takes a list of struct infos; got {type(fields).__name__}"
             )

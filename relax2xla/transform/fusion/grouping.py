@@ -41,7 +41,7 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.expr import DataTypeImm
 from relax2xla.ir.lattice import free_symbolic_vars as symbols_of
-from relax2xla.ir.rewrite import Rewriter, children, post_order, post_order_deep
+from relax2xla.ir.rewrite import LEAF_TYPES, Rewriter, children, post_order, post_order_deep
 
 COMPOSITE: Final = "Composite"
 CODEGEN: Final = "Codegen"
@@ -344,12 +344,28 @@ class _Inside(Rewriter):
 
     def expr(self, root: Expr) -> Expr:
         """``root`` with parameters in the place of what is an argument as it stands."""
+        if type(root) is Call and isinstance(root.op, Op) and root not in self.params:
+            flat = [self._operand(a) for a in root.args]  # as most values are
+            if None not in flat:
+                return self._node(root, flat)
         done: dict[int, Expr] = {}
         for node in post_order(root, below=self._below):
             param = self.params.get(node)
             kids = [done[id(k)] for k in self._below(node)]
             done[id(node)] = param if isinstance(param, Var) else self._node(node, kids)
         return done[id(root)]
+
+    def _operand(self, arg: Expr) -> Expr | None:
+        """A leaf or a tuple of leaves there; None for anything else."""
+        param = self.params.get(arg)
+        if isinstance(param, Var):
+            return param
+        if type(arg) in LEAF_TYPES:
+            return self.leaf(arg)
+        if type(arg) is Tuple and all([type(f) in LEAF_TYPES for f in arg.fields]):
+            fields = [self._operand(f) for f in arg.fields]
+            return self._node(arg, [f for f in fields if f is not None])
+        return None
 
     def _below(self, node: Expr) -> Sequence[Expr]:
         return () if isinstance(self.params.get(node), Var) else children(node)

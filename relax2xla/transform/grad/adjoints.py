@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import NoExpression, TransformError, TVMError
@@ -23,12 +24,14 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.ir.lattice import of_numbers
 from relax2xla.ir.op import Op, is_op
 from relax2xla.ir.struct_info import show
-from relax2xla.op.shared.gradients.table import is_differentiable
+from relax2xla.op.shared.gradients.table import OF_TABLE, is_differentiable
 from relax2xla.op.shared.lowering import relax
 from relax2xla.te.gradients import GRADIENTS
 from relax2xla.transform.grad.checkpoints import Again
+from relax2xla.transform.grad.formulas import Formulas
 
 Fallback = Callable[[Call, Expr], Sequence[Expr]]
 """Gradients of a call's operands where the operator has no rule: of the call, and the gradient."""
@@ -43,6 +46,7 @@ class Adjoints:
 
     def __init__(self, builder: BlockBuilder, again: Again, fallback: Fallback) -> None:
         self.builder, self.again, self.fallback = builder, again, fallback
+        self.formulas = Formulas()
         self.of: dict[Var, Var] = {}
 
     def start(self, target: Var) -> None:
@@ -60,7 +64,11 @@ class Adjoints:
             case MatchCast():
                 self.add(b.value, adjoint)
             case VarBinding(value=Call() as call):
-                with self.builder.source(b.span or call.span):
+                span = b.span or call.span
+                if span is None:
+                    self._call(b.var, call, adjoint)
+                    return
+                with self.builder.source(span):
                     self._call(b.var, call, adjoint)
             case VarBinding(value=TupleGetItem() as item):
                 self._field(item, adjoint)
@@ -83,15 +91,20 @@ class Adjoints:
         for operand, partial in zip(
             call.args, self._partials(seen, forward, adjoint), strict=False
         ):
-            if not is_op(partial, "relax.grad.no_grad"):
+            if partial is not None and not is_op(partial, "relax.grad.no_grad"):
                 self.add(operand, partial)
 
-    def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr]:
+    def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None]:
         op = call.op
         if not isinstance(op, Op) or op.primal_gradient is None:
             return self.fallback(call, adjoint)
+        rule = op.primal_gradient
+        made: Sequence[Expr | None]
         try:
-            made = op.primal_gradient(var, call, adjoint, self.builder)
+            if rule in OF_TABLE:
+                made = self.formulas.partials(rule, var, call, adjoint)
+            else:
+                made = rule(var, call, adjoint, self.builder)
         except NoExpression:
             return self.fallback(call, adjoint)
         except TVMError as e:
@@ -166,6 +179,9 @@ class Adjoints:
         return self.builder.emit_output(self.of[var], f"{var.name_hint}_adjoint_out")
 
 
+_ADD: Final = Op.get("relax.add")
+
+
 def zeros(info: StructInfo) -> Expr:
     """The adjoint of what the target does not depend on."""
     if isinstance(info, TupleStructInfo):
@@ -182,6 +198,8 @@ def total(a: Expr, b: Expr) -> Expr:
     info = a.struct_info
     if isinstance(info, TupleStructInfo):
         return Tuple([total(x, y) for x, y in zip(a, b, strict=True)])
+    if of_numbers(info) and info == b.struct_info:
+        return Call(_ADD, [a, b], struct_info=info)  # without inference, which knows
     return relax("add", a, b)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.builder import BlockBuilder
@@ -24,7 +25,7 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.lattice import result_info
 from relax2xla.ir.op import is_op
-from relax2xla.ir.rewrite import bindings_of, rewrite_function
+from relax2xla.ir.rewrite import bindings_deep, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.op.intrinsic import call_tir_op
 from relax2xla.transform.core import Pass, PassContext, register
@@ -32,6 +33,8 @@ from relax2xla.transform.grad.adjoints import Adjoints, through_jax
 from relax2xla.transform.grad.checkpoints import Again, Marks, without_marks
 from relax2xla.transform.grad.simplify import without_double_transposes
 from relax2xla.transform.params.bind_params import selected
+
+WITH_GRAD: Final = "relax.call_tir_with_grad"
 
 
 @register()
@@ -83,14 +86,15 @@ class Gradient(Pass):
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
         made = without_double_transposes(remove_all_unused(made)).with_attr("global_symbol", name)
-        made = rewrite_function(made, rule=_without_grad)
+        if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(made)):
+            made = rewrite_function(made, rule=_without_grad)
         builder.add_func(made, name)
         return builder.get()
 
 
 def _without_grad(node: Expr) -> Expr | None:
     """``call_tir`` for ``call_tir_with_grad``: the gradient is there."""
-    if not isinstance(node, Call) or not is_op(node, "relax.call_tir_with_grad"):
+    if not isinstance(node, Call) or not is_op(node, WITH_GRAD):
         return None
     return Call(call_tir_op, node.args, None, node.sinfo_args, node.span)
 

@@ -26,6 +26,8 @@ def without_double_transposes(func: Function) -> Function:
     ``T`` exchanges the last two axes, as ``permute_dims``. The function has one dataflow block.
     """
     block = func.body.blocks[0]
+    if not any(isinstance(b.value, Call) and _is_transpose(b.value) for b in block.bindings):
+        return func
     walk = _Walk()
     for b in block.bindings:
         walk.binding(b)

@@ -15,6 +15,7 @@ from relax2xla.ir import (
     Binding,
     BindingBlock,
     Call,
+    Constant,
     DataflowBlock,
     DataflowVar,
     Expr,
@@ -38,11 +39,12 @@ from relax2xla.ir.lattice import (
     SymMap,
     definable_vars,
     free_symbolic_vars,
+    of_numbers,
     substitute,
     unify,
 )
 from relax2xla.ir.op import is_op
-from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, post_order_deep
 from relax2xla.ir.struct_info import show
 from relax2xla.tir import IntImm, PrimExpr
 from relax2xla.tir import Var as Symbol
@@ -268,7 +270,8 @@ class _Plan:
         body = SeqExpr(blocks, local.func.body.body, local.func.body.span)
         func = local.func
         made = Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
-        return Rewriter(values=values, rule=_stop_over).function(made)
+        stops = any(is_op(b.value, STOP) for b in bindings_deep(made))
+        return Rewriter(values=values, rule=_stop_over if stops else None).function(made)
 
 
 def _stop_over(node: Expr) -> Expr | None:
@@ -305,11 +308,19 @@ def _match(first: _Local, local: _Local) -> None:
 
 def _symbols(b: Binding) -> set[Symbol]:
     """Symbolic variables in a binding."""
+    value = b.value
+    if type(value) is Call and not value.attrs and not value.sinfo_args:
+        if of_numbers(b.var.struct_info_) and all(map(_is_plain, value.args)):
+            return set()  # as most bindings have none
     found = {*free_symbolic_vars(b.var.struct_info_), *symbols_within(b.value)}
     for node in post_order_deep(b.value):
         if isinstance(node, Call):
             found.update(v for a in node.attrs.values() for v in _attr_symbols(a))
     return found
+
+
+def _is_plain(arg: Expr) -> bool:
+    return isinstance(arg, Var | Constant) and of_numbers(arg.struct_info_)
 
 
 def _attr_symbols(value: object) -> list[Symbol]:

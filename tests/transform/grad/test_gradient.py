@@ -362,3 +362,24 @@ def test_foreign_calls_have_no_gradient() -> None:
 
     with pytest.raises(TransformError, match=r"JAX cannot differentiate relax\.call_dps_packed"):
         Gradient("main")(Foreign)
+
+
+def test_formulas_of_equal_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients that are made again of those of equal calls are those that each rule gives."""
+    bb, info = BlockBuilder(), TensorStructInfo((3, 3), "float32")
+    x, w, row = Var("x", info), Var("w", info), Var("row", TensorStructInfo((3,), "float32"))
+    with bb.function("main", [x, w, row]):
+        with bb.dataflow():
+            y = x
+            for i in range(3):
+                y = bb.emit(op.nn.silu(op.matmul(y, w)))
+                y = bb.emit(op.multiply(y, const(i % 2 + 0.5, "float32")))
+                y = bb.emit(op.multiply(y, y))
+                y = bb.emit(op.add(op.maximum(y, x), row))
+                y = bb.emit(op.split(y, 3, axis=i % 2)[0])
+                y = bb.emit(op.concat([y, y, y], axis=i % 2))
+            out = bb.emit_output(op.sum(y))
+        bb.emit_func_output(out)
+    again = Gradient("main")(bb.get())
+    monkeypatch.setattr("relax2xla.transform.grad.adjoints.OF_TABLE", frozenset())
+    assert_structural_equal(again, Gradient("main")(bb.get()))

@@ -45,6 +45,8 @@ class Backward:
 
 
 Rule = Callable[[Backward], Sequence[Expr] | None]
+# The gradients that rules make: they see a call and nothing else, so equal calls have equal ones.
+OF_TABLE: set[PrimalGradient] = set()
 
 
 def gradient(*names: str) -> Callable[[Rule], Rule]:
@@ -66,6 +68,7 @@ def gradient(*names: str) -> Callable[[Rule], Rule]:
             found = Op.get(name)
             assert found.primal_gradient is None, f"{name} has two gradients"
             found.primal_gradient = primal_gradient
+        OF_TABLE.add(primal_gradient)
         return rule
 
     return wrap
