@@ -560,11 +560,11 @@ class FunctionParser(Evaluator):
                     if value.struct_info_ != ir.TupleStructInfo(()):
                         self.source.fail(last, "a branch must end by binding a variable")
                     result = self._branch_value(last, f"nothing_{suffix}", value, None)
-                case ast.With(body=[*_, ast.Expr(value=ast.Call(args=[ast.Name(id=name)]))]) if (
-                    _is_call_of(self, last.body[-1], "R.output")
-                ):
+                case ast.With(
+                    body=[*_, ast.Expr(value=ast.Call(args=[ast.Name(id=name) as given]))]
+                ) if _is_call_of(self, last.body[-1], "R.output"):
                     self.statement(last)
-                    result = self.as_expr(last, self.scope.lookup(name))
+                    result = self.as_expr(given, self.scope.lookup(name))
                 case _:
                     self.source.fail(last, "a branch must end by binding a variable")
         return name, ir.SeqExpr(self.builder.end_scope(), result), info

@@ -346,8 +346,9 @@ class _Inside(Rewriter):
         """``root`` with parameters in the place of what is an argument as it stands."""
         if type(root) is Call and isinstance(root.op, Op) and root not in self.params:
             flat = [self._operand(a) for a in root.args]  # as most values are
-            if None not in flat:
-                return self._node(root, flat)
+            known = [a for a in flat if a is not None]
+            if len(known) == len(flat):
+                return self._node(root, known)
         done: dict[int, Expr] = {}
         for node in post_order(root, below=self._below):
             param = self.params.get(node)
