@@ -57,7 +57,15 @@ class BuilderError(TVMError):
 
 
 class DiagnosticError(TVMError):
-    """TVMScript text that cannot be parsed; the message shows file, line and carets."""
+    """TVMScript text that cannot be parsed; the message shows file, line and carets.
+
+    ``span`` is the place (``ir.Span``) and ``message`` what is wrong there, where both are known.
+    """
+
+    def __init__(self, text: str = "", span: object = None, message: str | None = None) -> None:
+        super().__init__(text)
+        self.span = span
+        self.message = text if message is None else message
 
 
 class TransformError(TVMError):

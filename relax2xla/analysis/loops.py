@@ -44,7 +44,7 @@ def _only_store(body: s.Stmt, domains: dict[tir.Var, Range]) -> s.BufferStore | 
     while True:
         match node:
             case s.For():
-                domains[node.loop_var] = Range(node.min, node.extent)
+                domains[node.loop_var] = Range.from_min_extent(node.min, node.extent)
                 node = node.body
             case s.BlockRealize(block=block):
                 if block.init is not None or block.match_buffers:

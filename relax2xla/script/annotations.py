@@ -69,7 +69,7 @@ class Annotation:
         default: ir.StructInfo | None,
         make: Callable[..., ir.StructInfo],
     ) -> None:
-        self.name = name
+        self.name = self.__name__ = name
         self.default = default
         self.make = make
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from relax2xla import ir, tir
 from relax2xla.errors import DiagnosticError
+from relax2xla.ir.diagnostics import reported
 from relax2xla.script.markers import Macro
 from relax2xla.script.parser import Parser
 from relax2xla.script.source import Source
@@ -38,7 +39,7 @@ def from_source(
         return _definition(program, _caller(), extra_vars or {}, check_well_formed)
     source = Source(program, filename)
     tree = source.parse()
-    with ir.no_collection(), source.shallow(tree):
+    with reported(), ir.no_collection(), source.shallow(tree):
         return Parser(source, extra_vars or {}, check_well_formed).text(tree)
 
 
@@ -109,7 +110,7 @@ def _definition(
     thing: Any, frame: types.FrameType, extra: Mapping[str, Any], check: bool = True
 ) -> ir.IRModule | ir.Function | tir.PrimFunc:
     node, source, outside = _located(thing, frame, extra)
-    with source.shallow(node):
+    with reported(), source.shallow(node):
         return Parser(source, outside, check, numpy=True).definition(node)
 
 

@@ -11,9 +11,10 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any
 
-from relax2xla import ir
+from relax2xla import ir, tir
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.script.attribute_text import AttributePrinter
+from relax2xla.tir import node as tir_node
 
 
 class NodePrinter(AttributePrinter):
@@ -22,6 +23,10 @@ class NodePrinter(AttributePrinter):
     lines: list[str]
     indent: str
     verbose: bool
+
+    @abstractmethod
+    def kernel_lines(self, node: tir_node.Node, ir_prefix: str = "") -> list[str]:
+        """The lines of a part of a loop-level function."""
 
     @abstractmethod
     def block(self, block: ir.BindingBlock) -> None:
@@ -51,6 +56,12 @@ class NodePrinter(AttributePrinter):
             self.sequence(node)
         elif isinstance(node, ir.Expr):
             self.expression(self.expr(node))
+        elif isinstance(node, tir.Range):
+            for line in self.kernel_lines(node, ir_prefix=self.prefix("ir")):
+                self.line(line)
+        elif isinstance(node, tir_node.Node):
+            for line in self.kernel_lines(node):
+                self.line(line)
         elif isinstance(node, ir.BindingBlock):
             self.block(node)
         elif isinstance(node, ir.Binding):

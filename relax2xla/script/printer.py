@@ -312,7 +312,11 @@ class _Printer(NodePrinter):
         if isinstance(func.body, tir.Text):
             self.print_prim_text(func, func.body.text, name)
             return
-        printer = PrimFuncPrinter(
+        for line in self._kernel_printer().lines(func, name):
+            self.line(line)
+
+    def _kernel_printer(self) -> PrimFuncPrinter:
+        return PrimFuncPrinter(
             lambda: self.prefix("tir"),
             self.value,
             self._kernel,
@@ -320,8 +324,9 @@ class _Printer(NodePrinter):
             reserved=[*self.prefixes.values(), *([self.module_name] if self.module else [])],
             sugar=self.sugar,
         )
-        for line in printer.lines(func, name):
-            self.line(line)
+
+    def kernel_lines(self, node: tir.Node, ir_prefix: str = "") -> list[str]:
+        return self._kernel_printer().alone(node, self.verbose, ir_prefix)
 
     def _kernel(self, name: str) -> str:
         return f"{self.module_name}.{name}" if self.module is not None else name

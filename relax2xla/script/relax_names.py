@@ -242,6 +242,11 @@ _TABLE: Final[dict[str, Any]] = {
         for n in ("call_tir", "call_tir_inplace", "call_tir_with_grad", "call_dps_packed")
     },
     "match_cast": Marker("R.match_cast"),
+    # TVM's module of these names: an annotation is there what ``R.Tensor`` is before it is called.
+    "entry": Namespace(
+        "R.entry",
+        {"StructInfoProxy": Annotation, **{f"{n}Proxy": a for n, a in ANNOTATIONS.items()}},
+    ),
     **{
         n: Emitter(f"R.{n}", getattr(statements, n))
         for n in statements.__all__

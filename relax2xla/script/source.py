@@ -102,7 +102,9 @@ class Source:
             f"{self.file}:{line}:{column}: {message}\n"
             f" {margin} |\n"
             f" {line} | {text}\n"
-            f" {margin} | {before}{carets}"
+            f" {margin} | {before}{carets}",
+            Span("", self.file, line, column, line, column + width, "file"),
+            message,
         )
         raise error from cause
 

@@ -19,7 +19,7 @@ from relax2xla.te.tensor import (
     Reduce,
     Tensor,
 )
-from relax2xla.tir.buffer import Buffer, decl_buffer
+from relax2xla.tir.buffer import Buffer, buffer_of
 from relax2xla.tir.node import PrimExpr, StandsForExpr, writing
 from relax2xla.tir.stmt import IterVar, Stmt
 
@@ -114,7 +114,7 @@ def compute(
     sizes = as_shape(shape)
     names = _index_names(fcompute, len(sizes), varargs_names)
     axis = tuple(
-        IterVar(tir.Var(n, size.dtype), _from_zero(size), "spatial")
+        IterVar(_from_zero(size), tir.Var(n, size.dtype), "spatial")
         for n, size in zip(names, sizes, strict=True)
     )
     with writing():
@@ -207,7 +207,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     span = tir.Range.from_min_extent(
         tir.as_dim(tir.cast(wide, first)), tir.as_dim(tir.cast(wide, extent))
     )
-    return IterVar(tir.Var(name, wide), span, "reduce", thread_tag)
+    return IterVar(span, tir.Var(name, wide), "reduce", thread_tag)
 
 
 # -- reductions ------------------------------------------------------------------------------------
@@ -304,10 +304,10 @@ def extern(
             raise ValueError("te.extern: the dtype of the results cannot be told; say dtype=")
         dtypes = [known.pop()] * len(shapes)
     given = _listed(in_buffers) or [
-        decl_buffer([tir.as_dim(d) for d in t.shape], t.dtype, t.name) for t in inputs
+        buffer_of([tir.as_dim(d) for d in t.shape], t.dtype, t.name) for t in inputs
     ]
     made = _listed(out_buffers) or [
-        decl_buffer([tir.as_dim(d) for d in s], t, name)
+        buffer_of([tir.as_dim(d) for d in s], t, name)
         for s, t in zip(shapes, dtypes, strict=True)
     ]
     body = fcompute(given, made)

@@ -21,7 +21,7 @@ from relax2xla.te.tensor import (
     Tensor,
 )
 from relax2xla.tir import stmt as s
-from relax2xla.tir.buffer import Buffer, BufferLoad, decl_buffer
+from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
 from relax2xla.tir.complete import with_regions, with_root
 from relax2xla.tir.node import PrimExpr
 
@@ -148,13 +148,13 @@ class _Function:
         for axis, (loop, dom) in zip(axes, loops, strict=True):
             own = tir.Var(f"v_{axis.var.name}", loop.dtype)
             remap[axis.var] = own
-            iters.append(s.IterVar(own, dom, axis.iter_type, axis.thread_tag))
+            iters.append(s.IterVar(dom, own, axis.iter_type, axis.thread_tag))
         values: list[PrimExpr] = [loop for loop, _ in loops]
         at = tuple(remap[a.var] for a in op.axis)
         if not iters:
             zero = tir.const(0, "int32")
             span = tir.Range.from_min_extent(tir.as_dim(zero), tir.as_dim(tir.const(1, "int32")))
-            iters.append(s.IterVar(tir.Var("vi", "int32"), span, "spatial"))
+            iters.append(s.IterVar(span, tir.Var("vi", "int32"), "spatial"))
             values.append(zero)
         init: s.Stmt | None = None
         if value is not None:
@@ -231,7 +231,7 @@ class _Function:
     def buffer(self, tensor: Tensor) -> Buffer:
         """A new buffer for a tensor."""
         sizes = [tir.as_dim(self.as_index(d)) for d in tensor.shape]
-        return decl_buffer(sizes, tensor.dtype, tensor.name)
+        return buffer_of(sizes, tensor.dtype, tensor.name)
 
     def annotation(self, value: object) -> object:
         """An attribute of te; tensors become their buffers."""

@@ -95,7 +95,13 @@ class _Accesses:
                 case s.While() | s.AssertStmt():
                     self._loads(node.condition, domains, lets)
                     stack.append((node.body, domains, lets))
-                case s.AttrStmt() | s.Allocate() | s.DeclBuffer():
+                case (
+                    s.AttrStmt()
+                    | s.Allocate()
+                    | s.AllocateConst()
+                    | s.BufferRealize()
+                    | s.DeclBuffer()
+                ):
                     stack.append((node.body, domains, lets))
                 case _:
                     pass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .expr import as_dim
-from .node import Dim
+from .expr import as_dim, as_expr, match_dtypes
+from .node import Dim, Node
 
 
 class Interval(NamedTuple):
@@ -104,10 +104,11 @@ class ConstIntBound(_Bound):
     NEG_INF: ClassVar[int] = -POS_INF
 
 
-class Range:
+class Range(Node):
     """The values ``begin <= x < end``; with one argument, ``0 <= x < begin``.
 
-    ``min`` is the first value, ``extent`` how many there are.
+    ``min`` is the first value, ``extent`` how many there are. Two numbers of Python are int32, as
+    in TVM; beside an expression a number is of its dtype.
     """
 
     __slots__ = ("extent", "min")
@@ -116,14 +117,18 @@ class Range:
 
     def __init__(self, begin: Dim, end: Dim | None = None) -> None:
         first, stop = (0, begin) if end is None else (begin, end)
+        if isinstance(first, int) and isinstance(stop, int):
+            self.min, self.extent = as_expr(first), as_expr(stop - first)
+            return
+        first, stop = match_dtypes(as_dim(first), as_dim(stop))
         self.min = as_dim(first)
-        self.extent = as_dim(as_dim(stop) - self.min)
+        self.extent = as_dim(stop - first)
 
     @staticmethod
     def from_min_extent(min_value: Dim, extent: Dim) -> Range:
         """The range that starts at ``min_value`` and holds ``extent`` values."""
-        result = Range(extent)
-        result.min = min_value
+        result = Range.__new__(Range)
+        result.min, result.extent = min_value, extent
         return result
 
     def __repr__(self) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bounds import Range
-from .expr import as_dim, as_prim_expr
-from .node import Dim, PrimExpr, Var, element_of, lanes_of, set_field
+from .expr import as_dim, as_expr, as_prim_expr
+from .node import Dim, Node, PrimExpr, StandsForExpr, Var, element_of, lanes_of, set_field
 
 
 class PointerVar(Var):
@@ -29,7 +29,7 @@ class PointerVar(Var):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
+class Buffer(Node):
     """A typed, shaped view of memory. Equality is by identity.
 
     ``data`` is the pointer (a ``handle`` variable), ``shape`` the sizes, ``dtype`` that of an
@@ -64,8 +64,48 @@ class Buffer:
 
 def decl_buffer(
     shape: Dim | Sequence[Dim],
-    dtype: str = "float32",
+    dtype: str | None = None,
     name: str = "buffer",
+    data: Var | None = None,
+    strides: Sequence[Dim] | None = (),
+    elem_offset: Dim | None = None,
+    scope: str = "",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Sequence[int] | None = (),
+    span: object = None,
+) -> Buffer:
+    """A new buffer; without ``data`` on memory of its own. Defaults are TVM's.
+
+    A number among the sizes, strides and offsets is an int32. With an ``offset_factor`` and no
+    ``elem_offset`` the offset is a variable.
+    """
+    sizes = (shape,) if isinstance(shape, int | PrimExpr | StandsForExpr) else tuple(shape)
+    dims = tuple(map(as_expr, sizes))
+    offset = None if elem_offset is None else as_expr(elem_offset)
+    if offset is None and offset_factor:
+        index = dims[0].dtype if dims else "int32"
+        offset = Var(f"{name}_elem_offset", index)
+    return buffer_of(
+        dims,
+        dtype or "float32",
+        name,
+        data,
+        tuple(map(as_expr, strides or ())),
+        offset,
+        scope or (data.scope if isinstance(data, PointerVar) else ""),
+        data_alignment,
+        offset_factor,
+        buffer_type,
+        axis_separators or (),
+    )
+
+
+def buffer_of(
+    shape: Sequence[Dim],
+    dtype: str,
+    name: str,
     data: Var | None = None,
     strides: Sequence[Dim] = (),
     elem_offset: Dim | None = None,
@@ -75,11 +115,10 @@ def decl_buffer(
     buffer_type: str = "",
     axis_separators: Sequence[int] = (),
 ) -> Buffer:
-    """A new buffer; without ``data`` on memory of its own. Defaults are TVM's."""
-    sizes = (shape,) if isinstance(shape, int | PrimExpr) else tuple(shape)
+    """A new buffer of dimensions: an int among them is an int64. Defaults are TVM's."""
     return Buffer(
         Var(name, "handle") if data is None else data,
-        tuple(as_dim(d) for d in sizes),
+        tuple(as_dim(d) for d in shape),
         dtype,
         name,
         tuple(as_dim(d) for d in strides),
@@ -93,7 +132,7 @@ def decl_buffer(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BufferRegion:
+class BufferRegion(Node):
     """A box of a buffer: a range for each axis. Blocks say with it what they read and write."""
 
     buffer: Buffer

@@ -13,7 +13,10 @@ from .access import access_regions
 from .buffer import Buffer
 from .node import Var
 
-_HOLDING = (s.For, s.While, s.LetStmt, s.AssertStmt, s.AttrStmt, s.Allocate, s.DeclBuffer)
+_HOLDING = (
+    *(s.For, s.While, s.LetStmt, s.AssertStmt, s.AttrStmt, s.Allocate, s.AllocateConst),
+    *(s.BufferRealize, s.DeclBuffer),
+)
 
 
 def with_root(body: s.Stmt, allocated: Sequence[Buffer]) -> s.Stmt:

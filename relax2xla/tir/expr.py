@@ -22,6 +22,7 @@ from .node import (
     IntImm,
     PrimExpr,
     StandsForExpr,
+    StringImm,
     element_of,
     int_range,
     is_int,
@@ -81,6 +82,31 @@ def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str = "int64") 
         raise TypeError(
             f"expected a scalar expression or a Python number, got {type(value).__name__}"
         ) from None
+
+
+def as_expr(value: object) -> PrimExpr:
+    """``value`` as TVM reads it: an int is an int32, or int64 where it needs it, a float a float32.
+
+    TypeError for what is no number, string or expression.
+    """
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, StandsForExpr):
+        return value.as_expr()
+    if isinstance(value, bool):
+        return IntImm("bool", value)
+    if isinstance(value, str):
+        return StringImm(value)
+    if isinstance(value, float):
+        return FloatImm("float32", value)
+    try:
+        whole = operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise TypeError(
+            f"expected a scalar expression or a number, got {type(value).__name__}"
+        ) from None
+    low, high = int_range("int32")
+    return IntImm("int32" if low <= whole <= high else "int64", whole)
 
 
 def as_dim(value: Dim | StandsForExpr) -> Dim:

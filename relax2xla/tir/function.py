@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from .buffer import Buffer
-from .node import Dim, Var
+from .node import Dim, Node, Var
 from .stmt import Stmt
 
 
-class PrimFunc:
+class PrimFunc(Node):
     """A ``tir.PrimFunc``: a function of handles and scalars that reads and writes buffers.
 
     ``params`` are the variables it takes; a ``Buffer`` among them stands for a handle of its own.
@@ -86,10 +85,6 @@ class PrimFunc:
         ``ValueError`` for what is no parameter, and for a buffer that does not fit.
         """
         return importlib.import_module("relax2xla.tir.specialize").specialized(self, param_map)
-
-    def script(self, **options: Any) -> str:
-        """The function as TVMScript text; the options are those of ``IRModule.script``."""
-        return importlib.import_module("relax2xla.script.printer").script(self, **options)
 
     def __str__(self) -> str:
         return self.script()

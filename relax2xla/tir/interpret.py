@@ -202,6 +202,10 @@ class Interpreter:
                 sizes = [self.dim(d, state) for d in node.extents]
                 self._allocate(state, node.buffer_var, node.dtype, sizes, node.scope)
                 yield from self._statement(node.body, state, at)
+            case s.AllocateConst():
+                self._allocate(state, node.buffer_var, node.dtype, node.data.shape, "global")
+                state.memory[node.buffer_var][:] = node.data.reshape(-1)
+                yield from self._statement(node.body, state, at)
             case s.DeclBuffer():
                 state.views.pop(id(node.buffer), None)
                 yield from self._statement(node.body, state, at)

@@ -12,12 +12,13 @@ Rules of this file
 
 from __future__ import annotations
 
+import importlib
 import operator
 import re
 import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, NoReturn, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
 from relax2xla.errors import BudgetError
@@ -140,6 +141,20 @@ class Operators:
         return operations["bitwise_not"](self)
 
 
+class Node:
+    """What every part of a loop-level function has: a text, and identity."""
+
+    __slots__ = ()
+
+    def script(self, **options: Any) -> str:
+        """TVMScript text; the options are those of ``IRModule.script``."""
+        return importlib.import_module("relax2xla.script.printer").script(self, **options)
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the same node object."""
+        return self is other
+
+
 class StandsForExpr(Operators):
     """What is taken as an expression wherever one is expected, such as the axis of a block."""
 
@@ -150,7 +165,7 @@ class StandsForExpr(Operators):
         raise NotImplementedError
 
 
-class PrimExpr(Operators):
+class PrimExpr(Operators, Node):
     """Base class of the scalar expressions. ``dtype`` is the name of the scalar's type."""
 
     __slots__ = ("_hash", "dtype")
@@ -168,10 +183,6 @@ class PrimExpr(Operators):
     def payload(self) -> tuple[object, ...]:
         """What distinguishes two nodes of one class and dtype beside their operands."""
         return ()
-
-    def same_as(self, other: object) -> bool:
-        """Whether both are the same node object."""
-        return self is other
 
     def equal(self, other: PrimExpr | float) -> PrimExpr:
         """The comparison node ``self == other`` (folded when both are literals)."""

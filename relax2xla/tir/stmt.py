@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+import numpy as np
 
 from .bounds import Range
-from .buffer import Buffer, BufferRegion
-from .node import Dim, IntImm, PrimExpr, StandsForExpr, StringImm, Var
+from .buffer import Buffer, BufferRegion, PointerVar
+from .expr import as_dim, as_expr
+from .node import Dim, IntImm, Node, PrimExpr, StandsForExpr, StringImm, Var, set_field
 
-ForKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unroll", "thread_binding"]
+LoopKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unroll", "thread_binding"]
 IterType: TypeAlias = Literal["spatial", "reduce", "scan", "opaque", "thread"]
+LOOP_KINDS: tuple[LoopKind, ...] = ("serial", "parallel", "vectorized", "unroll", "thread_binding")
+# By TVM's numbers; the last two kinds of axes have none of their own here.
+ITER_TYPES: tuple[IterType, ...] = ("spatial", "thread", "reduce", "scan", "opaque")
+
+
+class ForKind:
+    """The kinds of loops under TVM's names."""
+
+    SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING = LOOP_KINDS
 
 Annotations: TypeAlias = Mapping[str, object]
 
@@ -29,24 +41,69 @@ TRUE = IntImm("bool", 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stmt:
-    """Base class of the statements. ``line`` is the line of the script it was read from, or 0."""
+class Stmt(Node):
+    """Base class of the statements. ``line`` is the line of the script it was read from, or 0.
+
+    Constructors take numbers for expressions, as TVM's do, and lists for tuples.
+    """
 
     line: int = field(default=0, kw_only=True)
 
+    def _expressions(self, *names: str) -> None:
+        """Fields that hold an expression."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, PrimExpr):
+                set_field(self, name, as_expr(value))
+
+    def _sequences(self, *names: str) -> None:
+        """Fields that hold a tuple; None is an empty one."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, tuple):
+                set_field(self, name, () if value is None else tuple(value))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IterVar(StandsForExpr):
+class IterVar(StandsForExpr, Node):
     """An axis of a block, or a thread: ``var`` runs over ``dom``, and is what it stands for.
 
     ``thread_tag`` names the thread axis (``threadIdx.x``) of a bound loop or of
     ``AttrStmt("thread_extent")``.
     """
 
-    var: Var
+    DataPar: ClassVar[IterType] = "spatial"
+    ThreadIndex: ClassVar[IterType] = "thread"
+    CommReduce: ClassVar[IterType] = "reduce"
+    Ordered: ClassVar[IterType] = "scan"
+    Opaque: ClassVar[IterType] = "opaque"
+
     dom: Range | None
+    var: Var
     iter_type: IterType
     thread_tag: str = ""
+
+    def __post_init__(self) -> None:
+        dom: Any = self.dom
+        if isinstance(dom, list | tuple):
+            dom = Range(*(as_expr(d) for d in cast("Sequence[object]", dom)))
+        if dom is not None and not isinstance(dom, Range):
+            raise TypeError(
+                f"tir.IterVar: dom is a Range, a pair of ends or None; got {type(dom).__name__}"
+            )
+        var: Any = self.var
+        if isinstance(var, str):
+            sized = dom is not None and isinstance(dom.extent, PrimExpr)
+            var = Var(var, dom.extent.dtype if sized else "int32")
+        if not isinstance(var, Var):
+            raise TypeError(f"tir.IterVar: var is a variable or its name; got {var!r}")
+        kind: Any = self.iter_type
+        if isinstance(kind, int):
+            if not 0 <= kind < len(ITER_TYPES):
+                raise ValueError(f"tir.IterVar: no kind of axis has the number {kind}")
+            set_field(self, "iter_type", ITER_TYPES[kind])
+        set_field(self, "dom", dom)
+        set_field(self, "var", var)
 
     @property
     def dtype(self) -> str:
@@ -64,6 +121,12 @@ class BufferStore(Stmt):
     buffer: Buffer
     value: PrimExpr
     indices: tuple[PrimExpr, ...]
+
+    def __post_init__(self) -> None:
+        self._expressions("value")
+        self._sequences("indices")
+        if not all(isinstance(i, PrimExpr) for i in self.indices):
+            set_field(self, "indices", tuple(map(as_expr, self.indices)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +149,28 @@ class For(Stmt):
     loop_var: Var
     min: Dim
     extent: Dim
-    kind: ForKind
+    kind: LoopKind
     body: Stmt
     thread_binding: IterVar | None = None
     annotations: Annotations = field(default_factory=_none)
 
+    def __post_init__(self) -> None:
+        kind: Any = self.kind
+        if isinstance(kind, int):
+            if not 0 <= kind < len(LOOP_KINDS):
+                raise ValueError(f"tir.For: no kind of loop has the number {kind}")
+            set_field(self, "kind", LOOP_KINDS[kind])
+        for name in ("min", "extent"):
+            value = getattr(self, name)
+            # A number of Python is an int64 here; a loop over int32 has bounds of int32.
+            if type(value) is int and self.loop_var.dtype != "int64":
+                set_field(self, name, as_dim(IntImm(self.loop_var.dtype, value)))
+        if self.annotations is None:
+            set_field(self, "annotations", _none())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MatchBufferRegion:
+class MatchBufferRegion(Node):
     """``buffer`` is another view of the region ``source`` (``T.match_buffer`` of a region)."""
 
     buffer: Buffer
@@ -114,6 +191,11 @@ class Block(Stmt):
     match_buffers: tuple[MatchBufferRegion, ...] = ()
     annotations: Annotations = field(default_factory=_none)
 
+    def __post_init__(self) -> None:
+        self._sequences("iter_vars", "reads", "writes", "alloc_buffers", "match_buffers")
+        if self.annotations is None:
+            set_field(self, "annotations", _none())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockRealize(Stmt):
@@ -122,6 +204,12 @@ class BlockRealize(Stmt):
     iter_values: tuple[PrimExpr, ...]
     predicate: PrimExpr
     block: Block
+
+    def __post_init__(self) -> None:
+        self._sequences("iter_values")
+        if not all(isinstance(v, PrimExpr) for v in self.iter_values):
+            set_field(self, "iter_values", tuple(map(as_expr, self.iter_values)))
+        self._expressions("predicate")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +220,9 @@ class IfThenElse(Stmt):
     then_case: Stmt
     else_case: Stmt | None = None
 
+    def __post_init__(self) -> None:
+        self._expressions("condition")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class While(Stmt):
@@ -139,6 +230,9 @@ class While(Stmt):
 
     condition: PrimExpr
     body: Stmt
+
+    def __post_init__(self) -> None:
+        self._expressions("condition")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +243,9 @@ class LetStmt(Stmt):
     value: PrimExpr
     body: Stmt
 
+    def __post_init__(self) -> None:
+        self._expressions("value")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssertStmt(Stmt):
@@ -157,6 +254,9 @@ class AssertStmt(Stmt):
     condition: PrimExpr
     message: StringImm
     body: Stmt
+
+    def __post_init__(self) -> None:
+        self._expressions("condition", "message")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,12 +268,18 @@ class AttrStmt(Stmt):
     value: PrimExpr
     body: Stmt
 
+    def __post_init__(self) -> None:
+        self._expressions("value")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate(Stmt):
     """An expression for its effect; a literal does nothing."""
 
     value: PrimExpr
+
+    def __post_init__(self) -> None:
+        self._expressions("value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,8 +291,65 @@ class Allocate(Stmt):
     extents: tuple[Dim, ...]
     condition: PrimExpr
     body: Stmt
-    scope: str = "global"
+    scope: str = ""
     annotations: Annotations = field(default_factory=_none)
+
+    def __post_init__(self) -> None:
+        self._expressions("condition")
+        set_field(self, "extents", _sizes(self.extents))
+        if not self.scope:
+            var = self.buffer_var
+            set_field(self, "scope", var.scope if isinstance(var, PointerVar) else "global")
+        if self.annotations is None:
+            set_field(self, "annotations", _none())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocateConst(Stmt):
+    """Memory that holds ``data`` for ``body``: ``buffer_var`` points to its elements."""
+
+    buffer_var: Var
+    dtype: str
+    extents: tuple[Dim, ...]
+    data: np.ndarray
+    body: Stmt
+    annotations: Annotations = field(default_factory=_none)
+
+    def __post_init__(self) -> None:
+        set_field(self, "extents", _sizes(self.extents))
+        data = np.asarray(self.data)
+        if str(data.dtype) != self.dtype:
+            raise TypeError(
+                f"tir.AllocateConst: the data are {data.dtype}, but dtype is {self.dtype}"
+            )
+        set_field(self, "data", data)
+        if self.annotations is None:
+            set_field(self, "annotations", _none())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferRealize(Stmt):
+    """``body`` with memory for ``bounds``, a box of ``buffer``, where ``condition`` holds."""
+
+    buffer: Buffer
+    bounds: tuple[Range, ...]
+    condition: PrimExpr
+    body: Stmt
+
+    def __post_init__(self) -> None:
+        self._sequences("bounds")
+        self._expressions("condition")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefetch(Stmt):
+    """A hint that ``bounds``, a box of ``buffer``, is read soon."""
+
+    buffer: Buffer
+    bounds: tuple[Range, ...]
+
+    def __post_init__(self) -> None:
+        self._sequences("bounds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +371,18 @@ class Text(Stmt):
     why: str
 
 
+def _sizes(extents: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Sizes of memory; a number of Python is an int32, unlike one in the shape of a buffer."""
+    return tuple(map(as_expr, extents))
+
+
 # -- walking -------------------------------------------------------------------------------------
+_WITH_BODY = (
+    *(For, While, LetStmt, AssertStmt, AttrStmt, Allocate, AllocateConst, BufferRealize),
+    DeclBuffer,
+)
+
+
 def children(node: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside ``node``; of a block realisation the block's own."""
     match node:
@@ -222,7 +396,7 @@ def children(node: Stmt) -> tuple[Stmt, ...]:
             if node.else_case is None:
                 return (node.then_case,)
             return (node.then_case, node.else_case)
-        case For() | While() | LetStmt() | AssertStmt() | AttrStmt() | Allocate() | DeclBuffer():
+        case _ if isinstance(node, _WITH_BODY):
             return (node.body,)
         case _:
             return ()
@@ -244,7 +418,7 @@ def with_children(node: Stmt, new: Sequence[Stmt]) -> Stmt:
             return replace(node, init=init[0] if init else None, body=body)
         case IfThenElse():
             return replace(node, then_case=new[0], else_case=new[1] if len(new) > 1 else None)
-        case For() | While() | LetStmt() | AssertStmt() | AttrStmt() | Allocate() | DeclBuffer():
+        case _ if isinstance(node, _WITH_BODY):
             return replace(node, body=new[0])
         case _:
             return node

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+
 from . import stmt as s
 from .bounds import Range
 from .buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
@@ -111,6 +113,17 @@ class Comparison:
                 self.expr(a.condition, b.condition, f"{at}.condition")
                 self._attributes(a.annotations, b.annotations, f"{at}.annotations")
                 self._define(a.buffer_var, b.buffer_var, f"{at}.buffer_var")
+            case s.AllocateConst():
+                self._same(f"{at}.dtype", a.dtype, b.dtype, "different dtypes")
+                self._all(a.extents, b.extents, f"{at}.extents")
+                if not np.array_equal(a.data, b.data, equal_nan=a.data.dtype.kind in "fc"):
+                    raise Different(f"{at}.data", a.data, b.data, "different data")
+                self._attributes(a.annotations, b.annotations, f"{at}.annotations")
+                self._define(a.buffer_var, b.buffer_var, f"{at}.buffer_var")
+            case s.BufferRealize() | s.Prefetch():
+                self._region(BufferRegion(a.buffer, a.bounds), BufferRegion(b.buffer, b.bounds), at)
+                if isinstance(a, s.BufferRealize):
+                    self.expr(a.condition, b.condition, f"{at}.condition")
             case s.DeclBuffer():
                 self._buffer(a.buffer, b.buffer, f"{at}.buffer", defines=True)
             case s.Text():

@@ -60,5 +60,14 @@ def expressions(node: s.Stmt) -> Iterator[PrimExpr]:
             for d in node.extents:
                 yield as_prim_expr(d)
             yield node.condition
+        case s.AllocateConst():
+            for d in node.extents:
+                yield as_prim_expr(d)
+        case s.BufferRealize() | s.Prefetch():
+            for r in node.bounds:
+                yield as_prim_expr(r.min)
+                yield as_prim_expr(r.extent)
+            if isinstance(node, s.BufferRealize):
+                yield node.condition
         case _:
             pass

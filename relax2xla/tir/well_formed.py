@@ -97,7 +97,7 @@ def _defines(node: s.Stmt) -> list[Var]:
             return [node.loop_var]
         case s.LetStmt():
             return [node.var]
-        case s.Allocate():
+        case s.Allocate() | s.AllocateConst():
             return [node.buffer_var]
         case s.AttrStmt() if isinstance(node.node, s.IterVar):
             return [node.node.var]

@@ -25,6 +25,7 @@ tvm.ir.attrs                    ir
 tvm.ir.type                     ir
 tvm.ir.global_info              ir
 tvm.ir.container                tvm.containers ir
+tvm.ir.diagnostics              ir.diagnostics
 tvm.ir.transform                transform
 tvm.ir.instrument               instrument
 tvm.transform                   transform
@@ -39,6 +40,8 @@ tvm.tir.buffer                  tir.buffer tir
 tvm.tir.function                tir
 tvm.tir.analysis                tir.analysis
 tvm.tir.stmt_functor            tir.stmt_functor tir.functor
+tvm.tir.schedule                tir
+tvm.tir.schedule.testing        tvm.schedule_testing
 tvm.te                          te tir
 tvm.te.operation                te
 tvm.te.tensor                   te
@@ -52,6 +55,8 @@ tvm.script.ir_builder.base      script.ir_builder.base
 tvm.script.ir_builder.ir        script.ir_builder.ir
 tvm.script.ir_builder.relax     script.ir_builder.relax
 tvm.script.ir_builder.relax.ir  script.ir_builder.relax.ir
+tvm.script.ir_builder.tir       script.ir_builder.tir
+tvm.script.ir_builder.tir.ir    script.ir_builder.tir.ir
 tvm.target                      target
 tvm.nd                          tvm.arrays nd
 tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .

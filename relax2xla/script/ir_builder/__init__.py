@@ -21,5 +21,6 @@ from __future__ import annotations
 
 from relax2xla.script.ir_builder import ir as ir
 from relax2xla.script.ir_builder import relax as relax
+from relax2xla.script.ir_builder import tir as tir
 from relax2xla.script.ir_builder.base import IRBuilder as IRBuilder
 from relax2xla.script.ir_builder.base import IRBuilderFrame as IRBuilderFrame

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, Self, TypeVar
 
+from relax2xla import tir
 from relax2xla.errors import BuilderError
 from relax2xla.ir.expr import Var
+from relax2xla.script.prim_func.buffers import named
 
 T = TypeVar("T")
 F = TypeVar("F", bound="IRBuilderFrame")
@@ -67,6 +69,8 @@ class IRBuilder:
     def __init__(self) -> None:
         self.frames: list[IRBuilderFrame] = []
         self.result: Any = None
+        # What the statements of loop-level functions keep (`tir.frame.Statements`).
+        self.statements: object = None
         self._token: Token[tuple[IRBuilder, ...]] | None = None
 
     def __enter__(self) -> Self:
@@ -112,10 +116,20 @@ class IRBuilder:
 
     @staticmethod
     def name(s: str, v: T) -> T:
-        """Give the variable ``v`` the name ``s``; gives ``v``."""
-        if not isinstance(v, Var):
-            raise TypeError(f"IRBuilder.name names a variable (Var); got {type(v).__name__}")
-        v.vid.name_hint = s
+        """Give ``v``, a variable or a buffer, the name ``s``; gives ``v``."""
+        match v:
+            case Var():
+                v.vid.name_hint = s
+            case tir.Var():
+                object.__setattr__(v, "name", s)
+            case tir.IterVar():
+                object.__setattr__(v.var, "name", s)
+            case tir.Buffer():
+                named(v, s)
+            case _:
+                raise TypeError(
+                    f"IRBuilder.name names a variable or a buffer; got {type(v).__name__}"
+                )
         return v
 
     @staticmethod

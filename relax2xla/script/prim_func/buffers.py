@@ -8,7 +8,7 @@ from typing import Any, Final
 from relax2xla import tir
 from relax2xla.script.prim_func import values as v
 from relax2xla.tir import stmt as s
-from relax2xla.tir.buffer import Buffer, BufferLoad
+from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
 from relax2xla.tir.vector import Ramp, with_lanes
 
 
@@ -45,7 +45,7 @@ def make(
         offset = 0  # the same place, whatever the dtype of the literal
     elif offset is None and offset_factor:
         offset = tir.Var("elem_offset", index)
-    return tir.decl_buffer(
+    return buffer_of(
         sizes,
         v.dtype_name(dtype),
         "",

@@ -24,9 +24,9 @@ _UNKNOWN: Final = (KeyError, AttributeError, NotImplementedError, RecursionError
 # Names of T that TVM has and that are not read.
 _OTHERS: Final = frozenset(
     (
-        *("allocate_const", "realize", "prefetch", "comm_reducer", "Reduce", "ProducerLoad"),
+        *("comm_reducer", "Reduce", "ProducerLoad"),
         *("Shuffle", "CommReducer", "IterVar", "CallEffectKind", "Call", "call_kernel"),
-        *("llvm_lookup_intrinsic_id", "While", "let"),
+        *("llvm_lookup_intrinsic_id", "let"),
         *("buffer_var", "float4_e2m1fnx2"),
     )
 )

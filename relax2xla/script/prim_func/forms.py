@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from relax2xla import tir
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import make
 from relax2xla.script.prim_func.frames import (
@@ -16,11 +20,13 @@ from relax2xla.script.prim_func.frames import (
     InitOpener,
     Loop,
     Opener,
+    block_of,
     flat,
     widest,
 )
 from relax2xla.tir import stmt as s
-from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion
+from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, PointerVar
+from relax2xla.tir.complete import with_regions, with_root
 from relax2xla.tir.node import element_of, lanes_of
 from relax2xla.tir.vector import with_lanes
 
@@ -50,6 +56,20 @@ class FunctionHead:
         self.missing: dict[int, tuple[str, ...]] = {}
         self.kept: list[s.Block] = []
 
+    def block(self, opened: BlockOpener, body: s.Stmt, line: int) -> s.Stmt:
+        """A block that ends; what it does not say of its accesses is found out at the end."""
+        made, lacks = block_of(opened, body, line)
+        if lacks:
+            self.missing[id(made.block)] = lacks
+            self.kept.append(made.block)
+        return made
+
+    def finished(self, body: s.Stmt, ret: str | None, attrs: dict[str, Any]) -> tir.PrimFunc:
+        """The function of a body: with its root block, and what its blocks read and write."""
+        memory = {b.data: b for b in (*self.buffer_map.values(), *self.allocated)}
+        whole = with_regions(with_root(body, self.allocated), memory, self.missing)
+        return tir.PrimFunc(self.params, whole, ret, self.buffer_map, attrs)
+
 
 class MetaVar:
     """``T.meta_var(value)``: a value that only the parser has; the program does not show it."""
@@ -57,12 +77,14 @@ class MetaVar:
     def __init__(self, value: object) -> None:
         self.value = value
 
+    def __iter__(self) -> Iterator[MetaVar]:
+        held: Any = self.value
+        return (MetaVar(x) for x in held)
+
 
 # -- blocks --------------------------------------------------------------------------------------
 def _block(owner: Owner, name: str = "", no_realize: bool = False) -> BlockOpener:
-    if no_realize:
-        raise v.Unread(None, "a block that is not realized is not read")
-    return BlockOpener(name)
+    return BlockOpener(name, realized=not no_realize)
 
 
 def _innermost(owner: Owner, what: str) -> BlockOpener:
@@ -127,7 +149,7 @@ class Axes:
         if not tir.is_int(value.dtype):
             raise TypeError(f"an axis is bound to an integer; got `{value}` of dtype {value.dtype}")
         var = tir.Var("", dtype)
-        frame.block.iter_vars.append(s.IterVar(var, dom, kind))
+        frame.block.iter_vars.append(s.IterVar(dom, var, kind))
         frame.block.iter_values.append(value)
         return var
 
@@ -191,7 +213,7 @@ def as_range(dom: object) -> tir.Range:
 
 
 # -- loops ---------------------------------------------------------------------------------------
-def _loop(kind: s.ForKind) -> Callable[..., Loop]:
+def _loop(kind: s.LoopKind) -> Callable[..., Loop]:
     def make_loop(
         owner: Owner,
         start: object,
@@ -208,7 +230,7 @@ def _loop(kind: s.ForKind) -> Callable[..., Loop]:
 
 
 def _made(
-    kind: s.ForKind,
+    kind: s.LoopKind,
     start: object,
     stop: object,
     annotations: dict[str, Any] | None,
@@ -305,9 +327,8 @@ def _decl_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Opener:
         made = s.DeclBuffer(buffer, body, line=line)
         if given:
             return made
-        return s.Allocate(
-            buffer.data, buffer.dtype, buffer.shape, s.TRUE, made, buffer.scope, line=line
-        )
+        sizes = tuple(map(v.number64, buffer.shape))
+        return s.Allocate(buffer.data, buffer.dtype, sizes, s.TRUE, made, buffer.scope, line=line)
 
     return Opener(wrap, buffer)
 
@@ -321,13 +342,60 @@ def _allocate(
     annotations: dict[str, Any] | None = None,
 ) -> Opener:
     name = v.dtype_name(dtype)
-    var = tir.Var("", "handle")
-    sizes = tuple(v.dim(e) for e in extents)
+    var = PointerVar("", name, scope)
+    sizes = tuple(v.number(v.dim(e)) for e in extents)
     held, line = v.number(condition), owner.line
     return Opener(
         lambda body: s.Allocate(var, name, sizes, held, body, scope, annotations or {}, line=line),
         var,
     )
+
+
+def _allocate_const(
+    owner: Owner,
+    data: Any,
+    dtype: object,
+    extents: Sequence[object],
+    annotations: dict[str, Any] | None = None,
+) -> Opener:
+    name = v.dtype_name(dtype)
+    sizes = tuple(v.number(v.dim(e)) for e in extents)
+    numbers = [x.value if isinstance(x, tir.IntImm | tir.FloatImm) else x for x in data]
+    array = np.asarray(numbers, numpy_dtype(name))
+    wanted = [int(n) for n in sizes if isinstance(n, tir.IntImm)]
+    if len(wanted) != len(sizes) or math.prod(wanted) != array.size:
+        raise ValueError(f"T.allocate_const: {array.size} numbers for the extents {list(sizes)}")
+    var, line = PointerVar("", name), owner.line
+    return Opener(
+        lambda body: s.AllocateConst(var, name, sizes, array, body, annotations or {}, line=line),
+        var,
+    )
+
+
+def _realize(
+    owner: Owner, buffer_slice: object, storage_scope: str = "", condition: object = True
+) -> Opener:
+    region = v.region_of(buffer_slice)
+    held, line = v.number(condition), owner.line
+
+    def wrap(body: s.Stmt) -> s.Stmt:
+        made = s.BufferRealize(region.buffer, region.region, held, body, line=line)
+        scope = tir.StringImm(storage_scope)
+        return s.AttrStmt(region.buffer, "realize_scope", scope, made, line=line)
+
+    return Opener(wrap)
+
+
+def _prefetch(owner: Owner, buffer: object, bounds: Sequence[Any]) -> None:
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"T.prefetch takes a buffer; got {buffer!r}")
+    ranges = [as_range(b) for b in bounds]
+    owner.frames[-1].entries.append(s.Prefetch(buffer, tuple(ranges), line=owner.line))
+
+
+def _while(owner: Owner, condition: object) -> Opener:
+    held, line = v.number(condition), owner.line
+    return Opener(lambda body: s.While(held, body, line=line))
 
 
 # -- statements ----------------------------------------------------------------------------------
@@ -366,7 +434,7 @@ def _let_stmt(
 
 def _env_thread(owner: Owner, thread_tag: str, dtype: str = "int32") -> tir.Var:
     var = tir.Var("", dtype)
-    owner.func.threads[var] = s.IterVar(var, None, "thread", thread_tag)
+    owner.func.threads[var] = s.IterVar(None, var, "thread", thread_tag)
     return var
 
 
@@ -380,7 +448,7 @@ def _launch_thread(owner: Owner, thread: object, extent: object) -> Opener:
     if known.dom is None:
         zero = tir.as_dim(tir.const(0, size.dtype))
         dom = tir.Range.from_min_extent(zero, tir.as_dim(size))
-        known = s.IterVar(thread, dom, "thread", known.thread_tag)
+        known = s.IterVar(dom, thread, "thread", known.thread_tag)
         owner.func.threads[thread] = known
     elif not tir.can_prove_equal(known.dom.extent, size):
         raise ValueError(
@@ -406,7 +474,7 @@ def _iter_var(owner: Owner, var: object, dom: object, iter_type: str, thread_tag
         var = tir.Var(var, "int32")
     if not isinstance(var, tir.Var):
         raise TypeError("T.iter_var takes a variable")
-    return s.IterVar(var, None if dom is None else as_range(dom), kinds[iter_type], thread_tag)
+    return s.IterVar(None if dom is None else as_range(dom), var, kinds[iter_type], thread_tag)
 
 
 def _if(owner: Owner, condition: object) -> Branch:
@@ -485,6 +553,10 @@ FORMS: Final[dict[str, Callable[..., Any]]] = {
     "sblock_alloc_buffer": _alloc_buffer,
     "decl_buffer": _decl_buffer,
     "allocate": _allocate,
+    "allocate_const": _allocate_const,
+    "realize": _realize,
+    "prefetch": _prefetch,
+    "While": _while,
     "attr": _attr,
     "Assert": _assert,
     "If": _if,

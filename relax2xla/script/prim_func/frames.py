@@ -29,7 +29,7 @@ class Loop:
 
     vars: list[tir.Var]
     ranges: list[tir.Range]
-    kind: s.ForKind
+    kind: s.LoopKind
     annotations: dict[str, Any]
     thread: str = ""
 
@@ -39,6 +39,7 @@ class BlockOpener:
     """``T.block(name)`` and what the statements at its head say of it."""
 
     name: str
+    realized: bool = True
     iter_vars: list[s.IterVar] = field(default_factory=list[s.IterVar])
     iter_values: list[tir.PrimExpr] = field(default_factory=list[tir.PrimExpr])
     predicate: tir.PrimExpr | None = None
@@ -48,6 +49,27 @@ class BlockOpener:
     alloc_buffers: list[Buffer] = field(default_factory=list[Buffer])
     match_buffers: list[s.MatchBufferRegion] = field(default_factory=list[s.MatchBufferRegion])
     annotations: dict[str, Any] | None = None
+
+
+def block_of(
+    opened: BlockOpener, body: s.Stmt, line: int
+) -> tuple[s.BlockRealize, tuple[str, ...]]:
+    """The block, and which of "reads" and "writes" it does not state."""
+    block = s.Block(
+        tuple(opened.iter_vars),
+        opened.reads or (),
+        opened.writes or (),
+        opened.name,
+        body,
+        opened.init,
+        tuple(opened.alloc_buffers),
+        tuple(opened.match_buffers),
+        opened.annotations or {},
+        line=line,
+    )
+    lacks = tuple(name for name in ("reads", "writes") if getattr(opened, name) is None)
+    predicate = s.TRUE if opened.predicate is None else opened.predicate
+    return s.BlockRealize(tuple(opened.iter_values), predicate, block, line=line), lacks
 
 
 class InitOpener:
@@ -113,7 +135,7 @@ def nested(loop: Loop, body: s.Stmt, line: int) -> s.Stmt:
     for var, dom in reversed(list(zip(loop.vars, loop.ranges, strict=True))):
         binding = None
         if loop.kind == "thread_binding":
-            binding = s.IterVar(tir.Var("iter", var.dtype), None, "thread", loop.thread)
+            binding = s.IterVar(None, tir.Var("iter", var.dtype), "thread", loop.thread)
         low, extent = (promoted(d, var.dtype) for d in (dom.min, dom.extent))
         body = s.For(var, low, extent, loop.kind, body, binding, loop.annotations, line=line)
     return body

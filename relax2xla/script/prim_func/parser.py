@@ -32,7 +32,6 @@ from relax2xla.script.prim_func.frames import (
 )
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferRegion
-from relax2xla.tir.complete import with_regions, with_root
 from relax2xla.tir.well_formed import problems
 
 
@@ -90,15 +89,12 @@ class PrimFuncParser(Expressions):
         for statement in self.node.body:
             self.statement(statement)
         self.frames.pop()
-        memory = {b.data: b for b in (*func.buffer_map.values(), *func.allocated)}
-        body = with_root(root.close(), func.allocated)
-        body = with_regions(body, memory, func.missing)
         attrs = dict(func.attrs)
         if not self.private:
             attrs.setdefault("global_symbol", self.node.name)
         elif "global_symbol" in attrs:
             self.source.fail(self.node, "a private function has no global_symbol")
-        return tir.PrimFunc(func.params, body, ret, func.buffer_map, attrs)
+        return func.finished(root.close(), ret, attrs)
 
     def _parameter(self, arg: ast.arg) -> None:
         if arg.annotation is None:
@@ -270,7 +266,9 @@ class PrimFuncParser(Expressions):
             case Opener():
                 self.add(opened.wrap(body))
             case BlockOpener():
-                self.add(self._block(opened, body, line))
+                if not opened.realized:
+                    raise v.Unread(item.context_expr, "a block that is not realized is not read")
+                self.add(self.func.block(opened, body, line))
             case InitOpener():
                 block = next(f.block for f in reversed(self.frames) if f.block is not None)
                 block.init = body
@@ -278,26 +276,6 @@ class PrimFuncParser(Expressions):
                 self.source.fail(
                     item.context_expr, "`with` opens a T.block, T.init, T.attr or the like"
                 )
-
-    def _block(self, opened: BlockOpener, body: s.Stmt, line: int) -> s.Stmt:
-        block = s.Block(
-            tuple(opened.iter_vars),
-            opened.reads or (),
-            opened.writes or (),
-            opened.name,
-            body,
-            opened.init,
-            tuple(opened.alloc_buffers),
-            tuple(opened.match_buffers),
-            opened.annotations or {},
-            line=line,
-        )
-        lacks = tuple(name for name in ("reads", "writes") if getattr(opened, name) is None)
-        if lacks:
-            self.func.missing[id(block)] = lacks
-            self.func.kept.append(block)
-        predicate = s.TRUE if opened.predicate is None else opened.predicate
-        return s.BlockRealize(tuple(opened.iter_values), predicate, block, line=line)
 
     def _expression(self, node: ast.Expr) -> None:
         value = self._macro_or_value(node.value)

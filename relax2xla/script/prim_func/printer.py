@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from relax2xla import tir
-from relax2xla.script.literals import quote
+from relax2xla.script.literals import float_text, quote
 from relax2xla.script.names import Names
 from relax2xla.script.prim_func.expression_text import ExpressionText, end_of
 from relax2xla.script.prim_func.implied import (
@@ -33,6 +34,10 @@ _ITER_TYPES = {
     "scan": "Ordered",
     "opaque": "Opaque",
 }
+
+
+# What is printed as `with` or, where nothing follows its body, flat.
+_OPENING = (s.Allocate, s.AllocateConst, s.BufferRealize, s.DeclBuffer, s.AttrStmt)
 
 
 @dataclass(slots=True)
@@ -73,13 +78,13 @@ class PrimFuncPrinter:
         self.frames: list[_Frame] = []
         self.loops: dict[tir.Var, s.For] = {}
         self.expr = ExpressionText(prefix, self.var, self.buffer, function)
-        self.func: tir.PrimFunc | None = None
+        self.root: s.Stmt | None = None
         self.paths: dict[int, list[object]] | None = None
 
     # -- the function ----------------------------------------------------------------------------
     def lines(self, func: tir.PrimFunc, name: str) -> list[str]:
         """The lines of ``func``, its decorator first."""
-        self.func = func
+        self.root = func.body
         t = self.t()
         attrs = dict(func.attrs)
         private = "global_symbol" not in attrs
@@ -123,6 +128,38 @@ class PrimFuncPrinter:
             f"def {name}({', '.join(params)}){ret}:",
             *(self.step + line for line in body),
         ]
+
+    def alone(self, node: Any, verbose: bool, ir_prefix: str = "") -> list[str]:
+        """The lines of what is no function: a statement, an expression, a buffer.
+
+        ``verbose``: above an expression stands what it mentions.
+        """
+        self.root = node if isinstance(node, s.Stmt) else None
+        with self.names.scope(), self._frame(None) as frame:
+            match node:
+                case s.Block():
+                    realized = s.BlockRealize((), s.TRUE, node)
+                    self.root = realized
+                    self._block(realized, no_realize=True)
+                case s.Stmt():
+                    self._statement(node)
+                case s.MatchBufferRegion():
+                    self._match(node)
+                case _:
+                    if isinstance(node, tir.Range):
+                        text = self.range(node, ir_prefix)
+                    else:
+                        text = self._node(node)
+                    if not verbose:
+                        frame.lines.clear()
+                    self._line(text)
+        return frame.lines
+
+    def _match(self, node: s.MatchBufferRegion) -> None:
+        source = self._region(node.source)
+        shown = self._define_buffer(node.buffer)
+        call = self._buffer_call("match_buffer", node.buffer, [source], own_data=True)
+        self._line(f"{shown} = {call}")
 
     def _root(self, body: s.Stmt) -> None:
         """The body; a root block that the parser puts around it is a comment."""
@@ -191,7 +228,7 @@ class PrimFuncPrinter:
                 message = self.expr.literal(node.message)
                 self._line(f"assert {self.expr.of(node.condition)}, {message}")
                 return node.body
-            case s.Allocate() | s.DeclBuffer() | s.AttrStmt():
+            case _ if isinstance(node, _OPENING):
                 head, name, body = self._opening(node)
                 self._line(head if name is None else f"{name()} = {head}")
                 return body
@@ -221,6 +258,9 @@ class PrimFuncPrinter:
                 head = f"while {self.expr.of(node.condition)}:"
                 inside = self._inner(node, lambda: self._body(node.body))
                 self._nested(head, inside)
+            case s.Prefetch():
+                bounds = ", ".join(map(self.range, node.bounds))
+                self._line(f"{self.t()}.prefetch({self.buffer(node.buffer)}, [{bounds}])")
             case s.Text():
                 for line in node.text.split("\n"):
                     self._line(line)
@@ -230,7 +270,7 @@ class PrimFuncPrinter:
                 message = self.expr.literal(node.message)
                 head = f"with {self.t()}.Assert({self.expr.of(node.condition)}, {message}):"
                 self._nested(head, self._inner(node, lambda: self._body(node.body)))
-            case s.Allocate() | s.DeclBuffer() | s.AttrStmt():
+            case _ if isinstance(node, _OPENING):
                 # What the call needs is defined in the frame around it.
                 head, name, body = self._opening(node)
                 with self.names.scope():
@@ -322,16 +362,20 @@ class PrimFuncPrinter:
         return found
 
     # -- blocks ----------------------------------------------------------------------------------
-    def _block(self, node: s.BlockRealize) -> None:
+    def _block(self, node: s.BlockRealize, no_realize: bool = False) -> None:
         block, t = node.block, self.t()
         inside = self._inner(block, lambda: self._block_body(node))
-        self._nested(f"with {t}.{self.block_word}({quote(block.name_hint)}):", inside)
+        flag = ", no_realize=True" if no_realize else ""
+        self._nested(f"with {t}.{self.block_word}({quote(block.name_hint)}{flag}):", inside)
 
     def _block_body(self, node: s.BlockRealize) -> None:
         block, t = node.block, self.t()
         run: list[int] = []
+        bare = len(node.iter_values) < len(block.iter_vars)
         for i in range(len(block.iter_vars)):
-            if self._is_remap(block.iter_vars[i], node.iter_values[i]):
+            if bare:
+                self._axis(node, i)
+            elif self._is_remap(block.iter_vars[i], node.iter_values[i]):
                 run.append(i)
             else:
                 self._remap(node, run)
@@ -348,10 +392,7 @@ class PrimFuncPrinter:
         for buffer in block.alloc_buffers:
             self._alloc(buffer)
         for m in block.match_buffers:
-            shown = self._define_buffer(m.buffer)
-            source = self._region(m.source)
-            call = self._buffer_call("match_buffer", m.buffer, [source], own_data=True)
-            self._line(f"{shown} = {call}")
+            self._match(m)
         if block.init is not None:
             init = block.init
             self._nested(f"with {t}.init():", self._inner(init, lambda: self._body(init)))
@@ -359,6 +400,10 @@ class PrimFuncPrinter:
 
     def _region(self, region: BufferRegion) -> str:
         return f"{self.buffer(region.buffer)}[{self.expr.region(region.region)}]"
+
+    def range(self, value: tir.Range, prefix: str = "") -> str:
+        """``T.Range(0, 4)``"""
+        return f"{prefix or self.t()}.Range({self.expr.dim(value.min)}, {self.expr.dim(end_of(value))})"
 
     def _is_remap(self, axis: s.IterVar, value: tir.PrimExpr) -> bool:
         if not self.sugar or axis.iter_type not in ("spatial", "reduce") or axis.dom is None:
@@ -388,13 +433,13 @@ class PrimFuncPrinter:
         shown = self.expr.dim(dom.extent)
         if dom.min != 0:
             shown = f"({self.expr.dim(dom.min)}, {self.expr.dim(end_of(dom))})"
-        value = self.expr.of(node.iter_values[i])
-        call = f"{self.t()}.axis.{_AXES[axis.iter_type]}({shown}, {value})"
+        value = f", {self.expr.of(node.iter_values[i])}" if node.iter_values else ""
+        call = f"{self.t()}.axis.{_AXES[axis.iter_type]}({shown}{value})"
         self._line(f"{self._define(axis.var)} = {call}")
 
     # -- what opens a scope ----------------------------------------------------------------------
     def _opening(
-        self, node: s.Allocate | s.DeclBuffer | s.AttrStmt
+        self, node: s.Stmt
     ) -> tuple[str, Callable[[], str] | None, s.Stmt]:
         """The call, what defines the name that it is given, and the body."""
         match node:
@@ -412,12 +457,40 @@ class PrimFuncPrinter:
                     args.append(f"annotations={self.attribute(node.annotations)}")
                 call = f"{self.t()}.allocate({', '.join(args)})"
                 return call, lambda: self._define(node.buffer_var), node.body
+            case s.AllocateConst():
+                data = ", ".join(number_text(x) for x in node.data.reshape(-1).tolist())
+                extents = self._tuple([self.expr.dim(e) for e in node.extents], brackets=True)
+                args = [f"[{data}]", quote(node.dtype), extents]
+                if node.annotations:
+                    args.append(f"annotations={self.attribute(node.annotations)}")
+                call = f"{self.t()}.allocate_const({', '.join(args)})"
+                return call, lambda: self._define(node.buffer_var), node.body
+            case s.BufferRealize():
+                return self._realize(node, "")
             case s.DeclBuffer():
                 buffer = node.buffer
                 call = self._buffer_call("decl_buffer", buffer, [], own_data=False)
                 return call, lambda: self._define_buffer(buffer), node.body
             case s.AttrStmt():
+                inner = node.body
+                if (
+                    node.attr_key == "realize_scope"
+                    and isinstance(inner, s.BufferRealize)
+                    and isinstance(node.value, tir.StringImm)
+                    and inner.buffer is node.node
+                ):
+                    return self._realize(inner, node.value.value)
                 return self._attr(node)
+            case _:
+                raise TypeError(f"a {type(node).__name__} opens nothing")
+
+    def _realize(
+        self, node: s.BufferRealize, scope: str
+    ) -> tuple[str, Callable[[], str] | None, s.Stmt]:
+        args = [self._region(BufferRegion(node.buffer, node.bounds)), quote(scope)]
+        if node.condition != s.TRUE:
+            args.append(self.expr.of(node.condition))
+        return f"{self.t()}.realize({', '.join(args)})", None, node.body
 
     def _named_buffer(self, buffer: Buffer) -> str:
         name = self._define_buffer(buffer)
@@ -455,10 +528,11 @@ class PrimFuncPrinter:
                 kind = _ITER_TYPES[value.iter_type]
                 dom = "None"
                 if value.dom is not None:
-                    low, high = self.expr.dim(value.dom.min), self.expr.dim(end_of(value.dom))
-                    dom = f"{self.t()}.Range({low}, {high})"
+                    dom = self.range(value.dom)
                 tag = quote(value.thread_tag)
                 return f'{self.t()}.iter_var({self.var(value.var)}, {dom}, "{kind}", {tag})'
+            case BufferRegion():
+                return self._region(value)
             case tir.PrimExpr():
                 return self.expr.of(value)
             case _:
@@ -529,8 +603,7 @@ class PrimFuncPrinter:
 
     def _path(self, thing: object) -> list[object]:
         if self.paths is None:
-            assert self.func is not None
-            self.paths = common_paths(self.func.body)
+            self.paths = {} if self.root is None else common_paths(self.root)
         return self.paths.get(id(thing), [])
 
     # -- buffers ---------------------------------------------------------------------------------
@@ -613,3 +686,10 @@ class PrimFuncPrinter:
         if brackets:
             return f"[{', '.join(texts)}]"
         return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def number_text(value: float) -> str:
+    """A number of an array, as a literal of Python."""
+    if not isinstance(value, float):
+        return str(value)
+    return float_text(value) if math.isfinite(value) else f'float("{value}")'

@@ -484,7 +484,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "FloatImm": lambda dtype, value: tir.FloatImm(dtype_name(dtype), value),
     "StringImm": tir.StringImm,
     "BufferLoad": lambda buffer, indices: load(buffer, tuple(indices), region=False),
-    "Range": lambda begin, end: tir.Range(dim(begin), dim(end)),
+    "Range": lambda begin, end: tir.Range(number(begin), number(end)),
     "Let": _let,
     "floor": _rounding("floor", math.floor),
     "ceil": _rounding("ceil", math.ceil),

@@ -81,6 +81,7 @@ def parts_of(s: st.Stmt) -> list[st.Stmt]:
             | st.AssertStmt()
             | st.AttrStmt()
             | st.Allocate()
+            | st.AllocateConst()
             | st.DeclBuffer()
         ):
             return [s.body]
@@ -94,7 +95,7 @@ def own_memory(kernel: Kernel, root: st.Stmt) -> set[tir.Var]:
     for s in statements(root):
         if isinstance(s, st.Block):
             own |= {b.data for b in s.alloc_buffers}
-        elif isinstance(s, st.Allocate):
+        elif isinstance(s, st.Allocate | st.AllocateConst):
             own.add(s.buffer_var)
         elif isinstance(s, st.DeclBuffer) and s.buffer.data not in kernel.memory:
             own.add(s.buffer.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax2xla import tir
+from relax2xla.ir import const
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.stablehlo.loops import accumulate, repeat
 from relax2xla.stablehlo.loops.accesses import (
@@ -22,7 +23,7 @@ from relax2xla.stablehlo.loops.evaluate import bound, evaluate
 from relax2xla.stablehlo.loops.forms import form_of
 from relax2xla.stablehlo.loops.private import give, own_scratch
 from relax2xla.stablehlo.loops.scalars import NODES
-from relax2xla.stablehlo.loops.state import Kernel, Scope
+from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
 from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer
 
@@ -52,6 +53,10 @@ def run(kernel: Kernel, s: st.Stmt, scope: Scope) -> None:
             _attribute(kernel, s, scope)
         case st.Allocate():
             _allocate(kernel, s, scope)
+        case st.AllocateConst():
+            shape = tuple(kernel.size(e, scope) for e in s.extents)
+            kernel.memory[s.buffer_var] = Memory(const(s.data.reshape(shape)), (), shape)
+            run(kernel, s.body, scope)
         case st.DeclBuffer():
             if s.buffer.data not in kernel.memory:
                 kernel.allocate(s.buffer, scope)

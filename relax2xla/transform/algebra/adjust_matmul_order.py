@@ -133,7 +133,7 @@ class _Bounds:
         for v in dict.fromkeys(symbols):
             if v not in linear:
                 limit = self._limits.get(v, 1 << 62)
-                analyzer.bind(v, tir.Range(1, max(1, limit - 1)))
+                analyzer.bind(v, tir.Range.from_min_extent(1, max(1, limit - 1) - 1))
         for values in product(*ends):
             at = dict(zip(linear, values, strict=True))
             if not analyzer.can_prove_less(tir.substitute(one, at), tir.substitute(two, at)):

@@ -36,7 +36,7 @@ from relax2xla.ir.rewrite import Rewriter, bindings_of
 from relax2xla.ir.struct_info import show
 from relax2xla.op.intrinsic import call_tir_inplace_op, call_tir_op
 from relax2xla.tir import stmt as s
-from relax2xla.tir.buffer import Buffer, BufferRegion, decl_buffer
+from relax2xla.tir.buffer import Buffer, BufferRegion, buffer_of
 from relax2xla.tir.expr import BinaryExpr
 from relax2xla.tir.node import Dim, PrimExpr, is_int
 from relax2xla.tir.renew import again, renewed
@@ -176,7 +176,7 @@ class _Fused:
         if isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype:
             # Memory lies as the kernel that reads it wants it.
             scope = "global" if read is None else read.scope
-            buffer = decl_buffer(info.dims, info.dtype, param.name_hint, scope=scope)
+            buffer = buffer_of(info.dims, info.dtype, param.name_hint, scope=scope)
             if read is not None:
                 buffer = replace(buffer, axis_separators=read.axis_separators)
             self.values[param] = [buffer]

@@ -51,6 +51,6 @@ def _is_identity(first: IndexMap, second: IndexMap, shape: Sequence[Dim]) -> boo
     indices = [Var(f"i{k}", "int64") for k in range(len(shape))]
     analyzer = Analyzer()
     for index, size in zip(indices, shape, strict=True):
-        analyzer.bind(index, Range(0, size))
+        analyzer.bind(index, Range.from_min_extent(0, size))
     back = second.map_indices(first.map_indices(indices))
     return len(back) == len(indices) and all(map(analyzer.can_prove_equal, back, indices))
