@@ -98,6 +98,10 @@ class _Comparer:
                 self.binding(a, b)
             case e.BindingBlock(), e.BindingBlock():
                 self.block(a, b)
+            case (tir.Stmt() | tir.Buffer() | tir.BufferRegion() | tir.IterVar() | tir.Range(), _) if (
+                isinstance(b, tir.Node)
+            ):
+                self.kernel_part(a, b)
             case (tuple() | list(), tuple() | list()):
                 self.each(a, b, "", self.anything)
             case _:
@@ -438,6 +442,13 @@ class _Comparer:
     def prim_func(self, a: tir.PrimFunc, b: tir.PrimFunc) -> None:
         try:
             Comparison(self._same_value, self.map_free).functions(a, b)
+        except Different as d:
+            raise _Different(d.left, d.right, d.why).at(d.path) from None
+
+    def kernel_part(self, a: tir.Node, b: tir.Node) -> None:
+        """Statements, buffers and regions of loop-level functions."""
+        try:
+            Comparison(self._same_value, self.map_free).nodes(a, b)
         except Different as d:
             raise _Different(d.left, d.right, d.why).at(d.path) from None
 

@@ -183,6 +183,7 @@ class Let(PrimExpr):
     _fields = ("var", "value", "body")
 
     def __init__(self, var: Var, value: PrimExpr, body: PrimExpr) -> None:
+        value, body = as_expr(value), as_expr(body)
         set_field(self, "var", var)
         set_field(self, "value", value)
         set_field(self, "body", body)

@@ -576,8 +576,15 @@ class Select(PrimExpr):
     _fields = ("condition", "true_value", "false_value")
 
     def __init__(
-        self, condition: PrimExpr, true_value: PrimExpr | float, false_value: PrimExpr | float
+        self,
+        condition: PrimExpr | bool,
+        true_value: PrimExpr | float,
+        false_value: PrimExpr | float,
     ) -> None:
+        if not isinstance(true_value, PrimExpr) and not isinstance(false_value, PrimExpr):
+            true_value, false_value = as_expr(true_value), as_expr(false_value)
+        if isinstance(condition, bool):
+            condition = IntImm("bool", condition)
         if element_of(condition.dtype) != "bool":
             raise TypeError(f"Select: expected a bool condition, got {condition.dtype}")
         true_value, false_value = match_dtypes(true_value, false_value)
@@ -598,17 +605,28 @@ class Select(PrimExpr):
         return Select(condition, yes, no)
 
 
+class OpName(str):
+    """The name of an operator, which stands for it: ``call.op.name`` is the same name."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The name as a plain string."""
+        return str(self)
+
+
 class Call(PrimExpr):
     """A call of a named builtin such as ``tir.if_then_else`` or ``tir.shift_left``."""
 
     __slots__ = ("args", "op")
-    op: str
+    op: OpName
     args: tuple[PrimExpr, ...]
     _fields = ("dtype", "op", "args")
 
     def __init__(self, dtype: str, op: str, args: Sequence[PrimExpr | float]) -> None:
         set_field(self, "dtype", dtype)
-        set_field(self, "op", op)
+        set_field(self, "op", OpName(op))
         set_field(self, "args", tuple(as_prim_expr(a) for a in args))
         set_field(self, "_hash", hash(("Call", dtype, op, tuple(a._hash for a in self.args))))
 

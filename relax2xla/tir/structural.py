@@ -16,7 +16,7 @@ from .buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 from .expr import as_prim_expr
 from .function import PrimFunc
 from .functor import post_order
-from .node import Dim, PrimExpr, Var
+from .node import Dim, Node, PrimExpr, Var
 from .use import buffer_expressions, expressions
 
 Compare: TypeAlias = Callable[[object, object], bool]
@@ -62,6 +62,29 @@ class Comparison:
                 self._buffer(x, y, path, defines=True)
         self.statements(a.body, b.body)
         self._attributes(a.attrs, b.attrs, ".attrs")
+
+    def nodes(self, a: Node, b: Node) -> None:
+        """Two parts of functions: statements, buffers, regions, ranges, axes."""
+        match a, b:
+            case s.Block(), s.Block():
+                self.statements(
+                    s.BlockRealize((), s.TRUE, a), s.BlockRealize((), s.TRUE, b), "<root>"
+                )
+            case s.Stmt(), s.Stmt():
+                self.statements(a, b, "")
+            case PrimFunc(), PrimFunc():
+                self.functions(a, b)
+            case s.MatchBufferRegion(), s.MatchBufferRegion():
+                self._region(a.source, b.source, ".source")
+                self._buffer(a.buffer, b.buffer, ".buffer", defines=True)
+            case Range(), Range():
+                self._range(a, b, "")
+            case BufferRegion(), BufferRegion():
+                self._region(a, b, "")
+            case (Buffer() | s.IterVar() | PrimExpr()), (Buffer() | s.IterVar() | PrimExpr()):
+                self._node(a, b, "")
+            case _:
+                raise Different("", a, b, f"{type(a).__name__} and {type(b).__name__}")
 
     def statements(self, a: s.Stmt, b: s.Stmt, path: str = ".body") -> None:
         """Raise ``Different`` at the first difference."""

@@ -50,6 +50,9 @@ tvm.topi.nn                     topi.nn
 tvm.topi.image                  topi.image
 tvm.script                      script
 tvm.script.parser               script
+tvm.script.printer              script.printer
+tvm.script.printer.doc          script.doc
+tvm.script.printer.doc_printer  script.doc_printer
 tvm.script.ir_builder           script.ir_builder
 tvm.script.ir_builder.base      script.ir_builder.base
 tvm.script.ir_builder.ir        script.ir_builder.ir
@@ -59,7 +62,7 @@ tvm.script.ir_builder.tir       script.ir_builder.tir
 tvm.script.ir_builder.tir.ir    script.ir_builder.tir.ir
 tvm.target                      target
 tvm.nd                          tvm.arrays nd
-tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .
+tvm.runtime                     tvm.executables tvm.arrays tvm.containers ir.object_path runtime nd .
 tvm.runtime.ndarray             tvm.arrays nd
 tvm.runtime.container           tvm.containers runtime
 tvm.runtime.relax_vm            . vm

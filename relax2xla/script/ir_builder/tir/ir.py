@@ -15,9 +15,7 @@ from relax2xla.script.ir_builder.tir.frame import (
 )
 from relax2xla.script.prim_func import forms, values
 from relax2xla.script.tir_names import tir as names
-from relax2xla.tir.buffer import Buffer
-
-MetaVar = forms.MetaVar
+from relax2xla.tir import buffer as buffers
 
 
 def prim_func(is_private: bool = False) -> PrimFuncFrame:
@@ -47,7 +45,7 @@ def arg(name: str, obj: Any) -> Any:
     PrimFuncFrame.current("T.arg")
     head = statements().func
     IRBuilder.name(name, obj)
-    if isinstance(obj, Buffer):
+    if isinstance(obj, buffers.Buffer):
         handle = tir.Var(f"{name}_handle", "handle")
         head.params.append(handle)
         head.buffer_map[handle] = obj
