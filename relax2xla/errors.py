@@ -30,6 +30,10 @@ class OperandTypeError(OpError, TypeError):
     """
 
 
+class DivisionByZeroError(TVMError, ZeroDivisionError):
+    """A scalar expression that divides by the literal 0, such as ``n // 0``."""
+
+
 class StructInfoError(TVMError, ValueError):
     """Struct info that contradicts itself or the value it is given to.
 

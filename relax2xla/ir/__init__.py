@@ -55,6 +55,7 @@ from relax2xla.ir.struct_info import TupleStructInfo as TupleStructInfo
 from relax2xla.ir.types import FuncType as FuncType
 from relax2xla.ir.types import ObjectType as ObjectType
 from relax2xla.ir.types import PackedFuncType as PackedFuncType
+from relax2xla.ir.types import PointerType as PointerType
 from relax2xla.ir.types import PrimType as PrimType
 from relax2xla.ir.types import ShapeType as ShapeType
 from relax2xla.ir.types import TensorType as TensorType

@@ -71,6 +71,14 @@ class PrimType(Type):
 
 
 @dataclass(frozen=True, slots=True)
+class PointerType(Type):
+    """A pointer to values of ``element_type`` in memory ``storage_scope`` ("": global)."""
+
+    element_type: Type
+    storage_scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PackedFuncType(Type):
     """A packed function."""
 

@@ -17,7 +17,16 @@ class Doc:
     """Base class."""
 
     def __init__(self) -> None:
-        self.source_paths: Sequence[ObjectPath] = []
+        self._source_paths: tuple[ObjectPath, ...] = ()
+
+    @property
+    def source_paths(self) -> tuple[ObjectPath, ...]:
+        """Which parts of a program this shows."""
+        return self._source_paths
+
+    @source_paths.setter
+    def source_paths(self, value: Sequence[ObjectPath]) -> None:
+        self._source_paths = tuple(value)
 
 
 class ExprDoc(Doc):

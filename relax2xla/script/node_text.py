@@ -14,6 +14,7 @@ from typing import Any
 from relax2xla import ir, tir
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.script.attribute_text import AttributePrinter
+from relax2xla.script.literals import quote
 from relax2xla.tir import node as tir_node
 
 
@@ -108,7 +109,14 @@ class NodePrinter(AttributePrinter):
             case ir.ShapeType():
                 return f"{self.relax('Shape')}(ndim={type_.ndim})"
             case ir.PrimType():
-                return f'{self.relax("Prim")}("{type_.dtype}")'
+                return f"{self.prefix('tir')}.{type_.dtype}"
+            case ir.PointerType():
+                scope = type_.storage_scope or "global"
+                return f'{self.prefix("tir")}.handle({quote(_dtype(type_))}, {quote(scope)})'
+            case ir.TupleType() if type_.fields and all(
+                isinstance(f, ir.PrimType | ir.PointerType) for f in type_.fields
+            ):
+                return f"{self.prefix('tir')}.Tuple({', '.join(map(self.type, type_.fields))})"
             case ir.TupleType():
                 fields = ", ".join(map(self.type, type_.fields))
                 return f"{self.relax('Tuple')}({fields})" if fields else self.relax("Tuple")
@@ -122,3 +130,10 @@ class NodePrinter(AttributePrinter):
                 return self.relax("Object")
             case _:
                 raise TypeError(f"script() has no text for a {type(type_).__name__}")
+
+
+def _dtype(pointer: ir.PointerType) -> str:
+    element = pointer.element_type
+    if not isinstance(element, ir.PrimType):
+        raise TypeError(f"script() has no text for a pointer to a {type(element).__name__}")
+    return element.dtype

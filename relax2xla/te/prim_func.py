@@ -318,7 +318,7 @@ def _over(root: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:
         for node in tir.post_order(e):
             children = [done[id(c)] for c in node.children()]
             if isinstance(node, BufferLoad):
-                done[id(node)] = BufferLoad(buffers.get(node.buffer, node.buffer), children)
+                done[id(node)] = node.of(buffers.get(node.buffer, node.buffer), children)
             else:
                 done[id(node)] = node.rebuild(children) if children else node
         return tir.as_prim_expr(tir.substitute(done[id(e)], pointers))

@@ -74,6 +74,8 @@ from .op import if_then_else as if_then_else
 from .op import max as max
 from .op import min as min
 from .op import reinterpret as reinterpret
+from .op import floordiv as indexdiv
+from .op import floormod as indexmod
 from .op import truncdiv as truncdiv
 from .op import truncmod as truncmod
 from .printer import to_text as to_text
@@ -101,3 +103,4 @@ from .stmt import Text as Text
 from .stmt import While as While
 from .vector import Broadcast as Broadcast
 from .vector import Ramp as Ramp
+from .vector import vscale as vscale

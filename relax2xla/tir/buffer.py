@@ -6,12 +6,16 @@ Semantics are those of TVM v0.20's ``tir``. A buffer is a view of memory: two bu
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias, cast
+
+from relax2xla.errors import OpError
 
 from .bounds import Range
 from .expr import as_dim, as_expr, as_prim_expr
-from .node import Dim, Node, PrimExpr, StandsForExpr, Var, element_of, lanes_of, set_field
+from .node import Dim, Node, PrimExpr, StandsForExpr, Var, element_of, lanes_of, operations, set_field
 
 
 class PointerVar(Var):
@@ -22,10 +26,25 @@ class PointerVar(Var):
     scope: str
     _fields = ("name", "element", "scope")
 
-    def __init__(self, name: str, element: str, scope: str = "global") -> None:
+    def __init__(self, name: str, element: Any, scope: str = "global") -> None:
         super().__init__(name, "handle")
+        if not isinstance(element, str):  # a type of relax2xla.ir
+            element, scope = element.element_type.dtype, element.storage_scope or "global"
         set_field(self, "element", element)
         set_field(self, "scope", scope)
+
+    @property
+    def type_annotation(self) -> Any:
+        types = importlib.import_module("relax2xla.ir.types")
+        scope = "" if self.scope == "global" else self.scope
+        return types.PointerType(types.PrimType(self.element), scope)
+
+
+operations["PointerVar"] = PointerVar
+
+
+Index: TypeAlias = "PrimExpr | int | slice"
+"""What stands between the brackets after a buffer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +73,98 @@ class Buffer(Node):
         """The number of axes."""
         return len(self.shape)
 
-    def __getitem__(self, indices: PrimExpr | int | Sequence[PrimExpr | int]) -> BufferLoad:
+    def __getitem__(self, indices: Index | Sequence[Index]) -> BufferLoad | BufferRegion:
+        """An element; with slices a region, with slices that have a step a vector."""
+        return self.item(indices)
+
+    def item(self, indices: Index | Sequence[Index]) -> Any:
+        """As ``self[indices]``."""
         several = indices if isinstance(indices, Sequence) else (indices,)
-        return BufferLoad(self, several)
+        if not any(isinstance(i, slice) for i in several):
+            return BufferLoad(self, cast("Sequence[PrimExpr | int]", several))
+        return importlib.import_module("relax2xla.script.prim_func.values").load(
+            self, tuple(several), region=True
+        )
+
+    READ: ClassVar[int] = 1
+    WRITE: ClassVar[int] = 2
+
+    def vload(
+        self,
+        begin: PrimExpr | int | Sequence[PrimExpr | int],
+        dtype: str | None = None,
+        predicate: PrimExpr | None = None,
+    ) -> BufferLoad:
+        """The elements from ``begin`` on, as many as ``dtype`` (``float32x4``) has lanes."""
+        return self._method("vload", begin, dtype, predicate)
+
+    def vstore(
+        self,
+        begin: PrimExpr | int | Sequence[PrimExpr | int],
+        value: PrimExpr | float,
+        predicate: PrimExpr | None = None,
+    ) -> Any:
+        """The statement that stores a value, or as many as it has lanes, from ``begin`` on."""
+        return self._method("vstore", begin, value, predicate)
+
+    def access_ptr(
+        self,
+        access_mask: str | int,
+        ptr_type: str = "handle",
+        content_lanes: int = 1,
+        offset: PrimExpr | int = 0,
+        extent: PrimExpr | int | None = None,
+    ) -> PrimExpr:
+        """A pointer into the buffer, for calls; ``access_mask``: "r", "w" or "rw"."""
+        return self._method("access_ptr", access_mask, ptr_type, content_lanes, offset, extent)
+
+    def _method(self, name: str, *args: Any) -> Any:
+        """As scripts call it: Python's numbers are read as TVM reads them."""
+        methods = importlib.import_module("relax2xla.script.prim_func.buffers").METHODS
+        return methods[name](self, *args)
+
+    def offset_of(self, indices: Sequence[PrimExpr | int]) -> list[PrimExpr]:
+        """The place of an element in memory: one number for each axis of memory."""
+        sizes = list(map(as_expr, self.shape))
+        steps = list(map(as_expr, self.strides))
+        if len(indices) != self.ndim:
+            raise OpError(f"the buffer {self.name} has {self.ndim} axes; got {len(indices)}")
+        ends = [*self.axis_separators, self.ndim]
+        found: list[PrimExpr] = []
+        start = 0
+        for end in ends:
+            place: PrimExpr = as_expr(0)
+            for i in range(start, end):
+                at = as_expr(indices[i])
+                place = place + at * steps[i] if steps else place * sizes[i] + at
+            found.append(place)
+            start = end
+        if len(found) == 1:
+            found[0] = found[0] + as_expr(self.elem_offset)
+        analyzer = importlib.import_module("relax2xla.tir.analyzer").Analyzer()
+        return [as_prim_expr(analyzer.simplify(f), f.dtype) for f in found]
+
+    def get_flattened_buffer(self) -> Buffer:
+        """The same memory with one axis for each axis of memory; the buffer itself if it has it."""
+        ends = [*self.axis_separators, self.ndim]
+        if len(ends) == self.ndim and not self.strides:
+            return self
+        sizes: list[PrimExpr] = []
+        start = 0
+        for end in ends:
+            size: PrimExpr = as_expr(1)
+            for i in range(start, end):
+                size = size * as_expr(self.shape[i])
+            if self.strides and start < end:
+                size = as_expr(self.strides[start]) * as_expr(self.shape[start])
+            sizes.append(size)
+            start = end
+        return replace(
+            self,
+            shape=tuple(as_dim(d) for d in sizes),
+            strides=(),
+            axis_separators=tuple(range(1, len(ends))),
+        )
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}: {self.dtype}{list(self.shape)})"
@@ -83,6 +191,9 @@ def decl_buffer(
     """
     sizes = (shape,) if isinstance(shape, int | PrimExpr | StandsForExpr) else tuple(shape)
     dims = tuple(map(as_expr, sizes))
+    ends = list(axis_separators or ())
+    if ends != sorted(ends) or any(not 0 <= e <= len(dims) for e in ends):
+        raise OpError(f"decl_buffer: axis_separators {ends} do not part {len(dims)} axes in order")
     offset = None if elem_offset is None else as_expr(elem_offset)
     if offset is None and offset_factor:
         index = dims[0].dtype if dims else "int32"
@@ -142,15 +253,22 @@ class BufferRegion(Node):
 class BufferLoad(PrimExpr):
     """``buffer[indices]``, one element; a vector where the last index is a vector.
 
-    The number of indices is the buffer's rank.
+    The number of indices is the buffer's rank. ``predicate``, a vector of bools, says which lanes
+    are read.
     """
 
-    __slots__ = ("buffer", "indices")
+    __slots__ = ("buffer", "indices", "predicate")
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
-    _fields = ("buffer", "indices")
+    predicate: PrimExpr | None
+    _fields = ("buffer", "indices", "predicate")
 
-    def __init__(self, buffer: Buffer, indices: Sequence[PrimExpr | int]) -> None:
+    def __init__(
+        self,
+        buffer: Buffer,
+        indices: Sequence[PrimExpr | int],
+        predicate: PrimExpr | None = None,
+    ) -> None:
         if len(indices) != buffer.ndim:
             raise ValueError(
                 f"the buffer {buffer.name} has {buffer.ndim} axes; got {len(indices)} indices"
@@ -159,18 +277,44 @@ class BufferLoad(PrimExpr):
         set_field(self, "indices", tuple(as_prim_expr(i, "int32") for i in indices))
         lanes = lanes_of(self.indices[-1].dtype) if indices else 1
         total = lanes * lanes_of(buffer.dtype)
-        set_field(self, "dtype", element_of(buffer.dtype) + (f"x{total}" if total > 1 else ""))
-        hashes = tuple(hash(i) for i in self.indices)
+        many = "" if total == 1 else f"xvscalex{-total}" if total < 0 else f"x{total}"
+        set_field(self, "dtype", element_of(buffer.dtype) + many)
+        if predicate is not None:
+            check_predicate(predicate, lanes, "load indices", "load a vector")
+        set_field(self, "predicate", predicate)
+        hashes = tuple(hash(i) for i in (*self.indices, predicate))
         set_field(self, "_hash", hash(("BufferLoad", id(buffer), hashes)))
 
     def children(self) -> tuple[PrimExpr, ...]:
-        return self.indices
+        return self.indices if self.predicate is None else (*self.indices, self.predicate)
 
     def payload(self) -> tuple[object, ...]:
         return (self.buffer,)
 
-    def rebuild(self, children: Sequence[PrimExpr]) -> PrimExpr:
-        return BufferLoad(self.buffer, children)
+    def rebuild(self, children: Sequence[PrimExpr]) -> BufferLoad:
+        return self.of(self.buffer, children)
+
+    def of(self, buffer: Buffer, children: Sequence[PrimExpr]) -> BufferLoad:
+        """The same load of another buffer, with other children."""
+        n = len(self.indices)
+        return BufferLoad(buffer, children[:n], children[n] if len(children) > n else None)
+
+
+def check_predicate(predicate: PrimExpr, lanes: int, beside: str, doing: str) -> None:
+    """OpError unless ``predicate`` is a vector of as many bools as there are lanes."""
+    if element_of(predicate.dtype) != "bool":
+        raise OpError(
+            "Predicate mask elements must be boolean values, but got "
+            f"{element_of(predicate.dtype)}."
+        )
+    own = lanes_of(predicate.dtype)
+    if (own < 0) != (lanes < 0):
+        raise OpError(f"Predicate mask dtype and {beside} must both be scalable.")
+    if own != lanes:
+        raise OpError(
+            f"Got a predicate mask with {abs(own)} lanes, but trying to {doing} with {abs(lanes)} "
+            "lanes. The number of lanes must match."
+        )
 
 
 class Let(PrimExpr):

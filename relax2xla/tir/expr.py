@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from relax2xla.dtypes import DTYPES, is_float
+from relax2xla.errors import DivisionByZeroError, OperandTypeError, OpError
 
 from .node import (
     Dim,
@@ -55,6 +56,16 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
     """``value`` converted to ``dtype``; literals fold (integers wrap, floats truncate)."""
     if value.dtype == dtype:
         return value
+    if isinstance(value, StringImm):
+        raise OperandTypeError("Can't cast a handle to other types")
+    if lanes_of(dtype) != 1:
+        broadcast = operations["Broadcast"]
+        if lanes_of(value.dtype) == 1:
+            return broadcast(cast(element_of(dtype), value), lanes_of(dtype))
+        if type(value) is broadcast and lanes_of(value.dtype) == lanes_of(dtype):
+            (scalar,) = value.children()
+            return broadcast(cast(element_of(dtype), scalar), lanes_of(dtype))
+        return Cast(dtype, value)
     if isinstance(value, IntImm | FloatImm):
         if is_float(dtype):
             return FloatImm(dtype, value.written if isinstance(value, FloatImm) else value.value)
@@ -170,7 +181,7 @@ def _match_vectors(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     if a.dtype == b.dtype:
         return a, b
     one, other = (const(0, element_of(e.dtype)) for e in (a, b))
-    dtype = f"{match_dtypes(one, other)[0].dtype}x{max(n, m)}"
+    dtype = match_dtypes(one, other)[0].dtype + a.dtype.removeprefix(one.dtype)
     return (
         a if a.dtype == dtype else Cast(dtype, a),
         b if b.dtype == dtype else Cast(dtype, b),
@@ -247,7 +258,7 @@ class BinaryExpr(PrimExpr):
             try:
                 value = cls.compute(a.value, b.value)
             except ZeroDivisionError:
-                raise ZeroDivisionError(_DIVISION_BY_ZERO) from None
+                raise DivisionByZeroError(_DIVISION_BY_ZERO) from None
             return const(value, cls._result_dtype(a.dtype))
         if isinstance(a, FloatImm) and isinstance(b, FloatImm):
             made = const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
@@ -314,7 +325,7 @@ _DIVISION_BY_ZERO = "division by the literal 0 in a symbolic expression"
 
 def _check_divisor(b: PrimExpr) -> None:
     if isinstance(b, IntImm) and b.value == 0:
-        raise ZeroDivisionError(_DIVISION_BY_ZERO)
+        raise DivisionByZeroError(_DIVISION_BY_ZERO)
 
 
 class _Division(BinaryExpr):
@@ -430,8 +441,7 @@ class CmpExpr(BinaryExpr):
 
     @staticmethod
     def _result_dtype(operand: str) -> str:
-        lanes = lanes_of(operand)
-        return "bool" if lanes == 1 else f"boolx{lanes}"
+        return "bool" + operand.removeprefix(element_of(operand))
 
 
 class EQ(CmpExpr):
@@ -439,6 +449,12 @@ class EQ(CmpExpr):
 
     __slots__ = ()
     compute = staticmethod(operator.eq)
+
+    @staticmethod
+    def identity(a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+        # One number for all of a run.
+        both = (isinstance(x, Call) and x.op == "tir.vscale" for x in (a, b))
+        return IntImm("bool", 1) if all(both) else None
 
     def structural_truth(self) -> bool | None:
         return same_structure(self.a, self.b)
@@ -672,8 +688,20 @@ INT_BUILTINS: dict[str, Callable[..., Any]] = {
 def _bitwise(name: str, a: PrimExpr | int, b: PrimExpr | int) -> PrimExpr:
     a, b = match_dtypes(a, b)
     if not is_int(element_of(a.dtype)) and a.dtype != "bool":
-        raise TypeError(f"{name}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)")
+        raise OperandTypeError(
+            f"{name}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)"
+        )
+    if name.startswith("shift") and isinstance(b, IntImm):
+        bits = DTYPES[b.dtype].bits
+        if not 0 <= b.value < bits:
+            raise OpError(f"{name}: {a.dtype} is shifted by 0 to {bits - 1} bits; got {b.value}")
     return Call(a.dtype, f"tir.{name}", (a, b)).rebuild((a, b))
+
+
+def _bitwise_not(a: PrimExpr) -> PrimExpr:
+    if not is_int(element_of(a.dtype)) and a.dtype != "bool":
+        raise OperandTypeError(f"bitwise_not: expected an integer, got {a.dtype} (`{a}`)")
+    return Call(a.dtype, "tir.bitwise_not", (a,)).rebuild((a,))
 
 
 def _true_divide(a: PrimExpr | float, b: PrimExpr | float) -> PrimExpr:
@@ -693,7 +721,7 @@ operations.update(
     },
     true_divide=_true_divide,
     cast=cast,
-    bitwise_not=lambda a: Call(a.dtype, "tir.bitwise_not", (a,)).rebuild((a,)),
+    bitwise_not=_bitwise_not,
 )
 for _name in ("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"):
     operations[_name] = functools.partial(_bitwise, _name)

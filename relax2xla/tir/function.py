@@ -56,7 +56,7 @@ class PrimFunc(Node):
         for name, value in (
             ("params", tuple(variables)),
             ("body", body),
-            ("ret_type", ret_type),
+            ("ret_type", getattr(ret_type, "dtype", ret_type)),
             ("buffer_map", MappingProxyType({p: buffers[p] for p in variables if p in buffers})),
             ("attrs", dict(attrs or {})),
         ):

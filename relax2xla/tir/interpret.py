@@ -159,6 +159,8 @@ class Interpreter:
                 "max_steps to let it run longer"
             )
         match node:
+            case s.BufferStore() if node.predicate is not None:
+                raise UnsupportedError(f"line {node.line}: a store with a predicate does not run")
             case s.BufferStore():
                 value = self.expr(node.value, state)
                 indices = [self.expr(i, state) for i in node.indices]

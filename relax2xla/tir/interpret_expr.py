@@ -103,6 +103,8 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
             return lambda state: _variable(node, state)
         case BufferLoad():
             buffer, dtype = node.buffer, node.dtype
+            if node.predicate is not None:
+                raise UnsupportedError(f"a load with a predicate does not run: `{node}`")
             return lambda state: owner.view(buffer, state).load([k(state) for k in kids], dtype)
         case Let():
             value_of, body = kids
@@ -129,11 +131,13 @@ def _compile(node: PrimExpr, kids: list[Evaluate], owner: Any) -> Evaluate:
             return lambda state: converted(a(state), node.dtype)
         case Ramp():
             a, b = kids
-            return lambda state: a(state) + np.arange(node.lanes) * b(state)
+            count = _known_lanes(node)
+            return lambda state: a(state) + np.arange(count) * b(state)
         case Broadcast():
             (a,) = kids
             kind = numpy_dtype(element_of(node.dtype))
-            return lambda state: np.full(node.lanes, a(state), kind)
+            count = _known_lanes(node)
+            return lambda state: np.full(count, a(state), kind)
         case x.BinaryExpr():
             a, b = kids
             compute = _BINARY[type(node)]
@@ -369,3 +373,9 @@ _INTEGERS: dict[str, Callable[..., int]] = {
     "bitwise_not": lambda a: ~a,
     "q_multiply_shift": _multiply_shift,
 }
+
+
+def _known_lanes(node: Ramp | Broadcast) -> int:
+    if not isinstance(node.lanes, int):
+        raise UnsupportedError(f"a vector of a length that the processor decides: `{node}`")
+    return node.lanes

@@ -18,7 +18,7 @@ import re
 import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NoReturn, TypeAlias, cast
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
 from relax2xla.errors import BudgetError
@@ -136,6 +136,21 @@ class Operators:
 
     def __xor__(self, other: PrimExpr | int) -> PrimExpr:
         return operations["bitwise_xor"](self, other)
+
+    def __rlshift__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["shift_left"](other, self)
+
+    def __rrshift__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["shift_right"](other, self)
+
+    def __rand__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_and"](other, self)
+
+    def __ror__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_or"](other, self)
+
+    def __rxor__(self, other: PrimExpr | int) -> PrimExpr:
+        return operations["bitwise_xor"](other, self)
 
     def __invert__(self) -> PrimExpr:
         return operations["bitwise_not"](self)
@@ -284,7 +299,14 @@ class Var(PrimExpr):
     name: str
     _fields = ("name", "dtype")
 
-    def __init__(self, name: str, dtype: str = "int64") -> None:
+    def __new__(cls, name: str, dtype: Any = "int64", *_: object) -> Self:
+        """``dtype`` is a name, or a type of ``relax2xla.ir``: a pointer's gives a PointerVar."""
+        made = operations["PointerVar"] if hasattr(dtype, "element_type") else cls
+        return object.__new__(cast("type[Self]", made))
+
+    def __init__(self, name: str, dtype: Any = "int64") -> None:
+        if not isinstance(dtype, str):
+            dtype = str(getattr(dtype, "dtype", dtype))
         if not isinstance(name, str):
             raise TypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
         set_field(self, "name", name)
@@ -295,6 +317,11 @@ class Var(PrimExpr):
     def name_hint(self) -> str:
         """The name, under the word Relax variables use for it."""
         return self.name
+
+    @property
+    def type_annotation(self) -> Any:
+        """The type (``ir.PrimType``, or ``ir.PointerType`` of a pointer that says to what)."""
+        return importlib.import_module("relax2xla.ir.types").PrimType(self.dtype)
 
     def __eq__(self, other: object) -> bool:
         if _writing.depth and (made := _compared("EQ", self, other)) is not None:
@@ -322,6 +349,7 @@ class IntImm(PrimExpr):
     _fields = ("dtype", "value")
 
     def __init__(self, dtype: str, value: int) -> None:
+        dtype = BOOL_NAMES.get(dtype, dtype)
         low, high = int_range(dtype)
         value = operator.index(value)
         if not low <= value <= high:
@@ -420,16 +448,24 @@ def is_int(dtype: str) -> bool:
     return dtype != "bool" and dtype in _INT_RANGES
 
 
-_VECTOR = re.compile(r"(.+)x(\d+)")
+_VECTOR = re.compile(r"(.+?)x(vscalex)?(\d+)")
+# TVM's other name for bool, which it writes for vectors.
+BOOL_NAMES = {"uint1": "bool"}
 
 
 def lanes_of(dtype: str) -> int:
-    """How many values a value of ``dtype`` has: 4 of ``float32x4``, 1 of a scalar."""
+    """How many values a value of ``dtype`` has: 4 of ``float32x4``, 1 of a scalar.
+
+    Of a vector whose length the processor decides (``float32xvscalex4``) the negative factor, -4.
+    """
     found = None if dtype in DTYPES else _VECTOR.fullmatch(dtype)
-    return 1 if found is None else int(found[2])
+    if found is None:
+        return 1
+    return -int(found[3]) if found[2] else int(found[3])
 
 
 def element_of(dtype: str) -> str:
     """The dtype of one lane: ``float32`` of ``float32x4``."""
     found = None if dtype in DTYPES else _VECTOR.fullmatch(dtype)
-    return dtype if found is None else found[1]
+    name = dtype if found is None else found[1]
+    return BOOL_NAMES.get(name, name)

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from .bounds import Range
-from .buffer import Buffer, BufferRegion, PointerVar
+from .buffer import Buffer, BufferRegion, PointerVar, check_predicate
 from .expr import as_dim, as_expr
-from .node import Dim, IntImm, Node, PrimExpr, StandsForExpr, StringImm, Var, set_field
+from .node import Dim, IntImm, Node, PrimExpr, StandsForExpr, StringImm, Var, lanes_of, set_field
 
 LoopKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unroll", "thread_binding"]
 IterType: TypeAlias = Literal["spatial", "reduce", "scan", "opaque", "thread"]
@@ -116,17 +116,21 @@ class IterVar(StandsForExpr, Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BufferStore(Stmt):
-    """``buffer[indices] = value``"""
+    """``buffer[indices] = value``, in the lanes for which ``predicate`` holds."""
 
     buffer: Buffer
     value: PrimExpr
     indices: tuple[PrimExpr, ...]
+    predicate: PrimExpr | None = None
 
     def __post_init__(self) -> None:
         self._expressions("value")
         self._sequences("indices")
         if not all(isinstance(i, PrimExpr) for i in self.indices):
             set_field(self, "indices", tuple(map(as_expr, self.indices)))
+        if self.predicate is not None:
+            lanes = lanes_of(self.value.dtype)
+            check_predicate(self.predicate, lanes, "value dtype", "store a value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,7 +98,7 @@ class Rewriter:
             if isinstance(node, BufferLoad):
                 buffer = self.buffer(node.buffer)
                 if buffer is not node.buffer or _changed(old, new):
-                    made = BufferLoad(buffer, new)
+                    made = node.of(buffer, new)
             elif _changed(old, new):
                 made = node.rebuild(new) if self.fold else rebuilt(node, new)
             replaced = self.leaf(made)

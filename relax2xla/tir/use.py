@@ -28,6 +28,8 @@ def expressions(node: s.Stmt) -> Iterator[PrimExpr]:
         case s.BufferStore():
             yield from node.indices
             yield node.value
+            if node.predicate is not None:
+                yield node.predicate
         case s.For():
             yield as_prim_expr(node.min)
             yield as_prim_expr(node.extent)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from relax2xla.dtypes import dtype_info, dtype_name
+from relax2xla.errors import UnsupportedError
 from relax2xla.ir import ExternFunc, Function
 from relax2xla.op.inspect import CODES, KIND_CODES, type_code
 from relax2xla.runtime import ShapeTuple
 from relax2xla.tir import PrimFunc
+from relax2xla.tir.expr import as_expr
 
 Array = tuple
 Shape = ShapeTuple
@@ -77,3 +79,26 @@ class DataTypeCode:
     Float8E4M3FN = CODES["float8_e4m3fn"]
     Float8E5M2 = CODES["float8_e5m2"]
     Float4E2M1FN = CODES["float4_e2m1fn"]
+
+
+def convert(value: Any) -> Any:
+    """A value of Python as programs of TVM hold it: numbers as literals, lists as tuples.
+
+    A function of Python and an array stay what they are.
+    """
+    if isinstance(value, bool | int | float):
+        return as_expr(value)
+    if isinstance(value, list | tuple):
+        return tuple(convert(x) for x in cast("list[Any]", value))
+    if isinstance(value, dict):
+        return {k: convert(x) for k, x in cast("dict[Any, Any]", value).items()}
+    return value
+
+
+def make_node(type_key: str, **fields: Any) -> Any:
+    """A node by its name in TVM. There is one of whose class programs make none: DictAttrs."""
+    if type_key != "DictAttrs":
+        raise UnsupportedError(
+            f"tvm.ir.make_node({type_key!r}) is not part of relax2xla; call the class instead"
+        )
+    return dict(fields)

@@ -110,7 +110,7 @@ def _vector(buffer: Buffer, begin: object, dtype: str) -> list[tir.PrimExpr]:
     lanes = tir.lanes_of(dtype) // tir.lanes_of(buffer.dtype)
     if with_lanes(buffer.dtype, tir.lanes_of(dtype)) != dtype:
         raise TypeError(f"the buffer {buffer.name} holds {buffer.dtype}; got {dtype}")
-    if lanes > 1:
+    if lanes != 1 and tir.lanes_of(indices[-1].dtype) == 1:
         indices[-1] = Ramp(indices[-1], tir.const(1, indices[-1].dtype), lanes)
     return indices
 
@@ -118,19 +118,17 @@ def _vector(buffer: Buffer, begin: object, dtype: str) -> list[tir.PrimExpr]:
 def _vload(
     buffer: Buffer, begin: object, dtype: object = None, predicate: object = None
 ) -> BufferLoad:
-    if predicate is not None:
-        raise v.Unread(None, "a load with a predicate is not read")
     name = buffer.dtype if dtype is None else v.dtype_name(dtype)
-    return BufferLoad(buffer, _vector(buffer, begin, name))
+    mask = None if predicate is None else v.number(predicate)
+    return BufferLoad(buffer, _vector(buffer, begin, name), mask)
 
 
 def _vstore(
     buffer: Buffer, begin: object, value: object, predicate: object = None
 ) -> s.BufferStore:
-    if predicate is not None:
-        raise v.Unread(None, "a store with a predicate is not read")
     held = v.number(value)
-    return s.BufferStore(buffer, held, tuple(_vector(buffer, begin, held.dtype)))
+    mask = None if predicate is None else v.number(predicate)
+    return s.BufferStore(buffer, held, tuple(_vector(buffer, begin, held.dtype)), mask)
 
 
 METHODS: Final[dict[str, Callable[..., Any]]] = {

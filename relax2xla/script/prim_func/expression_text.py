@@ -91,13 +91,20 @@ class ExpressionText:
                 return ("(", *inside, ")") if demanded > precedence else inside
             case tir.Cast():
                 return (f'{self._prefix()}.Cast("{node.dtype}", ', (node.value, 0), ")")
+            case BufferLoad() if node.predicate is not None:
+                return (
+                    *(self._buffer(node.buffer), ".vload([", *_listed(node.indices)),
+                    *("], predicate=", (node.predicate, 0), ")"),
+                )
             case BufferLoad():
                 return (self._buffer(node.buffer), "[", *self.indices(node.indices), "]")
             case Ramp():
                 t = self._prefix()
-                return (f"{t}.Ramp(", (node.base, 0), ", ", (node.stride, 0), f", {node.lanes})")
+                lanes = _lanes(node)
+                return (f"{t}.Ramp(", (node.base, 0), ", ", (node.stride, 0), ", ", lanes, ")")
             case Broadcast():
-                return (f"{self._prefix()}.Broadcast(", (node.value, 0), f", {node.lanes})")
+                lanes = _lanes(node)
+                return (f"{self._prefix()}.Broadcast(", (node.value, 0), ", ", lanes, ")")
             case Let():
                 var = self._var(node.var)
                 return (
@@ -147,7 +154,10 @@ class ExpressionText:
             if i:
                 pieces.append(", ")
             if isinstance(index, Ramp) and isinstance(index.stride, tir.IntImm):
-                stop = index.base + tir.const(index.lanes, index.base.dtype) * index.stride
+                count = index.lanes
+                if isinstance(count, int):
+                    count = tir.const(count, index.base.dtype)
+                stop = index.base + count * index.stride
                 pieces += [(index.base, 0), ":", (stop, 0)]
                 if index.stride.value != 1:
                     pieces += [":", (index.stride, 0)]
@@ -200,3 +210,7 @@ def _sugar(node: tir.BinaryExpr) -> tuple[str, int] | None:
         return None
     same = type(made) is type(node) and made.children() == node.children()
     return found if same else None
+
+
+def _lanes(node: Ramp | Broadcast) -> _Piece:
+    return str(node.lanes) if isinstance(node.lanes, int) else (node.lanes, 0)

@@ -496,7 +496,13 @@ def _evaluate(owner: Owner, value: object) -> None:
     owner.frames[-1].entries.append(s.Evaluate(v.number(value), line=owner.line))
 
 
-def store(owner: Owner, buffer: object, value: object, indices: object) -> None:
+def store(
+    owner: Owner,
+    buffer: object,
+    value: object,
+    indices: object,
+    predicate: tir.PrimExpr | None = None,
+) -> None:
     """``buffer[indices] = value``; the value is cast to what the buffer holds."""
     if not isinstance(buffer, Buffer):
         raise TypeError(f"only elements of buffers are assigned; got {buffer!r}")
@@ -510,15 +516,14 @@ def store(owner: Owner, buffer: object, value: object, indices: object) -> None:
     if held.dtype == "handle" and buffer.dtype != "handle":
         raise TypeError(f"a handle is stored in {buffer.name}, which holds {buffer.dtype}")
     held = v.cast(held, with_lanes(element_of(buffer.dtype), lanes_of(at.dtype)))
-    owner.frames[-1].entries.append(s.BufferStore(buffer, held, at.indices, line=owner.line))
+    made = s.BufferStore(buffer, held, at.indices, predicate, line=owner.line)
+    owner.frames[-1].entries.append(made)
 
 
 def _buffer_store(
     owner: Owner, buffer: object, value: object, indices: object, predicate: object = None
 ) -> None:
-    if predicate is not None:
-        raise v.Unread(None, "a store with a predicate is not read")
-    store(owner, buffer, value, indices)
+    store(owner, buffer, value, indices, None if predicate is None else v.number(predicate))
 
 
 def _func_attr(owner: Owner, attrs: dict[str, Any]) -> None:

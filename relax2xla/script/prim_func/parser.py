@@ -10,6 +10,7 @@ import ast
 import textwrap
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -287,7 +288,7 @@ class PrimFuncParser(Expressions):
             case tir.PrimExpr() | bool() | int():
                 self.add(s.Evaluate(v.number(value), line=node.lineno))
             case s.BufferStore():
-                self.add(s.BufferStore(value.buffer, value.value, value.indices, line=node.lineno))
+                self.add(replace(value, line=node.lineno))
             case _:
                 self.source.fail(node, "this statement has no effect in a T.prim_func")
 

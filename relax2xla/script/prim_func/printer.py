@@ -142,6 +142,9 @@ class PrimFuncPrinter:
                     self.root = realized
                     self._block(realized, no_realize=True)
                 case s.Stmt():
+                    if isinstance(node, s.BlockRealize):
+                        for v in (v for e in node.iter_values for v in free_vars(e)):
+                            self.var(v)
                     self._statement(node)
                 case s.MatchBufferRegion():
                     self._match(node)
@@ -243,6 +246,11 @@ class PrimFuncPrinter:
             case s.SeqStmt():
                 for x in node.seq:
                     self._statement(x)
+            case s.BufferStore() if node.predicate is not None:
+                value, mask = self.expr.of(node.value), self.expr.of(node.predicate)
+                at = ", ".join(map(self.expr.of, node.indices))
+                name = self.buffer(node.buffer)
+                self._line(f"{name}.vstore([{at}], {value}, predicate={mask})")
             case s.BufferStore():
                 value = self.expr.of(node.value)
                 self._line(f"{self.expr.at(node.buffer, node.indices)} = {value}")

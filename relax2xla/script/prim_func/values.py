@@ -16,12 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import tir
+from relax2xla.errors import OpError
 from relax2xla.dtypes import DTYPES, is_float, limits
 from relax2xla.script import arithmetic as arith
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 from relax2xla.tir.intrinsic import RULES, op_of
 from relax2xla.tir.node import StandsForExpr, element_of, int_range, is_int, lanes_of
-from relax2xla.tir.vector import Broadcast, Ramp, is_dtype
+from relax2xla.tir.vector import Broadcast, Ramp, is_dtype, with_lanes
 
 Value = tir.PrimExpr
 
@@ -158,10 +159,13 @@ def vector_index(index: object) -> Value:
     stop = number(index.stop)
     step = number(1 if index.step is None else index.step)
     lanes = tir.simplify((stop - start + step - 1) // step)
-    if not isinstance(lanes, int | tir.IntImm):
-        raise ValueError("the number of lanes of a slice must be known")
     start, step = tir.match_dtypes(start, step)
-    return start if int(lanes) == 1 else Ramp(start, step, int(lanes))
+    if isinstance(lanes, int | tir.IntImm):
+        return start if int(lanes) == 1 else Ramp(start, step, int(lanes))
+    try:
+        return Ramp(start, step, lanes)
+    except OpError:
+        raise ValueError("the number of lanes of a slice must be known") from None
 
 
 def _range(index: object, size: tir.Dim) -> tir.Range:
@@ -194,7 +198,8 @@ def region_of(value: object) -> BufferRegion:
         ranges: list[tir.Range] = []
         for i in value.indices:
             if isinstance(i, Ramp):
-                extent = tir.const(i.lanes, i.base.dtype)
+                extent = number(i.lanes)
+                extent = tir.cast(i.base.dtype, extent)
                 ranges.append(tir.Range.from_min_extent(tir.as_dim(i.base), tir.as_dim(extent)))
             else:
                 ranges.append(_range(i, 0))
@@ -321,8 +326,7 @@ def _abs(x: object, **_: object) -> Value:
 
 def _isnan(x: object, **_: object) -> Value:
     value = number(x)
-    lanes = lanes_of(value.dtype)
-    dtype = "bool" if lanes == 1 else f"boolx{lanes}"
+    dtype = with_lanes("bool", lanes_of(value.dtype))
     if isinstance(value, tir.FloatImm):
         return tir.IntImm("bool", math.isnan(value.value))
     if is_int(value.dtype):
@@ -368,8 +372,8 @@ def _power(x: object, y: object, **_: object) -> Value:
     return tir.Call(a.dtype, "tir.pow", (a, b))
 
 
-def _likely(condition: object, **_: object) -> Value:
-    value = number(condition)
+def _likely(cond: object, **_: object) -> Value:
+    value = number(cond)
     return value if isinstance(value, tir.IntImm) else tir.Call(value.dtype, "tir.likely", (value,))
 
 
@@ -445,11 +449,9 @@ def _let(expr: object, where: dict[Any, Any]) -> Value:
     return Let(var, number(value), number(expr))
 
 
-def _lanes(value: object) -> int:
+def _lanes(value: object) -> int | Value:
     lanes = number(value)
-    if not isinstance(lanes, tir.IntImm):
-        raise Unread(None, "a vector whose lanes are not known is not read")
-    return lanes.value
+    return lanes.value if isinstance(lanes, tir.IntImm) else lanes
 
 
 def _call_intrin(dtype: object, name: object, *args: object, **_: object) -> Value:

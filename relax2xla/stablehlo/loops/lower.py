@@ -16,9 +16,12 @@ from relax2xla.stablehlo.loops.private import uses
 from relax2xla.stablehlo.loops.repeat import function
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope, StayedLoop
 from relax2xla.stablehlo.loops.statements import run
-from relax2xla.tir.buffer import Buffer
+from relax2xla.tir import stmt as st
+from relax2xla.tir.buffer import Buffer, BufferLoad
+from relax2xla.tir.functor import post_order
 from relax2xla.tir.node import is_int
 from relax2xla.tir.stmt import BufferStore
+from relax2xla.tir.use import expressions
 
 Argument = Expr | TensorStructInfo | int | float
 """A tensor, the struct info of a new tensor (its first contents are zeros), or a number."""
@@ -67,6 +70,7 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
         _enter(kernel, buffer, argument, scope)
     kernel.parameters = set(kernel.memory)
     kernel.uses = uses(kernel, func.body)
+    _refuse_predicates(kernel, func.body)
     try:
         run(kernel, func.body, scope)
     except NeedsLoop as e:
@@ -173,3 +177,17 @@ def lower_function(
     made = lower(func, arguments, name)
     results = [made.contents[i] for i in sorted(made.written)]
     return function(params, results)
+
+
+def _refuse_predicates(kernel: Kernel, body: st.Stmt) -> None:
+    """Loads and stores of some lanes only are made by TVM's vectoriser, and do not run here."""
+    for s in st.walk(body):
+        loads = (x for e in expressions(s) for x in post_order(e) if isinstance(x, BufferLoad))
+        if getattr(s, "predicate", None) is not None and isinstance(s, st.BufferStore) or any(
+            x.predicate is not None for x in loads
+        ):
+            kernel.line = s.line or kernel.line
+            raise kernel.error(
+                "a load or store with a predicate cannot be lowered; write the condition with "
+                "`if` or T.if_then_else"
+            )

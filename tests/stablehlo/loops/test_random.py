@@ -6,6 +6,7 @@ interpreter runs the rows of each, XLA those of one in 64, for it takes ten time
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,6 +33,9 @@ def _arguments(seed: int, parameters: list[tuple[tuple[int, ...], str]]) -> list
     rng = np.random.default_rng(seed)
     return [rng.integers(-3, 4, s).astype(d) for s, d in parameters]
 
+
+# ``C[i] = T.min(C[i], x)``
+_EXTREMUM = re.compile(r"(\w+\[.*\]) = T\.(?:min|max)\(\1, ")
 
 Judge = Callable[[str, list[Any]], tuple[list[np.ndarray], Lowered]]
 
@@ -77,6 +81,10 @@ def check(seed: int, judge: Judge = run) -> str:
         if got.dtype.kind == "f":
             # Sums of large numbers are not exact: they depend on the order.
             small = np.nan_to_num(abs(want), nan=np.inf) < 1e5
+            if _EXTREMUM.search(made.text):
+                # A reduction with min or max gives NaN where there is one (loops/scalars.py); the
+                # interpreter, as TVM's code, what comes after it.
+                small &= ~np.isnan(got)
             same = np.array_equal(got[small], want[small])
         else:
             same = np.array_equal(got, want)
