@@ -1,4 +1,4 @@
-"""What is wrong with a text, as data, and who is told of it: the names of ``tvm.ir.diagnostics``."""
+"""What is wrong with a text, as data, and who is told: the names of ``tvm.ir.diagnostics``."""
 
 from __future__ import annotations
 

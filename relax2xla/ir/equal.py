@@ -98,9 +98,10 @@ class _Comparer:
                 self.binding(a, b)
             case e.BindingBlock(), e.BindingBlock():
                 self.block(a, b)
-            case (tir.Stmt() | tir.Buffer() | tir.BufferRegion() | tir.IterVar() | tir.Range(), _) if (
-                isinstance(b, tir.Node)
-            ):
+            case (
+                tir.Stmt() | tir.Buffer() | tir.BufferRegion() | tir.IterVar() | tir.Range(),
+                _,
+            ) if isinstance(b, tir.Node):
                 self.kernel_part(a, b)
             case (tuple() | list(), tuple() | list()):
                 self.each(a, b, "", self.anything)

@@ -43,7 +43,7 @@ def kernel_params(func: tir.PrimFunc) -> list[StructInfo]:
 def _is_pure(func: tir.PrimFunc) -> bool:
     own: set[tir.Var] = set()
     for node in walk(func.body):
-        if isinstance(node, tir.Allocate):
+        if isinstance(node, tir.Allocate | tir.AllocateConst):
             own.add(node.buffer_var)
         elif isinstance(node, tir.BlockRealize):
             own.update(b.data for b in node.block.alloc_buffers)

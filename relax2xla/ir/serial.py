@@ -34,13 +34,19 @@ from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op
 from relax2xla.ir.serial_kernels import (
+    AXIS,
     FUNCTION,
     NODES,
     STATEMENTS,
+    STORE,
     Fields,
     Many,
+    make_axis,
     make_function,
+    make_store,
+    take_axis,
     take_function,
+    take_store,
 )
 
 FORMAT, VERSION = "relax2xla.ir", 1
@@ -74,6 +80,9 @@ class _Kind:
 
     def build(self, values: Sequence[Any]) -> Any:
         """A node of ``values``, which are checked."""
+        missing = list(self.fields.values())[len(values) :]
+        if missing and all(isinstance(m, tuple) and NoneType in m for m in missing):
+            values = [*values, *(None for _ in missing)]
         if len(values) != len(self.fields):
             raise ValueError(f"{len(self.fields)} fields expected, got {len(values)}")
         for (name, accepted), value in zip(self.fields.items(), values, strict=True):
@@ -357,6 +366,8 @@ KINDS: dict[str, _Kind] = {
     ),
     **{f"tir.{cls.__name__}": _built(cls, **_types(f)) for cls, f in NODES.items()},
     **{f"tir.{cls.__name__}": _statement(cls, f) for cls, f in STATEMENTS.items()},
+    "tir.BufferStore": _Kind(tir.BufferStore, _types(STORE), make_store, take_store),
+    "tir.IterVar": _Kind(tir.IterVar, _types(AXIS), make_axis, take_axis),
     # Values of attributes.
     "float": _Kind(float, {"bits": (str,)}, _float, lambda x: (struct.pack(">d", x).hex(),)),
     "complex": _built(complex, real=(float,), imag=(float,)),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final
 
+import numpy as np
+
 from relax2xla import tir
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 
@@ -28,7 +30,16 @@ class Many:
 Fields = dict[str, tuple[type, ...] | Many]
 _RANGES: Final = Many((tir.Range,))
 _REGIONS: Final = Many((BufferRegion,))
-_AXIS: Final[Fields] = {
+# What newer files say beside the fields of older ones stands last, and may be missing.
+MASK: Final = (tir.PrimExpr, NoneType)
+STORE: Final[Fields] = {
+    "buffer": (Buffer,),
+    "value": PRIM,
+    "indices": Many(PRIM),
+    "line": NUMBER,
+    "predicate": MASK,
+}
+AXIS: Final[Fields] = {
     "var": (tir.Var,),
     "dom": (tir.Range, NoneType),
     "iter_type": TEXT,
@@ -50,16 +61,14 @@ NODES: Final[dict[type, Fields]] = {
         "buffer_type": TEXT,
         "axis_separators": Many(NUMBER),
     },
-    BufferLoad: {"buffer": (Buffer,), "indices": Many(PRIM)},
+    BufferLoad: {"buffer": (Buffer,), "indices": Many(PRIM), "predicate": MASK},
     Let: {"var": (tir.Var,), "value": PRIM, "body": PRIM},
-    tir.Ramp: {"base": PRIM, "stride": PRIM, "lanes": NUMBER},
-    tir.Broadcast: {"value": PRIM, "lanes": NUMBER},
+    tir.Ramp: {"base": PRIM, "stride": PRIM, "lanes": DIM},
+    tir.Broadcast: {"value": PRIM, "lanes": DIM},
     BufferRegion: {"buffer": (Buffer,), "region": _RANGES},
-    tir.IterVar: _AXIS,
     tir.MatchBufferRegion: {"buffer": (Buffer,), "source": (BufferRegion,)},
 }
 STATEMENTS: Final[dict[type, Fields]] = {
-    tir.BufferStore: {"buffer": (Buffer,), "value": PRIM, "indices": Many(PRIM)},
     tir.SeqStmt: {"seq": Many(STMT)},
     tir.For: {
         "loop_var": (tir.Var,),
@@ -102,6 +111,16 @@ STATEMENTS: Final[dict[type, Fields]] = {
         "scope": TEXT,
         "annotations": ATTRS,
     },
+    tir.AllocateConst: {
+        "buffer_var": (tir.Var,),
+        "dtype": TEXT,
+        "extents": Many(DIM),
+        "data": (np.ndarray,),
+        "body": STMT,
+        "annotations": ATTRS,
+    },
+    tir.BufferRealize: {"buffer": (Buffer,), "bounds": _RANGES, "condition": PRIM, "body": STMT},
+    tir.Prefetch: {"buffer": (Buffer,), "bounds": _RANGES},
     tir.DeclBuffer: {"buffer": (Buffer,), "body": STMT},
     tir.Text: {"text": TEXT, "why": TEXT},
 }
@@ -113,6 +132,26 @@ FUNCTION: Final[Fields] = {
     "buffers": Many((Buffer,)),
     "attrs": ATTRS,
 }
+
+
+def make_store(buffer: Any, value: Any, indices: Any, line: Any, predicate: Any) -> tir.BufferStore:
+    """A store of its fields."""
+    return tir.BufferStore(buffer, value, indices, predicate, line=line)
+
+
+def take_store(store: tir.BufferStore) -> Sequence[Any]:
+    """The fields of a store."""
+    return [getattr(store, name) for name in STORE]
+
+
+def make_axis(var: Any, dom: Any, iter_type: Any, thread_tag: Any) -> tir.IterVar:
+    """An axis of its fields, in the order of the file."""
+    return tir.IterVar(dom, var, iter_type, thread_tag)
+
+
+def take_axis(axis: tir.IterVar) -> Sequence[Any]:
+    """The fields of an axis."""
+    return [getattr(axis, name) for name in AXIS]
 
 
 def make_function(

@@ -307,9 +307,7 @@ class FunctionDoc(StmtDoc):
 class ClassDoc(StmtDoc):
     """``class name: body``; the comment is its docstring."""
 
-    def __init__(
-        self, name: IdDoc, decorators: Sequence[ExprDoc], body: Sequence[StmtDoc]
-    ) -> None:
+    def __init__(self, name: IdDoc, decorators: Sequence[ExprDoc], body: Sequence[StmtDoc]) -> None:
         super().__init__()
         self.name, self.decorators, self.body = name, tuple(decorators), tuple(body)
 

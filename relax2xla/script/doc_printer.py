@@ -15,12 +15,26 @@ from relax2xla.script.literals import float_text
 _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10, 15)
 _UNARIES: Final = {K.USub: ("-", _UNARY), K.Invert: ("~", _UNARY), K.Not: ("not ", _NOT)}
 _BINARIES: Final = {
-    **{K.Add: ("+", _SUM), K.Sub: ("-", _SUM), K.Mult: ("*", _PRODUCT), K.Div: ("/", _PRODUCT)},
-    **{K.FloorDiv: ("//", _PRODUCT), K.Mod: ("%", _PRODUCT), K.Pow: ("**", _POWER)},
-    **{K.LShift: ("<<", _SHIFT), K.RShift: (">>", _SHIFT), K.BitAnd: ("&", _BIT_AND)},
-    **{K.BitOr: ("|", _BIT_OR), K.BitXor: ("^", _BIT_XOR), K.Lt: ("<", _COMPARE)},
-    **{K.LtE: ("<=", _COMPARE), K.Eq: ("==", _COMPARE), K.NotEq: ("!=", _COMPARE)},
-    **{K.Gt: (">", _COMPARE), K.GtE: (">=", _COMPARE), K.And: ("and", _AND), K.Or: ("or", _OR)},
+    K.Add: ("+", _SUM),
+    K.Sub: ("-", _SUM),
+    K.Mult: ("*", _PRODUCT),
+    K.Div: ("/", _PRODUCT),
+    K.FloorDiv: ("//", _PRODUCT),
+    K.Mod: ("%", _PRODUCT),
+    K.Pow: ("**", _POWER),
+    K.LShift: ("<<", _SHIFT),
+    K.RShift: (">>", _SHIFT),
+    K.BitAnd: ("&", _BIT_AND),
+    K.BitOr: ("|", _BIT_OR),
+    K.BitXor: ("^", _BIT_XOR),
+    K.Lt: ("<", _COMPARE),
+    K.LtE: ("<=", _COMPARE),
+    K.Eq: ("==", _COMPARE),
+    K.NotEq: ("!=", _COMPARE),
+    K.Gt: (">", _COMPARE),
+    K.GtE: (">=", _COMPARE),
+    K.And: ("and", _AND),
+    K.Or: ("or", _OR),
 }
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -165,7 +179,9 @@ class _Printer:
         kind, operands = doc.kind, doc.operands
         wanted = 1 if kind in _UNARIES else 2 if kind in _BINARIES else 3
         if len(operands) != wanted:
-            raise ValueError(f"OperationDoc: {kind.name} has {wanted} operands, not {len(operands)}")
+            raise ValueError(
+                f"OperationDoc: {kind.name} has {wanted} operands, not {len(operands)}"
+            )
         if kind in _UNARIES:
             token, own = _UNARIES[kind]
             self.put(token)
@@ -410,8 +426,6 @@ def _kept(count: int, centres: Sequence[int], context: int | None) -> set[int]:
     """The lines that are shown; one that would be left out alone is shown, too."""
     if context is None or context < 0 or not centres:
         return set(range(count))
-    kept = {
-        i for c in centres for i in range(max(0, c - context), min(count, c + context + 1))
-    }
+    kept = {i for c in centres for i in range(max(0, c - context), min(count, c + context + 1))}
     shown: Callable[[int], bool] = lambda i: i in kept or not 0 <= i < count
     return kept | {i for i in range(count) if shown(i - 1) and shown(i + 1)}

@@ -101,8 +101,16 @@ def _macro(*args: Any, **options: Any) -> Any:
     return decorate_macro(*args, **options)
 
 
-def _buffer(*args: Any, **kwargs: Any) -> None:
-    """Python evaluates ``T.Buffer(...)`` in a signature; the parser reads its text instead."""
+def _buffer(*args: Any, **kwargs: Any) -> lib.Buffer | None:
+    """A buffer of its own. In a signature, where the parser reads the text, mistakes wait for it."""
+    from relax2xla.script.prim_func.buffers import make
+
+    try:
+        made = make(lambda name: lib.Var(name, "int64"), *args, **kwargs)
+    except (TypeError, ValueError):
+        return None
+    object.__setattr__(made, "name", "buffer")
+    return made
 
 
 _MARKERS: Final[dict[str, Any]] = {

@@ -307,8 +307,7 @@ def extern(
         buffer_of([tir.as_dim(d) for d in t.shape], t.dtype, t.name) for t in inputs
     ]
     made = _listed(out_buffers) or [
-        buffer_of([tir.as_dim(d) for d in s], t, name)
-        for s, t in zip(shapes, dtypes, strict=True)
+        buffer_of([tir.as_dim(d) for d in s], t, name) for s, t in zip(shapes, dtypes, strict=True)
     ]
     body = fcompute(given, made)
     if isinstance(body, PrimExpr):

@@ -55,8 +55,8 @@ from .functor import substitute as substitute
 from .index_map import IndexMap as IndexMap
 from .node import Dim as Dim
 from .node import FloatImm as FloatImm
-from .node import Node as Node
 from .node import IntImm as IntImm
+from .node import Node as Node
 from .node import PrimExpr as PrimExpr
 from .node import SizeVar as SizeVar
 from .node import StringImm as StringImm
@@ -69,13 +69,13 @@ from .op import any as any
 from .op import ceildiv as ceildiv
 from .op import div as div
 from .op import floordiv as floordiv
+from .op import floordiv as indexdiv
 from .op import floormod as floormod
+from .op import floormod as indexmod
 from .op import if_then_else as if_then_else
 from .op import max as max
 from .op import min as min
 from .op import reinterpret as reinterpret
-from .op import floordiv as indexdiv
-from .op import floormod as indexmod
 from .op import truncdiv as truncdiv
 from .op import truncmod as truncmod
 from .printer import to_text as to_text

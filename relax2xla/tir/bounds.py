@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from .expr import as_dim, as_expr, match_dtypes
-from .node import Dim, Node
+from .node import Dim, Node, PrimExpr
 
 
 class Interval(NamedTuple):
@@ -128,6 +128,10 @@ class Range(Node):
     def from_min_extent(min_value: Dim, extent: Dim) -> Range:
         """The range that starts at ``min_value`` and holds ``extent`` values."""
         result = Range.__new__(Range)
+        for one, other in ((min_value, extent), (extent, min_value)):
+            # A number beside an expression is of its dtype; an int alone is an int64.
+            if isinstance(one, PrimExpr) and type(other) is int and one.dtype != "int64":
+                min_value, extent = match_dtypes(min_value, extent)
         result.min, result.extent = min_value, extent
         return result
 

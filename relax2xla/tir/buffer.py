@@ -15,7 +15,17 @@ from relax2xla.errors import OpError
 
 from .bounds import Range
 from .expr import as_dim, as_expr, as_prim_expr
-from .node import Dim, Node, PrimExpr, StandsForExpr, Var, element_of, lanes_of, operations, set_field
+from .node import (
+    Dim,
+    Node,
+    PrimExpr,
+    StandsForExpr,
+    Var,
+    element_of,
+    lanes_of,
+    operations,
+    set_field,
+)
 
 
 class PointerVar(Var):
@@ -228,7 +238,7 @@ def buffer_of(
 ) -> Buffer:
     """A new buffer of dimensions: an int among them is an int64. Defaults are TVM's."""
     return Buffer(
-        Var(name, "handle") if data is None else data,
+        PointerVar(name, dtype, scope or "global") if data is None else data,
         tuple(as_dim(d) for d in shape),
         dtype,
         name,

@@ -597,8 +597,6 @@ class Select(PrimExpr):
         true_value: PrimExpr | float,
         false_value: PrimExpr | float,
     ) -> None:
-        if not isinstance(true_value, PrimExpr) and not isinstance(false_value, PrimExpr):
-            true_value, false_value = as_expr(true_value), as_expr(false_value)
         if isinstance(condition, bool):
             condition = IntImm("bool", condition)
         if element_of(condition.dtype) != "bool":
@@ -688,9 +686,7 @@ INT_BUILTINS: dict[str, Callable[..., Any]] = {
 def _bitwise(name: str, a: PrimExpr | int, b: PrimExpr | int) -> PrimExpr:
     a, b = match_dtypes(a, b)
     if not is_int(element_of(a.dtype)) and a.dtype != "bool":
-        raise OperandTypeError(
-            f"{name}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)"
-        )
+        raise OperandTypeError(f"{name}: expected integer operands, got {a.dtype} (`{a}`, `{b}`)")
     if name.startswith("shift") and isinstance(b, IntImm):
         bits = DTYPES[b.dtype].bits
         if not 0 <= b.value < bits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from .buffer import Buffer
 from .node import Dim, Node, Var
@@ -78,6 +79,15 @@ class PrimFunc(Node):
         """A copy without that attribute."""
         rest = {k: v for k, v in self.attrs.items() if k != key}
         return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, rest)
+
+    @property
+    def struct_info(self) -> Any:
+        """``ir.FuncStructInfo`` of the signature; pure where only own memory is written."""
+        return importlib.import_module("relax2xla.ir.kernel_info").kernel_info(self)
+
+    def show(self, *args: Any, **options: Any) -> None:
+        """Print the text in colours, as ``IRModule.show`` does."""
+        importlib.import_module("relax2xla.script.display").show(self, *args, **options)
 
     def specialize(self, param_map: Mapping[Var, Dim | Buffer]) -> PrimFunc:
         """The function with parameters bound: scalars to values, handles to buffers.

@@ -30,6 +30,7 @@ class ForKind:
 
     SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING = LOOP_KINDS
 
+
 Annotations: TypeAlias = Mapping[str, object]
 
 

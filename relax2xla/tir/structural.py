@@ -81,7 +81,7 @@ class Comparison:
                 self._range(a, b, "")
             case BufferRegion(), BufferRegion():
                 self._region(a, b, "")
-            case (Buffer() | s.IterVar() | PrimExpr()), (Buffer() | s.IterVar() | PrimExpr()):
+            case ((Buffer() | s.IterVar() | PrimExpr()), (Buffer() | s.IterVar() | PrimExpr())):
                 self._node(a, b, "")
             case _:
                 raise Different("", a, b, f"{type(a).__name__} and {type(b).__name__}")
@@ -206,8 +206,8 @@ class Comparison:
             self._buffer(a, b, at)
         elif isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
             self.expr(a, b, at)
-        elif not self.value(a, b):
-            raise Different(at, a, b, "different nodes")
+        else:
+            self._attribute(a, b, at)
 
     def _region(self, a: BufferRegion, b: BufferRegion, at: str) -> None:
         self._buffer(a.buffer, b.buffer, f"{at}.buffer")

@@ -446,9 +446,7 @@ class PrimFuncPrinter:
         self._line(f"{self._define(axis.var)} = {call}")
 
     # -- what opens a scope ----------------------------------------------------------------------
-    def _opening(
-        self, node: s.Stmt
-    ) -> tuple[str, Callable[[], str] | None, s.Stmt]:
+    def _opening(self, node: s.Stmt) -> tuple[str, Callable[[], str] | None, s.Stmt]:
         """The call, what defines the name that it is given, and the body."""
         match node:
             case s.Allocate():
@@ -543,6 +541,8 @@ class PrimFuncPrinter:
                 return self._region(value)
             case tir.PrimExpr():
                 return self.expr.of(value)
+            case list() | tuple():
+                return self.attribute(value)
             case _:
                 return str(value)
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.errors import OpError
 from relax2xla.dtypes import DTYPES, is_float, limits
+from relax2xla.errors import OpError
 from relax2xla.script import arithmetic as arith
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 from relax2xla.tir.intrinsic import RULES, op_of

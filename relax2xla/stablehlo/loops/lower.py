@@ -183,7 +183,7 @@ def _refuse_predicates(kernel: Kernel, body: st.Stmt) -> None:
     """Loads and stores of some lanes only are made by TVM's vectoriser, and do not run here."""
     for s in st.walk(body):
         loads = (x for e in expressions(s) for x in post_order(e) if isinstance(x, BufferLoad))
-        if getattr(s, "predicate", None) is not None and isinstance(s, st.BufferStore) or any(
+        if (getattr(s, "predicate", None) is not None and isinstance(s, st.BufferStore)) or any(
             x.predicate is not None for x in loads
         ):
             kernel.line = s.line or kernel.line
