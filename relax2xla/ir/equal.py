@@ -35,6 +35,8 @@ from relax2xla.ir.struct_info import (
 from relax2xla.tir import Dim
 from relax2xla.tir.structural import Comparison, Different
 
+_KERNEL_PARTS = (tir.Stmt, tir.Buffer, tir.BufferRegion, tir.IterVar, tir.Range)
+
 
 class _Different(Exception):
     """The first difference: both sides, the reason, and the path to it (innermost first)."""
@@ -98,10 +100,7 @@ class _Comparer:
                 self.binding(a, b)
             case e.BindingBlock(), e.BindingBlock():
                 self.block(a, b)
-            case (
-                tir.Stmt() | tir.Buffer() | tir.BufferRegion() | tir.IterVar() | tir.Range(),
-                _,
-            ) if isinstance(b, tir.Node):
+            case _ if isinstance(a, _KERNEL_PARTS) and isinstance(b, tir.Node):
                 self.kernel_part(a, b)
             case (tuple() | list(), tuple() | list()):
                 self.each(a, b, "", self.anything)

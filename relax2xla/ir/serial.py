@@ -343,7 +343,12 @@ KINDS: dict[str, _Kind] = {
     "tir.Not": _built(tir.Not, a=PRIM),
     "tir.Cast": _built(tir.Cast, dtype=(str,), value=PRIM),
     "tir.Select": _built(tir.Select, condition=PRIM, true_value=PRIM, false_value=PRIM),
-    "tir.Call": _built(tir.Call, dtype=(str,), op=(str,), args=_Many(PRIM)),
+    "tir.Call": _Kind(
+        tir.Call,
+        {"dtype": (str,), "op": (str,), "args": _Many(PRIM)},
+        tir.Call,
+        lambda call: (call.dtype, call.op.name, call.args),
+    ),
     **{f"tir.{cls.__name__}": _built(cls, a=PRIM, b=PRIM) for cls in BINARY},
     "tir.PrimFunc": _Kind(
         tir.PrimFunc,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from relax2xla.ir.object_path import ObjectPath
@@ -193,8 +193,9 @@ class _Printer:
             self.put(f" {token} ")
             self.child(operands[1], _UNARY if own == _POWER else own + 1)
         elif kind is K.IfThenElse:
+            # TVM leaves the parentheses of a choice in `yes` out, which Python reads otherwise.
             condition, yes, no = operands
-            self.child(yes, _CHOICE)
+            self.child(yes, _CHOICE + 1)
             self.put(" if ")
             self.child(condition, _CHOICE + 1)
             self.put(" else ")
@@ -427,5 +428,5 @@ def _kept(count: int, centres: Sequence[int], context: int | None) -> set[int]:
     if context is None or context < 0 or not centres:
         return set(range(count))
     kept = {i for c in centres for i in range(max(0, c - context), min(count, c + context + 1))}
-    shown: Callable[[int], bool] = lambda i: i in kept or not 0 <= i < count
-    return kept | {i for i in range(count) if shown(i - 1) and shown(i + 1)}
+    kept |= {-1, count}
+    return kept | {i for i in range(count) if i - 1 in kept and i + 1 in kept}

@@ -102,7 +102,7 @@ def _macro(*args: Any, **options: Any) -> Any:
 
 
 def _buffer(*args: Any, **kwargs: Any) -> lib.Buffer | None:
-    """A buffer of its own. In a signature, where the parser reads the text, mistakes wait for it."""
+    """A buffer of its own. In a signature the parser reads the text, and says what is wrong."""
     from relax2xla.script.prim_func.buffers import make
 
     try:

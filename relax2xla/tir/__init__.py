@@ -69,9 +69,7 @@ from .op import any as any
 from .op import ceildiv as ceildiv
 from .op import div as div
 from .op import floordiv as floordiv
-from .op import floordiv as indexdiv
 from .op import floormod as floormod
-from .op import floormod as indexmod
 from .op import if_then_else as if_then_else
 from .op import max as max
 from .op import min as min
@@ -104,3 +102,5 @@ from .stmt import While as While
 from .vector import Broadcast as Broadcast
 from .vector import Ramp as Ramp
 from .vector import vscale as vscale
+
+indexdiv, indexmod = floordiv, floormod

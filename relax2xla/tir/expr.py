@@ -627,7 +627,7 @@ class OpName(str):
     @property
     def name(self) -> str:
         """The name as a plain string."""
-        return str(self)
+        return "".join(self)
 
 
 class Call(PrimExpr):

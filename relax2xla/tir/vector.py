@@ -16,7 +16,7 @@ from .node import IntImm, PrimExpr, element_of, lanes_of, operations, set_field
 
 
 def with_lanes(dtype: str, lanes: int) -> str:
-    """The dtype of ``lanes`` values of the element of ``dtype``; lanes as ``lanes_of`` gives them."""
+    """The dtype of ``lanes`` values of the element of ``dtype``; lanes as of ``lanes_of``."""
     if lanes == 1:
         return element_of(dtype)
     return f"{element_of(dtype)}xvscalex{-lanes}" if lanes < 0 else f"{element_of(dtype)}x{lanes}"

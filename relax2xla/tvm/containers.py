@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from relax2xla.dtypes import dtype_info, dtype_name
 from relax2xla.errors import UnsupportedError
 from relax2xla.ir import ExternFunc, Function
+from relax2xla.ir.object_path import ObjectPath as ObjectPath
 from relax2xla.op.inspect import CODES, KIND_CODES, type_code
 from relax2xla.runtime import ShapeTuple
 from relax2xla.tir import PrimFunc

@@ -62,7 +62,7 @@ tvm.script.ir_builder.tir       script.ir_builder.tir
 tvm.script.ir_builder.tir.ir    script.ir_builder.tir.ir
 tvm.target                      target
 tvm.nd                          tvm.arrays nd
-tvm.runtime                     tvm.executables tvm.arrays tvm.containers ir.object_path runtime nd .
+tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .
 tvm.runtime.ndarray             tvm.arrays nd
 tvm.runtime.container           tvm.containers runtime
 tvm.runtime.relax_vm            . vm

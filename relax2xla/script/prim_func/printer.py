@@ -411,7 +411,8 @@ class PrimFuncPrinter:
 
     def range(self, value: tir.Range, prefix: str = "") -> str:
         """``T.Range(0, 4)``"""
-        return f"{prefix or self.t()}.Range({self.expr.dim(value.min)}, {self.expr.dim(end_of(value))})"
+        low, end = self.expr.dim(value.min), self.expr.dim(end_of(value))
+        return f"{prefix or self.t()}.Range({low}, {end})"
 
     def _is_remap(self, axis: s.IterVar, value: tir.PrimExpr) -> bool:
         if not self.sugar or axis.iter_type not in ("spatial", "reduce") or axis.dom is None:
