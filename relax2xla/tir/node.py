@@ -299,8 +299,9 @@ class Var(PrimExpr):
     name: str
     _fields = ("name", "dtype")
 
-    def __new__(cls, name: str, dtype: Any = "int64", *_: object) -> Self:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """``dtype`` is a name, or a type of ``relax2xla.ir``: a pointer's gives a PointerVar."""
+        dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
         made = operations["PointerVar"] if hasattr(dtype, "element_type") else cls
         return object.__new__(cast("type[Self]", made))
 

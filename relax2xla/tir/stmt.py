@@ -57,6 +57,11 @@ class Stmt(Node):
             if not isinstance(value, PrimExpr):
                 set_field(self, name, as_expr(value))
 
+    def _mapping(self, name: str) -> None:
+        """A field that holds a mapping; None is an empty one."""
+        if getattr(self, name) is None:
+            set_field(self, name, _none())
+
     def _sequences(self, *names: str) -> None:
         """Fields that hold a tuple; None is an empty one."""
         for name in names:
@@ -94,8 +99,8 @@ class IterVar(StandsForExpr, Node):
             )
         var: Any = self.var
         if isinstance(var, str):
-            sized = dom is not None and isinstance(dom.extent, PrimExpr)
-            var = Var(var, dom.extent.dtype if sized else "int32")
+            extent = None if dom is None else dom.extent
+            var = Var(var, extent.dtype if isinstance(extent, PrimExpr) else "int32")
         if not isinstance(var, Var):
             raise TypeError(f"tir.IterVar: var is a variable or its name; got {var!r}")
         kind: Any = self.iter_type
@@ -170,8 +175,7 @@ class For(Stmt):
             # A number of Python is an int64 here; a loop over int32 has bounds of int32.
             if type(value) is int and self.loop_var.dtype != "int64":
                 set_field(self, name, as_dim(IntImm(self.loop_var.dtype, value)))
-        if self.annotations is None:
-            set_field(self, "annotations", _none())
+        self._mapping("annotations")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,8 +202,7 @@ class Block(Stmt):
 
     def __post_init__(self) -> None:
         self._sequences("iter_vars", "reads", "writes", "alloc_buffers", "match_buffers")
-        if self.annotations is None:
-            set_field(self, "annotations", _none())
+        self._mapping("annotations")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,8 +308,7 @@ class Allocate(Stmt):
         if not self.scope:
             var = self.buffer_var
             set_field(self, "scope", var.scope if isinstance(var, PointerVar) else "global")
-        if self.annotations is None:
-            set_field(self, "annotations", _none())
+        self._mapping("annotations")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -328,8 +330,7 @@ class AllocateConst(Stmt):
                 f"tir.AllocateConst: the data are {data.dtype}, but dtype is {self.dtype}"
             )
         set_field(self, "data", data)
-        if self.annotations is None:
-            set_field(self, "annotations", _none())
+        self._mapping("annotations")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -105,10 +105,11 @@ class Comparison:
                 self._buffer(a.buffer, b.buffer, f"{at}.buffer")
                 self._all(a.indices, b.indices, f"{at}.indices")
                 self.expr(a.value, b.value, f"{at}.value")
-                masks = [x.predicate is not None for x in (a, b)]
-                self._same(f"{at}.predicate", masks[0], masks[1], "only one has a predicate")
-                if masks[0]:
-                    self.expr(a.predicate, b.predicate, f"{at}.predicate")
+                mask, other = a.predicate, b.predicate
+                if mask is None or other is None:
+                    self._same(f"{at}.predicate", mask, other, "only one has a predicate")
+                else:
+                    self.expr(mask, other, f"{at}.predicate")
             case s.For():
                 self.expr(a.min, b.min, f"{at}.min")
                 self.expr(a.extent, b.extent, f"{at}.extent")

@@ -31,7 +31,7 @@ from relax2xla.script.doc import (
 from relax2xla.script.doc_printer import to_python_script
 
 X, Y, Z = IdDoc("x"), IdDoc("y"), IdDoc("z")
-BINARY = [k for k in OperationKind if OperationKind._BinaryStart < k < OperationKind._BinaryEnd]
+BINARY = [k for k in OperationKind if OperationKind.Add <= k <= OperationKind.Or]
 UNARY = [OperationKind.USub, OperationKind.Invert, OperationKind.Not]
 
 

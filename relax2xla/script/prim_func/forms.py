@@ -56,7 +56,7 @@ class FunctionHead:
         self.missing: dict[int, tuple[str, ...]] = {}
         self.kept: list[s.Block] = []
 
-    def block(self, opened: BlockOpener, body: s.Stmt, line: int) -> s.Stmt:
+    def block(self, opened: BlockOpener, body: s.Stmt, line: int) -> s.BlockRealize:
         """A block that ends; what it does not say of its accesses is found out at the end."""
         made, lacks = block_of(opened, body, line)
         if lacks:

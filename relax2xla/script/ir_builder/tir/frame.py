@@ -137,7 +137,7 @@ class BlockFrame(TIRFrame):
             if lacks:
                 found = {self.DETECT: tir.IntImm("int64", lacks)}
                 self.block.annotations = {**(self.block.annotations or {}), **found}
-            made, _ = frames.block_of(self.block, body, 0)
+            made = frames.block_of(self.block, body, 0)[0]
         else:
             made = self.state.func.block(self.block, body, 0)
         if self.block.realized:
