@@ -41,6 +41,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.rewrite import bindings_of, post_order_deep
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.prelude import ATTRIBUTE as PRELUDE
 from relax2xla.vm.pjrt.jit import inline_program
 from relax2xla.vm.pjrt.xla import aval
 
@@ -75,6 +76,11 @@ class Evaluator:
     def named(self, name: str) -> Function:
         """The function of the module of this name."""
         return self.functions[name]
+
+    @property
+    def prelude(self) -> Sequence[Any]:
+        """Symbols of the module that are no functions, as text."""
+        return self.mod.attrs.get(PRELUDE) or ()
 
     def call(self, func: Function, args: Sequence[Any], env: Mapping[Expr, Any]) -> Any:
         """The result of ``func``; ``env`` holds what it captures."""

@@ -17,6 +17,7 @@ from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
 from relax2xla.ir import (
     Call,
     Constant,
+    DeviceMesh,
     Expr,
     Function,
     IRModule,
@@ -146,7 +147,7 @@ def extract_jax(
 
     mod, name, func = entry_of(mod, name)
     policy = Policy(x64, dtype, remat or ())
-    executable = build(_scalars_apart(mod))
+    executable = build(_scalars_apart(mod), mesh=_devices(mod))
     if name not in executable.entries:
         raise UnsupportedError(
             f"{name} is not one program, so JAX cannot trace it:\n{executable.stats()}"
@@ -156,6 +157,20 @@ def extract_jax(
     weights = Weights(executable, name, func, _chooser(trainable))
     fn = JaxFunction(weights, name, policy)
     return fn, nested(weights.arrays("param", policy))
+
+
+def _devices(mod: IRModule) -> Any:
+    """The devices that a module is written for, of which there need be none yet; None for one.
+
+    JAX says which they are when it calls: rows become its own collectives and mapped functions.
+    """
+    from relax2xla.runtime.device import Mesh
+    from relax2xla.stablehlo.gate import devices_of
+
+    distributed = (m for known in mod.global_infos.values() for m in known)
+    sizes = [len(m.device_ids) for m in distributed if isinstance(m, DeviceMesh)]
+    count = max([devices_of(mod), *sizes])
+    return Mesh("cpu", 0, tuple(range(count)), (("device", count),)) if count > 1 else None
 
 
 def entry_of(mod: IRModule | Function, name: str) -> tuple[IRModule, str, Function]:
@@ -538,16 +553,21 @@ class Programs:
         """The static program of rows for arguments of these struct infos."""
         import jax
 
+        from relax2xla.interop.lax_rows.collectives import workers_here
+        from relax2xla.op.ccl import between_workers
         from relax2xla.op.shared.smooth import smooth_lowerings
         from relax2xla.vm.call.specialise import match, specialise
 
-        key = "; ".join(map(show, infos))
+        workers = workers_here()
+        key = f"{workers}: " + "; ".join(map(show, infos))
         with self._lock:
             if key not in self._made:
                 env = match(self.name, self.params, infos)
                 platforms = ("", jax.default_backend())
                 passes = [p for p in self.executable.static if p.info.platform in platforms]
                 mod, func, smooth = self.executable.mod, self.entry.func, smooth_lowerings()
+                if workers > 1:
+                    smooth = {**smooth, **between_workers(workers)}
                 with self.executable.context.resumed():
                     made = specialise(mod, self.name, func, env, passes, infos, smooth)
                 self._made[key] = made

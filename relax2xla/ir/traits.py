@@ -215,7 +215,7 @@ class AsksPlace(Trait):
 
 @dataclass(frozen=True, slots=True)
 class Collective(Trait):
-    """An exchange between devices, which the attribute ``devices`` names."""
+    """An exchange between devices, which the attribute ``devices`` names ("": between all)."""
 
     devices: str = "replica_groups"
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from relax2xla.errors import LegalizeError, OpError
+from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.ir.op import Kind, Rule, ShapeLike, op
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
-from relax2xla.ir.traits import Opaque
-from relax2xla.op.ccl import part_of_worker
+from relax2xla.ir.traits import AsksPlace, Opaque
+from relax2xla.op.ccl import alone, part_of_worker
 from relax2xla.op.intrinsic import Arguments, Callee, Infos, TirVars, destination
 from relax2xla.op.shared.checks import norm_axis, want_tensor
 from relax2xla.op.shared.lowering import hlo, info_of
@@ -138,7 +138,7 @@ def redistribute(input: Expr, device_mesh: Mesh, placement: Placed) -> Rule:
     return info, lambda: _placed(input, device_mesh, placement)
 
 
-@op("relax.distributed.redistribute_replica_to_shard", Opaque(), distributed=True)
+@op("relax.distributed.redistribute_replica_to_shard", Opaque(), AsksPlace(), distributed=True)
 def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> StructInfo:
     """The part of ``input``, of which every worker has a copy, that this worker keeps.
 
@@ -161,12 +161,7 @@ def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> S
 
 @redistribute_replica_to_shard.legalize
 def _(input: Expr, num_workers: int, axis: int) -> Expr:
-    if num_workers == 1:
-        return input
-    raise LegalizeError(
-        f"redistribute_replica_to_shard over {num_workers} workers needs a distributed program; "
-        "here one program runs on one device. Use annotate_sharding and let XLA partition"
-    )
+    return alone(input, num_workers, "distributed.redistribute_replica_to_shard")
 
 
 @op("relax.distributed.call_tir_local_view", Opaque())

@@ -264,6 +264,23 @@ def check_module(mod: IRModule, allowed: Iterable[str] = (), run_on: int = 1) ->
     return Passed(program.allowed, frozenset(outside), spread)
 
 
+def devices_of(mod: IRModule) -> int:
+    """How many devices a module is written for: it says so, has meshes, or names devices."""
+    found = [_stated(mod, COUNTS) or 1, *meshes_of(mod.attrs.get("prelude") or ()).values()]
+    for func in mod.relax_functions().values():
+        for node in post_order_deep(func):
+            if not isinstance(node, Call) or not isinstance(node.op, RowOp):
+                continue
+            name = node.op.row.mlir_name
+            if name == MANUAL:
+                found += map(_mesh_size, _INLINE_MESH.findall(str(node.attrs)))
+            elif name in COLLECTIVES:
+                groups = node.attrs.get(COLLECTIVES[name])
+                if groups and not isinstance(groups, Mapping):
+                    found.append(1 + max(int(i) for group in groups for i in group))
+    return max(found)
+
+
 def _request(call: Call, span: Span | None) -> Request:
     assert isinstance(call.op, RowOp)
     operands = [i for a in call.args for i in flatten_info(a.struct_info)]

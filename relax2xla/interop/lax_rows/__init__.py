@@ -14,6 +14,7 @@ from __future__ import annotations
 from relax2xla.interop.lax_rows import (
     arithmetic,
     calls,
+    collectives,
     contractions,
     control,
     indexing,
@@ -31,6 +32,7 @@ RULES: dict[str, Rule] = {
     for room in (
         arithmetic,
         calls,
+        collectives,
         contractions,
         control,
         indexing,
@@ -53,11 +55,8 @@ OPAQUE: dict[str, str] = {
     for why, names in (
         (
             _DEVICES,
-            """stablehlo.cross_replica_sum stablehlo.all_gather stablehlo.all_reduce
-            stablehlo.reduce_scatter stablehlo.all_to_all stablehlo.collective_broadcast
-            stablehlo.collective_reduce stablehlo.collective_permute stablehlo.partition_id
-            stablehlo.replica_id sdy.manual_computation sdy.all_gather sdy.all_reduce sdy.all_slice
-            sdy.all_to_all sdy.collective_permute sdy.reduce_scatter sdy.replicated_to_unreduced
+            """stablehlo.cross_replica_sum stablehlo.collective_reduce sdy.all_gather sdy.all_reduce
+            sdy.all_slice sdy.all_to_all sdy.collective_permute sdy.reduce_scatter sdy.replicated_to_unreduced
             sdy.sharded_to_unreduced""",
         ),
         (

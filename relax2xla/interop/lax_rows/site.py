@@ -39,6 +39,11 @@ class Runner(Protocol):
         """The function of the module of this name."""
         ...
 
+    @property
+    def prelude(self) -> Sequence[Any]:
+        """Symbols of the module that are no functions, such as meshes, as text."""
+        ...
+
 
 def short_name(expr: Expr) -> str:
     """``add`` for a call of ``relax.stablehlo.add``; "" for anything else."""

@@ -38,7 +38,7 @@ from relax2xla.ir.op import is_symbolic
 from relax2xla.ir.rewrite import Rewriter, children, post_order
 from relax2xla.ir.source_names import names_of
 from relax2xla.ir.struct_info import StructInfo, dims_of
-from relax2xla.ir.traits import Contraction
+from relax2xla.ir.traits import AsksPlace, Collective, Contraction
 from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, register, run_enabled
 
@@ -292,6 +292,9 @@ class _Split:
         """Where the variable of ``value`` belongs: ``heavy``, ``light``, or neither."""
         info = value.struct_info_
         if not isinstance(value, Call) or not isinstance(value.op, Op) or not value.op.pure:
+            return None
+        # What differs between devices, or is made by several, belongs to the program of all.
+        if value.op.has(Collective) or value.op.has(AsksPlace):
             return None
         if not isinstance(info, TensorStructInfo) or info.dims is None:
             return None

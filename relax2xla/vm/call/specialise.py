@@ -45,6 +45,7 @@ from relax2xla.transform.core import Pass, run_alone, run_on_function
 from relax2xla.transform.export import is_high, lowered
 from relax2xla.transform.lower.legalize import LegalizeStatic, Lowering, prim_funcs
 from relax2xla.transform.lower.safe_division import ShieldDivisions
+from relax2xla.transform.lower.workers import WORKERS, as_manual
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ def _specialise(
     params = [p for p in legal.params if _is_device(p)]
     attrs = {"global_symbol": "main", **_shardings(func, params, tree)}
     legal = Function(params, legal.body, attrs=attrs)
+    if WORKERS in func.attrs:
+        legal = as_manual(legal, [(name, size) for name, size in func.attrs[WORKERS]])
     functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
     functions.update(_callees(mod, name, legal, to_rows))
     return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))

@@ -26,6 +26,7 @@ from relax2xla.transform.lower.distributed import LowerDistIR
 from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
+from relax2xla.transform.lower.workers import WORKERS, LowerWorkers
 from relax2xla.transform.normal.attach_global_symbol import AttachGlobalSymbol
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.transform.pipeline import Pipeline, get_pipeline
@@ -86,7 +87,8 @@ def build(
     mesh: several devices to run on together: a ``jax.sharding.Mesh``, a DeviceMesh or a number of
         devices. The module's annotations (Shardy's, ``mhlo.sharding``, distributed tensors) say how
         values are spread over it; results are jax arrays that are spread as the program leaves
-        them. None: one device, where annotations say nothing.
+        them. A function with ``R.ccl`` is run by each device as a worker, on values of its own (see
+        docs/vm.md). None: one device, where annotations say nothing.
     allow_custom_calls: targets of StableHLO's custom calls that may run beside those that are known
         to compute and nothing else (``stablehlo.targets``); such a call runs code of this process,
         with what the program gives it.
@@ -108,8 +110,12 @@ def build(
         allowed |= called
     pipeline = _pipeline(relax_pipeline)
     alone = OneDevice()(bound) if several is None else bound
-    ready = _with_loops(LowerDistIR(1 if several is None else len(several.ids))(alone))
+    whole_values = LowerDistIR(1 if several is None else len(several.ids))(alone)
+    if several is not None:
+        whole_values = LowerWorkers(several.axes)(whole_values)
+    ready = _with_loops(whole_values)
     split = _split(_with_public(ready if pipeline is None else pipeline(ready)), exec_mode)
+    split.refuse_workers()
     split.refuse_donated(donated)
     public = split.public()
     regions = {name: f for name, f in split.rest.regions.items() if name not in split.whole}
@@ -305,6 +311,15 @@ class _Split:
         """The functions that can be called, by name."""
         found = {g.name_hint: f for g, f in self.hosts.mod.relax_functions().items()}
         return {name: f for name, f in found.items() if global_symbol(f) is not None}
+
+    def refuse_workers(self) -> None:
+        """TVMError where a function that workers run is no single program."""
+        for name, func in self.public().items():
+            if WORKERS in func.attrs and name not in self.whole:
+                reason = self.hosts.reasons[self.hosts.mod.get_global_var(name)]
+                raise TVMError(
+                    f"{name} has R.ccl, so it has to be one XLA program over the mesh: {reason}"
+                )
 
     def refuse_donated(self, donated: Mapping[str, Any]) -> None:
         """TVMError where a function that donates arguments is no single program."""
