@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
+from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.stablehlo import bytecode, guard, limits
+from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.described import described
 from relax2xla.stablehlo.emitter import LeftOut, emit
 from relax2xla.stablehlo.locations import read_location
@@ -227,3 +230,22 @@ def _explain(message: str, data: str | bytes) -> str:
         f"line {line}, column {column}: {text}\n"
         f"  {shown[start : start + 100]}\n  {' ' * (column - 1 - start)}^"
     )
+
+
+def main_types(module: ir.Module) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+    """Shapes and dtypes of what ``main`` takes and gives, which are static tensors."""
+    main = next(
+        op.operation
+        for op in module.body.operations
+        if "sym_name" in op.operation.attributes
+        and ir.StringAttr(op.operation.attributes["sym_name"]).value == "main"
+    )
+    types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+
+    def plain(t: ir.Type) -> tuple[Any, Any]:
+        info = type_to_sinfo(t)
+        assert isinstance(info, TensorStructInfo)
+        return info.dims, numpy_dtype(info.dtype)
+
+    with module.context:
+        return [plain(t) for t in types.inputs], [plain(t) for t in types.results]

@@ -65,6 +65,7 @@ from relax2xla.transform.lower.rewrite_dataflow_reshape import (
 from relax2xla.transform.lower.safe_division import ShieldDivisions as ShieldDivisions
 from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors as SizesAsTensors
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops as TailRecursionToLoops
+from relax2xla.transform.lower.workers import LowerWorkers as LowerWorkers
 from relax2xla.transform.normal.attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from relax2xla.transform.normal.bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings as CanonicalizeBindings

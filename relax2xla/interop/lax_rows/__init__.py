@@ -44,7 +44,7 @@ RULES: dict[str, Rule] = {
     for name, rule in room.RULES.items()
 }
 
-_DEVICES = "it talks between devices, and the function is one device's"
+_DEVICES = "it is between devices in a form that programs for a mesh do not have"
 _HOST = "it talks to the host while the program runs"
 _QUANTISED = "it rounds to a quantised type, which JAX has no dtype for"
 _INTERPRETER = "it is of StableHLO's reference interpreter alone"
@@ -56,8 +56,8 @@ OPAQUE: dict[str, str] = {
         (
             _DEVICES,
             """stablehlo.cross_replica_sum stablehlo.collective_reduce sdy.all_gather sdy.all_reduce
-            sdy.all_slice sdy.all_to_all sdy.collective_permute sdy.reduce_scatter sdy.replicated_to_unreduced
-            sdy.sharded_to_unreduced""",
+            sdy.all_slice sdy.all_to_all sdy.collective_permute sdy.reduce_scatter
+            sdy.replicated_to_unreduced sdy.sharded_to_unreduced""",
         ),
         (
             _HOST,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -77,9 +77,7 @@ def _named(
     for count in range(len(names) + 1):
         for chosen in itertools.permutations(range(len(names)), count):
             rest = [a for a in range(len(names)) if a not in chosen]
-            lines = grid.transpose(*rest, *chosen).reshape(
-                -1, math.prod(sizes[a] for a in chosen)
-            )
+            lines = grid.transpose(*rest, *chosen).reshape(-1, math.prod(sizes[a] for a in chosen))
             if sorted(lines.tolist()) == wanted:
                 return tuple(names[a] for a in chosen), None
     return names, groups
@@ -176,7 +174,9 @@ def _partition_id(site: Site) -> Any:
 
 
 # ---- manual computations
-_SHARDING = re.compile(r'<(?:@([^\s,>]+)|mesh<\[([^\]]*)\](?:, device_ids=\[([\d, ]*)\])?>), \[([^\]]*)\]')
+_SHARDING = re.compile(
+    r"<(?:@([^\s,>]+)|mesh<\[([^\]]*)\](?:, device_ids=\[([\d, ]*)\])?>), \[([^\]]*)\]"
+)
 _AXES = re.compile(r'"([^"]+)"(:\(\d+\)\d+)?')
 _SIZES = re.compile(r'"([^"]+)"=(\d+)')
 
@@ -230,8 +230,8 @@ def _mesh(site: Site, sharding: tuple[str, ...]) -> Any:
     devices = jax.devices()
     if max(ids, default=0) >= len(devices):
         raise UnsupportedError(
-            f"{site.call.op!r} is over {count} devices, and JAX has {len(devices)}. Several devices "
-            f"of a CPU: XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+            f"{site.call.op!r} is over {count} devices, and JAX has {len(devices)}. Several "
+            f"devices of a CPU: XLA_FLAGS=--xla_force_host_platform_device_count={count}"
         )
     grid = np.array([devices[i] for i in ids]).reshape(tuple(sizes.values()))
     return jax.sharding.Mesh(grid, tuple(sizes))

@@ -34,7 +34,7 @@ from relax2xla.ir import (
     VarBinding,
 )
 from relax2xla.ir.expr import global_symbol
-from relax2xla.ir.rewrite import bindings_deep, bindings_of, post_order_deep, rewrite_function
+from relax2xla.ir.rewrite import bindings_of, post_order_deep, rewrite_function
 from relax2xla.ir.struct_info import show
 from relax2xla.ir.traits import AsksPlace, Collective
 from relax2xla.op.ccl import between_workers, gathered
@@ -62,6 +62,8 @@ _EVENS: Final = frozenset(
         "ccl.broadcast_from_worker0",
     )
 )
+# How many calls are looked into; what others give may differ.
+_CALLS: Final = 256
 
 
 @register(needed=True)
@@ -119,7 +121,7 @@ class LowerWorkers(Pass):
         unknown = [n for n in names if n not in [p.name_hint for p in func.params]]
         if unknown:
             raise TransformError(f"{PER_WORKER} names {unknown[0]!r}, which is no parameter")
-        uneven = _uneven(func, [p for p in func.params if p.name_hint in names], mod)
+        uneven = _Evenness(mod).of(func, [p for p in func.params if p.name_hint in names])
         func = self._exchanges(func)
         params: list[Var] = []
         head: list[Binding] = []
@@ -206,37 +208,54 @@ def _is_exchange(call: Call) -> bool:
     )
 
 
-def _uneven(func: Function, params: Sequence[Var], mod: IRModule) -> set[Expr]:
-    """The variables of ``func`` that workers may have different values of."""
-    found: set[Expr] = set(params)
-    for b in bindings_of(func.body):
-        value = b.value
+class _Evenness:
+    """What of a module's values workers may have differently, from which parameters they do."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        # By function and places of parameters that differ: whether its result does.
+        self.known: dict[tuple[str, tuple[int, ...]], bool] = {}
+
+    def of(self, func: Function, params: Iterable[Expr]) -> set[Expr]:
+        """The variables of ``func`` that may differ."""
+        found: set[Expr] = set(params)
+        for b in bindings_of(func.body):
+            if self.differs(b.value, found):
+                found.add(b.var)
+        return found
+
+    def differs(self, value: Expr, uneven: set[Expr]) -> bool:
+        """Whether workers may compute different values of an expression."""
         if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in _EVENS:
-            continue
-        if _differs(value, found, mod.functions):
-            found.add(b.var)
-    return found
+            return False
+        if isinstance(value, Call) and isinstance(value.op, GlobalVar):
+            return self.called(value, uneven)
+        for node in post_order_deep(value):
+            if node in uneven or isinstance(node, GlobalVar):
+                return True
+            if isinstance(node, Call) and isinstance(node.op, Op):
+                if node.op.has(AsksPlace) or node.op.name == "relax.ccl.scatter_from_worker0":
+                    return True
+                if node.op.has(Collective) and node.op.name not in _EVENS:
+                    return True
+        return False
 
-
-def _differs(value: Expr, uneven: set[Expr], functions: Mapping[GlobalVar, Any]) -> bool:
-    """Whether workers may compute different values of an expression."""
-    for node in post_order_deep(value):
-        if node in uneven:
+    def called(self, call: Call, uneven: set[Expr]) -> bool:
+        """Whether the result of a call of the module's function may differ."""
+        assert isinstance(call.op, GlobalVar)
+        name = call.op.name_hint
+        callee = self.mod[name]
+        if not isinstance(callee, Function):
             return True
-        if isinstance(node, Call) and isinstance(node.op, Op):
-            op = node.op
-            alike = op.name in _EVENS or (op.has(Collective) and op.name.startswith("relax.ccl"))
-            if op.has(AsksPlace) or op.name == "relax.ccl.scatter_from_worker0":
-                return True
-            if op.has(Collective) and not alike:
-                return True
-        if isinstance(node, GlobalVar):
-            callee = next((f for g, f in functions.items() if g.name_hint == node.name_hint), None)
-            if isinstance(callee, Function) and any(
-                _differs(b.value, uneven, {}) for b in bindings_deep(callee)
-            ):
-                return True
-    return False
+        places = tuple(i for i, a in enumerate(call.args) if self.differs(a, uneven))
+        if (name, places) not in self.known:
+            # Until it is known: of a function that calls itself, and of deep chains of calls.
+            self.known[name, places] = True
+            if len(self.known) <= _CALLS:
+                own = self.of(callee, [callee.params[i] for i in places])
+                result = callee.body.body
+                self.known[name, places] = any(n in own for n in post_order_deep(result))
+        return self.known[name, places]
 
 
 # ---- programs of rows
@@ -300,7 +319,11 @@ def _region(func: Function, result: Expr) -> tuple[set[Var], Function]:
     parts: dict[Expr, VarBinding] = {}
     for b in bindings:
         value = b.value
-        if isinstance(b, VarBinding) and _is_row(value, "dynamic_slice") and isinstance(value, Call):
+        if (
+            isinstance(b, VarBinding)
+            and _is_row(value, "dynamic_slice")
+            and isinstance(value, Call)
+        ):
             source, first = value.args[0], value.args[1]
             if source in func.params and uses[source] == 1 and _is_number(first, bound):
                 parts[source] = b

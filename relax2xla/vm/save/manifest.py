@@ -6,6 +6,7 @@ what the functions beside them write.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
@@ -20,6 +21,7 @@ from relax2xla.ir import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.runtime.device import Device, Mesh, device
 from relax2xla.transform.pipeline import STATIC
 from relax2xla.vm.call.specialise import HostValue
 
@@ -35,6 +37,7 @@ PASSES: Final = {re.sub(r"(?<!^)(?=[A-Z])", "_", p.__name__).lower(): p for p in
 _FIELDS: Final[dict[str, Any]] = {
     "versions": dict[str, str],
     "device": str | None,
+    "mesh": dict[str, list[object]] | None,
     "devices": dict[str, str],
     "platform": str,
     "static": dict[str, list[str]],
@@ -77,6 +80,33 @@ _PROGRAM: Final[dict[str, Any]] = {
     "outputs": list[list[object]],
     "compiled": str,
 }
+
+
+def device_name(given: Device | None) -> str | None:
+    """A device as text; of a mesh the platform."""
+    if given is None:
+        return None
+    return given.platform if isinstance(given, Mesh) else str(given)
+
+
+def mesh_data(given: Device | None) -> dict[str, Any] | None:
+    """A mesh as plain data; None for what is none."""
+    if not isinstance(given, Mesh):
+        return None
+    return {"ids": list(given.ids), "axes": [list(axis) for axis in given.axes]}
+
+
+def read_device(name: str | None, mesh: Mapping[str, Any] | None) -> Device | None:
+    """The inverse of both; ValueError where axes and devices of a mesh do not agree."""
+    one = None if name is None else device(name)
+    if mesh is None:
+        return one
+    ids, axes = mesh["ids"], [tuple(axis) for axis in mesh["axes"]]
+    named = all(len(a) == 2 and type(a[0]) is str and type(a[1]) is int for a in axes)
+    fits = named and math.prod(size for _, size in axes) == len(ids) == len(set(ids))
+    if one is None or not ids or not is_shape(ids) or not fits:
+        raise ValueError(f"no mesh: {mesh!r}")
+    return Mesh(one.platform, ids[0], tuple(ids), tuple(axes))
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:

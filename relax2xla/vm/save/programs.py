@@ -10,8 +10,8 @@ from typing import Any
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import EmitError, FileFormatError, UnsupportedError
 from relax2xla.ir import StructInfo, TensorStructInfo
-from relax2xla.runtime.device import Device
-from relax2xla.stablehlo.serialize import parse, serialize
+from relax2xla.runtime.device import Device, Mesh
+from relax2xla.stablehlo.serialize import main_types, parse, serialize
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.vm.call.call_shapes import key_of
 from relax2xla.vm.call.programs import Programs
@@ -52,7 +52,8 @@ def program_row(
             members[row["compiled"]] = compiled
     # Writing a portable artefact takes the module apart, so it comes last.
     try:
-        data = serialize(without_shardings(module), "portable")
+        spread = isinstance(programs.device, Mesh)
+        data = serialize(module if spread else without_shardings(module), "portable")
     except EmitError:  # operations beyond StableHLO's own
         data = serialize(programs.lowered(infos)[0], "bytecode")
     assert isinstance(data, bytes)
@@ -108,12 +109,16 @@ class ProgramReader:
                 self._warn(f"jaxlib cannot read it ({e})")
         # The file is only data, and damaged bytecode can end the process that reads it.
         module = parse(self._archive.read(saved.row["file"]), isolate=True)
+        # What XLA says of a program over a mesh is of one device's part.
+        types = main_types(module) if isinstance(target, Mesh) else None
         loaded = compiler.Loaded(module, avals, target, allowed=self._allowed)
-        return self._checked(loaded, saved, key), saved
+        return self._checked(loaded, saved, key, types), saved
 
-    def _checked(self, loaded: compiler.Loaded, saved: SavedProgram, key: Any) -> compiler.Loaded:
+    def _checked(
+        self, loaded: compiler.Loaded, saved: SavedProgram, key: Any, types: Any = None
+    ) -> compiler.Loaded:
         """``loaded``, whose arguments and results are what the manifest says; FileFormatError."""
-        takes, gives = loaded.types()
+        takes, gives = types or loaded.types()
         arguments = [k for k in key if isinstance(k, tuple) and is_array_key(k)]
         said = [(o.dims, numpy_dtype(o.dtype)) for o in saved.outputs]
         for what, own, other in (

@@ -43,6 +43,7 @@ from relax2xla.vm.save.manifest import (
     PASSES,
     check_manifest,
     info_data,
+    read_device,
     read_info,
     read_places,
 )
@@ -113,14 +114,13 @@ def _load(archive: Archive, compiled: bool, allowed: frozenset[str]) -> SavedExe
     for name, at in donated.items():
         if not all(i < len(found["entry"][name].params) for i in at):
             raise ValueError(f"{name} donates a parameter that it does not have")
-    named = manifest["device"]
     code = {}
     if CODE in archive:
         code["code"] = decode(json.loads(archive.read(CODE)), arrays.array)
     return SavedExecutable(
         functions.module,
         found["entry"],
-        None if named is None else device(named),
+        read_device(manifest["device"], manifest.get("mesh")),
         tuple(PASSES[n]() for names in manifest["static"].values() for n in names),
         **code,
         regions=found["region"],

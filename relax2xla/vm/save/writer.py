@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla.analysis.variables import all_global_vars, called_by_symbol
-from relax2xla.errors import TVMError, UnsupportedError
+from relax2xla.errors import TVMError
 from relax2xla.ir import (
     Call,
     Function,
@@ -38,7 +38,15 @@ from relax2xla.vm.pjrt import compiler, xla
 from relax2xla.vm.save.archive import write_archive
 from relax2xla.vm.save.arrays import ArrayWriter
 from relax2xla.vm.save.code_json import encode
-from relax2xla.vm.save.manifest import CODE, FORMAT, MODULE, PASSES, info_data
+from relax2xla.vm.save.manifest import (
+    CODE,
+    FORMAT,
+    MODULE,
+    PASSES,
+    device_name,
+    info_data,
+    mesh_data,
+)
 from relax2xla.vm.save.programs import program_row
 
 WEIGHTS: Final = ("computed", "raw")
@@ -59,6 +67,8 @@ class Saved:
 
     @no_collection()
     def __init__(self, executable: Executable, compiled: bool, raw: bool) -> None:
+        # Machine code is for the devices of this process; over a mesh XLA compiles at load.
+        compiled = compiled and not isinstance(executable.device, Mesh)
         self._executable, self._compiled, self._raw = executable, compiled, raw
         self._machine = VirtualMachine(executable)
         self._arrays = ArrayWriter()
@@ -83,12 +93,6 @@ class Saved:
     def _collect(self) -> dict[str, Any]:
         """The manifest; members and arrays are collected on the way."""
         ex = self._executable
-        if isinstance(ex.device, Mesh):
-            raise UnsupportedError(
-                f"an executable for several devices ({ex.device}) cannot be saved: it is for those "
-                "of this process. Save the module (its script, or relax2xla.to_stablehlo) and "
-                "build it where it runs"
-            )
         entries = [("entry", e) for e in ex.entries.values()]
         entries += [("region", e) for e in ex.regions.values()]
         rows = [self._entry(i, kind, e) for i, (kind, e) in enumerate(entries)]
@@ -105,7 +109,8 @@ class Saved:
         manifest: dict[str, Any] = {
             "format": FORMAT,
             "versions": _versions(),
-            "device": None if ex.device is None else str(ex.device),
+            "device": device_name(ex.device),
+            "mesh": mesh_data(ex.device),
             "devices": {n: str(d) for n, d in ex.devices.items()},
             "platform": xla.jax_device(ex.device).platform,
             "static": _pass_names(ex.static),
@@ -128,7 +133,7 @@ class Saved:
             "signatures": signatures,
             "tables": {k: list(map(self._arrays.table_row, v)) for k, v in tables.items()},
             "fingerprint": compiler.fingerprint(self._machine.device) if self._compiled else None,
-            "custom_calls": sorted(check_module(saved, ex.allowed).outside),
+            "custom_calls": sorted(check_module(saved, ex.allowed, xla.count(ex.device)).outside),
         }
         if ex.code.functions:
             plain = encode(ex.code, self._arrays.row)

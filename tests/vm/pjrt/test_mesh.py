@@ -3,22 +3,58 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import jaxlib.xla_client
+import pytest
+
 import relax2xla as rx
 
+ROOT = Path(rx.__file__).resolve().parent.parent
 
-def test_programs_over_eight_devices(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.vm.pjrt.mesh_programs", str(tmp_path)],
-        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
-        cwd=Path(rx.__file__).resolve().parent.parent,
-        capture_output=True,
+
+def started(module: str, devices: int, *arguments: str) -> subprocess.Popen[str]:
+    """A process of a module of this folder, with so many devices."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.vm.pjrt.{module}", *arguments],
+        env={**os.environ, "XLA_FLAGS": flags},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "done\n"
+
+
+def finished(*processes: subprocess.Popen[str]) -> None:
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=300)
+            assert process.returncode == 0, err
+            # Gloo says on the standard output, too, what it does.
+            assert out.endswith("done\n")
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def test_programs_over_eight_devices() -> None:
+    finished(started("mesh_programs", 8))
+
+
+def test_functions_that_eight_workers_run(tmp_path: Path) -> None:
+    finished(started("worker_programs", 8, str(tmp_path)))
+
+
+@pytest.mark.skipif(
+    not hasattr(jaxlib.xla_client._xla, "make_gloo_tcp_collectives"),
+    reason="this jaxlib has no collectives between processes on CPUs",
+)
+def test_two_processes() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    finished(*(started("two_processes", 4, str(place), address) for place in range(2)))

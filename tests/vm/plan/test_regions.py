@@ -86,12 +86,19 @@ def test_compiled_mode_runs_packed_calls_and_closures() -> None:
 
 def test_what_can_run_nowhere_is_named_when_it_is_built() -> None:
     mod = parse("""
+    @T.prim_func
+    def copy(a: T.Buffer((3,), "float32"), b: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.block("b"):
+                v = T.axis.spatial(3, i)
+                b[v] = a[v]
+
     @R.function
     def main(x: R.Tensor((3,), "float32")):
-        y = R.ccl.allreduce(x, "sum")
+        y = R.dist.call_tir_local_view(M.copy, (x,), R.Tensor((3,), "float32"))
         return y
     """)
-    with pytest.raises(LegalizeError, match=r"relax.ccl.allreduce has no lowering .* \(at .*:\d+"):
+    with pytest.raises(LegalizeError, match=r"call_tir_local_view has no lowering .* \(at .*:\d+"):
         rx.build(mod)
     mod = parse("""
     @R.function(pure=False)
