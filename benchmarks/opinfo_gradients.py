@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.opinfo_gradients [--only NAME ...] [--out FILE] [--samples N]`` tries samples
 that require gradients (and the same at kinks: values rounded, so that there are zeros and ties).
-Of a weighting of the results: the gradient (``grad``), the derivative in a direction by forward mode
-(``jvp``, beside torch's gradient), and the derivative of the gradient in that direction
+Of a weighting of the results: the gradient (``grad``), the derivative in a direction by forward
+mode (``jvp``, beside torch's gradient), and the derivative of the gradient in that direction
 (``second``), forward over reverse mode here, twice reverse mode in torch.
 One line of JSON a sample and kind: entry, number, kind, status, reason. A run goes on where the
 file of an earlier one ends; ``--again`` runs what did not pass once more, ``--report`` only counts.

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from relax2xla import tir
 from relax2xla.errors import UnsupportedError
+from relax2xla.interop.dimensions import in_jax
 from relax2xla.interop.jax_functions import jax_function
 from relax2xla.interop.lax_rows import OPAQUE, RULES, Region, Site
 from relax2xla.interop.lax_rows.calls import NoRule
@@ -32,6 +34,7 @@ from relax2xla.ir import (
     IRModule,
     Op,
     SeqExpr,
+    ShapeExpr,
     Span,
     Tuple,
     TupleGetItem,
@@ -65,10 +68,18 @@ class Evaluator:
     """Evaluates the functions of ``mod``. ``dtype``: of the policy, or None; see ``extract_jax``.
 
     ``remat``: patterns of module paths whose bindings are computed again for derivatives.
+    ``symbols``: what symbolic dimensions of the module are in JAX.
     """
 
-    def __init__(self, mod: IRModule, dtype: Any = None, remat: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        mod: IRModule,
+        dtype: Any = None,
+        remat: Sequence[str] = (),
+        symbols: Mapping[tir.Var, Any] | None = None,
+    ) -> None:
         self.mod, self.dtype, self.remat = mod, dtype, tuple(remat)
+        self.symbols = symbols or {}
         self.functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
 
         self._known = functools.cache(functools.partial(jax_function, mod))
@@ -76,6 +87,10 @@ class Evaluator:
     def named(self, name: str) -> Function:
         """The function of the module of this name."""
         return self.functions[name]
+
+    def dimension(self, dim: Any) -> Any:
+        """A dimension as JAX has it."""
+        return dim if isinstance(dim, int) else in_jax(dim, self.symbols)
 
     @property
     def prelude(self) -> Sequence[Any]:
@@ -118,6 +133,9 @@ class Evaluator:
                 if known is not None:
                     return known(*args)
                 return self.call(self.functions[named.name_hint], args, {})
+            case Call(op=Op(name="relax.shape_to_tensor"), args=[ShapeExpr() as sizes]):
+                parts = [jnp.asarray(self.dimension(d)) for d in sizes.values]
+                return jnp.stack([lax.convert_element_type(p, np.int64) for p in parts])
             case Call(op=Op()):
                 return self._row(expr, [self.value(a, env) for a in expr.args], span)
             case Call(op=Var()):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name, numpy_dtype
 from relax2xla.errors import CallError, Gap, TVMError, UnsupportedError
 from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
+from relax2xla.interop.dimensions import Dimensions
 from relax2xla.ir import (
     Call,
     Constant,
@@ -461,6 +463,7 @@ class Programs:
         self.params = self.entry.params
         self.trees = trees_of(source)
         self.held = int(source.attrs.get("num_input", 0)) if "params" in source.attrs else 0
+        self.dimensions = Dimensions()
         self._made: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._transform: IRModule | None = None
@@ -520,9 +523,12 @@ class Programs:
                 kwargs.setdefault(key, part["const"])
         return args, kwargs
 
-    def infos(self, leaves: Sequence[Any]) -> tuple[list[StructInfo], list[Any]]:
-        """Struct infos of the arguments, and the arrays among their leaves."""
+    def infos(
+        self, leaves: Sequence[Any]
+    ) -> tuple[list[StructInfo], list[Any], dict[tir.Var, Any]]:
+        """Struct infos of the arguments, the arrays among their leaves, and symbolic dimensions."""
         arrays: list[Any] = []
+        symbols: dict[tir.Var, Any] = {}
 
         def info(declared: StructInfo, value: Any, where: str) -> StructInfo:
             if isinstance(declared, TupleStructInfo):
@@ -535,7 +541,8 @@ class Programs:
             if isinstance(declared, TensorStructInfo):
                 array = _array(value, declared, where)
                 arrays.append(array)
-                return TensorStructInfo.make(tuple(array.shape), _declared(array.dtype, declared))
+                shape = tuple(self.dimensions.relax(d, symbols) for d in array.shape)
+                return TensorStructInfo.make(shape, _declared(array.dtype, declared))
             if isinstance(declared, ShapeStructInfo):
                 return ShapeStructInfo(tuple(map(int, value)))
             if isinstance(declared, PrimStructInfo):
@@ -544,19 +551,30 @@ class Programs:
 
         made = [
             info(p.struct_info, v, f"{self.name}: `{p.name_hint}`")
-            for p, v in zip(self.params, leaves, strict=True)
+            for p, v in zip(self.params, self._narrowed(leaves), strict=True)
         ]
-        return made, arrays
+        return made, arrays, symbols
+
+    def _narrowed(self, leaves: Sequence[Any]) -> list[Any]:
+        """Arguments of 64 bits where JAX had them narrowed when it traced the source's function."""
+        from relax2xla.vm.pjrt.jax_arguments import narrowed
+
+        made = list(leaves)
+        for i in self.executable.narrowed.get(self.name, ()):
+            declared = self.params[i].struct_info
+            if isinstance(made[i], np.ndarray) and isinstance(declared, TensorStructInfo):
+                made[i] = narrowed(made[i], declared.dtype)
+        return made
 
     # -- programs
-    def program(self, infos: Sequence[StructInfo]) -> Program:
-        """The static program of rows for arguments of these struct infos."""
+    def program(self, infos: Sequence[StructInfo], symbolic: bool = False) -> Program:
+        """The program of rows for arguments of these struct infos; ``symbolic``: shapes are."""
         import jax
 
         from relax2xla.interop.lax_rows.collectives import workers_here
         from relax2xla.op.ccl import between_workers
         from relax2xla.op.shared.smooth import smooth_lowerings
-        from relax2xla.vm.call.specialise import match, specialise
+        from relax2xla.vm.call.specialise import match, specialise, specialise_symbolic
 
         workers = workers_here()
         key = f"{workers}: " + "; ".join(map(show, infos))
@@ -569,7 +587,11 @@ class Programs:
                 if workers > 1:
                     smooth = {**smooth, **between_workers(workers)}
                 with self.executable.context.resumed():
-                    made = specialise(mod, self.name, func, env, passes, infos, smooth)
+                    made = (
+                        specialise_symbolic(mod, self.name, func, env, infos, smooth)
+                        if symbolic
+                        else specialise(mod, self.name, func, env, passes, infos, smooth)
+                    )
                 self._made[key] = made
             return self._made[key]
 
@@ -600,8 +622,8 @@ class Programs:
 
         state = list(self.weights.state)
         leaves = self.leaves(args, kwargs, [given[p] for p in state])
-        infos, arrays = self.infos(leaves)
-        program = self.program(infos)
+        infos, arrays, symbols = self.infos(leaves)
+        program = self.program(infos, bool(symbols))
         with policy.wide():
             lifted, paths = self.entry.lifted, self.weights.paths
             tensors = [i for info in infos for i in flatten_info(info)]
@@ -619,7 +641,7 @@ class Programs:
                 made = evaluator.call(transform["main"], [weight(a) for a in lifted.raw], {})
             for w in lifted.weights:
                 values.append(made[w] if isinstance(w, int) else weight(w))
-            evaluator = Evaluator(program.module, policy.dtype, policy.remat)
+            evaluator = Evaluator(program.module, policy.dtype, policy.remat, symbols)
             out = evaluator.call(program.module["main"], values, {})
             flat = list(out) if isinstance(out, tuple) else [out]
             if policy.dtype is not None:
@@ -644,6 +666,10 @@ class Programs:
             return result, buffers
         # An output that is None came as the empty tuple.
         fields = [None if isinstance(f, tuple) and not f else f for f in fields]
+        for place, impl in self.trees.get("keys", {}).items():
+            import jax
+
+            fields[int(place)] = jax.random.wrap_key_data(fields[int(place)], impl=impl)
         return built(self.trees["out"], fields), buffers
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from relax2xla.dtypes import dtype_name
 from relax2xla.errors import TVMError
 from relax2xla.importers.shared.trees import register_node, with_trees
 from relax2xla.importers.stablehlo import from_stablehlo
@@ -21,25 +22,30 @@ from relax2xla.interop.extract import JaxFunction as JaxFunction
 from relax2xla.interop.extract import entry_of, traced_call
 from relax2xla.interop.extract import extract_jax as extract_jax
 from relax2xla.interop.extract import gaps as gaps
+from relax2xla.interop.keys import is_key_dtype as _is_key
+from relax2xla.interop.keys import key_impl
 from relax2xla.interop.modules import as_equinox, as_nnx
 from relax2xla.interop.shard import shard as shard
+from relax2xla.interop.static import Static
 from relax2xla.ir import (
     Expr,
     Function,
     IRModule,
+    TensorStructInfo,
     Var,
 )
 from relax2xla.ir.rewrite import rewrite_function
+from relax2xla.stablehlo.exported import platform_param
 
 
-def from_jax(
-    fn: Callable[..., Any], /, *args: Any, raise_ops: bool = False, **kwargs: Any
-) -> IRModule:
+def from_jax(fn: Any, /, *args: Any, raise_ops: bool = False, **kwargs: Any) -> IRModule:
     """The Relax module of a JAX function, traced on ``args`` and ``kwargs``.
 
-    ``fn``: any function that ``jax.jit`` takes; also one that is jitted already. ``args``: arrays,
-    numbers, ``jax.ShapeDtypeStruct``, and pytrees of them. Dimensions of ``jax.export``'s symbolic
-    shapes become Relax's, under the same names: ``main`` then runs for any size.
+    ``fn``: any function that ``jax.jit`` takes; also one that is jitted already, whose static
+    arguments are those of the call: the module is for these values. Or what ``jax.export`` made,
+    an ``Exported`` or the bytes of its ``serialize()``, without further arguments. ``args``:
+    arrays, numbers, ``jax.ShapeDtypeStruct``, and pytrees of them. Dimensions of ``jax.export``'s
+    symbolic shapes become Relax's, under the same names: ``main`` then runs for any size.
 
     ``main`` has one parameter a leaf, named by its path (``params["w"][0]`` is ``params_w_0``), and
     gives one tensor or, where ``fn`` returns several leaves, a flat tuple of them in the order of
@@ -47,34 +53,54 @@ def from_jax(
     high-level ones in place of them, as in ``from_stablehlo``. JAX's x64 flag decides, as always,
     whether 64-bit inputs stay so; parameters that it narrowed take 64-bit arrays whose values fit.
     A typed key is its integers; such a parameter takes either. What ``fn``, jitted already, donates
-    is marked in the program, for ``build(mod, donate=True)``.
+    is marked in the program, for ``build(mod, donate=True)``. :func:`extract_jax` of the module has
+    the function's own trees, static arguments (which may be left out) and typed keys.
 
     Raises :class:`OpNotImplemented` for what Relax cannot hold; errors of the tracing are JAX's.
     """
-    import jax
+    from jax import export
 
-    from relax2xla.vm.pjrt import jax_arguments
-
-    leaves = jax.tree_util.tree_flatten_with_path((args, kwargs))[0]
-    names = _names(fn, [path for path, _ in leaves])
-    jitted = jax.jit(fn, keep_unused=True)
-    if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
-        from jax import export
-
-        lowered: Any = export.export(jitted)(*args, **kwargs)
+    if isinstance(fn, bytes | bytearray | memoryview):
+        fn = export.deserialize(bytearray(fn))
+    if isinstance(fn, export.Exported):
+        if args or kwargs:
+            raise TypeError("from_jax takes no arguments beside what jax.export made")
+        mod = from_export(fn)
     else:
-        lowered = jitted.lower(*args, **kwargs)
-    mod = from_stablehlo(lowered, raise_ops=False)
-    mod = _named_params(mod, names)
-    mod["main"] = with_trees(mod["main"], _trees(fn, (args, kwargs), lowered.out_tree))
-    mod = _marked_donated(mod, fn, args, kwargs)
-    wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if jax_arguments.is_wide(leaf)]
-    if wide:
-        mod["main"] = mod["main"].with_attr(jax_arguments.NARROWED, wide)
+        mod = _traced(fn, args, kwargs)
     if raise_ops:
         from relax2xla.transform import RaiseStableHLO
 
         mod = RaiseStableHLO()(mod)
+    return mod
+
+
+def _traced(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> IRModule:
+    """The module of a function, for these arguments."""
+    import jax
+    from jax import export
+
+    from relax2xla.vm.pjrt import jax_arguments
+
+    known = Static.of(fn, args, kwargs)
+    given = known.dynamic(args, kwargs)
+    leaves = jax.tree_util.tree_flatten_with_path(given)[0]
+    parameters = _parameters(fn)
+    names = _names(parameters, [path for path, _ in leaves])
+    jitted = jax.jit(known.bound(fn), keep_unused=True)
+    if any(_is_symbolic(d) for _, leaf in leaves for d in getattr(leaf, "shape", ())):
+        lowered: Any = export.export(jitted)(*given[0], **given[1])
+        results = list(lowered.out_avals)
+    else:
+        lowered = jitted.lower(*given[0], **given[1])
+        results = jax.tree.leaves(lowered.out_info)
+    mod = _named_params(from_stablehlo(lowered, raise_ops=False), names)
+    trees = _trees(parameters, jax.tree.structure(given), lowered.out_tree, results)
+    mod["main"] = with_trees(mod["main"], known.in_trees(trees))
+    mod = _marked_donated(mod, fn, args, kwargs)
+    wide = [n for n, (_, leaf) in zip(names, leaves, strict=True) if jax_arguments.is_wide(leaf)]
+    if wide:
+        mod["main"] = mod["main"].with_attr(jax_arguments.NARROWED, wide)
     return mod
 
 
@@ -171,18 +197,20 @@ def _leaves(tree: Any) -> list[Any]:
     return tree_leaves(tree)
 
 
-def _trees(fn: Callable[..., Any], args: Any, made: Any) -> dict[str, Any]:
-    """What ``fn`` takes and gives, for ``extract_jax``; ``made``: JAX's tree of the result."""
-    import jax
+def _trees(
+    parameters: Sequence[inspect.Parameter], args: Any, made: Any, results: Sequence[Any]
+) -> dict[str, Any]:
+    """What a function takes and gives, for ``extract_jax``.
 
+    ``args``, ``made``: JAX's trees of ``(args, kwargs)`` and of the result; ``results``: what has
+    the dtypes of its leaves.
+    """
     counts = itertools.count(), itertools.count()
-    given = [_tree(t, c) for t, c in zip((jax.tree.structure(args), made), counts, strict=True)]
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [_argument(parameters, i) for i in range(len(args[0]))]
-    return {"in": given[0], "out": given[1], "names": names}
+    given, gives = (_tree(t, c) for t, c in zip((args, made), counts, strict=True))
+    count = len(given["tuple"][0]["tuple"])
+    names = [_argument(parameters, i) for i in range(count)]
+    keys = {str(i): key_impl(r.dtype) for i, r in enumerate(results) if _is_key(r.dtype)}
+    return {"in": given, "out": gives, "names": names, **({"keys": keys} if keys else {})}
 
 
 def _tree(definition: Any, count: Iterator[int]) -> dict[str, Any]:
@@ -219,13 +247,52 @@ def _tree(definition: Any, count: Iterator[int]) -> dict[str, Any]:
 _SERIAL = itertools.count()
 
 
+# ---- what jax.export made
+def from_export(exported: Any) -> IRModule:
+    """The module of a ``jax.export.Exported``, with parameters for arguments that it dropped."""
+    import jax
+
+    mod = from_stablehlo(exported, raise_ops=False)
+    main = mod["main"]
+    platform = platform_param(main)
+    own = [p for p in main.params if p is not platform]
+    kept = dict(zip(exported.module_kept_var_idx, own, strict=True))
+    params = [kept.get(i) or _unused(a, i) for i, a in enumerate(exported.in_avals)]
+    places = jax.tree_util.tree_unflatten(exported.in_tree, range(len(params)))
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(places)[0]]
+    names = _names((), paths)
+    if platform is not None:
+        params.insert(0, platform)
+        names.insert(0, platform.name_hint)
+    mod["main"] = main.replace(params=params)
+    mod = _named_params(mod, names)
+    trees = _trees((), exported.in_tree, exported.out_tree, exported.out_avals)
+    mod["main"] = with_trees(mod["main"], trees)
+    return mod
+
+
+def _unused(aval: Any, place: int) -> Var:
+    """A parameter for an argument that the program does not use."""
+    import jax
+
+    if _is_key(aval.dtype):
+        aval = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    if any(map(_is_symbolic, aval.shape)):
+        info = TensorStructInfo(None, dtype_name(aval.dtype), ndim=len(aval.shape))
+        return Var(f"unused_{place}", info)
+    return Var(f"unused_{place}", TensorStructInfo.make(tuple(aval.shape), dtype_name(aval.dtype)))
+
+
 # ---- names of parameters
-def _names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
-    """Names of the leaves at ``paths`` of ``(args, kwargs)``: unique identifiers."""
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        parameters = list(inspect.signature(fn).parameters.values())
+        return list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        parameters = []
+        return []
+
+
+def _names(parameters: Sequence[inspect.Parameter], paths: Sequence[Any]) -> list[str]:
+    """Names of the leaves at ``paths`` of ``(args, kwargs)``: unique identifiers."""
     taken: set[str] = set()
     made: list[str] = []
     for root, first, *rest in paths:

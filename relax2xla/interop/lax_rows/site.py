@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
@@ -39,6 +40,10 @@ class Runner(Protocol):
         """The function of the module of this name."""
         ...
 
+    def dimension(self, dim: Any) -> Any:
+        """A dimension, which may be symbolic, as JAX has it."""
+        ...
+
     @property
     def prelude(self) -> Sequence[Any]:
         """Symbols of the module that are no functions, such as meshes, as text."""
@@ -73,8 +78,8 @@ class Site:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the result, which is static."""
-        return shape_of(self.outputs[0])
+        """Shape of the result: numbers, or symbolic dimensions where JAX exports such."""
+        return tuple(map(self.runner.dimension, self.outputs[0].dims or ()))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -84,11 +89,14 @@ class Site:
     def ints(self, name: str, default: int = 0, count: int = 0) -> tuple[int, ...]:
         """An attribute that is a list of integers; ``count`` times ``default`` if absent."""
         found = self.attrs.get(name)
-        return (default,) * count if found is None else tuple(found)
+        if found is None:
+            return (default,) * count
+        return tuple(map(self.runner.dimension, found))
 
     def pairs(self, name: str, count: int) -> list[tuple[int, int]]:
         """An attribute that is a list of pairs; zeros if absent."""
-        return [(a, b) for a, b in self.attrs.get(name) or ((0, 0),) * count]
+        dim = self.runner.dimension
+        return [(dim(a), dim(b)) for a, b in self.attrs.get(name) or ((0, 0),) * count]
 
     def literal(self, operand: int) -> Any:
         """The number that an operand is known to be, or None."""
@@ -168,7 +176,7 @@ def numbers(region: Region, expr: Expr) -> int | None:
 def vectorised(f: Callable[..., Any], *xs: Any) -> Any:
     """A function of scalars on arrays of one shape, element by element."""
     shape = np.shape(xs[0])
-    made = jax.vmap(f)(*(lax.reshape(x, (int(np.prod(shape)),)) for x in xs))
+    made = jax.vmap(f)(*(lax.reshape(x, (math.prod(shape),)) for x in xs))
     return jax.tree.map(lambda y: lax.reshape(y, shape), made)
 
 

@@ -534,18 +534,26 @@ class LegalizeStatic(FunctionPass):
     """LegalizeOps for functions whose shapes are static, whatever their parameters say.
 
     ``lowerings`` by operator name take precedence; ``kernels`` are the loop-level functions that
-    may be called.
+    may be called. ``symbolic``: shapes are expressions of symbolic dimensions, and so are those of
+    the rows, whose attributes hold them as well.
     """
 
     info = LegalizeOps.info
 
     def __init__(
-        self, lowerings: Mapping[str, Lowering] | None = None, kernels: Kernels | None = None
+        self,
+        lowerings: Mapping[str, Lowering] | None = None,
+        kernels: Kernels | None = None,
+        symbolic: bool = False,
     ) -> None:
-        self.lowerings, self.kernels = lowerings or {}, kernels
+        self.lowerings, self.kernels, self.symbolic = lowerings or {}, kernels, symbolic
 
     def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        return _Legalizer(self.lowerings, kernels=self.kernels or prim_funcs(mod)).top(func)
+        kernels = self.kernels or prim_funcs(mod)
+        if not self.symbolic:
+            return _Legalizer(self.lowerings, kernels=kernels).top(func)
+        with symbolic_dims():
+            return _Legalizer(self.lowerings, True, kernels=kernels).top(func)
 
 
 def prim_funcs(mod: IRModule) -> Kernels:

@@ -118,6 +118,37 @@ def specialise(
         raise CallError(f"{name}: {e}") from None
 
 
+def specialise_symbolic(
+    mod: IRModule,
+    name: str,
+    func: Function,
+    env: SymMap,
+    infos: Sequence[StructInfo],
+    lowerings: Mapping[str, Lowering] | None = None,
+) -> Program:
+    """The program of ``func`` whose dimensions are expressions of a caller's symbols.
+
+    Its rows hold these expressions where static ones have numbers; who evaluates them knows what
+    they mean. Raises LegalizeError for an operator that has no lowering over symbolic dimensions,
+    and for StableHLO of dynamic shapes, whose sizes are values.
+    """
+    func = _flatten_params(func)
+    known = [leaf for info in infos for leaf in flatten_info(info)]
+    if _is_dynamic(func) or _asserts_shapes(func):
+        raise LegalizeError(
+            f"{name} computes sizes as values (StableHLO of dynamic shapes), so it runs for sizes "
+            "that are numbers alone"
+        )
+    func = _Static(env).function(_bind_known(func, known, env))
+    kernels = prim_funcs(mod)
+    to_rows = (LegalizeStatic(lowerings, kernels, symbolic=True), ShieldDivisions())
+    legal, outputs, tree = _flatten_results(run_on_function(to_rows, func, name, kernels))
+    legal = Function([p for p in legal.params if _is_device(p)], legal.body)
+    functions: dict[GlobalVar, Any] = {GlobalVar("main"): legal}
+    functions.update(_callees(mod, name, legal, to_rows))
+    return Program(derived(mod, _with_one_main(functions)), outputs, tree, packer(tree))
+
+
 def _specialise(
     mod: IRModule,
     name: str,
