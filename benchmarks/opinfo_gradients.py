@@ -195,7 +195,7 @@ def _of_torch(
     if not used or not floats:
         return None
     weights = [torch.cos(torch.arange(outs[i].numel())).reshape(outs[i].shape) for i in used]
-    total = sum((outs[i] * w).sum() for i, w in zip(used, weights, strict=True))
+    total: Any = sum((outs[i] * w).sum() for i, w in zip(used, weights, strict=True))
     wanted = [inputs[i] for i in floats]
 
     def filled(found: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
@@ -215,7 +215,8 @@ def _of_torch(
         along = [(g * d).sum() for g, d in pairs if g is not None and g.requires_grad]
         twice: Any = [None] * len(wanted)
         if along:
-            twice = torch.autograd.grad(sum(along), wanted, allow_unused=True)
+            whole: Any = sum(along)
+            twice = torch.autograd.grad(whole, wanted, allow_unused=True)
     except (RuntimeError, NotImplementedError):
         # Torch has no second derivative of some compositions of entries that it says it has one of.
         return Truth(used, weights, filled(first), None)

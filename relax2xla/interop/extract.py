@@ -669,7 +669,8 @@ class Programs:
         for place, impl in self.trees.get("keys", {}).items():
             import jax
 
-            fields[int(place)] = jax.random.wrap_key_data(fields[int(place)], impl=impl)
+            bits: Any = fields[int(place)]
+            fields[int(place)] = jax.random.wrap_key_data(bits, impl=impl)
         return built(self.trees["out"], fields), buffers
 
 

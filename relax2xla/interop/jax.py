@@ -350,7 +350,7 @@ def _named_params(mod: IRModule, names: Sequence[str]) -> IRModule:
 
 
 def _marked_donated(
-    mod: IRModule, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    mod: IRModule, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> IRModule:
     """``mod`` with the marks of arguments that ``fn``, if it is jitted already, donates."""
     from jax import stages, tree

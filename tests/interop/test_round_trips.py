@@ -81,7 +81,8 @@ def test_static_arguments() -> None:
         z = x * n if mode == "times" else x + n
         return then(z + y).reshape(shape)
 
-    args, kwargs = (X, 3, np.float32(2), (2, 6)), {"mode": "times", "then": jnp.tanh}
+    args = (X, 3, np.float32(2), (2, 6))
+    kwargs: dict[str, Any] = {"mode": "times", "then": jnp.tanh}
     fn, params = extract_jax(from_jax(f, *args, **kwargs))
     same(fn(params, *args, **kwargs), f(*args, **kwargs))
     for wrong in ({"mode": "plus"}, {"then": jnp.sin}):
