@@ -80,7 +80,7 @@ def test_errors():
     with pytest.raises(TVMError, match="4 devices"):
         DeviceMesh((2, 2), range(3))
     y = var_like(np.zeros((4, 2), np.float32))
-    with pytest.raises(LegalizeError, match="distributed program"):
+    with pytest.raises(LegalizeError, match="a program of several devices"):
         evaluate(op.distributed.redistribute_replica_to_shard(y, 2, 0), {y: np.zeros((4, 2), "f4")})
 
 
