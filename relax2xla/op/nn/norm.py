@@ -56,8 +56,11 @@ def _want_channels(
 # ---- lowerings
 def _mean(x: Expr, axes: Sequence[int]) -> Expr:
     """Mean over ``axes``, which disappear."""
-    total = reduce(x, "add", axes)
-    count = elements(shape_of(x)[a] for a in axes)
+    return _divided(reduce(x, "add", axes), elements(shape_of(x)[a] for a in axes))
+
+
+def _divided(total: Expr, count: int) -> Expr:
+    """A sum of ``count`` values as their mean."""
     if not known(count):
         return hlo("divide", total, full_like(total, count))
     return hlo("multiply", total, full_like(total, 1.0 / count if count else math.nan))
@@ -267,10 +270,18 @@ def group_norm(
     def lower() -> Expr:
         dtype, shape = dtype_of(data), shape_of(data)
         each = shape[channel_axis] // num_groups
+        space = norm_axes(axes, len(shape))
+        if space and max(space) < channel_axis == len(shape) - 1:
+            x = convert(data, sum_dtype(dtype))
+            centred = hlo("subtract", x, _of_groups(x, space, num_groups))
+            variance = _of_groups(hlo("multiply", centred, centred), space, num_groups)
+            x = hlo("multiply", centred, _rsqrt(variance, epsilon))
+            factor, offset = gamma if scale else None, beta if center else None
+            return convert(_affine(x, factor, offset, [channel_axis]), dtype)
         # The channel axis becomes (group, channel of the group): no value moves.
         split = [*shape[:channel_axis], num_groups, each, *shape[channel_axis + 1 :]]
         x = reshape(convert(data, sum_dtype(dtype)), split)
-        where = [a + (a > channel_axis) for a in norm_axes(axes, len(shape))]
+        where = [a + (a > channel_axis) for a in space]
         x = _normalised(x, sorted([channel_axis + 1, *where]), epsilon)
         factor, offset = (reshape(p, [num_groups, each]) for p in (gamma, beta))
         pair = [channel_axis, channel_axis + 1]
@@ -278,6 +289,22 @@ def group_norm(
         return convert(reshape(x, shape), dtype)
 
     return info, lower
+
+
+def _of_groups(x: Expr, space: Sequence[int], groups: int) -> Expr:
+    """Means over space and groups of the last axis, spread over ``x``.
+
+    The channels are summed up before their groups are: so memory is read in order, and no loop
+    over the elements has to divide to find its group.
+    """
+    shape = shape_of(x)
+    total = reduce(x, "add", space)
+    *rest, channels = shape_of(total)
+    split = [*rest, groups, channels // groups]
+    summed = reduce(reshape(total, split), "add", [len(rest) + 1])
+    mean = _divided(summed, elements(shape[a] for a in space) * (channels // groups))
+    each = reshape(spread(mean, split, [len(rest) + 1]), [*rest, channels])
+    return spread(each, shape, space)
 
 
 @op("relax.nn.rms_norm", Normalises())

@@ -266,6 +266,15 @@ class Twins:
         name = trait_of(call, Normalises).axes
         return self.along(call, name) if len(call_attrs(call)[name]) == 1 else None
 
+    def norm_of_channels(self, call: Call) -> Ordered | None:
+        """A normalisation over space, by channel or by group of channels."""
+        order, attrs = self.order_of(call.args[0]), call_attrs(call)
+        if order is None:
+            return None
+        places = {name: _moved(attrs[name], order) for name in ("axes", "channel_axis")}
+        args = [self.twins[call.args[0]][0], *call.args[1:]]
+        return self.again(call, args, order, **places), order
+
     def concat(self, call: Call) -> Ordered | None:
         """A concatenation of values that are written out as a tuple."""
         parts = call.args[0].fields if isinstance(call.args[0], Tuple) else ()
@@ -376,6 +385,8 @@ ANY_ORDER: dict[str | type[Trait], Rule] = {
     Reduction: Twins.reduction,
     AlongAxis: Twins.one_axis,
     Normalises: Twins.norm,
+    "relax.nn.group_norm": Twins.norm_of_channels,
+    "relax.nn.instance_norm": Twins.norm_of_channels,
     Joins: Twins.concat,
     Pads: Twins.pad,
     Permutes: Twins.permute_dims,

@@ -28,9 +28,13 @@ def test_values(dtype: torch.dtype) -> None:
     x, g, b = random(2, 6, 5, 4, dtype=dtype), random(6, dtype=dtype), random(6, dtype=dtype) + 1
     d, dg, db = x.double(), g.double(), b.double()
     vx, vg, vb = batch.var(x), batch.var(g), batch.var(b)
+    vl = batch.var(x.permute(0, 2, 3, 1).contiguous())
     for groups in (1, 3, 6):
         made = nn.group_norm(vx, vg, vb, groups, 1, [2, 3], 1e-3)
-        batch.add(f"group {groups}", made, F.group_norm(d, groups, dg, db, 1e-3).to(dtype), tol)
+        want = F.group_norm(d, groups, dg, db, 1e-3).to(dtype)
+        batch.add(f"group {groups}", made, want, tol)
+        made = nn.group_norm(vl, vg, vb, groups, -1, [2, 1], 1e-3)
+        batch.add(f"group {groups}, channels last", made, want.permute(0, 2, 3, 1), tol)
     made = nn.instance_norm(vx, vg, vb, 1, [2, 3], 1e-3)
     batch.add("instance", made, F.instance_norm(d, None, None, dg, db, eps=1e-3).to(dtype), tol)
     w, c = random(5, 4, dtype=dtype), random(4, 5, dtype=dtype).T.contiguous()

@@ -45,6 +45,10 @@ def squeeze_excite(x: rx.Expr) -> rx.Expr:
     return R.multiply(x, gate)
 
 
+def group_normalised(x: rx.Expr) -> rx.Expr:
+    return R.nn.group_norm(x, weight(8), weight(8), 2, 1, [2, 3])
+
+
 NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
     "conv": lambda x: conv(x, 8, 3, padding=1),
     "stride": lambda x: conv(conv(x, 8, 3, strides=2, padding=1), 5, 1, strides=2),
@@ -65,6 +69,8 @@ NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
     "depthwise": lambda x: depthwise(conv(x, 8, 1)),
     "concat": lambda x: R.concat((conv(x, 8, 3), conv(x, 4, 3)), axis=1),
     "concat of rows": lambda x: R.concat((conv(x, 8, 3), conv(x, 8, 3)), axis=-2),
+    "group norm": lambda x: group_normalised(conv(x, 8, 3)),
+    "instance norm": lambda x: R.nn.instance_norm(conv(x, 8, 3), weight(8), weight(8), 1, [2, 3]),
     "softmax": lambda x: R.nn.softmax(conv(x, 8, 3), axis=1),
     "bias": lambda x: R.add(conv(x, 8, 3), weight(8, 1, 1)),
     "bias of rank 4": lambda x: R.multiply(conv(x, 8, 3), weight(1, 8, 1, 1)),
@@ -110,10 +116,13 @@ def names(func: rx.Function) -> list[str]:
     return [b.value.op.name for b in bindings_of(func.body) if isinstance(b.value, rx.Call)]
 
 
-def test_a_chain_of_convolutions_is_transposed_once_each_way() -> None:
+@pytest.mark.parametrize("norm", [lambda x: normalised(x, 8), group_normalised])
+def test_a_chain_of_convolutions_is_transposed_once_each_way(
+    norm: Callable[[rx.Expr], rx.Expr],
+) -> None:
     def body(x: rx.Expr) -> rx.Expr:
         for _ in range(3):
-            x = R.nn.relu(normalised(conv(x, 8, 3, padding=1), 8))
+            x = R.nn.relu(norm(conv(x, 8, 3, padding=1)))
         return x
 
     mod = get_pipeline("default")(module(body, (1, 4, 9, 9)))
