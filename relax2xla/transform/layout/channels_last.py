@@ -7,6 +7,7 @@ alone, so ``LiftWeights`` moves them to load time.
 
 from __future__ import annotations
 
+from relax2xla import processor
 from relax2xla.ir import Call, Expr, Function, IRModule, Op, TensorStructInfo, Var, VarBinding
 from relax2xla.ir.op import call_attrs, trait_of
 from relax2xla.ir.rewrite import bindings_of
@@ -106,7 +107,8 @@ class _Converter(Twins):
     def contraction(self, call: Call, layout: str) -> Call:
         """A 1x1 convolution as one contraction over channels, which XLA:CPU runs faster.
 
-        The weight stays (outputs, inputs): XLA:CPU contracts the last axes of both best.
+        The weight is (inputs, outputs) where Eigen multiplies, which takes 0.5 to 0.95 of the time
+        of YNNPACK so; elsewhere (outputs, inputs), which YNNPACK likes as well or better.
         """
         x = self.ordered(call.args[0], self.order)
         strides = tuple(call_attrs(call)["strides"])
@@ -121,13 +123,15 @@ class _Converter(Twins):
             x = self.bind(sliced, "strided")
         weight: Expr = call.args[1]
         dims = dims_of(weight) or ()
-        outputs, inputs = layout.index("O"), layout.index("I")
-        if outputs > inputs:
-            order = tuple(layout.index(a) for a in "OIHW")
+        places = {"o": layout.index("O"), "i": layout.index("I")}
+        wanted = "io" if processor.eigen_multiplies() else "oi"
+        if places[wanted[0]] > places[wanted[1]]:
+            order = tuple(layout.index(a) for a in (*wanted.upper(), *"HW"))
             weight = self.bind(self.permuted(weight, order), "weight")
-        matrix = self.bind(self.call("reshape", weight, (dims[outputs], dims[inputs])), "weight")
+        shape = [dims[places[axis]] for axis in wanted]
+        matrix = self.bind(self.call("reshape", weight, shape), "weight")
         pixels = self.data[:-1].lower()
-        return self.einsum(call, (x, matrix), f"{pixels}i,oi->{pixels}o", self.order)
+        return self.einsum(call, (x, matrix), f"{pixels}i,{wanted}->{pixels}o", self.order)
 
     def pool(self, call: Call) -> Ordered | None:
         """A pooling operator."""

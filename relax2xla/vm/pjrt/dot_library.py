@@ -99,6 +99,8 @@ def _gain(op: ir.Operation) -> float:
     contracted = list(dims.rhs_contracting_dimensions)
     free = [a for a in range(len(right)) if a not in batch and a not in contracted]
     if not batch and free and max(contracted, default=-1) > max(free):
+        if math.prod(left) == math.prod(right[a] for a in contracted):
+            return 0.0  # A row is multiplied as the matrix lies.
         return -_LOSS * math.prod(right)
     columns = math.prod(right[a] for a in free)
     multiplications = math.prod(left) * columns

@@ -10,6 +10,7 @@ import torch
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
 from relax2xla.transform import FoldBatchNorm, FuseTransposeMatmul, get_pipeline
@@ -136,11 +137,26 @@ def test_a_chain_of_convolutions_is_transposed_once_each_way(
     assert "relax.nn.batch_norm" not in names(func)
 
 
-def test_pointwise_convolutions_are_contractions_of_the_weight_as_it_lies() -> None:
+@pytest.mark.parametrize("eigen", [False, True])
+def test_pointwise_convolutions_are_contractions_of_the_weight_as_the_library_likes_it(
+    eigen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: eigen)
     mod = module(lambda x: conv(x, 8, 1, strides=2), (1, 4, 9, 9))
     lifted = lift_weights({"main": get_pipeline("default")(mod)["main"]})["main"]
-    assert "relax.einsum" in names(lifted.main)
-    assert "relax.nn.conv2d" not in names(lifted.main)
+    (einsum,) = [b.value for b in bindings_of(lifted.main.body) if is_op(b.value, "relax.einsum")]
+    assert einsum.attrs["subscripts"] == ("nhwi,io->nhwo" if eigen else "nhwi,oi->nhwo")
+    # Nothing is done to the weight at a call.
+    assert sorted(set(names(lifted.main)) - {"relax.permute_dims"}) == [
+        "relax.einsum",
+        "relax.strided_slice",
+    ]
+    x = RNG.standard_normal((1, 4, 9, 9)).astype("f")
+    plain, made = (
+        np.asarray(rx.VirtualMachine(rx.build(mod, relax_pipeline=p))["main"](x))
+        for p in ("zero", "default")
+    )
+    np.testing.assert_allclose(made, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_folding_matches_torch() -> None:

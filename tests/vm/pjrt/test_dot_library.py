@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,18 @@ def test_the_choice(
     assert dot_library.options(module) == (dot_library.EIGEN if gains else {})
     monkeypatch.setattr(processor, "features", lambda: frozenset({"neon"}))
     assert dot_library.options(module) == {}
+
+
+def test_a_row_by_a_matrix_that_lies_the_other_way_does_not_count() -> None:
+    shapes = [(49, 64), (64, 32), (1, 512), (1000, 512)]
+    arguments = [jax.ShapeDtypeStruct(s, "float32") for s in shapes]
+
+    def two(a: Any, b: Any, row: Any, matrix: Any) -> Any:
+        return a @ b, jnp.einsum("mk,nk->mn", row, matrix)
+
+    alone, _ = program("mk,kn->mn", shapes[0], shapes[1], "float32")
+    both = jax.jit(two).lower(*arguments).compiler_ir()
+    assert dot_library.balance(both) == dot_library.balance(alone) > 0
 
 
 @pytest.mark.parametrize(
