@@ -39,6 +39,18 @@ class Pipeline(Sequential):
         self.static = tuple(static)
         super().__init__(passes, name=name)
 
+    def on(self, platform: str, several: bool = False) -> Pipeline:
+        """What of it is for programs on a platform, on one device or on ``several``.
+
+        The static passes are chosen when a function is specialised.
+        """
+        infos = [p.info for p in self.passes]
+        kept = [i.platform in ("", platform) and not (several and i.one_device) for i in infos]
+        if all(kept):
+            return self
+        passes = [p for p, keep in zip(self.passes, kept, strict=True) if keep]
+        return Pipeline(passes, self.static, self.info.name)
+
 
 def zero() -> Pass:
     """Only what must happen: functions with symbolic shapes become part of their callers."""
@@ -47,19 +59,18 @@ def zero() -> Pass:
     )
 
 
-def default(layout: str = "NHWC", winograd: bool = False) -> Pass:
+def default(layout: str = "NHWC", winograd: bool | None = None) -> Pass:
     """What is good for XLA:CPU and never worse elsewhere, exact up to rounding.
 
     ``layout``: of activations in convolutional networks, "NHWC" or "" (as the model has it).
-    ``winograd``: 3x3 convolutions by minimal filtering, where the layout is NHWC. It makes
-    ResNet-50 about 10 % faster and its compilation four times longer, so it is for models that run
-    for long.
+    ``winograd``: 3x3 convolutions on CPUs by minimal filtering, where the layout is NHWC: all
+    that can be (True), none (False), or those that are faster so by measurement (None).
     """
     passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
     if layout:
         passes.append(ChannelsLast(layout))
-    if winograd:
-        passes.append(UseWinograd())
+    if winograd is not False:
+        passes.append(UseWinograd(measured=winograd is None))
     passes.append(FuseTransposeMatmul(reads_weights_as_they_lie))
     passes.append(DeadCodeElimination(keep_foreign=True))
     return Pipeline(passes, [p() for p in STATIC], name="default")

@@ -109,6 +109,8 @@ def build(
         bound, called = external_rows(bound)
         allowed |= called
     pipeline = _pipeline(relax_pipeline)
+    if isinstance(pipeline, Pipeline):
+        pipeline = pipeline.on(platform(on), several is not None)
     alone = OneDevice()(bound) if several is None else bound
     whole_values = LowerDistIR(1 if several is None else len(several.ids))(alone)
     if several is not None:

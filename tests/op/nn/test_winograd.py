@@ -7,10 +7,11 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import op as R
+from relax2xla import processor
 from relax2xla.errors import OpError
 from relax2xla.ir.op import is_op
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.transform import UseWinograd, get_pipeline
+from relax2xla.transform import Pipeline, UseWinograd, get_pipeline
 from relax2xla.transform.params.lift_weights import lift_weights
 
 T = rx.TensorStructInfo
@@ -43,11 +44,11 @@ def test_it_equals_the_convolution(
 def test_misuse_is_refused() -> None:
     x = rx.Var("x", T((1, 8, 8, 5)))
     with pytest.raises(OpError, match="from winograd_weight"):
-        R.nn.winograd_conv2d(x, rx.Var("w", T((3, 3, 7, 5))))
+        R.nn.winograd_conv2d(x, rx.Var("w", T((3, 3, 5, 7))))
     with pytest.raises(OpError, match="5 channels, but `weight` takes 6"):
-        R.nn.winograd_conv2d(x, rx.Var("w", T((4, 4, 7, 6))))
+        R.nn.winograd_conv2d(x, rx.Var("w", T((4, 4, 6, 7))))
     with pytest.raises(OpError, match="a window of 3 does not fit"):
-        R.nn.winograd_conv2d(rx.Var("x", T((1, 2, 8, 5))), rx.Var("w", T((4, 4, 7, 5))))
+        R.nn.winograd_conv2d(rx.Var("x", T((1, 2, 8, 5))), rx.Var("w", T((4, 4, 5, 7))))
 
 
 def test_the_pass_takes_what_suits_and_its_kernels_are_made_at_load() -> None:
@@ -74,6 +75,31 @@ def test_the_pass_takes_what_suits_and_its_kernels_are_made_at_load() -> None:
     for other in results[1:]:
         for expected, value in zip(results[0], other, strict=True):
             np.testing.assert_allclose(np.asarray(value), np.asarray(expected), atol=2e-5)
+
+
+def test_the_table_chooses_on_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def convolution(side: int, inner: int, outer: int) -> rx.IRModule:
+        x, w = rx.Var("x", T((1, inner, side, side))), rx.const(np.ones((outer, inner, 3, 3), "f"))
+        builder = rx.BlockBuilder()
+        with builder.function("main", [x]):
+            builder.emit_func_output(builder.emit(R.nn.conv2d(x, w, padding=1)))
+        return builder.get()
+
+    def uses(pipeline: Pipeline, mod: rx.IRModule) -> bool:
+        body = pipeline(mod)["main"].body
+        return any(is_op(b.value, "relax.nn.winograd_conv2d") for b in bindings_of(body))
+
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: True)
+    pipeline, large = get_pipeline("default"), convolution(14, 256, 256)
+    assert isinstance(pipeline, Pipeline)
+    assert uses(pipeline.on("cpu"), large)
+    # Few channels, little work, and products of many bytes.
+    others = [(128, 32, 32), (14, 64, 64), (112, 64, 128)]
+    assert not any(uses(pipeline, convolution(*sizes)) for sizes in others)
+    assert not uses(pipeline.on("cuda"), large)
+    assert not uses(pipeline.on("cpu", several=True), large)
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: False)
+    assert not uses(pipeline, large)
 
 
 def test_kernels_that_are_arguments_stay_convolutions() -> None:

@@ -195,7 +195,7 @@ SAMPLES: dict[str, Sample] = {
     "nn.prelu": ((X, (4,)), call("nn.prelu")),
     "nn.rms_norm": ((X, (4,)), call("nn.rms_norm")),
     "nn.softmax": ((X,), call("nn.softmax", axis=0)),
-    "nn.winograd_conv2d": ((("n", 8, 8, 3), (4, 4, 5, 3)), call("nn.winograd_conv2d")),
+    "nn.winograd_conv2d": ((("n", 8, 8, 3), (4, 4, 3, 5)), call("nn.winograd_conv2d")),
     "one_hot": (
         (("n", "int64"),),
         lambda i: op.one_hot(i, op_value(1.0), op_value(0.0), 4),
