@@ -8,6 +8,7 @@ from typing import Any
 
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
+    "peers": "14 networks by all roads beside ONNX Runtime, torch and (--inductor) Inductor",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
@@ -45,16 +46,19 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="PATTERN",
-        help="torch_models, roads, passes: some, as in 'timm/*'",
+        help="torch_models, roads, passes, peers: some, as in 'timm/*'",
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
+    parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes"):
-        parser.error("--only goes with torch_models, roads, mlc and passes")
+    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes", "peers"):
+        parser.error("--only goes with torch_models, roads, mlc, passes and peers")
+    if args.inductor and args.name != "peers":
+        parser.error("--inductor goes with peers")
     if args.mlc and args.name != "mlc":
         parser.error("--mlc goes with mlc")
     if args.ours and args.name != "torch_models":
@@ -65,6 +69,7 @@ def main() -> None:
         "dynamic": args.dynamic,
         "only": args.only,
         "ours": args.ours,
+        "inductor": args.inductor,
         "tvm": args.tvm,
         "mlc": args.mlc,
     }

@@ -16,6 +16,7 @@ from jax import lax
 
 from relax2xla.ir import Call, Function, GlobalVar, IRModule, structural_equal
 from relax2xla.ir.rewrite import post_order_deep
+from relax2xla.ir.struct_info import dims_of
 from relax2xla.stablehlo import parse, read
 from relax2xla.transform import InlinePrivateFunctions
 from relax2xla.vm.pjrt.xla import aval
@@ -31,7 +32,10 @@ def jax_function(mod: IRModule, name: str) -> Callable[..., Any] | None:
     if known is None:
         return None
     func = mod[name]
-    avals = [aval(p.struct_info) for p in func.params]
+    infos = [p.struct_info for p in func.params]
+    if not all(isinstance(d, int) for i in infos for d in dims_of(i) or (None,)):
+        return None
+    avals = [aval(i) for i in infos]
     given = _alone(mod, func)
     # JAX writes numbers of Python as wide as the x64 flag has them, and the program as it was then.
     return known if any(structural_equal(given, f) for f in _written(known, avals)) else None
