@@ -30,7 +30,6 @@ from relax2xla.op.shared.lowering import (
     take_slice,
 )
 from relax2xla.op.shared.spatial import as_padding
-from relax2xla.tir import Dim
 
 Padding2 = Annotated[Any, Kind(False, lambda value: as_padding(value, 2))]
 
@@ -118,7 +117,7 @@ def _every_second(x: Expr, axis: int, tiles: int) -> list[Expr]:
     pairs = reshape(x, [*shape[:axis], tiles + 1, 2, *shape[axis + 1 :]])
     found: list[Expr] = []
     for at in range(4):
-        low: list[Dim] = [0] * (len(shape) + 1)
+        low = [0] * (len(shape) + 1)
         high = [*shape[:axis], tiles, 1, *shape[axis + 1 :]]
         low[axis], low[axis + 1] = at // 2, at % 2
         high[axis], high[axis + 1] = at // 2 + tiles, at % 2 + 1
