@@ -33,7 +33,8 @@ def jax_function(mod: IRModule, name: str) -> Callable[..., Any] | None:
         return None
     func = mod[name]
     infos = [p.struct_info for p in func.params]
-    if not all(isinstance(d, int) for i in infos for d in dims_of(i) or (None,)):
+    dims = [dims_of(i) for i in infos]
+    if any(of is None or not all(isinstance(d, int) for d in of) for of in dims):
         return None
     avals = [aval(i) for i in infos]
     given = _alone(mod, func)
