@@ -1,11 +1,11 @@
 """FeatureMajor: linear layers on few rows with the features as the first axis.
 
-XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W`` as it lies: on AVX-512,
-where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), from 16 rows on, elsewhere where the
-rows are few (up to about 128: short sequences, small batches). Weights are read as they lie. The
-pass makes every linear layer produce its result with the features first, and the other operators
-follow (see :mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order
-too; it keeps the result only if few values had to be transposed.
+XLA:CPU runs ``W (out, in) · X (in, rows)`` faster than ``X (rows, in) · W``: always on AVX-512,
+where Eigen multiplies (:mod:`relax2xla.vm.pjrt.dot_library`), elsewhere where the rows are few (up
+to about 128: short sequences, small batches). Weights are read as they lie. The pass makes every
+linear layer produce its result with the features first, and the other operators follow (see
+:mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order too; it keeps
+the result only if few values had to be transposed, or if what products gain is worth more.
 
 It needs static shapes, so the machine runs it on each specialised function.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from string import ascii_lowercase
+from typing import NamedTuple
 
 from relax2xla import processor
 from relax2xla.analysis.unused import remove_all_unused
@@ -29,12 +30,18 @@ from relax2xla.transform.layout.propagation import Ordered, Rule, Twins, dims_of
 # 197 slower; a single row gains nothing, and small matrices are not worth a transposition.
 MAX_ROWS = 128
 MIN_ROWS = 2
-# With AVX-512 Eigen takes 1.2 to 3.6 times as long on fewer rows than these as with weights that
-# were stored (in, out), which a copy at load time makes of them; beyond, both are about as fast.
-MIN_ROWS_EIGEN = 16
 MIN_WEIGHT = 1 << 14
-# Full-size values transposed for each linear layer that gains.
+# Full-size values transposed for each linear layer that gains: so few that they need no account.
 MAX_TRANSPOSED = 0.35
+# The account beyond: seconds gained for each element of a large weight with few rows, and otherwise
+# for each multiplication, on AVX-512 and elsewhere; seconds lost for each transposition, and for
+# each element of it.
+FEW_ROWS = 16
+LARGE_WEIGHT = 1 << 18
+GAIN_OF_WEIGHT = 2e-10
+GAIN = {True: 3e-12, False: 2e-12}
+LOSS = 2e-6
+LOSS_OF_ELEMENT = 2e-9
 
 
 @register(opt_level=2, stage="static", platform="cpu")
@@ -45,14 +52,36 @@ class FeatureMajor(FunctionPass):
         return feature_major(func)
 
 
-def feature_major(func: Function) -> Function:
-    """``func`` with features first where that is faster; itself where it is not."""
+class Linear(NamedTuple):
+    """A linear layer that gains, ``..i,oi->..o``: subscripts, rows, and elements of the weight."""
+
+    x: str
+    weight: str
+    rows: int
+    elements: int
+
+    def gain(self, copied: bool) -> float:
+        """Seconds gained beside weights as they lie; copied: beside ones transposed at load."""
+        if self.rows <= FEW_ROWS and self.elements >= LARGE_WEIGHT:
+            return GAIN_OF_WEIGHT * self.elements
+        return 0 if copied else GAIN[processor.eigen_multiplies()] * self.rows * self.elements
+
+
+def feature_major(func: Function, copied: bool = False) -> Function:
+    """``func`` with features first where that is faster; itself where it is not.
+
+    copied: faster than with weights that are transposed at load, too.
+    """
     linears = _linears(func)
     if not linears:
         return func
     made = remove_all_unused(_FeatureMajor().function(func))
-    moved = _transpositions(made) - _transpositions(func)
-    return made if moved <= MAX_TRANSPOSED * linears else func
+    before, after = _transposed(func), _transposed(made)
+    count = len(after) - len(before)
+    if count <= MAX_TRANSPOSED * len(linears):
+        return made
+    lost = count * LOSS + (sum(after) - sum(before)) * LOSS_OF_ELEMENT
+    return made if sum(each.gain(copied) for each in linears) > lost else func
 
 
 def reads_weights_as_they_lie(func: Function) -> bool:
@@ -60,29 +89,24 @@ def reads_weights_as_they_lie(func: Function) -> bool:
 
     Yes where they will have their features first, and where YNNPACK multiplies, which takes weights
     either way. Eigen transposes them at every call otherwise; a copy that is made once is better.
+    Where the number of rows is symbolic they stay: few are fastest with features first.
     """
-    if not processor.eigen_multiplies() or not _linears(func, MIN_ROWS):
+    if not processor.eigen_multiplies() or not _linears(func):
         return True
     # The transpositions of weights that nothing reads any more are no cost of the present order.
     func = remove_all_unused(func)
-    return feature_major(func) is not func
+    return feature_major(func, copied=True) is not func
 
 
-def _linears(func: Function, least: int | None = None) -> int:
-    """The linear layers on ``least`` rows or more; on as many as gain from features first."""
-    return sum(
-        isinstance(b, VarBinding)
-        and isinstance(b.value, Call)
-        and linear_axes(b.value, least) is not None
-        for b in bindings_of(func.body)
-    )
+def _linears(func: Function) -> list[Linear]:
+    """The linear layers that gain from having their features first."""
+    calls = (b.value for b in bindings_of(func.body) if isinstance(b, VarBinding))
+    found = (linear_of(call) for call in calls if isinstance(call, Call))
+    return [each for each in found if each is not None]
 
 
-def linear_axes(call: Call, least: int | None = None) -> tuple[str, str, str] | None:
-    """Subscripts (x, weight, result) of a linear layer: ``..i,oi->..o``, of enough rows.
-
-    least: how many rows are enough; None: as many as gain from having their features first.
-    """
+def linear_of(call: Call) -> Linear | None:
+    """What ``call`` is if it is a linear layer that gains."""
     if not isinstance(call.op, Op) or not call.op.has(Einsum):
         return None
     operands = call.args[0]
@@ -99,17 +123,18 @@ def linear_axes(call: Call, least: int | None = None) -> tuple[str, str, str] | 
     if len(sizes) != len(dims) + 2:
         return None
     rows = math.prod(sizes[: len(dims) - 1])
-    eigen = processor.eigen_multiplies()
-    if least is None:
-        least = MIN_ROWS_EIGEN if eigen else MIN_ROWS
-    few = rows <= MAX_ROWS or eigen
-    gains = rows >= least and few and math.prod(sizes[-2:]) >= MIN_WEIGHT
-    return (x, w, result) if gains else None
+    few = rows <= MAX_ROWS or processor.eigen_multiplies()
+    elements = math.prod(sizes[-2:])
+    gains = rows >= MIN_ROWS and few and elements >= MIN_WEIGHT
+    return Linear(x, w, rows, elements) if gains else None
 
 
-def _transpositions(func: Function) -> int:
-    """Permutations of values that move more than axes of size 1."""
-    count = 0
+def _transposed(func: Function) -> list[int]:
+    """Elements of each value that is permuted, where more than axes of size 1 move.
+
+    Values of unknown size count as one element.
+    """
+    found: list[int] = []
     for b in bindings_of(func.body):
         value = b.value if isinstance(b, VarBinding) else None
         if isinstance(value, Call) and isinstance(value.op, Op):
@@ -119,11 +144,12 @@ def _transpositions(func: Function) -> int:
             dims = dims_of(value.args[0])
             axes = call_attrs(value)[permutes.axes]
             if dims is None or axes is None:
-                count += 1
+                found.append(1)
                 continue
             wide = [a for a in axes if dims[a] != 1]
-            count += wide != sorted(wide)
-    return count
+            if wide != sorted(wide):
+                found.append(math.prod(d for d in dims if isinstance(d, int)))
+    return found
 
 
 class _FeatureMajor(Twins):
@@ -134,11 +160,11 @@ class _FeatureMajor(Twins):
 
     def linear(self, call: Call) -> Ordered | None:
         """A linear layer: ``oi,i..->o..``, the result's features first."""
-        axes = linear_axes(call)
+        found = linear_of(call)
         operands = call.args[0]
-        if axes is None or not isinstance(operands, Tuple):
+        if found is None or not isinstance(operands, Tuple):
             return None
-        x, w, _ = axes
+        x, w = found.x, found.weight
         value, weight = operands.fields
         last = len(x) - 1
         order = self.order_of(value)

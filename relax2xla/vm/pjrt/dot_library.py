@@ -4,7 +4,9 @@ XLA:CPU gives products to YNNPACK, or, where an option takes that away, to Eigen
 at a program's first run (YNNPACK plans each product then), but it transposes a right operand that
 is contracted over its last axis at every call. In float32 it is 5 to 40 % faster on AVX-512; with
 AVX2 alone it is up to 10 % faster where the right operand is narrow, and takes up to twice as long
-where that is wide. ``python -m benchmarks dots`` measures this.
+where that is wide. A large matrix times a few columns is YNNPACK's, which reads it at the speed of
+memory: with 2 to 16 columns Eigen takes 1.3 to 2 times as long. ``python -m benchmarks dots``
+measures this.
 
 Reductions go to YNNPACK as well, which plans each of them too. XLA's own loops are as fast along an
 axis that is not the last, as those of a transformer are whose features come first.
@@ -37,6 +39,11 @@ _GAIN: Final = 4e-12
 _NARROW_GAIN: Final = 1.5e-12
 _WIDE_LOSS: Final = 2.5e-11
 _WIDE: Final = 128, 448
+# Columns that are few, elements of a left operand that are many then, and seconds that Eigen loses
+# for each of these.
+_FEW: Final = 2, 16
+_MANY: Final = 1 << 18
+_FEW_LOSS: Final = 1.5e-10
 # Seconds that it loses for each element that it transposes.
 _LOSS: Final = 9e-9
 # Seconds that YNNPACK takes to plan a reduction, and calls that have to earn it back.
@@ -104,6 +111,9 @@ def _gain(op: ir.Operation) -> float:
         return -_LOSS * math.prod(right)
     columns = math.prod(right[a] for a in free)
     multiplications = math.prod(left) * columns
+    few = not batch and _FEW[0] <= columns <= _FEW[1]
+    if few and math.prod(left) >= _MANY:
+        return -_FEW_LOSS * math.prod(left)
     if processor.eigen_multiplies():
         return _GAIN * multiplications
     wide = math.prod(right[a] for a in contracted) > _WIDE[0] and columns > _WIDE[1]

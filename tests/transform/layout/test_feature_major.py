@@ -129,6 +129,24 @@ def test_it_stays_away_where_it_would_not_pay(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("rows", "copied", "pays"),
+    [(4, False, True), (4, True, True), (128, False, True), (128, True, False)],
+)
+def test_large_products_pay_for_transpositions(
+    rows: int, copied: bool, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each layer's result is transposed before it is split into heads."""
+
+    def body(x: rx.Expr) -> rx.Expr:
+        heads = R.reshape(linear(x, 2048), (-1, 32, 64))
+        return R.add(x, R.reshape(heads, (1, rows, 2048)))
+
+    monkeypatch.setattr(processor, "eigen_multiplies", lambda: True)
+    fused = rx.transform.FuseTransposeMatmul()(module(body, (1, rows, 2048)))["main"]
+    assert (feature_major(fused, copied) is not fused) == pays
+
+
+@pytest.mark.parametrize(
     ("old", "new", "groups"),
     [
         ((2, 12), (2, 3, 4), [([0], [0]), ([1], [1, 2])]),
