@@ -23,6 +23,7 @@ from relax2xla.kv_state.paged import (
 )
 from relax2xla.kv_state.rnn import RNNState
 from relax2xla.kv_state.rope import Rotation, rotation
+from relax2xla.kv_state.rows import Bounds
 from relax2xla.runtime.device import Device
 
 # After its 28 arguments TVM takes one more, the kernel of a transfer between machines.
@@ -147,6 +148,12 @@ def _rnn_create(
     return RNNState(int(layers), int(sequences), int(history), initial)
 
 
+def _fused(cache: PagedKVCache, layer: int, scale: float, qkv: Any, *rest: Any) -> None:
+    """TVM's arguments, and before the last of them, the result, a window and a cap of scores."""
+    *bounds, out = rest
+    cache.attention_with_fused_qkv(layer, scale, qkv, out, Bounds(*bounds))
+
+
 def _device(init: Any) -> Device | None:
     where = next(iter(init.devices()), None) if hasattr(init, "devices") else None
     return None if where is None or where.platform == "cpu" else Device(where.platform, where.id)
@@ -173,7 +180,7 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
         "attention_kv_cache_get_query_positions": PagedKVCache.query_positions,
         "attention_kv_cache_debug_get_kv": PagedKVCache.debug_get_kv,
         "attention_kv_cache_debug_get_kv_mla": PagedKVCache.debug_get_kv,
-        "attention_kv_cache_attention_with_fused_qkv": PagedKVCache.attention_with_fused_qkv,
+        "attention_kv_cache_attention_with_fused_qkv": _fused,
         "attention_kv_cache_self_attention": PagedKVCache.self_attention,
         "attention_kv_cache_cross_attention": PagedKVCache.cross_attention,
         "attention_kv_cache_append_mla_kv": PagedKVCache.append_mla_kv,

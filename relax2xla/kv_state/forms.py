@@ -23,11 +23,12 @@ from relax2xla.ir.lattice import dims_equal
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.kv_state import rows
 from relax2xla.kv_state.rope import Rotation
-from relax2xla.kv_state.rows import Heads, Maps, Sizes
+from relax2xla.kv_state.rows import Bounds, Heads, Maps, Sizes
 from relax2xla.tir import Dim, FloatImm, IntImm
 from relax2xla.transform.lower.objects_to_arrays import CallSite
 
 _PREFIX: Final = "vm.builtin."
+NO_TREES: Final = "a token tree is of no use to a layer with a window, which counts tokens in order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,18 @@ class PagedForm:
             self._seen(site, "limits", self.at.keys, self.at.masked),
             self._maps(site, tokens),
             _scale(site),
+            self._bounds(site),
         )
         return _checked(site, o)
+
+    def _bounds(self, site: CallSite) -> Bounds:
+        """The arguments after qkv, where there are any: a window, and a cap of scores."""
+        if len(site.args) < 5:
+            return Bounds()
+        made = Bounds(int(_number(site, 3)), float(_number(site, 4)))
+        if made.window and self.at.masked:
+            raise TransformError(f"{site.name}: {NO_TREES}")
+        return made
 
     def own(self, site: CallSite) -> Expr:
         """self_attention: the result, and the logarithms of its sums."""

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import programs
-from relax2xla.kv_state.forms import PagedForm
+from relax2xla.kv_state.forms import NO_TREES, PagedForm
 from relax2xla.kv_state.rope import Rotation
-from relax2xla.kv_state.rows import Heads, Sizes
+from relax2xla.kv_state.rows import Bounds, Heads, Sizes
 from relax2xla.kv_state.sequences import Ints, Sequences, depths
 from relax2xla.nd import array as put
 from relax2xla.nd import empty
@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Tables with a row for each token.
 _TOKENS: Final = ("positions", "slots", "back")
+_UNBOUND: Final = Bounds()
 _DTYPES: Final = ("float16", "float32", "bfloat16")
 
 
@@ -382,19 +383,23 @@ class PagedKVCache(Exclusive, DeviceObject):
     # -- attention
 
     @exclusive
-    def attention_with_fused_qkv(self, layer: int, scale: float, qkv: Any, out: Array) -> None:
+    def attention_with_fused_qkv(
+        self, layer: int, scale: float, qkv: Any, out: Array, bounds: Bounds = _UNBOUND
+    ) -> None:
         """Add keys and values of the new tokens, and write attention over their sequences to out.
 
         qkv: (n, queries + 2 * keys, head_dim); out: (n, queries, head_dim), numpy; n: the tokens of
-        the step or more, of which the rest stays as it is.
+        the step or more, of which the rest stays as it is. bounds: a window, and a cap of scores.
         """
         step, heads = self._current(layer, AttnKind.MHA), self._heads
+        if bounds.window and step.at.masked:
+            raise RunError(f"attention_with_fused_qkv: {NO_TREES}")
         given = self._given(
             qkv, "qkv", (heads.queries + 2 * heads.keys, heads.size), step, more=True
         )
         n = len(qkv)
         self._check_out(out, "out", (n, heads.queries, heads.size), self.dtype)
-        run = programs.fused(heads, self.rope, self.mode is RopeMode.INLINE, step.at)
+        run = programs.fused(heads, self.rope, self.mode is RopeMode.INLINE, step.at, bounds)
         seen = "limits_mask" if step.at.masked else "limits"
         tables = self._tables(step, "positions", "slots", "table", seen, "rows", "back")
         self._pools[layer], made = run(self._pools[layer], given, *tables, np.float32(scale))

@@ -13,7 +13,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Expr, TensorStructInfo, Tuple, Var
 from relax2xla.kv_state import rows
 from relax2xla.kv_state.rope import Rotation
-from relax2xla.kv_state.rows import Heads, Maps, Sizes
+from relax2xla.kv_state.rows import Bounds, Heads, Maps, Sizes
 from relax2xla.vm import VirtualMachine, build
 
 # Programs are a few MB each; those of many caches share them.
@@ -62,7 +62,7 @@ def _table(m: _Maker, at: Sizes) -> Var:
 
 
 @functools.lru_cache(_KEPT)
-def fused(heads: Heads, rope: Rotation | None, inline: bool, at: Sizes) -> Any:
+def fused(heads: Heads, rope: Rotation | None, inline: bool, at: Sizes, bounds: Bounds) -> Any:
     """``rows.fused``: pool, qkv, positions, slots, table, seen, rows, back, scale -> (pool, o)."""
     m = _Maker()
     pool = m.param("pool", heads.pool, heads.dtype)
@@ -73,7 +73,7 @@ def fused(heads: Heads, rope: Rotation | None, inline: bool, at: Sizes) -> Any:
     maps, scale = _maps(m, at)
 
     def body() -> Sequence[Expr]:
-        given = (pool, qkv, positions, slots, table, seen, maps, scale)
+        given = (pool, qkv, positions, slots, table, seen, maps, scale, bounds)
         return rows.fused(m, heads, rope, inline, at, *given)
 
     return m.machine(body, donate=True)

@@ -68,6 +68,18 @@ class Heads:
         return (2 * self.keys * self.slots, self.size)
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a layer does to scores beside scaling them, beyond TVM's calls.
+
+    window: a query sees so many tokens up to its own, 0: all; cap: scores become
+    ``cap * tanh(score / cap)``, 0: they stay.
+    """
+
+    window: int = 0
+    cap: float = 0.0
+
+
 def _rotated(m: Emitter, x: Expr, angles: Expr, how: Rotation) -> Expr:
     """``x`` (..., d) in float32 turned by ``angles``, which broadcast to (..., size / 2)."""
     shape = dims(x)
@@ -111,7 +123,9 @@ def turn(m: Emitter, x: Expr, positions: Expr, how: Rotation | None) -> Expr:
     return m.emit(op.astype(_rotated(m, wide, _angles(m, positions, how), how), info.dtype))
 
 
-def attend(m: Emitter, q: Expr, k: Expr, v: Expr, seen: Expr, scale: Expr) -> tuple[Expr, Expr]:
+def attend(
+    m: Emitter, q: Expr, k: Expr, v: Expr, seen: Expr, scale: Expr, cap: float = 0.0
+) -> tuple[Expr, Expr]:
     """Attention in float32: o (b * s, hq, dv), and the base-2 logarithm of the sums (b * s, hq).
 
     q: (b, s, hq, d); k: (b, hkv, n, d); v: (b, hkv, n, dv); seen: (b, s, n), bool. A query that
@@ -123,7 +137,10 @@ def attend(m: Emitter, q: Expr, k: Expr, v: Expr, seen: Expr, scale: Expr) -> tu
     q = e(op.reshape(op.multiply(op.astype(q, "float32"), scale), (b, s, hkv, group, d)))
     q = e(op.reshape(op.permute_dims(q, [0, 2, 3, 1, 4]), (b, hkv, group * s, d)))
     k, v = e(op.astype(k, "float32")), e(op.astype(v, "float32"))
-    scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]))
+    scores = e(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])))
+    if cap:
+        top = const(cap, "float32")
+        scores = e(op.multiply(op.tanh(op.divide(scores, top)), top))
     scores = e(op.reshape(scores, (b, hkv, group, s, n)))
     mask = e(op.reshape(seen, (b, 1, 1, s, n)))
     low, zero = const(-1e30, "float32"), const(0.0, "float32")
@@ -141,12 +158,17 @@ def attend(m: Emitter, q: Expr, k: Expr, v: Expr, seen: Expr, scale: Expr) -> tu
     return o, lse
 
 
-def visible(m: Emitter, given: Expr, at: Sizes) -> Expr:
+def visible(m: Emitter, given: Expr, at: Sizes, window: int = 0) -> Expr:
     """What each query sees, (sequences, steps, keys): by ``limits``, or by the mask of a tree."""
     if at.masked:
         return given
     index = const(np.arange(at.keys, dtype=np.int32).reshape(1, 1, -1))
-    return m.emit(op.less_equal(index, op.expand_dims(given, [2])))
+    last = m.emit(op.expand_dims(given, [2]))
+    seen = m.emit(op.less_equal(index, last))
+    if not window:
+        return seen
+    near = op.greater(index, op.subtract(last, const(window, "int32")))
+    return m.emit(op.logical_and(seen, near))
 
 
 def by_sequence(m: Emitter, x: Expr, rows: Expr, at: Sizes) -> Expr:
@@ -205,6 +227,7 @@ def fused(
     seen: Expr,
     maps: Maps,
     scale: Expr,
+    bounds: Bounds,
 ) -> tuple[Expr, Expr]:
     """The pool with new keys and values, and attention over it: (tokens, queries, size).
 
@@ -219,7 +242,8 @@ def fused(
     k = k if inline else turn(m, k, where, rope)
     after = _write_heads(m, heads, pool, slots, k, v)
     k, v = keys_and_values(m, after, table, heads, rope if inline else None, at)
-    o, _ = attend(m, by_sequence(m, q, maps.rows, at), k, v, visible(m, seen, at), scale)
+    seen = visible(m, seen, at, bounds.window)
+    o, _ = attend(m, by_sequence(m, q, maps.rows, at), k, v, seen, scale, bounds.cap)
     return after, _back(m, o, maps, heads)
 
 

@@ -13,6 +13,7 @@ import pytest
 from relax2xla.errors import RunError, TVMError
 from relax2xla.kv_state import AttnKind, CacheSizes, PagedKVCache, RopeMode, rotation
 from relax2xla.kv_state.paged import merge_attention
+from relax2xla.kv_state.rows import Bounds
 
 Array = npt.NDArray[Any]
 LAYERS, HQ, HKV, D, PAGE = 2, 4, 2, 8, 4
@@ -401,3 +402,38 @@ def test_settings_that_cannot_be() -> None:
         PagedKVCache(sizes, [AttnKind.MHA], (2, 2), (4, 4), HOW, RopeMode.NORMAL)
     with pytest.raises(TVMError, match="sizes must be positive"):
         CacheSizes(1, 0, 1, 1)
+
+
+def test_windows_and_caps_of_layers(rng: np.random.Generator) -> None:
+    """A layer that sees the last tokens only, with capped scores; the other one sees all."""
+    cache, window, cap = make(), 3, 0.7
+    cache.add_sequence(0)
+    kept = np.zeros((0, HQ + 2 * HKV, D))
+    for count in (5, 1, 2):
+        cache.begin_forward([0], [count])
+        qkv = rng.standard_normal((count, HQ + 2 * HKV, D)).astype("float32")
+        kept = np.concatenate([kept, qkv])
+        q, k, v = np.split(kept, [HQ, HQ + HKV], 1)
+        k, v = (np.repeat(x, HQ // HKV, 1) for x in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q[-count:], k) * SCALE
+        causal = np.tri(count, len(kept), len(kept) - count, dtype=bool)
+        near = causal & ~np.tri(count, len(kept), len(kept) - count - window, dtype=bool)
+        for layer, bounds, made, seen in (
+            (0, Bounds(window, cap), cap * np.tanh(scores / cap), near),
+            (1, Bounds(), scores, causal),
+        ):
+            weights = np.where(seen, np.exp(made), 0)
+            wanted = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
+            out = np.zeros((count, HQ, D), "float32")
+            cache.attention_with_fused_qkv(layer, SCALE, qkv, out, bounds)
+            np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+        cache.end_forward()
+    cache.begin_forward([0], [3], [-1, 0, 0])
+    with pytest.raises(RunError, match="a token tree is of no use to a layer with a window"):
+        cache.attention_with_fused_qkv(
+            0,
+            SCALE,
+            np.zeros((3, *kept.shape[1:]), "float32"),
+            np.zeros((3, HQ, D), "float32"),
+            Bounds(window),
+        )

@@ -20,7 +20,9 @@ Fields = Mapping[str, Any]
 class Config:
     """Sizes of a decoder, and how it differs from Llama.
 
-    context: the longest sequence whose attention is exact here. turns: the rotations of positions;
+    context: the longest sequence whose attention is exact here. windows: of each layer how many of
+    the last tokens it sees (None: all), () for all of all. cap, score_cap: of logits, and of the
+    scores of attention. turns: the rotations of positions;
     turn: which of them each layer takes (-1: none). scale: of the scores. norm: "rms", "rms+1" (the
     weight counts from 1) or "layer". positions: rows of a table of learned positions. parallel:
     attention and network both take the norm of what comes in. fused: weights of the folder lie in
@@ -55,6 +57,8 @@ class Config:
     positions: int = 0
     embed_scale: float = 1.0
     cap: float | None = None
+    score_cap: float | None = None
+    windows: tuple[int | None, ...] = ()
     experts: int = 0
     experts_per_token: int = 0
 
@@ -142,12 +146,10 @@ def _turn(fields: Fields, head_dim: int, rope: dict[str, Any]) -> Rotation:
     return made if factor is None else replace(made, magnitude=float(factor))
 
 
-def _context(fields: Fields, slides: bool) -> int:
-    """How long a sequence may be: all of it is seen by every layer, and by one rotation."""
+def _context(fields: Fields) -> int:
+    """How long a sequence may be: positions of all of it are turned by one rotation."""
     found = [int(fields["max_position_embeddings"])]
     rope = _rope(fields)
-    if slides and fields.get("sliding_window"):
-        found.append(int(fields["sliding_window"]))
     if rope.get("rope_type", rope.get("type")) in ("longrope", "su"):
         original = rope.get(
             "original_max_position_embeddings", fields.get("original_max_position_embeddings")
@@ -182,7 +184,8 @@ def _llama(fields: Fields, name: str) -> Config:
         heads=heads,
         kv_heads=fields.get("num_key_value_heads") or heads,
         head_dim=head_dim,
-        context=_context(fields, slides=name in _SLIDE),
+        context=_context(fields),
+        windows=_windows(fields, name),
         eps=float(fields.get("rms_norm_eps", 1e-6)),
         scale=head_dim**-0.5,
         turns=turn,
@@ -195,14 +198,52 @@ def _llama(fields: Fields, name: str) -> Config:
     )
 
 
-# Whose layers see the last tokens only, where config.json says how many.
-_SLIDE = {
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "Phi3ForCausalLM",
-    "Gemma2ForCausalLM",
-    "Gemma3ForCausalLM",
+# Whose layers see the last tokens only: how many, where config.json does not say, and which layers
+# (0: all; n: all but every n-th; -1: those from ``max_window_layers`` on, if it is switched on).
+_SLIDE: dict[str, tuple[int | None, int]] = {
+    "MistralForCausalLM": (4096, 0),
+    "MixtralForCausalLM": (None, 0),
+    "Phi3ForCausalLM": (None, 0),
+    "Gemma2ForCausalLM": (4096, 2),
+    "Gemma3ForCausalLM": (4096, 6),
+    "Qwen2ForCausalLM": (4096, -1),
+    "Qwen3ForCausalLM": (4096, -1),
 }
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def _windows(fields: Fields, name: str) -> tuple[int | None, ...]:
+    """How many of the last tokens each layer sees; () where all see all."""
+    default, _ = _SLIDE.get(name, (None, 0))
+    window, kinds = fields.get("sliding_window", default), _kinds(fields, name)
+    if name not in _SLIDE or window is None or _KINDS[1] not in kinds:
+        return ()
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise FileFormatError(f"config.json: sliding_window={window!r}; it is a positive number")
+    return tuple(window if kind == _KINDS[1] else None for kind in kinds)
+
+
+def _kinds(fields: Fields, name: str) -> list[str]:
+    """Of each layer "full_attention" or "sliding_attention"."""
+    layers, (_, every) = fields["num_hidden_layers"], _SLIDE.get(name, (None, 0))
+    if every == 0:
+        return [_KINDS[1]] * layers
+    if every < 0 and not fields.get("use_sliding_window"):
+        return [_KINDS[0]] * layers
+    said = fields.get("layer_types")
+    if said is None and every < 0:
+        first = fields.get("max_window_layers", 28)
+        return [_KINDS[i >= first] for i in range(layers)]
+    if said is None:
+        given = (fields.get(f"{p}sliding_window_pattern") for p in ("", "_"))
+        every = next((n for n in given if n), every)
+        return [_KINDS[(i + 1) % every != 0] for i in range(layers)]
+    if len(said) != layers or not set(said) <= set(_KINDS):
+        raise FileFormatError(
+            f"config.json: layer_types must say {' or '.join(_KINDS)} for each of {layers} "
+            f"layers; got {said!r:.200}"
+        )
+    return list(said)
 
 
 def _by_layer(fields: Fields) -> bool:
@@ -210,14 +251,10 @@ def _by_layer(fields: Fields) -> bool:
 
 
 def _qwen2(fields: Fields, name: str) -> Config:
-    if fields.get("use_sliding_window"):
-        raise UnsupportedError("use_sliding_window of Qwen is not supported; set it to false")
     return replace(_llama(fields, name), qkv_bias=True)
 
 
 def _qwen3(fields: Fields, name: str) -> Config:
-    if fields.get("use_sliding_window"):
-        raise UnsupportedError("use_sliding_window of Qwen is not supported; set it to false")
     return replace(_llama(fields, name), qk_norm=True)
 
 
@@ -229,16 +266,13 @@ def _mixtral(fields: Fields, name: str) -> Config:
     )
 
 
-def _gemma2(fields: Fields, name: str) -> Config:
-    if fields.get("attn_logit_softcapping") is not None:
-        raise UnsupportedError(
-            f"attn_logit_softcapping={fields['attn_logit_softcapping']}: the attention of the "
-            "paged cache does not cap scores; overrides={'attn_logit_softcapping': None} "
-            "(--set attn_logit_softcapping=null) runs the model without, as MLC-LLM does, which "
-            "changes its results"
-        )
+# Caps of scores and of logits, where config.json does not say.
+_CAPS: Mapping[str, float] = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+
+
+def _gemma2(fields: Fields, name: str, caps: Mapping[str, float] = _CAPS) -> Config:
     base = _llama(fields, name)
-    cap = fields.get("final_logit_softcapping")
+    score_cap, cap = (_cap(fields, field, caps.get(field)) for field in _CAPS)
     return replace(
         base,
         norm="rms+1",
@@ -246,24 +280,27 @@ def _gemma2(fields: Fields, name: str) -> Config:
         tied=bool(fields.get("tie_word_embeddings", True)),
         scale=float(fields["query_pre_attn_scalar"]) ** -0.5,
         embed_scale=math.sqrt(base.hidden),
-        cap=None if cap is None else float(cap),
+        cap=cap,
+        score_cap=score_cap,
     )
+
+
+def _cap(fields: Fields, field: str, default: float | None) -> float | None:
+    value = fields.get(field, default)
+    if value is not None and not (isinstance(value, int | float) and value > 0):
+        raise FileFormatError(f"config.json: {field}={value!r}; it is a positive number, or null")
+    return None if value is None else float(value)
 
 
 def _gemma3(fields: Fields, name: str) -> Config:
     if fields.get("use_bidirectional_attention"):
         raise UnsupportedError("use_bidirectional_attention is not supported: decoding is causal")
-    base = _gemma2(fields, name)
-    every = fields.get("sliding_window_pattern") or fields.get("_sliding_window_pattern") or 6
-    kinds = fields.get("layer_types") or [
-        "sliding_attention" if (i + 1) % every else "full_attention" for i in range(base.layers)
-    ]
-    both = ("full_attention", "sliding_attention")
+    base = _gemma2(fields, name, {})
     return replace(
         base,
         qk_norm=True,
-        turns=tuple(_turn(fields, base.head_dim, _rope(fields, kind)) for kind in both),
-        turn=tuple(both.index(kind) for kind in kinds),
+        turns=tuple(_turn(fields, base.head_dim, _rope(fields, kind)) for kind in _KINDS),
+        turn=tuple(_KINDS.index(kind) for kind in _kinds(fields, name)),
     )
 
 

@@ -54,7 +54,10 @@ class Attention(nn.Module):
                 how = c.turns[c.turn[self.layer]]
                 q, k = rotate(q, turn, how), rotate(k, turn, how)
             qkv = op.concat([q, k, v], dim=2)
-        seen = cache.attention_with_fused_qkv(self.layer, qkv, c.heads, c.scale)
+        window = c.windows[self.layer] if c.windows else None
+        seen = cache.attention_with_fused_qkv(
+            self.layer, qkv, c.heads, c.scale, window=window, cap=c.score_cap
+        )
         return self.o_proj(op.reshape(seen, [1, n, c.heads * c.head_dim]))
 
 

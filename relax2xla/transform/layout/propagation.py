@@ -30,6 +30,8 @@ from relax2xla.ir import (
     StructInfo,
     TensorStructInfo,
     Tuple,
+    TupleGetItem,
+    TupleStructInfo,
     Var,
     VarBinding,
 )
@@ -82,6 +84,8 @@ class Twins:
     def __init__(self, rules: Mapping[str | type[Trait], Rule]) -> None:
         self.rules = {**ANY_ORDER, **rules}
         self.twins: dict[Expr, tuple[Var, Order]] = {}
+        # Tuples that a value was split into, of its twin, and their bindings in the plain order.
+        self.parts: dict[Expr, tuple[Var, Order, VarBinding]] = {}
         # Variables that have a twin, but whose own binding is not written yet.
         self.due: set[Expr] = set()
         self.out: list[Binding] = []
@@ -101,12 +105,15 @@ class Twins:
                 self.plain(var)
             self.due.clear()
             self.twins.clear()
+            self.parts.clear()
             blocks.append(type(block)(self.out, block.span))
         return func.replace(body=SeqExpr(blocks, func.body.body, func.body.span))
 
     def binding(self, b: Binding) -> None:
         """One binding: in another order if a rule says so, else as it is."""
         self.span = b.var.span
+        if isinstance(b, VarBinding) and (self.split(b) or self.part(b)):
+            return
         if isinstance(b, VarBinding) and isinstance(b.value, Call) and isinstance(b.value.op, Op):
             rule = self.rule(b.value, b.value.op)
             made = rule(self, b.value) if rule is not None else None
@@ -120,6 +127,37 @@ class Twins:
                 self.due.add(b.var)
                 return
         self.write(b)
+
+    def split(self, b: VarBinding) -> bool:
+        """Whether ``b`` splits a value that has a twin: the twin is split in its place."""
+        call = b.value
+        if not isinstance(call, Call) or not isinstance(call.op, Op):
+            return False
+        info, order = call.struct_info_, self.order_of(call.args[0]) if call.args else None
+        if not isinstance(info, TupleStructInfo) or not call.op.has(AlongAxis) or order is None:
+            return False
+        fields = [reordered(f, order) for f in info.fields]
+        known = [f for f in fields if f is not None]
+        if len(known) < len(fields):
+            return False
+        name = trait_of(call, AlongAxis).axis
+        attrs = {**call.attrs, name: _moved(call_attrs(call)[name], order)}
+        args = [self.twins[call.args[0]][0], *call.args[1:]]
+        made = Call(call.op, args, attrs, None, call.span, struct_info=TupleStructInfo(known))
+        self.parts[b.var] = self.bind(made, b.var.name_hint), order, b
+        self.due.add(b.var)
+        return True
+
+    def part(self, b: VarBinding) -> bool:
+        """Whether ``b`` takes a part of a value that was split by its twin: that of the twin."""
+        value = b.value
+        if not isinstance(value, TupleGetItem) or value.tuple_value not in self.parts:
+            return False
+        made, order, _ = self.parts[value.tuple_value]
+        taken = self.bind(TupleGetItem(made, value.index), b.var.name_hint)
+        self.twins[b.var] = taken, order
+        self.due.add(b.var)
+        return True
 
     def rule(self, call: Call, op: Op[...]) -> Rule | None:
         """How ``call``, of the operator ``op``, takes part; None: it does not."""
@@ -171,6 +209,9 @@ class Twins:
         """Write the binding of a variable itself, from its twin, if it is still due."""
         if var in self.due and isinstance(var, Var):
             self.due.discard(var)
+            if var in self.parts:
+                self.write(self.parts[var][2])
+                return
             twin, order = self.twins[var]
             back = tuple(order.index(i) for i in range(len(order)))
             self.out.append(VarBinding(var, self.permuted(twin, back), var.span))

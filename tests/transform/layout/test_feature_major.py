@@ -49,6 +49,11 @@ def block(x: rx.Expr) -> rx.Expr:
     return R.add(x, linear(R.nn.gelu(linear(y, 256)), 128))
 
 
+def gated(x: rx.Expr) -> rx.Expr:
+    gate, y = R.split(linear(x, 512), 2, -1)
+    return linear(R.multiply(R.nn.silu(gate), y), 128)
+
+
 NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
     "linear": lambda x: linear(x, 200),
     "blocks": lambda x: block(block(x)),
@@ -57,6 +62,8 @@ NETWORKS: dict[str, Callable[[rx.Expr], rx.Expr]] = {
     "row bias": lambda x: R.add(linear(x, 256), weight(10, 1)),
     "outer": lambda x: R.multiply(linear(x, 256), linear(x, 256)),
     "concat": lambda x: R.concat((linear(x, 256), linear(x, 128)), axis=-1),
+    "gated": lambda x: gated(gated(gated(x))),
+    "parts": lambda x: R.split(linear(x, 256), [64, 100], 2),
     "flat": lambda x: R.reshape(linear(x, 256), (-1,)),
     "rows merged": lambda x: R.reshape(linear(x, 256), (-1, 256)),
     "split of rows": lambda x: R.reshape(linear(x, 256), (-1, 2, 5, 256)),
@@ -107,6 +114,13 @@ def test_a_transformer_block_keeps_features_first_throughout() -> None:
     func = optimised(module(NETWORKS["blocks"], (2, 10, 128)))
     weights = [s for s in subscripts(func) if s.startswith("zy,")]
     assert len(weights) == 12
+
+
+def test_parts_keep_features_first() -> None:
+    layers = optimised(module(lambda x: gated(gated(gated(x))), (1, 10, 128)))
+    assert subscripts(layers) == ["zy,yab->zab"] * 6
+    moves = [b for b in bindings_of(layers.body) if is_op(b.value, "relax.permute_dims")]
+    assert len(moves) == 2  # of what comes in, and of what goes out
 
 
 def test_many_rows_pay_on_avx512_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,18 +134,34 @@ class PagedKVCache(Object):
         return PagedKVCache(_expr=made, _name=name)
 
     def attention_with_fused_qkv(
-        self, layer_id: int, qkv: Tensor, num_qo_heads: int, sm_scale: float
+        self,
+        layer_id: int,
+        qkv: Tensor,
+        num_qo_heads: int,
+        sm_scale: float,
+        *,
+        window: int | None = None,
+        cap: float | None = None,
     ) -> Tensor:
         """Add keys and values, and attend to all that the sequences have: causal, or by tree.
 
         qkv: (b, n, num_qo_heads + 2 * kv_heads, d), before rope; result: (b, n, num_qo_heads, d)
+
+        Beyond TVM's: window: see this many tokens at most, the own one and those before it (no
+        token trees then); cap: scores become ``cap * tanh(score / cap)``. ValueError unless both
+        are positive.
         """
+        for name, value in (("window", window), ("cap", cap)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, or None for none; got {value}")
+        bounded = window is not None or cap is not None
+        bounds = [PrimValue(int(window or 0)), PrimValue(float(cap or 0.0))] if bounded else []
         b, s, heads, d = qkv.shape
         flat = expr_of(qkv.reshape(b * s, heads, d))
         info = TensorStructInfo((b * s, num_qo_heads, d), qkv.dtype)
         call = call_dps_packed(
             _CALL + "attention_with_fused_qkv",
-            [self._expr, PrimValue(layer_id), PrimValue(sm_scale), flat],
+            [self._expr, PrimValue(layer_id), PrimValue(sm_scale), flat, *bounds],
             info,
         )
         made = current_builder("attention_with_fused_qkv").emit(call)
