@@ -305,7 +305,10 @@ class _Checker:
         known = value.struct_info_
         if known is None:
             self.fail(f"{value!r} has no struct info")
-        if known is not info and not lattice.is_base_of(_unplaced(info, known), known):
+        if known is info or lattice.is_base_of(_unplaced(info, known), known):
+            return
+        # As in TVM, it may say more than is known of the value: a dtype, a shape.
+        if not lattice.is_base_of(known, info):
             self.fail(f"{var.name_hint} declares {show(info)}; its value is {show(known)}")
 
     # -- values ------------------------------------------------------------------------------

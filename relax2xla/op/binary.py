@@ -45,10 +45,11 @@ from relax2xla.op.shared.lowering import (
     select,
 )
 from relax2xla.op.shared.scalars import number, scalar_dtype
-from relax2xla.op.unary import as_bool
+from relax2xla.op.unary import as_bool, whole
 
 Lowering = Callable[[Expr, Expr], Expr]
-BITS = (*INTEGER, *BOOL)
+# As in TVM, the result of bits of floating point is inferred, too; lowering refuses them.
+BITS = (*INTEGER, *BOOL, *FLOAT)
 ANY = (*NUMBER, *BOOL)
 REAL_OR_BOOL = (*INTEGER, *FLOAT, *BOOL)
 REAL = (*INTEGER, *FLOAT)
@@ -247,6 +248,16 @@ def _logical(row: str) -> Lowering:
     return lower
 
 
+def _bitwise(row: str, text: str) -> Op[[Expr, Expr]]:
+    """An operator on every bit; floating point has none to speak of."""
+
+    def lower(a: Expr, b: Expr) -> Expr:
+        return hlo(row, whole(a, f"bitwise_{row}"), b)
+
+    text = f"{text}. Floating point is refused when it is lowered."
+    return binary(f"relax.bitwise_{row}", lower, BITS, text, AsRow(row))
+
+
 def comparison(name: str, direction: str, dtypes: Sequence[str], text: str) -> Op[[Expr, Expr]]:
     """One comparison, in a direction of StableHLO."""
     return binary(
@@ -321,9 +332,9 @@ right_shift = binary(
     AsRow("shift_right_arithmetic"),
     AsRow("shift_right_logical"),
 )
-bitwise_and = binary("relax.bitwise_and", "and", BITS, "The and of every bit.")
-bitwise_or = binary("relax.bitwise_or", "or", BITS, "The or of every bit.")
-bitwise_xor = binary("relax.bitwise_xor", "xor", BITS, "The exclusive or of every bit.")
+bitwise_and = _bitwise("and", "The and of every bit")
+bitwise_or = _bitwise("or", "The or of every bit")
+bitwise_xor = _bitwise("xor", "The exclusive or of every bit")
 logical_and = binary(
     "relax.logical_and", _logical("and"), ANY, "x1 != 0 and x2 != 0.", AsRow("and", on="bool")
 )

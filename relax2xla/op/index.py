@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import LegalizeError, OpError
-from relax2xla.ir.expr import Expr
+from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Takes
@@ -189,6 +189,13 @@ def _(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> Ex
     shape, indices = shape_of(x), wide_index(as_operand(indices))
     at = _take_axis(axis, len(shape))
     size = shape[at]
+    if isinstance(indices, Constant) and indices.data.shape == () and mode != "wrap":
+        # One position that is known is a slice, which XLA fuses; a gather it does not.
+        place = int(indices.data)
+        if 0 <= place < size or (mode != "nan" and size):
+            first = [min(max(place, 0), size - 1) if i == at else 0 for i in range(len(shape))]
+            last = [first[i] + 1 if i == at else d for i, d in enumerate(shape)]
+            return reshape(take_slice(x, first, last), (*shape[:at], *shape[at + 1 :]))
     if mode == "wrap":
         indices = relax("floor_mod", indices, full_like(indices, size))
     result = gather_axis(x, indices, at)

@@ -41,6 +41,7 @@ from relax2xla.op.shared.lowering import (
     hlo,
     identity_of,
     in_float32,
+    iota,
     known,
     pad,
     reduce,
@@ -226,7 +227,8 @@ def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
     rest = [i for i in range(len(shape)) if i not in axes]
     kept = [shape[i] for i in rest]
     size = _count(x, axes)
-    flat = reshape(transpose(x, [*rest, *axes]), [*kept, size])
+    flat_shape = [*kept, size]
+    flat = reshape(transpose(x, [*rest, *axes]), flat_shape)
     values, where = argsort_values(flat, len(rest), False, "int64")
     middle = (size - 1) // 2
 
@@ -239,7 +241,11 @@ def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
     value = reshape(select(nan, last, at(values, middle)), shown)
     if _median_axis(axis) is None:
         return value
-    return Tuple([value, reshape(select(nan, at(where, size - 1), at(where, middle)), shown)])
+    # The first NaN, as in torch.
+    none = scalar(size, "int64")
+    there = select(compare(flat, flat, "NE"), iota(flat_shape, len(rest), "int64"), none)
+    first = reduce(there, "minimum", [len(rest)], True)
+    return Tuple([value, reshape(select(nan, first, at(where, middle)), shown)])
 
 
 # ---- running sums

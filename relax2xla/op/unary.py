@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_float, is_integer, is_kind, limits
-from relax2xla.errors import OpError
+from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
 from relax2xla.ir.op import DTypeLike, Op, PrimLike, Rule, op
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
@@ -109,7 +109,17 @@ def _sign(x: Expr) -> Expr:
         return x
     if is_kind(dtype_of(x), "uint"):
         return hlo("minimum", x, full_like(x, 1))
-    return hlo("sign", x)
+    if not is_float(dtype_of(x)):
+        return hlo("sign", x)
+    # The row keeps NaN; TVM's kernel and torch say 0.
+    return select(compare(x, x, "NE"), full_like(x, 0), hlo("sign", x))
+
+
+def whole(x: Expr, name: str) -> Expr:
+    """``x``; ``LegalizeError`` if it is floating point, which only inference lets ``name`` have."""
+    if is_float(dtype_of(x)):
+        raise LegalizeError(f"{name} of {dtype_of(x)}: use R.astype to integers or booleans first")
+    return x
 
 
 def as_bool(x: Expr) -> Expr:
@@ -194,13 +204,23 @@ round = unary(
 trunc = unary("relax.trunc", _trunc, REAL_OR_BOOL, "The next integer towards zero.", Recognised())
 negative = unary("relax.negative", "negate", NUMBER, "-x; unsigned integers wrap around.")
 sign = unary(
-    "relax.sign", _sign, ANY, "-1, 0 or 1; of complex numbers x / abs(x); NaN stays.", AsRow("sign")
+    "relax.sign",
+    _sign,
+    ANY,
+    "-1, 0 or 1, of NaN 0; of complex numbers x / abs(x).",
+    Recognised(),
 )
 square = unary("relax.square", _square, ANY, "x * x.")
 logical_not = unary(
     "relax.logical_not", _logical_not, ANY, "x == 0, in the dtype of x.", AsRow("not", on="bool")
 )
-bitwise_not = unary("relax.bitwise_not", "not", (*INTEGER, *BOOL), "Every bit inverted.")
+bitwise_not = unary(
+    "relax.bitwise_not",
+    lambda x: hlo("not", whole(x, "bitwise_not")),
+    REAL_OR_BOOL,
+    "Every bit inverted. Floating point is refused when it is lowered.",
+    AsRow("not"),
+)
 isfinite = unary(
     "relax.isfinite", _isfinite, ANY, "x is neither inf nor NaN.", AsRow("is_finite"), result="bool"
 )

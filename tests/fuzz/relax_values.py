@@ -294,7 +294,7 @@ PLAIN: Final = (
     *(unary(n, getattr(np, n)) for n in ("tanh", "sin", "cos", "abs", "negative", "floor", "ceil")),
     unary("sigmoid", lambda a: 1 / (1 + np.exp(-a))),
     unary("square", np.square),
-    unary("sign", np.sign),
+    unary("sign", lambda x: np.where(x != x, 0, np.sign(x)).astype(x.dtype)),
 )
 OPERATORS: Final = (
     *PLAIN,

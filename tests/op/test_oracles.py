@@ -123,7 +123,7 @@ ANY_UNARY = {
     "round": np.round,
     "trunc": np.trunc,
     "square": np.square,
-    "sign": np.sign,
+    "sign": lambda x: np.where(x != x, 0, np.sign(x)).astype(x.dtype),
 }
 COMPARE = {
     "equal": np.equal,

@@ -28,6 +28,7 @@ from relax2xla.importers.onnx.engine.known_values import (
 )
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import wrapped
+from relax2xla.importers.shared.ranges import range_of
 from relax2xla.ir import Constant, Expr, ShapeExpr, Var
 from relax2xla.tir import Dim
 
@@ -165,6 +166,9 @@ class Context:
         if dtype.startswith("u"):
             return indices
         indices = self.emit(indices)
+        reach = range_of(indices, self.builder.lookup_binding)
+        if reach is not None and reach[0] >= 0:
+            return indices
         return wrapped(indices, self.size(size, dtype), scalar(0, dtype))
 
 

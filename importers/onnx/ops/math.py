@@ -41,6 +41,11 @@ Binary = Callable[[Expr, Expr], Expr]
 
 
 # -- one operand ---------------------------------------------------------------------------------
+def _sign(x: Expr) -> Expr:
+    """NaN stays, which it does not with Relax's operator."""
+    return row("sign", x) if is_float(dtype_of(x)) else R.sign(x)
+
+
 def _reciprocal(x: Expr) -> Expr:
     return R.divide(like(x, 1), x)
 
@@ -70,7 +75,7 @@ _UNARY: dict[str, Unary] = {
     "Relu": R.nn.relu,
     "Round": R.round,
     "Sigmoid": R.sigmoid,
-    "Sign": R.sign,
+    "Sign": lambda x: _sign(x),
     "Sin": R.sin,
     "Sinh": R.sinh,
     "Softplus": activation.softplus,

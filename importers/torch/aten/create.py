@@ -17,7 +17,7 @@ from relax2xla.ir import Constant, Expr
 
 # Shape and dtype are those of torch's result. Memory that torch leaves undefined holds zeros here.
 FILLS = (
-    ("zeros new_zeros _efficientzerotensor zero", 0, ""),
+    ("zeros new_zeros _efficientzerotensor", 0, ""),
     ("ones new_ones", 1, ""),
 )
 EMPTY = "empty.memory_format new_empty empty_strided empty_permuted new_empty_strided"
@@ -40,7 +40,7 @@ for _names, _value, _layout in FILLS:
 aten(EMPTY, ignored="size self dtype stride physical_layout")(
     lambda ctx: R.zeros(ctx.dims(), ctx.dtype())
 )
-aten("zeros_like empty_like", ignored="dtype")(_like(R.zeros, R.zeros_like))
+aten("zero zeros_like empty_like", ignored="dtype")(_like(R.zeros, R.zeros_like))
 aten("ones_like", ignored="dtype")(_like(R.ones, R.ones_like))
 
 

@@ -24,7 +24,7 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
 )
 from relax2xla.importers.torch.engine.converters import Function, aten
-from relax2xla.ir import Expr
+from relax2xla.ir import Expr, PrimValue, Tuple
 
 
 @aten("index_select")
@@ -155,9 +155,13 @@ def index_put(
             "index_put with a mask among several indices",
             "index with places alone, or write by torch.where(mask, values, x)",
         )
-    axes = [a for a, _ in at]
+    axes, places = [a for a, _ in at], [i for _, i in at]
     shape = dims_of(self)
     rest = [a for a in range(len(shape)) if a not in axes]
+    kept = accumulate and dtype_of(self) == "bool"
+    if axes == list(range(len(axes))) and not kept and not any(map(ctx.from_front, places)):
+        new = ctx.cast(values, dtype_of(self))
+        return R.index_put(self, Tuple([ctx.emit(i) for i in places]), new, accumulate)
     joint = _broadcast(ctx, [ctx.wrap(i, shape[a]) for a, i in at])
     many = dims_of(joint[0])
     n = len(many)
@@ -306,6 +310,9 @@ def _along(
 
 @aten("one_hot", ignored="num_classes")
 def one_hot(ctx: Context, self: Expr) -> Expr:
+    """The labels lie within the classes: torch looks at them, or they are its own to count."""
     classes = ctx.dims()[-1]
+    if isinstance(classes, int) and classes:
+        return R.one_hot(self, PrimValue(1), PrimValue(0), classes, -1)
     labels = R.expand_dims(self, -1)
     return R.astype(R.equal(labels, R.arange(classes, dtype=dtype_of(self))), "int64")

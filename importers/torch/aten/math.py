@@ -94,7 +94,7 @@ SAME_UNARY: dict[str, Unary] = {
     "logical_not": lambda x: R.logical_not(as_bool(x)),
     "neg negative _neg_view": R.negative,
     "relu": R.nn.relu,
-    "sgn sign": lambda x: _sign(x),
+    "sgn sign": R.sign,
     "isfinite": R.isfinite,
     "isinf": R.isinf,
     "isnan": R.isnan,
@@ -136,14 +136,6 @@ def _entr(x: Expr) -> Expr:
     above = R.negative(R.multiply(x, R.log(R.where(at_0, one, x))))
     above = R.where(at_0, R.sqrt(R.where(at_0, x, one)), above)
     return R.where(R.less(x, zero), scalar(-math.inf, dtype_of(x)), above)
-
-
-def _sign(x: Expr) -> Expr:
-    """Of NaN it is 0."""
-    dtype = dtype_of(x)
-    if not is_float(dtype):
-        return R.sign(x)
-    return R.where(R.isnan(x), scalar(0, dtype), R.sign(x))
 
 
 def _float_unary(apply: Unary) -> Function:
@@ -302,7 +294,7 @@ def add(ctx: Context, self: Any, other: Any, alpha: Any = 1) -> Expr:
     if dtype == "bool":
         if alpha != 1:
             raise Unsupported(f"add of booleans with alpha={alpha}")
-        return R.logical_or(ctx.tensor(self, dtype), ctx.tensor(other, dtype))
+        return R.add(ctx.tensor(self, dtype), ctx.tensor(other, dtype))  # their or
     return R.add(ctx.tensor(self, dtype), _scaled(ctx, other, alpha, dtype))
 
 
@@ -341,8 +333,6 @@ def power(ctx: Context, self: Any, exponent: Any) -> Expr:
             return made
         if exponent in (0.5, -0.5) and is_float(dtype):
             return R.sqrt(base) if exponent > 0 else R.rsqrt(base)
-        if exponent == 1:
-            return base
     return R.power(base, ctx.tensor(exponent, dtype))
 
 

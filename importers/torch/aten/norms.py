@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from relax2xla import op as R
+from relax2xla.dtypes import numpy_dtype
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -16,16 +20,29 @@ from relax2xla.importers.torch.engine.context import (
     scalar,
 )
 from relax2xla.importers.torch.engine.converters import aten
-from relax2xla.ir import Expr
+from relax2xla.ir import Constant, Expr
 
 Ints = Sequence[int]
+
+
+# Neutral parameters of up to so many elements are constants.
+SMALL = 1 << 16
 
 
 def _affine(
     x: Expr, weight: Expr | None, bias: Expr | None, dims: Sequence[Any]
 ) -> tuple[list[Expr], dict[str, bool]]:
-    """Scale and offset, and which are there: neutral ones are in the place of others, not read."""
+    """Scale and offset, and which are there: neutral ones are in the place of others, not read.
+
+    Those that are constants are for the lowering to see, which leaves them out.
+    """
     dtype, shape = dtype_of(x), tuple(dims)
+    if all(isinstance(d, int) for d in shape) and math.prod(shape) <= SMALL:
+        made = (
+            Constant(np.full(shape, value, numpy_dtype(dtype))) if p is None else p
+            for p, value in ((weight, 1), (bias, 0))
+        )
+        return list(made), {}
     gamma, beta = (
         R.full(shape, scalar(value, dtype), dtype) if p is None else p
         for p, value in ((weight, 1), (bias, 0))
@@ -133,6 +150,23 @@ def batch_norm_functional(
     ]
     done = _by_statistics(ctx, input, weight, bias, mean, var, eps)
     return [done, mean, R.rsqrt(R.add(var, scalar(eps, dtype))), *new]
+
+
+@aten("_native_batch_norm_legit.no_stats", ignored="momentum", wide=True)
+def batch_norm_of_itself(
+    ctx: Context,
+    input: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    training: bool,
+    eps: float,
+) -> list[Expr | None]:
+    """By the batch's own statistics, ``training`` or not; they are the other results."""
+    x, axes = ctx.emit(input), [0, *range(2, ndim_of(input))]
+    return [
+        _by_own_statistics(x, weight, bias, axes, eps),
+        *_statistics(ctx, lambda: x, axes, eps),
+    ]
 
 
 @aten("_native_batch_norm_legit_no_training", wide=True)

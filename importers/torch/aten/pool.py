@@ -253,7 +253,8 @@ def _avg_pool(ndim: int) -> Function:
             y = R.divide(y, scalar(divisor_override, dtype_of(y)))
             return ctx.reshape(y, ctx.dims())
         else:
-            y = AVG_POOL[ndim](x, window, step, pads, one, False, True)
+            counted = count_include_pad or any(pads)  # the divisor is given for all windows
+            y = AVG_POOL[ndim](x, window, step, pads, one, False, counted)
             if divisor_override != math.prod(window):
                 y = R.multiply(y, scalar(math.prod(window) / divisor_override, dtype_of(y)))
         return unbatched(y, alone)

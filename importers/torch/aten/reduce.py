@@ -117,6 +117,21 @@ def _variance(
     return spread, centre if keepdim else R.squeeze(centre, axes) if axes else centre
 
 
+def _scaled_variance(
+    ctx: Context, self: Expr, dim: Axes, correction: Any, keepdim: bool
+) -> Expr | None:
+    """The variance as ``R.variance`` has it, of numbers of elements that are known."""
+    sizes = [dims_of(self)[a] for a in axes_of(dim, ndim_of(self))]
+    known = [d for d in sizes if isinstance(d, int)]
+    count = math.prod(known)
+    if len(known) < len(sizes) or not is_float(dtype_of(self)) or count <= correction:
+        return None
+    made = R.variance(self, written_axes(dim, ndim_of(self)), keepdim)
+    if not correction:
+        return made
+    return R.multiply(made, scalar(count / (count - correction), dtype_of(self)))
+
+
 def _running_mean(ctx: Context, self: Expr, dim: Axes, mean: Expr, keepdim: bool) -> Expr:
     """``mean`` as torch gives it beside a variance, of a mean that it moves from value to value.
 
@@ -145,8 +160,8 @@ def root(x: Expr) -> Expr:
     return R.where(flat, x, R.sqrt(R.where(flat, scalar(1, dtype), x)))
 
 
-def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
-    """``fields`` of the variance and the mean."""
+def _spread(finish: Callable[[Expr], Expr], with_mean: bool) -> Function:
+    """What ``finish`` makes of the variance, and the mean where it is asked for."""
 
     def convert(
         ctx: Context,
@@ -157,20 +172,25 @@ def _spread(fields: Callable[[Expr, Callable[[], Expr]], Any]) -> Function:
         keepdim: bool = False,
     ) -> Any:
         taken = int(unbiased) if correction is None else correction
+        if not with_mean:
+            known = _scaled_variance(ctx, self, dim, taken, keepdim)
+            if known is not None:
+                return finish(ctx.emit(known))
+            return finish(_variance(ctx, self, dim, taken, keepdim)[0])
         spread, mean = _variance(ctx, self, dim, taken, keepdim)
-        return fields(spread, lambda: _running_mean(ctx, self, dim, mean, keepdim))
+        return finish(spread), _running_mean(ctx, self, dim, mean, keepdim)
 
     return convert
 
 
-SPREADS: dict[str, Callable[[Expr, Callable[[], Expr]], Any]] = {
-    "var": lambda variance, mean: variance,
-    "std": lambda variance, mean: root(variance),
-    "var_mean": lambda variance, mean: (variance, mean()),
-    "std_mean": lambda variance, mean: (root(variance), mean()),
+SPREADS: dict[str, Function] = {
+    "var": _spread(lambda x: x, False),
+    "std": _spread(root, False),
+    "var_mean": _spread(lambda x: x, True),
+    "std_mean": _spread(root, True),
 }
-for _name, _fields in SPREADS.items():
-    aten(_name, f"{_name}.dim", f"{_name}.correction", wide=True)(_spread(_fields))
+for _name, _function in SPREADS.items():
+    aten(_name, f"{_name}.dim", f"{_name}.correction", wide=True)(_function)
 
 
 @aten(
@@ -306,8 +326,9 @@ def kept_or_not(pair: Sequence[Expr], axis: int, keepdim: bool) -> tuple[Expr, E
 # -- scans ---------------------------------------------------------------------------------------
 def _cumulative(scan: Callable[..., Expr]) -> Function:
     def convert(ctx: Context, self: Expr, dim: int) -> Expr:
-        x = ctx.cast(self, ctx.dtype())
-        return x if ndim_of(x) == 0 else scan(x, dim)
+        if ndim_of(self) == 0:
+            return ctx.cast(self, ctx.dtype())
+        return scan(self, dim, None if dtype_of(self) == ctx.dtype() else ctx.dtype())
 
     return convert
 

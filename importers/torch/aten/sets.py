@@ -319,6 +319,10 @@ def _along(ignore: bool) -> Function:
     def convert(ctx: Context, self: Expr, dim: int, keepdim: bool = False) -> tuple[Expr, Expr]:
         if ndim_of(self) == 0:
             return self, R.zeros((), "int64")
+        size = dims_of(self)[axis_of(dim, ndim_of(self))]
+        if isinstance(size, int) and not ignore:
+            pair = ctx.emit(R.median(self, [dim], keepdim))
+            return pair[0], pair[1]
         return _middle(ctx, self, axis_of(dim, ndim_of(self)), keepdim, ignore)
 
     return convert
@@ -328,6 +332,8 @@ def _of_all(ignore: bool) -> Function:
     def convert(ctx: Context, self: Expr) -> Expr:
         if 0 in dims_of(self):
             return scalar(math.nan, dtype_of(self))
+        if not ignore and all(isinstance(d, int) for d in dims_of(self)):
+            return R.median(self)
         return _middle(ctx, R.reshape(self, (-1,)), 0, False, ignore)[0]
 
     return convert

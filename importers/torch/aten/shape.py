@@ -36,6 +36,7 @@ from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.importers.torch.source.torch_internals import statically_known_true
 from relax2xla.ir import Expr, TensorStructInfo
 
+INT64_MAX = (1 << 63) - 1
 END = 1 << 62  # torch writes an open end of a slice as the largest int64
 
 
@@ -312,6 +313,10 @@ def slice_(
     count = ctx.dims()[axis]
     if isinstance(size, int) and count == size and step == 1:
         return self
+    if all(isinstance(v, int | None) for v in (size, start, end)) and length is None:
+        # Of numbers the bounds stay as the program has them.
+        given = start or 0, INT64_MAX if end is None else end
+        return R.strided_slice(self, [dim], [given[0]], [given[1]], [step])
     if step == 1:
         fits(ctx, count, size)
         high = low + count  # what torch has made of an end beyond the size
@@ -325,6 +330,8 @@ def slice_(
 def select(ctx: Context, self: Expr, dim: int, index: Any) -> Expr:
     axis = axis_of(dim, ndim_of(self))
     at = place_of(ctx, index, dims_of(self)[axis])
+    if isinstance(at, int):
+        return R.take(self, scalar(at, "int64"), dim)
     one = take_range(self, axis, at, at + 1)
     return ctx.reshape(one, ctx.dims())
 

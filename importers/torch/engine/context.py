@@ -18,6 +18,7 @@ from relax2xla.dtypes import dtype_name, is_float, is_integer, limits
 from relax2xla.importers.shared import conversion as _conversion
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.index import wrapped
+from relax2xla.importers.shared.ranges import range_of
 from relax2xla.importers.shared.tensors import chlo as chlo
 from relax2xla.importers.shared.tensors import dims_of as dims_of
 from relax2xla.importers.shared.tensors import dtype_of as dtype_of
@@ -278,10 +279,15 @@ class Context:
             return x
         return self.builder.match_cast(x, TensorStructInfo(dims, info.dtype))
 
+    def from_front(self, index: Expr) -> bool:
+        """Whether no index is negative."""
+        known = range_of(index, self.builder.lookup_binding)
+        return known is not None and known[0] >= 0
+
     def wrap(self, index: Expr, size: Dim) -> Expr:
         """Indices that may be negative, counted from the front."""
         index = self.emit(index)
-        if isinstance(index, Constant) and bool((index.data >= 0).all()):
+        if self.from_front(index):
             return index
         dtype = dtype_of(index)
         return wrapped(index, self.tensor(size, dtype), scalar(0, dtype))

@@ -45,7 +45,9 @@ def from_fx(
     ``input_info`` lists shape and dtype of each placeholder in order; the inputs keep the
     placeholders' names. A dimension is an integer, a ``tir.Var`` (which stays the same variable in
     the module) or an expression ``n * integer + integer`` of one. A graph that returns one value
-    without a tuple gives a ``main`` that does so too. The other options are those of
+    without a tuple gives a ``main`` that does so too, and an integer (``x.numel()``) is a tensor
+    of rank 0 there. Results are the graph's own: as in TVM, what it writes to its inputs is not
+    among them (it is with ``from_exported_program``). The other options are those of
     ``from_exported_program``.
 
     ``custom_convert_map``: from the class of a module (``nn.Linear``), the name of a function or
@@ -91,6 +93,7 @@ def from_fx(
         symbols.variables,
         None if custom is None else custom.convert,
         whole=alone,
+        own=True,
     )
     return convert_program(exported(program), options)
 

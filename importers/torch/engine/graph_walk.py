@@ -92,7 +92,8 @@ class Options:
     custom:   converts a node before anything else does; None where it does not concern it
     lenient:  an operator whose conversion goes wrong is a gap too (torch.compile has another way)
     whole:    the graph returns one value: where that is all that an operator gives (``split``), the
-              tuple of the operator, where it is a size, a shape
+              tuple of the operator, where it is a size, a shape, where it is a number, a tensor
+    own:      the results are the graph's own: what it writes to its inputs is not returned
     """
 
     keep_params: bool = False
@@ -104,6 +105,7 @@ class Options:
     custom: Callable[[Walk, Node], Any] | None = None
     lenient: bool = False
     whole: bool = False
+    own: bool = False
 
 
 class Walk:

@@ -17,7 +17,7 @@ from relax2xla.importers.shared.trees import with_trees
 from relax2xla.importers.torch.engine.context import dtype_of_torch
 from relax2xla.importers.torch.engine.graph_walk import Options, Walk
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
-from relax2xla.importers.torch.source.program import Input, Program
+from relax2xla.importers.torch.source.program import Input, Output, Program
 from relax2xla.ir import (
     Expr,
     IRModule,
@@ -31,6 +31,7 @@ from relax2xla.ir import (
     TupleGetItem,
     TupleStructInfo,
     Var,
+    const,
 )
 
 #: Numbers as inputs, and their dtypes. Symbolic ones that are no integers come from another part.
@@ -219,12 +220,16 @@ class _Main:
             params.sort(key=lambda p: p[0].name)
         return inputs, states, params
 
+    def gives(self, output: Output) -> bool:
+        """Whether ``main`` returns an output of the program."""
+        return output.meaning != "input" or not self.options.own
+
     def changes(
         self, inputs: Sequence[tuple[Input, Var]], states: Sequence[tuple[Input, Var]]
     ) -> dict[str, Any]:
         """Function attributes that tell which results are new values of what."""
         results = [o for o in self.program.outputs if o.meaning == "result"]
-        changed = [o for o in self.program.outputs if o.meaning != "result"]
+        changed = [o for o in self.program.outputs if o.meaning != "result" and self.gives(o)]
         places = {(o.meaning, o.target): len(results) + n for n, o in enumerate(changed)}
         state = {
             i.name: (len(inputs) + n, places[(i.meaning, i.name)])
@@ -265,6 +270,8 @@ class _Main:
         changed: list[Any] = []
         inputs = {(i.meaning, i.target): i.node for i in self.program.inputs}
         for spec, value in zip(self.program.outputs, outputs, strict=True):
+            if not self.gives(spec):
+                continue
             if spec.meaning == "refused":
                 self.walk.gaps.add(f"output of kind {spec.target}", "has no counterpart", "")
             if spec.meaning == "result":
@@ -281,6 +288,9 @@ class _Main:
         """Bind what the function returns."""
         if self.options.whole and (whole := _whole(outputs)) is not None:
             return self.walk.builder.emit_output(whole)
+        if self.options.whole and len(outputs) == 1 and isinstance(outputs[0], bool | int):
+            wide = abs(outputs[0]) >= 1 << 31  # TVM's is an int32
+            return self.walk.builder.emit_output(const(outputs[0], "int64" if wide else None))
         fields = [self.returned(v) for v in outputs]
         if self.options.unwrap and len(fields) == 1:
             return self.walk.builder.emit_output(fields[0])

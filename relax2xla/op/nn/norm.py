@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from relax2xla.errors import OpError
-from relax2xla.ir.expr import Expr, Tuple
+from relax2xla.ir.expr import Constant, Expr, Tuple
 from relax2xla.ir.op import IntsLike, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Normalises, Opaque
@@ -78,6 +78,16 @@ def _normalised(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
     return hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, axes))
 
 
+def _given(gamma: Expr, beta: Expr, scale: bool, center: bool) -> tuple[Expr | None, Expr | None]:
+    """Factor and offset, None where they change nothing: importers write ones and zeros."""
+    factor = gamma if scale and not _is_all(gamma, 1) else None
+    return factor, beta if center and not _is_all(beta, 0) else None
+
+
+def _is_all(x: Expr, value: int) -> bool:
+    return isinstance(x, Constant) and bool((x.data == value).all())
+
+
 def _affine(x: Expr, gamma: Expr | None, beta: Expr | None, axes: Sequence[int]) -> Expr:
     """``x * gamma + beta``; the parameters lie along ``axes`` of ``x``."""
     dtype = dtype_of(x)
@@ -124,21 +134,21 @@ def batch_norm(
         wide = sum_dtype(dtype)
         x = convert(data, wide)
         shape = shape_of(x)
-        bias = beta if center else None
+        gain, bias = _given(gamma, beta, scale, center)
         if training:
             others = [a for a in range(len(shape)) if a != axis]
             mean = _mean(x, others)
             centred = hlo("subtract", x, spread(mean, shape, others))
             variance = _mean(hlo("multiply", centred, centred), others)
             out = hlo("multiply", centred, spread(_rsqrt(variance, epsilon), shape, others))
-            out = _affine(out, gamma if scale else None, bias, [axis])
+            out = _affine(out, gain, bias, [axis])
             stats = _moved(moving_mean, mean, momentum), _moved(moving_var, variance, momentum)
             return Tuple([convert(out, dtype), *stats])
         # What depends on parameters alone is done on vectors: one multiplication and one addition
         # remain for each value, and the vectors are lifted to load time where they are weights.
         factor = _rsqrt(convert(moving_var, wide), epsilon)
-        if scale:
-            factor = hlo("multiply", convert(gamma, wide), factor)
+        if gain is not None:
+            factor = hlo("multiply", convert(gain, wide), factor)
         shift = hlo("negate", hlo("multiply", convert(moving_mean, wide), factor))
         if bias is not None:
             shift = hlo("add", convert(bias, wide), shift)
@@ -183,7 +193,7 @@ def layer_norm(
         dtype = dtype_of(data)
         x = convert(data, sum_dtype(dtype))
         x = _normalised(x, where, epsilon)
-        return convert(_affine(x, gamma if scale else None, beta if center else None, where), dtype)
+        return convert(_affine(x, *_given(gamma, beta, scale, center), where), dtype)
 
     return x, lower
 
@@ -222,7 +232,7 @@ def instance_norm(
         dtype = dtype_of(data)
         x = convert(data, sum_dtype(dtype))
         x = _normalised(x, norm_axes(axes, info.ndim), epsilon)
-        x = _affine(x, gamma if scale else None, beta if center else None, [channel_axis])
+        x = _affine(x, *_given(gamma, beta, scale, center), [channel_axis])
         return convert(x, dtype)
 
     return info, lower
@@ -283,9 +293,9 @@ def group_norm(
         x = reshape(convert(data, sum_dtype(dtype)), split)
         where = [a + (a > channel_axis) for a in space]
         x = _normalised(x, sorted([channel_axis + 1, *where]), epsilon)
-        factor, offset = (reshape(p, [num_groups, each]) for p in (gamma, beta))
-        pair = [channel_axis, channel_axis + 1]
-        x = _affine(x, factor if scale else None, offset if center else None, pair)
+        given = _given(gamma, beta, scale, center)
+        factor, offset = (None if p is None else reshape(p, [num_groups, each]) for p in given)
+        x = _affine(x, factor, offset, [channel_axis, channel_axis + 1])
         return convert(reshape(x, shape), dtype)
 
     return info, lower

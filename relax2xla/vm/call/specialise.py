@@ -165,7 +165,7 @@ def _specialise(
         inputs = [*known, *(p.struct_info for p in func.params[len(known) :])]
         mod, func = _rows(mod, func)
         mod = static_program(mod, func, [i for i in inputs if isinstance(i, TensorStructInfo)])
-        func, env = mod["main"], {}
+        func, env = mod["main"].with_attr("global_symbol", name), {}
     if env or any(isinstance(b, MatchCast) or _is_if(b) for b in bindings_of(func.body)):
         func = _Static(env).function(func)
     kernels = prim_funcs(mod)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import fx, nn  # noqa: E402
 
-from relax2xla import IRModule, TVMError, op  # noqa: E402
+from relax2xla import IRModule, TVMError, op, transform  # noqa: E402
 from relax2xla.frontend.torch import (  # noqa: E402
     ExportedProgramImporter,
     from_exported_program,
@@ -70,6 +70,13 @@ def test_one_operator_each(x: Any) -> None:
             torch.index_select(x, 1, at[0, 0]),
             x.mean(-1),
             x.prod(),
+            torch.sign(x),
+            x**1,
+            F.one_hot(at[0, 0], 4),
+            x.median(-1, keepdim=True).values,
+            x.median(),
+            torch.cumsum(x * 10, 1, dtype=torch.int32),
+            x > x.square(),
         )
 
     inputs = x, torch.tensor([[[0, 2]]]).expand(2, 3, 2)
@@ -77,7 +84,8 @@ def test_one_operator_each(x: Any) -> None:
     assert names(imported(program, inputs)) == [
         *("round", "square", "nn.selu", "nn.softplus", "nn.prelu", "argmax", "argmin", "tile"),
         *("expand_dims", "strided_slice", "squeeze", "full", "gather_elements"),
-        *("strided_slice", "reshape", "strided_slice", "reshape", "take", "mean", "prod"),
+        *("take", "take", "take", "mean", "prod", "sign", "power", "take", "take", "one_hot"),
+        *("median", "median", "multiply", "cumsum", "square", "greater"),
     ]
 
 
@@ -160,3 +168,53 @@ def test_converters_of_the_users(x: Any) -> None:
     compare(run(mod, [x, x * 3]), torch.sigmoid(x - x * 3))
     with pytest.raises(TVMError, match="gave None"):
         from_exported_program(program, custom_convert_map={"add.Tensor": lambda n, i: None})
+
+
+def test_neutral_parameters_are_constants(x: Any) -> None:
+    """Norms without parameters have ones and zeros, which their lowering leaves out."""
+
+    class Norms(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return F.layer_norm(x, [4]), F.group_norm(x, 3), F.instance_norm(x)
+
+    mod = imported(Norms(), (x,))
+    found = operators(mod)
+    assert names(mod) == ["nn.layer_norm", "nn.group_norm", "nn.instance_norm"]
+    assert all("center=True scale=True" in t for t in found)
+    rows = [n for n in names(transform.LegalizeOps()(mod)) if n == "stablehlo.multiply"]
+    assert len(rows) == 6  # the square, and by the deviation
+    check(Norms(), (x,))
+
+
+def test_indices_that_cannot_be_negative_are_not_wrapped(x: Any) -> None:
+    def program(x: Any, at: Any) -> Any:
+        return x[x[:, 0, 0].argsort()], x[at], F.pad(x, (1, 2), mode="reflect")
+
+    inputs = x, torch.tensor([-1, 0])
+    check(program, inputs)
+    parts = from_exported_program(torch.export.export(Fn(program), inputs))
+    assert names(parts).count("less") == 1
+
+
+def test_spreads_are_one_operator(x: Any) -> None:
+    """``R.variance``, and a factor for the correction; of one element it is NaN, as in torch."""
+    inputs = (torch.stack([x, x + 1e3]),)
+    check(lambda a: (a.var(), a.var(-1), a.std((1, 2)), a.var(0, correction=0)), inputs)
+    check(lambda a: a[:1].var(0), inputs)
+    mod = imported(lambda a: a.var(-1), inputs)
+    assert names(mod) == ["variance", "multiply"]
+
+
+def test_medians_and_signs_of_nan() -> None:
+    """The first NaN is the median's place; the sign of NaN is 0."""
+    odd = torch.tensor([[1.0, torch.nan, torch.nan, 0.0], [3.0, 2.0, 2.0, -1.0]])
+    check(lambda a: (*a.median(1), a.median(), torch.sign(a)), (odd,))
+
+
+def test_bits_of_floats_are_refused_when_they_are_lowered() -> None:
+    """torch.export lets them pass, and TVM's importer; nothing computes them."""
+    inputs = torch.ones(2), torch.ones(2)
+    mod = imported(lambda a, b: (a & b, ~a), inputs)
+    assert names(mod) == ["bitwise_and", "bitwise_not"]
+    with pytest.raises(TVMError, match=r"bitwise_and of float32: use R\.astype"):
+        run(mod, list(inputs))

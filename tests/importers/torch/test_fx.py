@@ -197,3 +197,26 @@ def test_no_binding_is_only_another_name() -> None:
     params = set(main.params)
     bindings = [b for block in main.body.blocks for b in block.bindings]
     assert not [b for b in bindings if isinstance(b, VarBinding) and b.value in params]
+
+
+def test_results_are_the_graphs_own() -> None:
+    """Writes to inputs are seen within; a number is a tensor of rank 0, as in TVM."""
+
+    class Model(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.relu_() + 1
+            return y * x.mul_(2)
+
+    mod = from_fx(fx.symbolic_trace(Model()), [((3,), "float32")])
+    x = torch.tensor([-1.0, 0.5, 2.0])
+    got = run(mod, [x])
+    assert mod["main"].ret_struct_info == TensorStructInfo((3,), "float32")
+    assert "mutated_inputs" not in mod["main"].attrs
+    compare(got, Model()(x.clone()))
+    for method, kind in (("numel", "int32"), ("is_floating_point", "bool")):
+        graph = fx.Graph()
+        node = graph.placeholder("x")
+        graph.output(graph.call_method(method, (node,)))
+        mod = from_fx(fx.GraphModule(nn.Module(), graph), [((4, 3), "float32")])
+        assert mod["main"].ret_struct_info == TensorStructInfo((), kind)
+        assert int(run(mod, [torch.ones(4, 3)])) == int(getattr(torch.ones(4, 3), method)())
