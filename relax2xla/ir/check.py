@@ -10,8 +10,8 @@
   variable) before they are used; the result of a function uses its parameters' only.
 - GlobalVars are functions of the module; a public function has the name of its ``global_symbol``;
   two functions of a module share neither variables nor symbolic variables.
-- Struct info is there, and what a variable declares describes its value; tensors that are handed to
-  loop-level functions, and those that they are to fill, can be what these take.
+- Struct info is there, and what a variable declares does not contradict its value; tensors that are
+  handed to loop-level functions, and those that they are to fill, can be what these take.
 """
 
 from __future__ import annotations

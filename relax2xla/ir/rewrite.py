@@ -217,6 +217,7 @@ class Rewriter:
         self.symbolic = dict(symbolic or {})
         self.env: dict[Var, Expr] = dict(values or {})
         self.rule = rule
+        self._binds = bool(values)
         # Whether nothing but ``env`` and ``symbolic`` changes leaves.
         own = type(self)
         self._plain = rule is None and own.leaf is Rewriter.leaf and own._node is Rewriter._node
@@ -363,8 +364,9 @@ class Rewriter:
                 return b
         info = value.struct_info_ if value is not b.value else declared
         if info is not None and declared is not None and not self.symbolic:
-            # A weaker declaration is the user's choice and stays; what was known says more now.
-            weaker = declared != b.value.struct_info_
+            # A weaker declaration is the user's choice and stays; what was known says more now. Of
+            # values that are bound the value tells, as in TVM.
+            weaker = declared != b.value.struct_info_ and not self._binds
             declared = self.info(declared)
             info = declared if weaker and lattice.is_base_of(declared, info) else info
         elif info is None and declared is not None:

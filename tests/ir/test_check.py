@@ -44,6 +44,7 @@ BOOL = TensorStructInfo((), "bool")
 x, x2, y, v, v2 = (Var(name, INFO) for name in ("x", "x2", "y", "v", "v2"))
 d = DataflowVar("d", INFO)
 c = Var("c", BOOL)
+vague = Var("vague", TensorStructInfo(ndim=2))
 cast = Var("cast", K)
 print_ = Call(ExternFunc("print"), [x], sinfo_args=[ObjectStructInfo()])
 u = Var("u", ObjectStructInfo())
@@ -76,6 +77,7 @@ GOOD = {
     "body is a tuple": Function([x], Tuple([x, Tuple([x])])),
     "tuple item of a tuple": fn([B(v, TupleGetItem(Tuple([x, x]), 0))], v),
     "match_cast defines": fn([MatchCast(cast, x, K)], cast, ret=TensorStructInfo(ndim=2)),
+    "a variable says more than is known": fn([B(v, op.sin(vague))], v, [x, vague]),
     "n after n * 2": Function([p2, p1], p2),
     "n before n * 2": Function([p1, p2], p2),
     "if": fn([B(v, If(c, x, x))], v, [x, c]),

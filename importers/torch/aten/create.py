@@ -10,11 +10,12 @@ from relax2xla import op as R
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
-from relax2xla.importers.torch.engine.context import Context, dtype_of, larger
-from relax2xla.importers.torch.engine.converters import Function, aten
+from relax2xla.importers.torch.engine.context import Context, dtype_of, larger, static
+from relax2xla.importers.torch.engine.converters import Function, aten, overloads
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
-from relax2xla.ir import Constant, Expr
+from relax2xla.ir import Constant, Expr, PrimValue
 
+WINDOWS = ("default", "periodic", "periodic_alpha", "periodic_alpha_beta")
 # Shape and dtype are those of torch's result. Memory that torch leaves undefined holds zeros here.
 FILLS = (
     ("zeros new_zeros _efficientzerotensor", 0, ""),
@@ -73,6 +74,22 @@ def arange(ctx: Context, end: Any, start: Any = 0, step: Any = 1) -> Expr:
         exact = R.arange(start, end, step, "float64")
         return R.astype(exact, kind)
     return R.arange(start, end, step, kind)
+
+
+@aten(*overloads("hamming_window", WINDOWS), ignored="dtype")
+def hamming_window(
+    ctx: Context,
+    window_length: Any,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+) -> Expr:
+    """A window of one element is 1, whatever the formula says."""
+    size = static(window_length, "the length of the window")
+    if size < 2:
+        return R.ones((size,), ctx.dtype())
+    given = (PrimValue(tir.const(v, "float32")) for v in (alpha, beta))
+    return R.hamming_window(PrimValue(size), PrimValue(int(periodic)), *given, ctx.dtype())
 
 
 @aten("linspace", ignored="dtype")

@@ -147,7 +147,18 @@ def as_strided(
 ) -> Expr:
     """Strides and offset count in the memory that ``self`` may be a view of."""
     memory, at = _places(ctx, self, size, stride, storage_offset)
+    if memory.order == sorted(memory.order) and _is_whole(size, stride, dims_of(memory.value)):
+        return ctx.reshape(memory.value, size)
     return R.take(memory.flat(), at, 0)
+
+
+def _is_whole(size: Sequence[Any], stride: Sequence[Any], memory: Dims) -> bool:
+    """Whether these are all elements of the memory, one after the other."""
+    if not all(isinstance(d, int) for d in (*size, *stride, *memory)):
+        return False
+    dense = [math.prod(size[i + 1 :]) for i in range(len(size))]
+    same = all(s == d or n == 1 for s, d, n in zip(stride, dense, size, strict=True))
+    return same and math.prod(size) == math.prod(memory)
 
 
 def written(ctx: Context, flat: Expr, at: Expr, source: Expr) -> Expr:

@@ -108,3 +108,13 @@ def test_what_follows_has_the_size_of_the_data(case: str) -> None:
         np.testing.assert_allclose(np.asarray(main(*args)), want, rtol=1e-6)
         sizes.add(want.shape[0])
     assert len(sizes) == len(calls)
+
+
+def test_regions_of_a_lowered_module_are_well_formed() -> None:
+    """Passes that run at a call see a function that has the name by which it is in its module."""
+    text, calls, expected = CASES["nonzero"]
+    source = "@I.ir_module\nclass M:\n" + textwrap.indent(textwrap.dedent(text), "    ")
+    mod = rx.transform.LegalizeOps()(from_source(source))
+    with rx.transform.PassContext(instruments=[rx.instrument.VerifyEachPass()]):
+        main = rx.VirtualMachine(rx.build(mod))["main"]
+        np.testing.assert_array_equal(np.asarray(main(*calls[0])), expected(*calls[0]))
