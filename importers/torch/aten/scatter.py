@@ -185,16 +185,19 @@ def of_ranks(ctx: Context, values: Expr, mask: Expr, axis: int) -> Expr:
 def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
     x, m = (broadcast(v, ctx.dims()) for v in (self, mask))
     m = ctx.emit(m)
-    flat = ctx.emit(source if ndim_of(source) == 1 else R.reshape(source, (-1,)))
-    count = dims_of(flat)[0]
-    if isinstance(count, int):
+    have = dims_of(source)
+    if 0 in have:
+        return x
+    if all(isinstance(d, int) for d in have):
         # What a place outside of the mask takes does not matter, nor does its position.
         many = dims_of(m)
         line = m if len(many) == 1 else R.reshape(m, (-1,))
         small = all(isinstance(d, int) for d in many) and math.prod(many) < 1 << 31
         kind = "int32" if small else "int64"
-        at = R.subtract(R.cumsum(line, 0, kind), scalar(1, kind))
-        return x if count == 0 else R.where(m, R.take(flat, ctx.reshape(at, many), 0), x)
+        at = ctx.emit(R.subtract(R.cumsum(line, 0, kind), scalar(1, kind)))
+        flat = source if len(have) == 1 else R.reshape(source, (-1,))
+        return R.where(m, ctx.reshape(R.take(flat, at, 0), many), x)
+    flat = ctx.emit(R.reshape(source, (-1,)))
     return R.where(m, of_ranks(ctx, flat, m, 0), x)
 
 
