@@ -192,7 +192,8 @@ def masked_scatter(ctx: Context, self: Expr, mask: Expr, source: Expr) -> Expr:
         # What a place outside of the mask takes does not matter, nor does its position.
         many = dims_of(m)
         line = m if len(many) == 1 else R.reshape(m, (-1,))
-        small = all(isinstance(d, int) for d in many) and math.prod(many) < 1 << 31
+        known = [d for d in many if isinstance(d, int)]
+        small = len(known) == len(many) and math.prod(known) < 1 << 31
         kind = "int32" if small else "int64"
         at = ctx.emit(R.subtract(R.cumsum(line, 0, kind), scalar(1, kind)))
         flat = source if len(have) == 1 else R.reshape(source, (-1,))

@@ -154,11 +154,12 @@ def as_strided(
 
 def _is_whole(size: Sequence[Any], stride: Sequence[Any], memory: Dims) -> bool:
     """Whether these are all elements of the memory, one after the other."""
-    if not all(isinstance(d, int) for d in (*size, *stride, *memory)):
+    known = [d for d in memory if isinstance(d, int)]
+    if len(known) < len(memory) or not all(isinstance(d, int) for d in (*size, *stride)):
         return False
     dense = [math.prod(size[i + 1 :]) for i in range(len(size))]
     same = all(s == d or n == 1 for s, d, n in zip(stride, dense, size, strict=True))
-    return same and math.prod(size) == math.prod(memory)
+    return same and math.prod(size) == math.prod(known)
 
 
 def written(ctx: Context, flat: Expr, at: Expr, source: Expr) -> Expr:
