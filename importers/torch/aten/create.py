@@ -88,8 +88,8 @@ def hamming_window(
     size = static(window_length, "the length of the window")
     if size < 2:
         return R.ones((size,), ctx.dtype())
-    given = (PrimValue(tir.const(v, "float32")) for v in (alpha, beta))
-    return R.hamming_window(PrimValue(size), PrimValue(int(periodic)), *given, ctx.dtype())
+    a, b = (PrimValue(tir.const(v, "float32")) for v in (alpha, beta))
+    return R.hamming_window(PrimValue(size), PrimValue(int(periodic)), a, b, ctx.dtype())
 
 
 @aten("linspace", ignored="dtype")
