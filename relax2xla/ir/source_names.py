@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from relax2xla.ir.base import Span
 from relax2xla.ir.expr import Function, Var
+from relax2xla.ir.struct_info import TupleStructInfo, flatten_info
 
 #: Attributes of a StableHLO program's arguments and results: JAX's, and the dimensions, ours.
 ARG_INFO: Final = "jax.arg_info"
@@ -56,11 +57,24 @@ def result_names(func: Function) -> tuple[str, ...]:
     if any(found := listed_names(func, "outputs")):
         return tuple(found)
     if "out" in told:
-        by_leaf = dict(_leaves(told["out"]))
-        count = max((*by_leaf, -1)) + 1
-        found = tuple(by_leaf.get(i, "") for i in range(count))
+        found = tuple(_by_field(func, dict(_leaves(told["out"]))))
         return found if any(found) else ()
     return ()
+
+
+def _by_field(func: Function, names: Mapping[int, str]) -> Iterator[str]:
+    """Names of all leaves, given those of the fields of the result: one of nothing has no leaf.
+
+    What the program changes comes after its results, by the names of what is changed.
+    """
+    changed = {
+        **{place: name for name, (_, place) in func.attrs.get("state", {}).items()},
+        **{place: name for name, place in func.attrs.get("mutated_inputs", {}).items()},
+    }
+    info = func.ret_struct_info
+    for i, field in enumerate(info.fields if isinstance(info, TupleStructInfo) else [info]):
+        name, leaves = names.get(i, changed.get(i, "")), len(flatten_info(field))
+        yield from [name] if leaves == 1 else [name and f"{name}.{j}" for j in range(leaves)]
 
 
 def full_names(names: Sequence[str], count: int) -> list[str]:

@@ -192,8 +192,11 @@ def _(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> Ex
     if isinstance(indices, Constant) and indices.data.shape == () and mode != "wrap":
         # One position that is known is a slice, which XLA fuses; a gather it does not.
         place = int(indices.data)
-        if 0 <= place < size or (mode != "nan" and size):
-            first = [min(max(place, 0), size - 1) if i == at else 0 for i in range(len(shape))]
+        # Of an axis of unknown size only the first position is known to be there.
+        known = isinstance(size, int)
+        if (0 <= place < size or (mode != "nan" and size)) if known else place == 0:
+            place = min(max(place, 0), size - 1) if known else place
+            first = [place if i == at else 0 for i in range(len(shape))]
             last = [first[i] + 1 if i == at else d for i, d in enumerate(shape)]
             return reshape(take_slice(x, first, last), (*shape[:at], *shape[at + 1 :]))
     if mode == "wrap":

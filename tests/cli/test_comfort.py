@@ -203,7 +203,9 @@ def test_a_model_of_torchvision(here: Path, cli: Cli, monkeypatch: pytest.Monkey
 
 
 # -- the rest --------------------------------------------------------------------------------------
-def test_completion_is_printed_and_works() -> None:
+def test_completion_is_printed_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not by the program that started this one, which is no shell where tests run by themselves.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     done = shell("--show-completion", "bash")
     assert "complete -o default" in done.stdout
     words = {
@@ -211,13 +213,9 @@ def test_completion_is_printed_and_works() -> None:
         "COMP_WORDS": "relax2xla conv",
         "COMP_CWORD": "1",
     }
-    before = dict(os.environ)
-    try:
-        os.environ.update(words)
-        assert shell().stdout.split() == ["convert"]
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    assert shell().stdout.split() == ["convert"]
 
 
 def test_versions_and_verbosity(cli: Cli, models: Models, tmp_path: Path) -> None:

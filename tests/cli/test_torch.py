@@ -59,7 +59,7 @@ def test_state_and_numbers(tmp_path: Path, cli: Cli, dynamic: bool) -> None:
     )
     assert cli("run", file, "--trust", "--output", tmp_path / "out.npz", *sizes).code == 0
     with np.load(tmp_path / "out.npz") as saved:
-        assert saved["output_4"] == 1
+        assert saved["calls"] == 1
 
 
 def test_state_is_what_the_user_gives(tmp_path: Path, cli: Cli) -> None:
@@ -70,7 +70,7 @@ def test_state_is_what_the_user_gives(tmp_path: Path, cli: Cli) -> None:
     assert cli("verify", file, "--trust", *given).code == 0
     assert cli("run", file, "--trust", *given, "--output", tmp_path / "out.npz").code == 0
     with np.load(tmp_path / "out.npz") as saved:
-        assert saved["output_4"] == 8
+        assert saved["calls"] == 8
 
 
 def test_taps_name_the_first_value_that_departs(

@@ -146,7 +146,7 @@ def test_types() -> None:
     callee = ir.FuncType([ir.ObjectType(), ir.ShapeType(2)], tensor)
     assert ir.TupleType([callee, ir.PackedFuncType(), ir.PrimType("int8")]).script() == (
         'R.Tuple(R.Callable((R.Object, R.Shape(ndim=2)), R.Tensor(ndim=3, dtype="float16")), '
-        'R.PackedFunc, R.Prim("int8"))'
+        "R.PackedFunc, T.int8)"
     )
     assert ir.TensorType(dtype="").script() == "R.Tensor(ndim=-1)"
 

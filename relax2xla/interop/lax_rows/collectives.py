@@ -45,7 +45,8 @@ class _Group:
         axes = mapped_axes()
         stated = site.attrs["replica_groups"]
         if isinstance(stated, Mapping):
-            raise UnsupportedError(f"{site.call.op!r}: its groups of devices are not numbered")
+            self.axes, self.groups = _along_axes(site, str(stated.get("mlir"))), None
+            return
         groups = [list(map(int, g)) for g in stated] or [[*range(workers_here())]]
         _enough(site, 1 + max(map(max, groups)))
         self.axes, self.groups = _named(axes, groups)
@@ -54,6 +55,25 @@ class _Group:
     def how(self) -> dict[str, Any]:
         """The arguments of JAX's collectives."""
         return {"axis_name": self.axes, "axis_index_groups": self.groups}
+
+
+# Groups along axes of a mesh, as JAX 0.12 writes them; parts of axes have more to say.
+_ALONG = re.compile(r"#stablehlo\.replica_group_mesh_axes<mesh = @[^,]+, axes = \[(.*)\]>")
+_AXIS = re.compile(r'#stablehlo\.axis_ref<name = "([^"]*)">')
+
+
+def _along_axes(site: Site, groups: str) -> tuple[str, ...]:
+    """The axes that ``groups`` names; UnsupportedError where the function is not mapped so."""
+    found, known = _ALONG.fullmatch(groups), mapped_axes()
+    names = tuple(_AXIS.findall(found[1])) if found else ()
+    if found is None or len(names) != found[1].count("axis_ref"):
+        raise UnsupportedError(f"{site.call.op!r}: groups of devices of another form: {groups}")
+    if not known.keys() >= set(names):
+        raise UnsupportedError(
+            f"{site.call.op!r} is along the axes {', '.join(names)} of a mesh, and the function is "
+            f"mapped over {', '.join(known) or 'none'}; call it inside jax.shard_map over them"
+        )
+    return names
 
 
 def _enough(site: Site, count: int) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -114,6 +116,24 @@ def platform(device: Device | None) -> str:
     if target.platform != "gpu":
         return target.platform
     return "rocm" if "rocm" in target.client.platform_version.lower() else "cuda"
+
+
+def planned_platform(device: Device | None) -> str:
+    """``platform``, and no device is started where JAX can have none but the CPU.
+
+    A process that has started devices cannot fork any more, and building alone is no reason.
+    """
+    if device is None and (jax.config.jax_platforms or "cpu") == "cpu" and not _plugins():
+        return "cpu"
+    return platform(device)
+
+
+@functools.cache
+def _plugins() -> bool:
+    """Whether something is installed that gives JAX other devices, found as JAX finds it."""
+    if any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu")):
+        return True
+    return bool(importlib.metadata.entry_points(group="jax_plugins"))
 
 
 def count(device: Device | None) -> int:

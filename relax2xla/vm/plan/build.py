@@ -35,7 +35,7 @@ from relax2xla.vm.code.bytecode import Code
 from relax2xla.vm.pjrt.jax_arguments import NARROWED
 from relax2xla.vm.pjrt.mesh import mesh_of
 from relax2xla.vm.pjrt.platforms import bind_platforms
-from relax2xla.vm.pjrt.xla import platform
+from relax2xla.vm.pjrt.xla import planned_platform, platform
 from relax2xla.vm.plan.donated import Donate, donated_params, places
 from relax2xla.vm.plan.external_rows import external_rows
 from relax2xla.vm.plan.host_reasons import HostReasons
@@ -110,7 +110,7 @@ def build(
         allowed |= called
     pipeline = _pipeline(relax_pipeline)
     if isinstance(pipeline, Pipeline):
-        pipeline = pipeline.on(platform(on), several is not None)
+        pipeline = pipeline.on(planned_platform(on), several is not None)
     alone = OneDevice()(bound) if several is None else bound
     whole_values = LowerDistIR(1 if several is None else len(several.ids))(alone)
     if several is not None:

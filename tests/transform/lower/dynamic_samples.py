@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relax2xla import op
-from relax2xla.errors import OpError
+from relax2xla import BlockBuilder, op
+from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir import Expr, ShapeExpr, TensorStructInfo, Tuple, Var
 from relax2xla.ir.op import EXPR, Op
 from relax2xla.ir.traits import Broadcasting, Pointwise
+from relax2xla.transform import LegalizeOps
 
 Operand = tuple[Any, ...]
 Sample = tuple[tuple[Operand, ...], Callable[..., Expr]]
@@ -53,9 +54,14 @@ def _families() -> dict[str, Sample]:
 
 
 def _takes_floats(found: Op[...], count: int) -> bool:
+    """Whether it infers and lowers; those on bits infer, as in TVM, and are refused then."""
+    operands = [Var("x", TensorStructInfo((2, 4), "float32")) for _ in range(count)]
+    builder = BlockBuilder()
     try:
-        found(*(Var("x", TensorStructInfo((2, 4), "float32")) for _ in range(count)))
-    except OpError:
+        with builder.function("main", operands):
+            builder.emit_func_output(builder.emit(found(*operands)))
+        LegalizeOps(every=True)(builder.get())
+    except (OpError, LegalizeError):
         return False
     return True
 

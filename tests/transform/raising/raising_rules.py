@@ -84,7 +84,7 @@ RULES: dict[str, dict[str, str]] = {
     "jax floats": {
         "table": (
             "abs add and atan2 chlo.square compare divide exponential is_finite maximum "
-            "multiply negate or power select sign sqrt subtract"
+            "multiply negate or power select sqrt subtract"
         ),
     },
     "jax keepdims": {"reduction": "broadcast_in_dim"},
