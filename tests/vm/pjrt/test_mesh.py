@@ -34,11 +34,12 @@ def finished(*processes: subprocess.Popen[str]) -> None:
         for process in processes:
             out, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
-            # Gloo says on the standard output, too, what it does.
-            assert out.endswith("done\n")
+            # Gloo says on the standard output, too, what it does, and not always before.
+            assert "done" in out.splitlines(), out
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
 
 
 def test_programs_over_eight_devices() -> None:
