@@ -109,10 +109,11 @@ def test_the_wheel_is_complete_without_the_symlink(tmp_path: Path) -> None:
     assert modules_of_wheel(wheel) == modules_of_tree(tmp_path / "tree")
 
 
-def test_the_wheel_is_typed_and_licensed(wheel: Path) -> None:
+def test_the_wheel_is_typed_licensed_and_has_its_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "relax2xla/py.typed" in names
+    assert {f"relax2xla/cli/page/view.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 

@@ -666,6 +666,43 @@ def opt(
 
 
 @app.command()
+def view(
+    file: FILE,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to write: .html (a page), .svg (a picture) or .dot (Graphviz). By default "
+            "the model's name with .html, in this directory.",
+            show_default=False,
+        ),
+    ] = None,
+    stablehlo: Annotated[
+        bool,
+        typer.Option(
+            "--stablehlo/--no-stablehlo", help="With the StableHLO text of each operator."
+        ),
+    ] = True,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+    plugin: PLUGIN = None,
+) -> None:
+    """Draw a model: one HTML page with its graph, weights and texts, which works offline.
+
+    \b
+    relax2xla view model.onnx                       writes model.html
+    relax2xla view model.pt2 --trust -o net.html    modules by torch's names
+    relax2xla view model.mlir -o model.svg
+    relax2xla view model.relax -o model.dot         for Graphviz
+    """
+    from relax2xla.cli.view import run_view
+
+    run_view(file, output, trust, shape or [], stablehlo)
+
+
+@app.command()
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
     limit: Annotated[

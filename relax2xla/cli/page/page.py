@@ -1,0 +1,91 @@
+"""The page: one HTML file with everything in it, which works without a network.
+
+What comes from a model is data in a script element that is not run, and becomes text nodes and
+strokes on a canvas, never HTML. The page's policy allows its own script alone, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib import resources
+from typing import Any
+
+from relax2xla.cli.page.graph import Graph, clipped, graph_of
+from relax2xla.cli.page.layout import Plan, plans_of
+from relax2xla.cli.page.statistics import weight_rows
+from relax2xla.cli.page.texts import relax_texts, stablehlo_texts
+from relax2xla.ir import IRModule
+
+_KINDS = {"node": 0, "group": 1, "in": 2, "out": 3, "bend": 4}
+
+
+def page(mod: IRModule, title: str, stablehlo: bool = True) -> str:
+    """The HTML page of ``mod``. ``stablehlo``: whether nodes have their StableHLO text."""
+    graph = graph_of(mod)
+    plans = plans_of(graph)
+    data: dict[str, Any] = page_data(graph, plans, title)
+    data["hlo"], which = (
+        stablehlo_texts(graph, mod) if stablehlo else ([""], [0] * len(graph.nodes))
+    )
+    for row, text, program in zip(data["nodes"], relax_texts(graph), which, strict=True):
+        row += [text, program]
+    style, script = (_part(name) for name in ("view.css", "view.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    parts = {
+        "POLICY": policy,
+        "TITLE": escape(clipped(title)),
+        "STYLE": style,
+        "DATA": script_json(data),
+        "SCRIPT": script,
+    }
+    # In one go over the template, so that nothing inside of a part is taken for a mark.
+    pieces = _part("view.html").split("@@")
+    return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
+
+
+def _part(name: str) -> str:
+    return resources.files("relax2xla.cli.page").joinpath(name).read_text("utf-8")
+
+
+def script_json(value: Any) -> str:
+    """JSON that nothing in it can end: without <, > and &, and in ASCII."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def page_data(graph: Graph, plans: list[Plan], title: str) -> dict[str, Any]:
+    """What the page's script draws, as plain data with short keys."""
+    infos: dict[str, int] = {}
+
+    def info(text: str) -> int:
+        return infos.setdefault(text, len(infos))
+
+    weights = weight_rows(graph.weights, graph.weight_names)
+    nodes = [
+        [n.label, n.kind, n.group, n.name, n.source, info(n.info), n.weights] for n in graph.nodes
+    ]
+    groups = [
+        {
+            "n": g.label,
+            "p": g.path,
+            "u": g.parent,
+            "r": int(g.is_region),
+            "i": [[_KINDS[item.kind], item.of] for item in plan.items],
+            "l": plan.layers,
+            "e": [[e.src, e.dst, e.value, info(e.info), int(e.is_back), e.bends]
+                  for e in plan.edges],
+        }
+        for g, plan in zip(graph.groups, plans, strict=True)
+    ]  # fmt: skip
+    return {
+        "title": clipped(title),
+        "nodes": nodes,
+        "groups": groups,
+        "roots": graph.roots,
+        "weights": weights,
+        "infos": list(infos),
+    }

@@ -1,0 +1,524 @@
+"use strict";
+// The graph is drawn on a canvas: layers are found by bisection, so that a frame costs what is seen.
+const D = JSON.parse(document.getElementById("data").textContent);
+const NODE = 0, GROUP = 1, IN = 2, OUT = 3, BEND = 4;
+const [LABEL, KIND, HOME, NAME, SOURCE, INFO, WEIGHTS, RELAX, HLO] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const GAP_X = 18, GAP_Y = 46, HEAD = 26, PAD = 14, SPAN = 12, SWEEPS = 4, AT_FIRST = 60;
+const COLOURS = {
+  input: "#2b8a3e", output: "#2b8a3e", product: "#1c7ed6", reduce: "#9c36b5", move: "#868e96",
+  control: "#c92a2a", other: "#e67700",
+};
+const $ = (id) => document.getElementById(id);
+const canvas = $("canvas"), context = canvas.getContext("2d");
+const opened = new Set();
+let root = D.roots.length ? D.roots[0] : -1, view = { x: 0, y: 0, zoom: 1 }, chosen = null;
+let matches = new Set(), pending = false, drawn = 0;
+
+// -- what there is -------------------------------------------------------------------------------
+const counts = D.groups.map(() => 0), users = D.nodes.map(() => []), makers = D.nodes.map(() => []);
+for (const n of D.nodes) for (let g = n[HOME]; g >= 0; g = D.groups[g].u) counts[g]++;
+for (const g of D.groups) {
+  g.ports = new Map();
+  g.i.forEach(([kind, of], k) => { if (kind === IN || kind === OUT) g.ports.set(kind + ":" + of, k); });
+  for (const [, dst, value] of g.e) if (g.i[dst][0] === NODE) {
+    users[value].push(g.i[dst][1]);
+    makers[g.i[dst][1]].push(value);
+  }
+}
+const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+const shape = (info) => info.slice(info.indexOf(" ") + 1);
+function subtitle(n) {
+  if (n[KIND] === "input" || n[KIND] === "output") return D.infos[n[INFO]];
+  return n[WEIGHTS].slice(0, 2).map((w) => shape(D.weights[w].info)).join(", ") + (n[WEIGHTS].length > 2 ? ", …" : "");
+}
+function sizeOf([kind, of]) {
+  if (kind === NODE) {
+    const n = D.nodes[of], sub = subtitle(n);
+    const long = Math.max(cut(n[LABEL], 34).length * 7.4, cut(sub, 40).length * 6.2);
+    return [Math.min(290, Math.max(64, long + 26)), sub ? 42 : 30];
+  }
+  if (kind === GROUP) {
+    const g = D.groups[of];
+    if (opened.has(of)) { place(of); return [Math.max(g.width + 2 * PAD, cut(g.n, 34).length * 7.4 + 60), g.height + HEAD + 2 * PAD]; }
+    return [Math.max(120, cut(g.n, 34).length * 7.4 + 46), 46];
+  }
+  return kind === BEND ? [6, 30] : [10, 4];
+}
+
+// -- coordinates (relax2xla/cli/page/layout.py has the same in Python) ------------------------------
+function spread(wanted, widths) {
+  let total = 0;
+  const offsets = widths.map((w, i) => total += i ? (widths[i - 1] + w) / 2 + GAP_X : 0), blocks = [];
+  wanted.forEach((want, i) => {
+    let wish = want - offsets[i], count = 1;
+    while (blocks.length && blocks.at(-1)[0] / blocks.at(-1)[1] > wish / count) {
+      const [more, n] = blocks.pop();
+      wish += more; count += n;
+    }
+    blocks.push([wish, count]);
+  });
+  const places = [];
+  for (const [wish, n] of blocks) for (let k = 0; k < n; k++) places.push(wish / n + offsets[places.length]);
+  return places;
+}
+function place(at) {
+  const g = D.groups[at];
+  if (g.placed) return;
+  const sizes = g.i.map(sizeOf), up = g.i.map(() => []), down = g.i.map(() => []);
+  for (const [src, dst, , , back, bends] of g.e) {
+    if (back) continue;
+    const chain = [src, ...bends, dst];
+    for (let k = 1; k < chain.length; k++) { down[chain[k - 1]].push(chain[k]); up[chain[k]].push(chain[k - 1]); }
+  }
+  const xs = g.i.map(() => 0), ys = g.i.map(() => 0);
+  let y = 0;
+  g.tops = []; g.row = g.i.map(() => 0);
+  g.l.forEach((row, r) => {
+    let total = GAP_X * (row.length - 1), height = 0;
+    for (const i of row) total += sizes[i][0];
+    let x = -total / 2;
+    for (const i of row) {
+      xs[i] = x + sizes[i][0] / 2; ys[i] = y; g.row[i] = r;
+      x += sizes[i][0] + GAP_X;
+      height = Math.max(height, sizes[i][1]);
+    }
+    g.tops.push([y, y + height]);
+    for (const i of row) if (g.i[i][0] === BEND) sizes[i] = [6, height];
+    y += height + GAP_Y;
+  });
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+    const near = sweep % 2 ? down : up;
+    for (const row of sweep % 2 ? g.l.toReversed() : g.l) {
+      const wanted = row.map((i) => near[i].length ? near[i].reduce((s, k) => s + xs[k], 0) / near[i].length : xs[i]);
+      const got = spread(wanted, row.map((i) => sizes[i][0]));
+      row.forEach((i, k) => xs[i] = got[k]);
+    }
+  }
+  let left = 0, right = 0;
+  xs.forEach((x, i) => { left = Math.min(left, x - sizes[i][0] / 2); right = Math.max(right, x + sizes[i][0] / 2); });
+  g.boxes = g.i.map((_, i) => [xs[i] - (left + right) / 2, ys[i], ...sizes[i]]);
+  g.width = right - left; g.height = Math.max(0, y - GAP_Y);
+  g.byRow = g.l.map(() => []); g.far = [];
+  for (const e of g.e) (g.row[e[1]] - g.row[e[0]] > SPAN || e[4] ? g.far : g.byRow[g.row[e[0]]]).push(e);
+  g.placed = true;
+}
+function forget(at) { for (let g = at; g >= 0; g = D.groups[g].u) D.groups[g].placed = false; }
+function toggle(at, open = !opened.has(at)) {
+  if (open) opened.add(at); else opened.delete(at);
+  forget(at);
+}
+// Where the inside of a group begins, from the middle of its upper edge.
+const inside = (x, y) => [x, y + HEAD + PAD];
+function origin(at) {
+  if (at === root || D.groups[at].u < 0) return [0, 0];
+  const up = D.groups[at].u, [x, y] = origin(up);
+  place(up);
+  const b = D.groups[up].boxes[D.groups[up].i.findIndex(([kind, of]) => kind === GROUP && of === at)];
+  return inside(x + b[0], y + b[1]);
+}
+
+// -- drawing --------------------------------------------------------------------------------------
+let theme = {};
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ["back", "front", "text", "faint", "line", "mark"]) theme[name] = style.getPropertyValue("--" + name).trim();
+}
+function draw() {
+  pending = false;
+  const ratio = devicePixelRatio || 1, w = canvas.clientWidth, h = canvas.clientHeight;
+  if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
+    canvas.width = Math.round(w * ratio); canvas.height = Math.round(h * ratio);
+  }
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, w, h);
+  if (root < 0) return;
+  context.translate(w / 2 + view.x, view.y);
+  context.scale(view.zoom, view.zoom);
+  const seen = { left: (-w / 2 - view.x) / view.zoom, right: (w / 2 - view.x) / view.zoom, top: -view.y / view.zoom, bottom: (h - view.y) / view.zoom };
+  place(root);
+  drawn = 0;
+  drawGroup(root, 0, 0, seen);
+  document.documentElement.dataset.drawn = drawn;
+}
+function redraw() { if (!pending) { pending = true; requestAnimationFrame(draw); } }
+function rows(g, top, bottom) {
+  let low = 0, high = g.tops.length;
+  while (low < high) { const mid = (low + high) >> 1; if (g.tops[mid][1] < top) low = mid + 1; else high = mid; }
+  let end = low;
+  while (end < g.tops.length && g.tops[end][0] <= bottom) end++;
+  return [low, end];
+}
+function port(g, item, kind, value) {
+  const [x, y, , height] = g.boxes[item], [what, of] = g.i[item];
+  if (what === GROUP && opened.has(of)) {
+    const inner = D.groups[of], at = inner.ports.get(kind + ":" + value);
+    if (at !== undefined) return [x + inner.boxes[at][0], kind === OUT ? y + height : y];
+  }
+  return [x, kind === OUT ? y + height : y];
+}
+function curve(x1, y1, x2, y2) {
+  const bend = Math.max(12, Math.min(60, Math.abs(y2 - y1) / 2));
+  context.moveTo(x1, y1);
+  context.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2);
+}
+function drawEdge(g, e, ox, oy, seen) {
+  const [src, dst, value, info, back, bends] = e;
+  const marked = chosen !== null && chosen.kind === NODE && (value === chosen.of || (g.i[dst][0] === NODE && g.i[dst][1] === chosen.of));
+  let [x, y] = port(g, src, OUT, value);
+  const [ex, ey] = port(g, dst, IN, value);
+  if (Math.min(y, ey) + oy > seen.bottom || Math.max(y, ey) + oy < seen.top) return;
+  const far = !bends.length && g.row[dst] - g.row[src] > SPAN;
+  context.beginPath();
+  context.strokeStyle = marked ? theme.mark : theme.faint;
+  context.lineWidth = marked ? 2 : 1;
+  context.globalAlpha = marked ? 1 : far ? 0.12 : 0.55;
+  context.setLineDash(back ? [5, 4] : []);
+  if (g.i[src][0] === IN) y -= HEAD + PAD;
+  for (const i of bends) {
+    const [bx, by, , bh] = g.boxes[i];
+    curve(x + ox, y + oy, bx + ox, by + oy);
+    context.lineTo(bx + ox, by + bh + oy);
+    x = bx; y = by + bh;
+  }
+  const end = g.i[dst][0] === OUT ? ey + PAD : ey;
+  curve(x + ox, y + oy, ex + ox, end + oy);
+  context.stroke();
+  context.setLineDash([]);
+  if (g.i[dst][0] !== OUT && view.zoom > 0.25) {
+    context.beginPath();
+    context.fillStyle = context.strokeStyle;
+    context.moveTo(ex + ox, ey + oy); context.lineTo(ex + ox - 3.5, ey + oy - 7); context.lineTo(ex + ox + 3.5, ey + oy - 7);
+    context.fill();
+  }
+  context.globalAlpha = 1;
+  if (info !== undefined && view.zoom > 0.55 && g.i[src][0] !== IN && !labelled.has(src + ":" + value + ":" + info)) {
+    labelled.add(src + ":" + value + ":" + info);
+    const [sx, sy] = port(g, src, OUT, value), text = D.infos[info], nth = [...labelled].filter((k) => k.startsWith(src + ":")).length - 1;
+    context.font = "10.5px system-ui, sans-serif";
+    const width = context.measureText(text).width;
+    context.fillStyle = theme.back; context.globalAlpha = 0.85;
+    context.fillRect(sx + ox + 4, sy + oy + 3 + 13 * nth, width + 4, 13);
+    context.globalAlpha = 1; context.fillStyle = marked ? theme.mark : theme.faint; context.textAlign = "left";
+    context.fillText(text, sx + ox + 6, sy + oy + 13 + 13 * nth);
+  }
+}
+let labelled = new Set();
+function drawGroup(at, ox, oy, seen) {
+  const g = D.groups[at];
+  const [first, end] = rows(g, seen.top - oy - 80, seen.bottom - oy + 80);
+  // Boxes of open modules first, then edges, then what stands on them.
+  for (let r = first; r < end; r++) for (const i of g.l[r]) if (g.i[i][0] === GROUP && opened.has(g.i[i][1])) drawFrame(g.i[i][1], g.boxes[i], ox, oy, seen);
+  labelled = new Set();
+  if (view.zoom > 0.04) {
+    for (let r = Math.max(0, first - SPAN); r < end; r++) for (const e of g.byRow[r]) drawEdge(g, e, ox, oy, seen);
+    for (const e of g.far) if (g.far.length < 2000 || (chosen && e[2] === chosen.of)) drawEdge(g, e, ox, oy, seen);
+  }
+  for (let r = first; r < end; r++) for (const i of g.l[r]) {
+    const [x, y, w, h] = g.boxes[i], [kind, of] = g.i[i];
+    if (x + ox + w / 2 < seen.left || x + ox - w / 2 > seen.right) continue;
+    if (kind === NODE) drawNode(of, x + ox, y + oy, w, h);
+    else if (kind === GROUP && opened.has(of)) drawGroup(of, ...inside(x + ox, y + oy), seen);
+    else if (kind === GROUP) drawClosed(of, x + ox, y + oy, w, h);
+  }
+}
+function box(x, y, w, h, radius) { context.beginPath(); context.roundRect(x - w / 2, y, w, h, radius); }
+function drawFrame(at, [x, y, w, h], ox, oy, seen) {
+  if (x + ox + w / 2 < seen.left || x + ox - w / 2 > seen.right) return;
+  const isChosen = chosen && chosen.kind === GROUP && chosen.of === at;
+  box(x + ox, y + oy, w, h, 8);
+  context.fillStyle = theme.faint; context.globalAlpha = 0.05; context.fill(); context.globalAlpha = 1;
+  context.strokeStyle = isChosen ? theme.mark : theme.line; context.lineWidth = isChosen ? 2 : 1; context.stroke();
+  if (view.zoom < 0.2) return;
+  context.fillStyle = theme.faint; context.textAlign = "left"; context.font = "600 12px system-ui, sans-serif";
+  context.fillText("− " + cut(D.groups[at].n, 34), x + ox - w / 2 + 9, y + oy + 17);
+}
+function drawClosed(at, x, y, w, h) {
+  drawn++;
+  const isChosen = chosen && chosen.kind === GROUP && chosen.of === at;
+  box(x, y + 4, w - 6, h, 8); context.fillStyle = theme.line; context.fill();
+  box(x, y, w, h, 8); context.fillStyle = theme.front; context.fill();
+  context.strokeStyle = isChosen ? theme.mark : theme.faint; context.lineWidth = isChosen ? 2.5 : 1.2; context.stroke();
+  if (view.zoom < 0.2) return;
+  context.textAlign = "center"; context.fillStyle = theme.text; context.font = "600 13px system-ui, sans-serif";
+  context.fillText("+ " + cut(D.groups[at].n, 34), x, y + 19);
+  context.fillStyle = theme.faint; context.font = "11px system-ui, sans-serif";
+  context.fillText(counts[at] + " operators", x, y + 36);
+}
+function drawNode(at, x, y, w, h) {
+  drawn++;
+  const n = D.nodes[at], isChosen = chosen && chosen.kind === NODE && chosen.of === at, round = n[KIND] === "input" || n[KIND] === "output";
+  box(x, y, w, h, round ? h / 2 : 5);
+  context.fillStyle = theme.front; context.fill();
+  context.globalAlpha = matches.has(at) ? 0.45 : 0.14; context.fillStyle = matches.has(at) ? theme.mark : COLOURS[n[KIND]]; context.fill();
+  context.globalAlpha = 1; context.strokeStyle = isChosen ? theme.mark : COLOURS[n[KIND]]; context.lineWidth = isChosen ? 3 : 1.2; context.stroke();
+  if (view.zoom < 0.25) return;
+  const sub = subtitle(n);
+  context.textAlign = "center"; context.fillStyle = theme.text; context.font = "600 12.5px system-ui, sans-serif";
+  context.fillText(cut(n[LABEL], 34), x, y + 19);
+  if (!sub) return;
+  context.fillStyle = theme.faint; context.font = "11px system-ui, sans-serif";
+  context.fillText(cut(sub, 40), x, y + 34);
+}
+
+// -- moving ---------------------------------------------------------------------------------------
+function fit() {
+  if (root < 0) return;
+  place(root);
+  const g = D.groups[root], w = canvas.clientWidth, h = canvas.clientHeight;
+  const whole = Math.min(1.1, (w - 40) / (g.width || 1), (h - 40) / (g.height || 1));
+  view.zoom = Math.max(whole, Math.min(0.45, (w - 40) / (g.width || 1)), 0.01);
+  view.x = 0;
+  view.y = whole < view.zoom ? 20 : Math.max(20, (h - g.height * view.zoom) / 2);
+  redraw();
+}
+function boxOf(kind, of) {
+  const home = kind === NODE ? D.nodes[of][HOME] : D.groups[of].u;
+  for (let g = home; g >= 0; g = D.groups[g].u) if (D.groups[g].u >= 0 && !opened.has(g)) toggle(g, true);
+  if (home < 0) return [0, 0, 0, 0];
+  const [x, y] = origin(home);
+  place(home);
+  const b = D.groups[home].boxes[D.groups[home].i.findIndex(([k, o]) => k === kind && o === of)];
+  return [x + b[0], y + b[1], b[2], b[3]];
+}
+function show(kind, of, still) {
+  let top = kind === NODE ? D.nodes[of][HOME] : of;
+  while (D.groups[top].u >= 0) top = D.groups[top].u;
+  root = top; $("function").value = String(D.roots.indexOf(top));
+  chosen = { kind, of };
+  details();
+  const [x, y, , h] = boxOf(kind, of);
+  if (!still) {
+    view.zoom = Math.max(view.zoom, 0.7);
+    view.x = -x * view.zoom; view.y = canvas.clientHeight / 2 - (y + Math.min(h, 60) / 2) * view.zoom;
+  }
+  redraw();
+}
+function hit(px, py) {
+  let x = (px - canvas.clientWidth / 2 - view.x) / view.zoom, y = (py - view.y) / view.zoom, at = root, found = null;
+  while (at >= 0) {
+    const g = D.groups[at], [first, end] = rows(g, y, y);
+    let next = -1;
+    for (let r = first; r < end; r++) for (const i of g.l[r]) {
+      const [bx, by, bw, bh] = g.boxes[i], [kind, of] = g.i[i];
+      if (kind > GROUP || Math.abs(x - bx) > bw / 2 || y < by || y > by + bh) continue;
+      found = { kind, of, head: kind === GROUP && (!opened.has(of) || y < by + HEAD) };
+      if (kind === GROUP && opened.has(of) && !found.head) { next = of; const [ix, iy] = inside(bx, by); x -= ix; y -= iy; }
+      r = end; break;
+    }
+    at = next;
+  }
+  return found;
+}
+function zoomAt(px, py, factor) {
+  const zoom = Math.min(3, Math.max(0.005, view.zoom * factor)), k = zoom / view.zoom, mid = canvas.clientWidth / 2;
+  view.x = px - mid - (px - mid - view.x) * k; view.y = py - (py - view.y) * k; view.zoom = zoom;
+  redraw();
+}
+// Opens or closes a module without moving its upper edge on the screen.
+function flip(at) {
+  const before = boxOf(GROUP, at);
+  toggle(at);
+  const after = boxOf(GROUP, at);
+  view.x += (before[0] - after[0]) * view.zoom; view.y += (before[1] - after[1]) * view.zoom;
+  redraw();
+}
+function all(open) {
+  D.groups.forEach((g, i) => { g.placed = false; if (g.u >= 0) { if (open) opened.add(i); else opened.delete(i); } });
+  fit();
+}
+let held = null;
+canvas.addEventListener("pointerdown", (e) => { held = { x: e.clientX, y: e.clientY, moved: false }; canvas.setPointerCapture(e.pointerId); });
+canvas.addEventListener("pointermove", (e) => {
+  if (!held) return;
+  const dx = e.clientX - held.x, dy = e.clientY - held.y;
+  if (!held.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
+  held = { x: e.clientX, y: e.clientY, moved: true };
+  view.x += dx; view.y += dy;
+  redraw();
+});
+canvas.addEventListener("pointerup", (e) => {
+  const click = held && !held.moved;
+  held = null;
+  if (!click) return;
+  const at = hit(e.offsetX, e.offsetY);
+  if (at && at.kind === GROUP && chosen && chosen.kind === GROUP && chosen.of === at.of && at.head) flip(at.of);
+  chosen = at ? { kind: at.kind, of: at.of } : null;
+  details(); redraw();
+});
+canvas.addEventListener("dblclick", (e) => { const at = hit(e.offsetX, e.offsetY); if (at && at.kind === NODE) show(NODE, at.of); });
+canvas.addEventListener("wheel", (e) => {
+  e.preventDefault();
+  if (e.ctrlKey || !e.shiftKey) zoomAt(e.offsetX, e.offsetY, Math.exp(-e.deltaY * 0.0015));
+  else { view.x -= e.deltaX + e.deltaY; redraw(); }
+}, { passive: false });
+function step(list) { if (list.length) show(NODE, list[0]); }
+const KEYS = {
+  "/": ["search", () => $("search").focus()],
+  f: ["show everything", fit],
+  e: ["open all modules", () => all(true)],
+  c: ["close all modules", () => all(false)],
+  w: ["all weights", () => listWeights()],
+  Enter: ["open or close the chosen module", () => { if (chosen && chosen.kind === GROUP && D.groups[chosen.of].u >= 0) flip(chosen.of); }],
+  j: ["to the first operator that uses the result", () => { if (chosen && chosen.kind === NODE) step(users[chosen.of]); }],
+  k: ["to what makes the first input", () => { if (chosen && chosen.kind === NODE) step(makers[chosen.of]); }],
+  n: ["to the next operator", () => show(NODE, chosen && chosen.kind === NODE ? Math.min(D.nodes.length - 1, chosen.of + 1) : 0)],
+  p: ["to the operator before", () => show(NODE, chosen && chosen.kind === NODE ? Math.max(0, chosen.of - 1) : 0)],
+  u: ["to the module around", () => { if (!chosen) return; const up = chosen.kind === NODE ? D.nodes[chosen.of][HOME] : D.groups[chosen.of].u; if (up >= 0 && D.groups[up].u >= 0) show(GROUP, up); }],
+  "+": ["nearer", () => zoomAt(canvas.clientWidth / 2, canvas.clientHeight / 2, 1.25)],
+  "-": ["farther", () => zoomAt(canvas.clientWidth / 2, canvas.clientHeight / 2, 0.8)],
+  ArrowLeft: ["move", () => { view.x += 80; redraw(); }], ArrowRight: ["move", () => { view.x -= 80; redraw(); }],
+  ArrowUp: ["move", () => { view.y += 80; redraw(); }], ArrowDown: ["move", () => { view.y -= 80; redraw(); }],
+  Escape: ["choose nothing", () => { chosen = null; matches = new Set(); $("left").replaceChildren(); $("search").value = ""; details(); redraw(); }],
+  "?": ["these keys", () => help()],
+};
+document.addEventListener("keydown", (e) => {
+  if (e.target === $("search")) {
+    if (e.key === "Escape") { $("search").blur(); KEYS.Escape[1](); }
+    if (e.key === "Enter" && matches.size) { e.preventDefault(); $("search").blur(); show(NODE, matches.values().next().value); }
+    return;
+  }
+  if (e.ctrlKey || e.metaKey || e.altKey || ["SELECT", "BUTTON", "SUMMARY"].includes(e.target.tagName) && e.key === "Enter") return;
+  const key = KEYS[e.key === "=" ? "+" : e.key];
+  if (key) { e.preventDefault(); key[1](); }
+});
+
+// -- panels: text nodes only, whatever a name holds -------------------------------------------------
+function make(tag, text, ...inner) {
+  const made = document.createElement(tag);
+  if (text) made.textContent = text;
+  made.append(...inner);
+  return made;
+}
+function table(pairs) {
+  return make("table", "", ...pairs.filter(([, v]) => v !== "" && v !== undefined).map(([k, v]) =>
+    make("tr", "", make("td", k), v instanceof Element ? make("td", "", v) : make("td", String(v)))));
+}
+function link(at) {
+  const a = make("a", D.nodes[at][LABEL] + "  ");
+  a.tabIndex = 0;
+  a.addEventListener("click", () => show(NODE, at));
+  a.addEventListener("keydown", (e) => { if (e.key === "Enter") show(NODE, at); });
+  return a;
+}
+const links = (list) => list.length ? make("span", "", ...list.slice(0, 20).map(link), list.length > 20 ? "… " + (list.length - 20) + " more" : "") : "";
+const number = (v) => v === undefined ? "" : Number.isInteger(v) ? v.toLocaleString("en") : v.toPrecision(5);
+function histogram(w) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), bars = w.histogram, most = Math.max(...bars);
+  svg.setAttribute("viewBox", "0 0 " + bars.length + " 100"); svg.setAttribute("preserveAspectRatio", "none");
+  bars.forEach((n, i) => {
+    const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect"), high = n ? Math.max(1, 100 * n / most) : 0;
+    for (const [k, v] of [["x", i + 0.06], ["y", 100 - high], ["width", 0.88], ["height", high]]) bar.setAttribute(k, v);
+    svg.append(bar);
+  });
+  return svg;
+}
+function weight(at, open) {
+  const w = D.weights[at], part = make("details", "", make("summary", "", make("b", w.name + "  "), make("small", w.info)));
+  const fill = () => {
+    if (part.childElementCount > 1) return;
+    part.append(table([["elements", number(w.elements)], ["bytes", number(w.bytes)], ["min", number(w.min)], ["max", number(w.max)],
+      ["mean", number(w.mean)], ["std", number(w.std)], ["zeros", number(w.zeros)], ["NaN, infinite", w.special ? number(w.special) : ""],
+      ["read", w.read !== undefined && w.read < w.elements ? "a sample of " + number(w.read) : ""]]));
+    if (w.histogram) part.append(histogram(w));
+  };
+  part.addEventListener("toggle", fill);
+  if (open) { part.open = true; fill(); }
+  return part;
+}
+function details() {
+  const right = $("right");
+  right.replaceChildren();
+  if (chosen && chosen.kind === NODE) {
+    const n = D.nodes[chosen.of];
+    right.append(make("h2", n[LABEL]), table([["name", n[NAME]], ["source", n[SOURCE]], ["gives", D.infos[n[INFO]]],
+      ["module", D.groups[n[HOME]].p], ["from", links(makers[chosen.of])], ["used by", links(users[chosen.of])]]));
+    if (n[WEIGHTS].length) right.append(make("h3", "Weights and constants"), ...n[WEIGHTS].slice(0, 50).map((w, i) => weight(w, i === 0)));
+    if (n[RELAX]) right.append(make("h3", "Relax"), make("pre", n[RELAX]));
+    if (D.hlo[n[HLO]]) right.append(make("h3", "StableHLO"), make("pre", D.hlo[n[HLO]]));
+  } else if (chosen) {
+    const g = D.groups[chosen.of], kinds = new Map();
+    const list = [chosen.of];
+    while (list.length) for (const [kind, of] of D.groups[list.pop()].i) {
+      if (kind === GROUP) list.push(of);
+      if (kind === NODE) kinds.set(D.nodes[of][LABEL], (kinds.get(D.nodes[of][LABEL]) || 0) + 1);
+    }
+    right.append(make("h2", g.n), table([["path", g.p], ["operators", counts[chosen.of]]]), make("h3", "Operators"),
+      table([...kinds].sort((a, b) => b[1] - a[1]).slice(0, 60)));
+    if (g.u >= 0) {
+      const button = make("button", opened.has(chosen.of) ? "Close" : "Open");
+      button.addEventListener("click", () => { flip(chosen.of); details(); });
+      right.append(button);
+    }
+  }
+  if (canvas.clientWidth) redraw();
+}
+function listWeights() {
+  const right = $("right"), bytes = D.weights.reduce((s, w) => s + w.bytes, 0);
+  right.replaceChildren(make("h2", D.weights.length + " weights and constants"), make("small", number(bytes) + " bytes"));
+  const order = D.weights.map((_, i) => i).sort((a, b) => D.weights[b].bytes - D.weights[a].bytes);
+  right.append(...order.slice(0, 500).map((w) => weight(w, false)));
+  if (order.length > 500) right.append(make("small", "the 500 largest"));
+}
+function help() {
+  const seen = new Map();
+  for (const [key, [what]] of Object.entries(KEYS)) seen.set(what, (seen.get(what) || []).concat(key));
+  $("right").replaceChildren(make("h2", "Keys"), table([...seen].map(([what, keys]) => [keys.join(" "), what])),
+    make("h3", "Mouse"), table([["drag", "move"], ["wheel", "nearer, farther"], ["click", "choose; a chosen module opens or closes"]]));
+}
+function search(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean), left = $("left");
+  matches = new Set();
+  left.replaceChildren();
+  if (words.length) {
+    for (let i = 0; i < D.nodes.length; i++) {
+      const n = D.nodes[i], hay = (n[LABEL] + " " + n[NAME] + " " + n[SOURCE] + " " + D.infos[n[INFO]] + " " + n[WEIGHTS].slice(0, 8).map((w) => D.weights[w].name).join(" ")).toLowerCase();
+      if (words.every((word) => hay.includes(word))) matches.add(i);
+    }
+    left.append(make("small", matches.size + " of " + D.nodes.length));
+    for (const i of [...matches].slice(0, 300)) {
+      const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", D.nodes[i][SOURCE] || D.nodes[i][NAME]));
+      row.addEventListener("click", () => show(NODE, i));
+      left.append(row);
+    }
+  }
+  redraw();
+}
+let waiting = 0;
+$("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => search($("search").value), 120); });
+$("expand").addEventListener("click", () => all(true));
+$("collapse").addEventListener("click", () => all(false));
+$("fit").addEventListener("click", fit);
+$("weights").addEventListener("click", listWeights);
+$("help").addEventListener("click", help);
+$("function").addEventListener("change", () => { root = D.roots[Number($("function").value)]; chosen = null; details(); fit(); });
+addEventListener("resize", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); redraw(); });
+
+// -- beginning --------------------------------------------------------------------------------------
+// Modules are opened from the outside to the inside, until as much is seen as one can look at.
+function openFew() {
+  let seen = root < 0 ? 0 : D.groups[root].i.length, list = root < 0 ? [] : [root];
+  while (list.length) {
+    const next = [];
+    for (const at of list) for (const [kind, of] of D.groups[at].i) if (kind === GROUP && seen + D.groups[of].i.length < AT_FIRST) {
+      seen += D.groups[of].i.length; opened.add(of); next.push(of);
+    }
+    list = next;
+  }
+}
+$("title").textContent = D.title;
+D.roots.forEach((r, i) => { const option = make("option", D.groups[r].n); option.value = String(i); $("function").append(option); });
+const main = D.roots.findIndex((r) => D.groups[r].n === "main");
+if (main >= 0) { root = D.roots[main]; $("function").value = String(main); }
+$("function").hidden = D.roots.length < 2;
+colours();
+openFew();
+fit();
+// #node=12, #search=words, #open=all: places in the graph to link to.
+const asked = new URLSearchParams(location.hash.slice(1));
+if (asked.get("open") === "all") all(true);
+if (asked.get("search")) { $("search").value = asked.get("search"); search(asked.get("search")); }
+const node = Number(asked.get("node"));
+if (asked.has("node") && node >= 0 && node < D.nodes.length) show(NODE, node);
+draw();
+document.documentElement.dataset.ready = D.nodes.length;

@@ -1,0 +1,232 @@
+"""``relax2xla view``: the graph, its layout, what a page says, and what it never lets in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relax2xla.cli.page.graph import Graph, graph_of, parts_of
+from relax2xla.cli.page.layout import GAP_X, SPAN, coordinates, plans_of, spread
+from relax2xla.cli.page.page import page
+from relax2xla.cli.page.pictures import dot, svg
+from relax2xla.cli.page.statistics import statistics
+from relax2xla.errors import BudgetError
+from relax2xla.ir import (
+    BindingBlock,
+    Constant,
+    Function,
+    IRModule,
+    SeqExpr,
+    Span,
+    TensorStructInfo,
+    Var,
+    VarBinding,
+)
+from relax2xla.op import add, nn
+from tests.cli.conftest import OPTIONS, Cli
+
+EVIL = '</script><script>document.title="broken"</script><img src=x onerror="alert(1)"><!--'
+
+
+def chain(names: list[str], argument: str = "x", weight: Constant | None = None) -> IRModule:
+    """A program of one relu for each source name, every seventh one with a residual."""
+    x = Var(argument, TensorStructInfo((2, 3), "float32"), Span(name=argument))
+    values = [x]
+    bindings = []
+    for i, name in enumerate(names):
+        other = weight if weight is not None and i == 0 else values[max(0, i - 6)]
+        call = add(values[-1], other) if i % 7 == 0 else nn.relu(values[-1])
+        var = Var(f"v{i}", call.struct_info)
+        bindings.append(VarBinding(var, call, Span(name=name)))
+        values.append(var)
+    body = SeqExpr([BindingBlock(bindings)], values[-1])
+    return IRModule({"main": Function([x], body, attrs={"global_symbol": "main"})})
+
+
+def data_of(html: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(found)
+
+
+def test_names_become_modules() -> None:
+    assert parts_of("layers.0.attn") == (["layers", "0", "attn"], ".")
+    assert parts_of("/layers.0/attn/MatMul") == (["layers.0", "attn", "MatMul"], "/")
+    assert parts_of("jit(f)/params['a/b']/x")[0] == ["jit(f)", "params['a/b']", "x"]
+    assert len(parts_of("a." * 10_000)[0]) <= 24
+    graph = graph_of(chain([f"layers.{i // 4}.{'ab'[i // 2 % 2]}" for i in range(8)]))
+    paths = {g.path for g in graph.groups}
+    assert {"layers.0", "layers.1", "layers.0.a", "layers.1.b"} <= paths
+    homes = [graph.groups[n.group].path for n in graph.nodes if n.kind == "other"]
+    assert homes == [f"layers.{i // 4}.{'ab'[i // 2 % 2]}" for i in range(8)]
+
+
+def test_a_module_of_one_operator_is_no_group() -> None:
+    graph = graph_of(chain(["net.a", "net.a", "net.b"]))
+    assert [g.path for g in graph.groups] == ["main", "net", "net.a"]
+    scopes = ["jit(f)/blk/add", "jit(f)/blk/mul", "", "jit(f)/blk/add", "jit(f)/add", "jit(f)/x"]
+    graph = graph_of(chain(scopes))
+    assert [g.path for g in graph.groups] == ["main", "jit(f)", "jit(f)/blk"]
+    assert len(graph.groups[2].nodes) == 4
+
+
+def test_nothing_overlaps_in_a_layer_and_edges_go_down() -> None:
+    rng = np.random.default_rng(0)
+    graph = graph_of(chain([f"m{rng.integers(5)}.{rng.integers(3)}" for _ in range(300)]))
+    for plan in plans_of(graph):
+        boxes, width, _ = coordinates(plan, lambda item: (30.0 + 7 * item.of % 50, 40.0))
+        for row in plan.layers:
+            for a, b in pairwise(row):
+                gap = boxes[b].x - boxes[a].x - (boxes[a].width + boxes[b].width) / 2
+                assert gap >= GAP_X - 1e-6
+        assert sorted(i for row in plan.layers for i in row) == list(range(len(plan.items)))
+        assert all(abs(b.x) + b.width / 2 <= width / 2 + 1e-6 for b in boxes)
+        for e in plan.edges:
+            assert e.is_back or boxes[e.src].y < boxes[e.dst].y
+
+
+def test_spread_moves_no_more_than_it_must() -> None:
+    assert spread([0, 100, 200], [10, 10, 10]) == [0, 100, 200]
+    assert spread([0, 0], [10, 10]) == [-(10 + GAP_X) / 2, (10 + GAP_X) / 2]
+
+
+def test_the_work_is_linear() -> None:
+    """Bends and items a node do not grow, also where one input goes to every operator."""
+
+    def items(count: int) -> int:
+        x = Var("x", TensorStructInfo((2, 3), "float32"))
+        last, bindings = x, []
+        for i in range(count):
+            call = add(last, x)
+            last = Var(f"v{i}", call.struct_info)
+            bindings.append(VarBinding(last, call))
+        func = Function([x], SeqExpr([BindingBlock(bindings)], last))
+        return sum(len(p.items) for p in plans_of(graph_of(IRModule({"main": func}))))
+
+    assert items(2000) - items(1000) <= 1000 * 2
+    assert items(2000) <= 2000 + 10 * SPAN
+
+
+def test_a_page_of_ten_thousand_nodes_is_small() -> None:
+    mod = chain([f"layers.{i // 100}.block.{i // 10 % 10}" for i in range(10_000)])
+    html = page(mod, "large")
+    data = data_of(html)
+    assert sum(n[1] == "other" for n in data["nodes"]) == 10_000
+    assert len(html) < 6_000_000
+    assert len(data["hlo"]) < 10  # one text for each distinct operator
+
+
+def test_strings_of_a_model_stay_strings(tmp_path: Path) -> None:
+    weight = Constant(np.ones((2, 3), np.float32), span=Span(name=EVIL))
+    html = page(chain([EVIL, f"a.{EVIL}", f"a.{EVIL}"], EVIL, weight), EVIL)
+    assert html.count("<script") == 2
+    assert html.count("</script") == 2
+    assert "<img" not in html
+    assert "<!--" not in html
+    data = data_of(html)
+    assert data["title"].startswith("</script>")
+    assert any(n[4].startswith("</script>") for n in data["nodes"])
+    plain = page(chain(["a"]), "plain")
+    assert not re.search(r"(src|href)=|url\(|@import|https?://(?!www\.w3\.org/)", plain)
+    graph = graph_of(chain([EVIL, 'a"];\\\nb'], EVIL, weight))
+    root = ET.fromstring(svg(graph, plans_of(graph), EVIL))
+    assert {e.tag.rpartition("}")[2] for e in root.iter()} <= {
+        "svg", "title", "style", "rect", "text", "path"
+    }  # fmt: skip
+    for line in dot(graph).splitlines():
+        assert len(re.findall(r'(?<!\\)(?:\\\\)*"', line)) % 2 == 0
+
+
+def test_statistics_are_numpys() -> None:
+    a = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
+    a[0, :3] = np.nan, np.inf, 0
+    good = a[np.isfinite(a)].astype(np.float64)
+    found = statistics(a)
+    assert found["special"] == 2
+    assert found["zeros"] == 1
+    for key in ("min", "max", "mean", "std"):
+        assert found[key] == pytest.approx(getattr(good, key)())
+    assert found["histogram"] == np.histogram(good, 32)[0].tolist()
+    part = statistics(np.arange(1 << 16, dtype=np.int32), 1 << 12)
+    assert part["read"] == 1 << 12
+    assert (part["min"], part["max"]) == (0, (1 << 16) - 1)
+    assert statistics(np.broadcast_to(np.float32(3), (1 << 30,)))["mean"] == 3
+    assert statistics(np.array(["a"], dtype=object)) == {}
+    assert statistics(np.full(3, np.nan, np.float32)) == {"read": 3, "special": 3}
+
+
+@pytest.mark.parametrize("kind", ["onnx", "pt2", "mlir", "relax"])
+def test_every_format(kind: str, cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    done = cli("view", models(kind), "-o", out, *OPTIONS[kind])
+    assert done.code == 0, done.err
+    data = data_of(out.read_text("utf-8"))
+    operators = [n for n in data["nodes"] if n[1] not in ("input", "output")]
+    assert operators
+    assert all("R." in n[7] for n in operators)
+    assert all("stablehlo." in data["hlo"][n[8]] for n in operators)
+    if kind != "relax":
+        assert any(w.get("histogram") for w in data["weights"])
+        assert not any("dense<[" in text for text in data["hlo"])
+
+
+def test_pictures_and_errors(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    for suffix in ("svg", "dot"):
+        assert cli("view", models("relax"), "-o", tmp_path / f"a.{suffix}").code == 0
+    assert "softmax" in (tmp_path / "a.svg").read_text()
+    assert "->" in (tmp_path / "a.dot").read_text()
+    done = cli("view", models("relax"), "-o", tmp_path / "a.png")
+    assert (done.code, ".html, .svg, .dot" in done.err) == (2, True)
+    with pytest.raises(BudgetError, match="draws what is seen"):
+        svg(graph := graph_of(chain(["a"] * 5001)), plans_of(graph), "large")
+
+
+def test_regions_are_groups() -> None:
+    jax = pytest.importorskip("jax")
+    from relax2xla.stablehlo import parse, read
+
+    def body(a: Any) -> Any:
+        return jax.lax.sin(a) * a + jax.lax.cos(a)
+
+    def loop(x: Any) -> Any:
+        return jax.lax.while_loop(lambda a: a[0] < 9, body, x)
+
+    lowered = jax.jit(loop).lower(np.ones(3, np.float32))
+    graph: Graph = graph_of(read(parse(lowered.as_text().encode())))
+    inside = {n.label for n in graph.nodes if graph.groups[n.group].is_region}
+    assert {"sine", "cosine"} <= inside
+    (loop,) = (n for n in graph.nodes if n.label == "while_")
+    assert any(graph.groups[graph.nodes[v].group].is_region for v, _ in loop.inputs)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser")
+def test_a_browser_draws_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(chain([EVIL, *["a.b"] * 30], EVIL), EVIL), "utf-8")
+    words = "headless no-sandbox disable-gpu disable-quic no-first-run dump-dom disable-sync"
+    options = [f"--{w}" for w in f"{words} disable-component-update".split()]
+    options += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'browser'}"]
+    words = ["chromium", *options, "--virtual-time-budget=2000"]
+    done = subprocess.run(
+        [*words, f"{path.as_uri()}#open=all&search=relu"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (ready,) = re.findall(r'<html[^>]* data-ready="(\d+)"', done.stdout)
+    (drawn,) = re.findall(r'<html[^>]* data-drawn="(\d+)"', done.stdout)
+    assert int(ready) == 33
+    assert 1 < int(drawn) <= 33
+    assert "of 33</small>" in done.stdout
+    assert "<title>&lt;/script&gt;" in done.stdout
+    assert "<img" not in done.stdout
