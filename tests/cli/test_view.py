@@ -29,10 +29,11 @@ from relax2xla.ir import (
     SeqExpr,
     Span,
     TensorStructInfo,
+    Tuple,
     Var,
     VarBinding,
 )
-from relax2xla.op import add, nn
+from relax2xla.op import add, greater, nn, where
 from tests.cli.conftest import OPTIONS, Cli
 
 EVIL = '</script><script>document.title="broken"</script><img src=x onerror="alert(1)"><!--'
@@ -123,6 +124,20 @@ def test_a_page_of_ten_thousand_nodes_is_small() -> None:
     assert sum(n[1] == "other" for n in data["nodes"]) == 10_000
     assert len(html) < 6_000_000
     assert len(data["hlo"]) < 10  # one text for each distinct operator
+
+
+def test_the_same_operator_on_other_operands_has_its_own_text() -> None:
+    x, y = (Var(n, TensorStructInfo((4,), "float32")) for n in "xy")
+    calls = [where(greater(a, b), b, a) for a, b in ((x, y), (x, x), (y, x))]
+    calls += [add(x, Constant(np.float32(k))) for k in (1, 2)]
+    out = [Var(f"v{i}", c.struct_info) for i, c in enumerate(calls)]
+    block = BindingBlock([VarBinding(v, c) for v, c in zip(out, calls, strict=True)])
+    mod = IRModule({"main": Function([x, y], SeqExpr([block], Tuple(out)))})
+    data = data_of(page(mod, "texts"))
+    which = [n[8] for n in data["nodes"] if n[1] == "other"]
+    assert which[0] == which[2]
+    assert len(set(which)) == 4
+    assert "2.000000e+00" in data["hlo"][which[-1]]
 
 
 def test_strings_of_a_model_stay_strings(tmp_path: Path) -> None:

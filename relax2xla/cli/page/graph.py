@@ -60,7 +60,9 @@ _KINDS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
               "repeat", "stack", "flip", "reverse", "tuple", "full", "arange", "iota", "zeros",
               "ones", "astype", "convert", "cast", "layout")),
 )  # fmt: skip
-_KIND_OF: Final = {word: kind for kind, words in reversed(_KINDS) for word in words}
+_KIND_OF: Final[dict[str, Kind]] = {
+    word: kind for kind, words in reversed(_KINDS) for word in words
+}
 _WORD: Final = re.compile(r"[a-z]+[0-9]*d?")
 
 

@@ -120,20 +120,20 @@ def _connect(
             other = graph.groups[other].parent
         if meet < 0 or other < 0:
             return  # of another function
-    dst: tuple[ItemKind, int] = ("node", user)
+    dst = Item("node", user)
     while g != meet:
         plan = plans[g]
         is_new = Item("in", value) not in plan.at
         plan.edges.append(Edge(plan.item("in", value), plan.item(*dst), value, info))
         if not is_new:
             return
-        dst, g = ("group", g), graph.groups[g].parent
-    src: tuple[ItemKind, int] = ("node", value)
+        dst, g = Item("group", g), graph.groups[g].parent
+    src = Item("node", value)
     while h != meet:
         plan = plans[h]
         if Item("out", value) not in plan.at:
             plan.edges.append(Edge(plan.item(*src), plan.item("out", value), value, info))
-        src, h = ("group", h), graph.groups[h].parent
+        src, h = Item("group", h), graph.groups[h].parent
     plan = plans[meet]
     end = plan.item(*dst)
     if (meet, value, end) not in known:

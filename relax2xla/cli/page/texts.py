@@ -8,8 +8,10 @@ one module.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import numpy as np
 
 from relax2xla.analysis import free_vars
 from relax2xla.cli.page.graph import Graph, Node, clipped
@@ -28,7 +30,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.rewrite import post_order, rebuild
+from relax2xla.ir.rewrite import children, post_order, rebuild
 from relax2xla.stablehlo import serialize
 from relax2xla.transform.export import is_high, lowered
 
@@ -75,8 +77,7 @@ def _without_arrays(value: Expr, names: dict[int, str]) -> Expr:
             name = names.get(id(part.data), "constant")
             made[id(part)] = Var(name, part.struct_info_)
         elif isinstance(part, Call):
-            kids = part.args if isinstance(part.op, Op) else (part.op, *part.args)
-            made[id(part)] = rebuild(part, [made.get(id(k), k) for k in kids])
+            made[id(part)] = rebuild(part, [made.get(id(k), k) for k in children(part)])
     return made.get(id(value), value)
 
 
@@ -105,21 +106,39 @@ def stablehlo_texts(graph: Graph, mod: IRModule) -> tuple[list[str], list[int]]:
 def _signature(value: Call, graph: Graph) -> object:
     """Equal for calls whose StableHLO is the same text."""
     parts: list[object] = []
+    at: dict[int, int] = {}
     for part in post_order(value):
+        at[id(part)] = len(parts)
         if isinstance(part, Var):
             local = graph.regions.get(part)
-            parts.append(id(part) if local is not None else str(part.struct_info_))
+            parts.append(str(part.struct_info_) if local is None else id(local))
         elif isinstance(part, Constant):
-            if part.data.ndim:
-                parts.append(str(part.struct_info_))
-            else:
-                parts.append((str(part.data.dtype), part.data.tobytes()))
-        elif isinstance(part, Call):
-            infos = (str(part.struct_info_), *map(str, part.sinfo_args))
-            parts.append((repr(part.op), repr(dict(part.attrs)), infos, len(part.args)))
+            held = _plain(part.data) if not part.data.ndim else None
+            parts.append((str(part.struct_info_), held))
         else:
-            parts.append(repr(part))
+            infos = (str(part.struct_info_), *map(str, getattr(part, "sinfo_args", ())))
+            kids = tuple(at[id(k)] for k in children(part))
+            parts.append((_head(part), infos, kids))
     return tuple(parts)
+
+
+def _head(part: Expr) -> object:
+    """What an expression is, without what it is made of."""
+    if isinstance(part, Call):
+        return repr(part.op) if isinstance(part.op, Op) else "", _plain(part.attrs)
+    return type(part).__name__, getattr(part, "index", None) if children(part) else repr(part)
+
+
+def _plain(value: object) -> object:
+    """An attribute as a value with a hash; all of an array, whose text may be a part of it."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return tuple((k, _plain(v)) for k, v in items)
+    if isinstance(value, tuple | list):
+        return tuple(_plain(v) for v in cast("Sequence[object]", value))
+    return repr(value)
 
 
 def _alone(value: Call, graph: Graph) -> Function | None:
@@ -189,7 +208,7 @@ def _texts_of(
     for i in at:
         name = f"n{i}"
         functions[GlobalVar(name)] = programs[i].with_attr("global_symbol", name)
-    mod = IRModule(functions)  # pyright: ignore[reportArgumentType]
+    mod = IRModule(functions)
     text = serialize.to_stablehlo(lowered(mod) if is_high(mod) else mod, "text")
     assert isinstance(text, str)
     starts = [(m.start(), int(m[1])) for m in _FUNC.finditer(text)]
