@@ -36,7 +36,7 @@ from relax2xla.transform.export import is_high, lowered
 
 #: Characters of the text of one node, and of those of all nodes together.
 LONGEST, BUDGET = 4000, 1 << 24
-#: Distinct programs that are lowered; what comes after has no StableHLO text.
+#: Distinct programs that are lowered; what comes after has a remark instead.
 MOST_PROGRAMS: Final = 3000
 _FUNC: Final = re.compile(r"^  func\.func (?:private |public )?@n(\d+)\(", re.MULTILINE)
 # The name of an argument: that of one node, while many nodes share the text.
@@ -97,10 +97,13 @@ def stablehlo_texts(graph: Graph, mod: IRModule) -> tuple[list[str], list[int]]:
             made = _alone(value, graph)
             known[key] = len(programs) + 1 if made is not None else 0
             programs += [made] if made is not None else []
-        which.append(known.get(key, 0))
+        which.append(known.get(key, -1))
     kernels = {g: f for g, f in mod.items() if not isinstance(f, Function)}
     texts = _lowered_texts(programs, list(range(len(programs))), kernels)
-    return ["", *(clipped(texts.get(i, ""), LONGEST) for i in range(len(programs)))], which
+    made = ["", *(clipped(texts.get(i, ""), LONGEST) for i in range(len(programs)))]
+    if -1 in which:
+        made.append(f"// left out: a page has this text of {MOST_PROGRAMS:,} distinct operators")
+    return made, [len(made) - 1 if i < 0 else i for i in which]
 
 
 def _signature(value: Call, graph: Graph) -> object:
