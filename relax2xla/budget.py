@@ -41,6 +41,20 @@ def memory() -> int:
     return min(_TIMES * physical_memory() or MOST, MOST)
 
 
+def size_text(count: float) -> str:
+    """Bytes in the unit that reads best: 97.5 MiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def weights_text(count: int, size: int) -> str:
+    """How every message counts weights: 5 weights, 97.5 MiB."""
+    return f"{count:,} weight{'' if count == 1 else 's'}, {size_text(size)}"
+
+
 def use(limit: int | str | None) -> int | None:
     """Use ``limit`` (bytes, or such as "512G") from now on; None is the default again.
 

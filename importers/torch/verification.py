@@ -52,10 +52,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value as it is given (``got``) and as torch gives it (``want``); ``inner``: a tap."""
+    """A value as it is given (``got``) and as torch gives it (``want``); ``inner``: a tap.
+
+    ``layer``: the path of the module that makes it; "" for the root
+    """
 
     name: str
     where: str
+    layer: str
     inner: bool
     got: Any
     want: Any
@@ -149,7 +153,8 @@ def evaluated(
         where = spans.where(node) if made else "a constant"
         inner = i >= len(results) - len(nodes)
         name = node.name if inner else _output_name(walked, i)
-        found.append(Value(name, where, inner, value, want[node] if made else node))
+        layer = spans.of(node).name if made else ""
+        found.append(Value(name, where, layer, inner, value, want[node] if made else node))
     return found
 
 

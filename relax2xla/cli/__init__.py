@@ -34,8 +34,10 @@ def _main(words: Sequence[str], debug: bool) -> int:
     try:
         with signals():
             from relax2xla.cli.app import app
+            from relax2xla.cli.console import standard_output
 
-            status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
+            with standard_output():
+                status = _status_of(lambda: app(args=words, prog_name="relax2xla"))
             sys.stdout.flush()
             return status
     except BrokenPipeError:

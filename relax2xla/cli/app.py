@@ -84,6 +84,23 @@ PLUGIN = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _alone(asked: bool) -> bool:
+    if asked:
+        from relax2xla.cli.console import keep_for_json
+
+        keep_for_json()
+    return asked
+
+
+# Eager: what plug-ins and models by name print comes after it, and goes to standard error.
+JSON = Annotated[
+    bool,
+    typer.Option(
+        "--json", callback=_alone, is_eager=True, help="As JSON, alone on standard output."
+    ),
+]
 INPUTS = Annotated[
     list[str] | None,
     typer.Option(
@@ -102,6 +119,16 @@ SEED = Annotated[
 DEVICE = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
 FUNCTION = Annotated[
     str, typer.Option("--function", metavar="NAME", help="The function to run, of several.")
+]
+WEIGHTS_TO = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE|inline",
+        help="Where the weights go: a .safetensors file in the folder of OUT, which OUT then "
+        "names, or inline. By default beside .mlir and .relax that have more than 1 MiB.",
+        show_default=False,
+    ),
 ]
 RTOL = Annotated[
     float | None,
@@ -170,7 +197,7 @@ def root(
 @app.command()
 def inspect(
     file: FILE,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     text: Annotated[bool, typer.Option("--text", help="Print the Relax text as well.")] = False,
     layers: Annotated[
         bool,
@@ -242,15 +269,8 @@ def convert(
             show_default=False,
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|inline",
-            help="Where the weights go: a .safetensors file in the folder of OUT, which OUT then "
-            "names, or inline. By default beside .mlir and .relax that have more than 1 MiB.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: WEIGHTS_TO = None,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -278,6 +298,7 @@ def convert(
         trust,
         shape or [],
         weights,
+        json,
     )
 
 
@@ -323,7 +344,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -377,6 +398,7 @@ def compile_(
         ),
     ] = False,
     device: DEVICE = "cpu",
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -394,7 +416,7 @@ def compile_(
     """
     from relax2xla.cli.compile import run_compile
 
-    run_compile(file, output, compiled, raw_weights, device, trust, shape or [])
+    run_compile(file, output, compiled, raw_weights, device, trust, shape or [], json)
 
 
 @app.command()
@@ -406,14 +428,15 @@ def verify(
     atol: ATOL = None,
     device: DEVICE = "cpu",
     taps: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--taps",
+            "--taps/--no-taps",
             help="Of an .onnx or .pt2 model: compare what each node of its graph computes too, and "
-            "name the first one whose result departs.",
+            "name the first layer whose result departs; by default where an output departs.",
+            show_default=False,
         ),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    ] = None,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -450,6 +473,7 @@ def quantize(
             show_default=False,
         ),
     ] = None,
+    weights: WEIGHTS_TO = None,
     bits: Annotated[int, typer.Option(help="Of a weight: 8 or 4.")] = 8,
     group: Annotated[int, typer.Option(help="How many weights share a scale.")] = 32,
     verify: Annotated[
@@ -458,6 +482,7 @@ def quantize(
     inputs: INPUTS = None,
     seed: SEED = 0,
     device: DEVICE = "cpu",
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -470,13 +495,14 @@ def quantize(
 
     \b
     relax2xla quantize model.onnx -o model.mlirbc
+    relax2xla quantize model.onnx -o small.mlir --weights small.safetensors
     relax2xla quantize model.pt2 --trust --bits 4 --group 64 --verify
     """
     from relax2xla.cli.quantize import run_quantize
     from relax2xla.cli.verify import Asked
 
     asked = Asked(inputs or [], seed, None, None, device, False, False) if verify else None
-    run_quantize(file, output, bits, group, asked, trust, shape or [])
+    run_quantize(file, output, weights, bits, group, asked, trust, shape or [], json)
 
 
 @app.command()
@@ -490,7 +516,7 @@ def bench(
         typer.Option(help="CPU threads for everyone; by default all.", show_default=False, min=1),
     ] = None,
     device: DEVICE = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -522,7 +548,7 @@ def roundtrip(
         ),
     ],
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run both with XLA as well.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     seed: SEED = 0,
     isolate: Annotated[
         bool | None,
@@ -584,7 +610,7 @@ def diff(
             "high-level Relax operators.",
         ),
     ] = Level.as_is,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -645,6 +671,7 @@ def opt(
     check: Annotated[
         bool, typer.Option("--check", help="Stop where a pass makes a module that is malformed.")
     ] = False,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -662,7 +689,7 @@ def opt(
     from relax2xla.cli.opt import run_opt
 
     before, after = print_before or [], print_after or []
-    run_opt(file, passes, output, before, after, check, trust, shape or [])
+    run_opt(file, passes, output, before, after, check, trust, shape or [], json)
 
 
 @app.command()
@@ -714,7 +741,7 @@ def cache(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Remove without asking, on a terminal, too.")
     ] = False,
@@ -738,7 +765,7 @@ def cache(
 
 @app.command()
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
 ) -> None:
     """Show what is installed, what this machine has, and what is missing.
 
@@ -757,7 +784,7 @@ def doctor(
 
 @app.command()
 def config(
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: JSON = False,
     example: Annotated[
         bool, typer.Option("--example", help="Print an example of the file.")
     ] = False,

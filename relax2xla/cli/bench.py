@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relax2xla.cli import timing
-from relax2xla.cli.console import note, out, status, table
+from relax2xla.cli.console import note, print_json, status, table
 from relax2xla.cli.model import (
     by_value_noted,
     entry_name,
@@ -82,7 +81,7 @@ def run_bench(
     }
     if as_json:
         done = {"file": str(file), "rounds": rounds, "compile_s": compiled, "variants": found}
-        out(json.dumps(done, indent=2))
+        print_json(done)
         return
     table(
         ("variant", "median ms", "min ms", "p90 ms", "p99 ms", "calls/s", "times relax2xla"),

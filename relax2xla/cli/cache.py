@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
 
 from relax2xla.budget import parse_size
-from relax2xla.cli.console import note, out, size
+from relax2xla.cli.console import note, out, print_json, size
 from relax2xla.errors import TVMError
 from relax2xla.vm.pjrt.cache import CacheEntry, from_environment
 
@@ -21,7 +20,7 @@ def run_cache(clear: bool, limit: str | None, as_json: bool, yes: bool) -> None:
     store = from_environment()
     if store is None:
         if as_json:
-            out(json.dumps({"enabled": False}))
+            print_json({"enabled": False})
         else:
             out("the cache is turned off (RELAX2XLA_CACHE=0)")
         return
@@ -51,7 +50,7 @@ def run_cache(clear: bool, limit: str | None, as_json: bool, yes: bool) -> None:
             "removed": removed,
             "entries": found,
         }
-        out(json.dumps(described, indent=2))
+        print_json(described)
         return
     if clear or limit is not None:
         out(f"removed   {_count(removed)}")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relax2xla.cli.console import note, out, size, status, table
+from relax2xla.cli.console import note, out, print_json, size, status, table
+from relax2xla.cli.inspect import weights
 from relax2xla.cli.model import load_model, parse_device, parse_shapes
 from relax2xla.cli.signals import interruptible
 from relax2xla.errors import FileFormatError
@@ -25,6 +26,7 @@ def run_compile(
     device_name: str,
     trust: bool,
     shape: Sequence[str],
+    as_json: bool = False,
 ) -> None:
     """Build ``file`` and save it as ``output``; says what is in it."""
     if output.suffix.lower() != ".r2x":
@@ -42,10 +44,25 @@ def run_compile(
     with status(f"writing {output.name}"):
         made.write(output)
     took = time.perf_counter() - start
-    table(("function", "is"), [(n, _kind(executable, n, compiled)) for n in executable])
-    out()
-    note(f"wrote {output} ({size(output.stat().st_size)}) in {took:.2f} s")
+    kinds = {n: _kind(executable, n, compiled) for n in executable}
     names = symbols([p.struct_info for e in executable.entries.values() for p in e.params])
+    if as_json:
+        print_json(
+            {
+                "file": str(file),
+                "output": str(output),
+                "bytes": output.stat().st_size,
+                "seconds": took,
+                "machine_code": compiled,
+                "functions": [{"name": n, "is": kind} for n, kind in kinds.items()],
+                "symbolic_dimensions": names,
+                "weights": weights(list(mod.relax_functions().values())),
+            }
+        )
+    else:
+        table(("function", "is"), list(kinds.items()))
+        out()
+    note(f"wrote {output} ({size(output.stat().st_size)}) in {took:.2f} s")
     if names and compiled:
         sizes = " ".join(f"--shape {n}=4" for n in names)
         note(f"what has symbolic dimensions is compiled when it is run; to compile it now: {sizes}")

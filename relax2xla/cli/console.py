@@ -6,15 +6,25 @@ Colours, spinners and boxes appear on terminals only; piped output is plain alig
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from relax2xla.budget import size_text as size
+from relax2xla.budget import weights_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+__all__ = [
+    "coloured", "good", "keep_for_json", "loading", "note", "out", "plain_table", "print_json",
+    "progress", "quiet", "size", "standard_output", "status", "table", "weights_text",
+]  # fmt: skip
 
 _NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
 
@@ -22,6 +32,48 @@ _NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|-?inf|nan|")
 def out(text: str = "") -> None:
     """One line, or several, on standard output."""
     sys.stdout.write(f"{text}\n")
+
+
+# Standard output, where JSON alone may be written to it.
+_kept: list[TextIO] = []
+
+
+def keep_for_json() -> None:
+    """From now on only :func:`print_json` writes to standard output.
+
+    What a plug-in, a package or the user's module prints goes to standard error instead.
+    """
+    if not _kept:
+        _kept.append(sys.stdout)
+        sys.stdout = sys.stderr
+
+
+@contextlib.contextmanager
+def standard_output() -> Generator[None]:
+    """When the block ends, standard output is what it was before, whoever kept it."""
+    try:
+        yield
+    finally:
+        if _kept:
+            sys.stdout = _kept.pop()
+
+
+def print_json(data: Any) -> None:
+    """``data`` as JSON on standard output; numbers that JSON has not ("inf", "nan") are text."""
+    text = json.dumps(_finite(data), indent=2, allow_nan=False)
+    (_kept[0] if _kept else sys.stdout).write(f"{text}\n")
+
+
+def _finite(data: Any) -> Any:
+    match data:
+        case float():
+            return data if math.isfinite(data) else str(data)
+        case Mapping():
+            return {k: _finite(v) for k, v in data.items()}  # pyright: ignore
+        case list() | tuple():
+            return [_finite(v) for v in data]  # pyright: ignore
+        case _:
+            return data
 
 
 _quiet: list[bool] = [False]
@@ -156,12 +208,3 @@ def _bytes_bar() -> Progress:
 
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
     return bars.Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that reads best."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

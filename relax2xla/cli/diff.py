@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli.console import out
+from relax2xla.cli.console import out, print_json
 from relax2xla.cli.inputs import leaves_of
 from relax2xla.cli.model import Sizes, load_model, parse_shapes
 from relax2xla.errors import StructuralEqualError, TVMError
@@ -59,7 +58,7 @@ def run_diff(
         a, b = at_level(a, b, level)
     found = difference(a, b, files)
     if as_json:
-        out(json.dumps(_plain(found), indent=2))
+        print_json(_plain(found))
     elif found is None:
         out(f"{files[0]} and {files[1]} are the same program")
     else:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import sys
 from typing import Any, Final
 
-from relax2xla.cli.console import good, out, size, status
+from relax2xla.cli.console import good, out, print_json, size, status
 
 #: Packages, and the extra of relax2xla that brings them ("" for what it needs itself).
 PACKAGES: Final = (
@@ -35,7 +34,7 @@ def run_doctor(as_json: bool) -> int:
     with status("looking around"):
         found = examined()
     if as_json:
-        out(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _print(found)
     return 0 if found["works"] else 1

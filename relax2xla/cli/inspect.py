@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli.console import out, size, status, table
+from relax2xla.cli.console import out, print_json, size, status, table, weights_text
 from relax2xla.cli.costs import custom_calls, row_costs
 from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
@@ -51,7 +50,7 @@ def run_inspect(
         if text:
             found["text"] = mod.script()
     if as_json:
-        out(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _print(found)
 
@@ -176,9 +175,7 @@ def _print(found: dict[str, Any]) -> None:
         out(f"\nsymbolic dimensions: {', '.join(found['symbolic_dimensions'])}")
     w = found["weights"]
     kinds = ", ".join(f"{count:,} {name}" for name, count in w["elements_by_dtype"].items())
-    # A saved executable has told the weights from the constants of its programs.
-    named = "weights" if "made_with" in found else "constants, weights among them"
-    out(f"\n{named}: {w['arrays']} arrays, {size(w['bytes'])}" + (f" ({kinds})" if kinds else ""))
+    out(f"\n{weights_text(w['arrays'], w['bytes'])}" + (f" ({kinds})" if kinds else ""))
     if "made_with" not in found:
         out()
     if "costs" in found:

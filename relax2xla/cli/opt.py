@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from relax2xla import transform
-from relax2xla.cli.console import note, size, status
+from relax2xla.cli.console import note, print_json, status
+from relax2xla.cli.convert import described, told_written
+from relax2xla.cli.inspect import weights
 from relax2xla.cli.model import load_model, parse_shapes
 from relax2xla.cli.weights import read_weights
 from relax2xla.errors import TVMError
@@ -35,6 +37,7 @@ def run_opt(
     check: bool,
     trust: bool,
     shape: Sequence[str],
+    as_json: bool = False,
 ) -> None:
     """Run ``passes`` on ``file``; write the module to ``output``, or as Relax text to stdout."""
     chosen = [p for words in passes for p in parse_passes(words)]
@@ -51,14 +54,21 @@ def run_opt(
             mod = p(mod)
     if missing := [n for n in (*before, *after) if n != ALL and n not in watch.seen]:
         note(f"warning: {', '.join(missing)} did not run; there ran {', '.join(watch.seen)}")
+    passed = {"file": str(file), "passes": watch.done}
+    if output is None and as_json:
+        text = render(mod, form).decode()
+        print_json({**passed, "text": text})
+        return
     if output is None:
         sys.stdout.flush()
         sys.stdout.buffer.write(render(mod, form))
         sys.stdout.buffer.flush()
         return
     written, beside = write_program(mod, output, form)
-    named = "" if beside is None else f", weights in {beside}"
-    note(f"wrote {output}: {size(written)}{named}")
+    held = weights(list(mod.relax_functions().values()))
+    told_written(output, written, held, beside)
+    if as_json:
+        print_json({**passed, **described(output, form, written, held, beside)})
 
 
 def parse_passes(text: str) -> list[Pass]:
@@ -165,6 +175,8 @@ class _Watch(PassInstrument):
         self.print_after = set(after)
         self.seen: list[str] = []
         self.running: list[_Running] = []
+        #: What each pass did, in the order in which they ended; those inside of others, deeper.
+        self.done: list[dict[str, Any]] = []
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Print, and start the clock."""
@@ -179,8 +191,13 @@ class _Watch(PassInstrument):
         began = self.running.pop()
         took = 1e3 * (time.perf_counter() - began.start)
         indent = "  " * len(self.running)
-        did = f"{_bindings(began.mod)} -> {_bindings(mod)} bindings"
-        did += ", unchanged" if mod is began.mod else ""
+        before, after = _bindings(began.mod), _bindings(mod)
+        changed = mod is not began.mod
+        did = f"{before} -> {after} bindings{'' if changed else ', unchanged'}"
+        self.done.append(
+            {"name": info.name, "depth": len(self.running), "changed": changed}
+            | {"bindings_before": before, "bindings_after": after, "ms": took}
+        )
         note(f"{indent}{info.name}: {did}, {took:.1f} ms")
         if self.print_after & {info.name, ALL}:
             note(f"# ---- after {info.name}\n{mod.script()}")

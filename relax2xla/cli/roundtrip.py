@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli.console import note, out, progress, table
+from relax2xla.cli.console import note, out, print_json, progress, table
 from relax2xla.cli.isolate import Worker
 from relax2xla.cli.programs import Outcome, check_program, split
 from relax2xla.errors import FileFormatError
@@ -89,7 +88,7 @@ def run_roundtrip(files: Sequence[Path], settings: Settings) -> int:
     counts = Counter(o.status for _, o in found)
     if settings.as_json:
         rows = [{"program": p.name, **asdict(o)} for p, o in found]
-        out(json.dumps({"programs": rows, "summary": {s: counts[s] for s in WORDS}}, indent=2))
+        print_json({"programs": rows, "summary": {s: counts[s] for s in WORDS}})
     else:
         _print(found, counts)
     return 1 if counts["differs"] else 2 if counts["unparsed"] or counts["error"] else 0

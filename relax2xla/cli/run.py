@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from relax2xla.cli.console import loading, note, out, status, table
+from relax2xla.cli.console import loading, note, out, print_json, status, table
 from relax2xla.cli.inputs import leaves_of
 from relax2xla.cli.model import (
     by_value_noted,
@@ -120,7 +120,7 @@ def run_run(
             "first_s": first - start,
             "again_s": again - first,
         }
-        out(json.dumps(summary, indent=2))
+        print_json(summary)
     elif given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
         out()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -115,8 +114,11 @@ def _check(path: Path, table: str, given: Mapping[str, Any], known: set[str]) ->
 
 def run_config(as_json: bool, example: bool) -> None:
     """Print where the file is, and each setting with where it comes from."""
-    from relax2xla.cli.console import out, table
+    from relax2xla.cli.console import out, print_json, table
 
+    if example and as_json:
+        print_json({"file": str(config_file()), "example": _EXAMPLE})
+        return
     if example:
         out(_EXAMPLE.rstrip())
         return
@@ -135,7 +137,7 @@ def run_config(as_json: bool, example: bool) -> None:
     defaults = {k: v for k, v in found.items() if k != "settings"}
     if as_json:
         data = {"file": str(path), "exists": path.is_file(), "settings": rows, "options": defaults}
-        out(json.dumps(data, indent=2))
+        print_json(data)
         return
     out(f"{path}{'' if path.is_file() else ': not there (relax2xla config --example shows one)'}\n")
     columns = ("setting", "variable", "value", "from", "meaning")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from relax2xla.cli.console import out, status
+from relax2xla.cli.console import out, print_json, status
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_package, checked_format, reading
 
@@ -21,7 +20,7 @@ def run_support(file: Path, as_json: bool) -> int:
 
         found = support(file)
     if as_json:
-        out(json.dumps({"file": str(file), **found.as_dict()}, indent=2))
+        print_json({"file": str(file), **found.as_dict()})
     else:
         out(f"{file}: {found.as_text()}")
     return 0 if found.complete else 1

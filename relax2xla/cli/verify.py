@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.cli.console import good, out, status, table
+from relax2xla.cli.console import good, note, out, print_json, status, table
 from relax2xla.cli.model import (
     by_value_noted,
     entry_name,
@@ -52,14 +51,17 @@ TOLERANCES: Final[dict[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of ``verify``; ``rtol`` and ``atol`` None: by dtype."""
+    """The options of ``verify``; ``rtol`` and ``atol`` None: by dtype.
+
+    ``taps``: None is where an output departs, of a file that has values inside of it to compare.
+    """
 
     inputs: Sequence[str]
     seed: int
     rtol: float | None
     atol: float | None
     device: str
-    taps: bool
+    taps: bool | None
     json: bool
 
 
@@ -94,12 +96,8 @@ class Row:
         return (*head, *errors, tolerance, "ok" if self.fits else "MISMATCH")
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity."""
-        data = {n: getattr(self, n) for n in self.__slots__}
-        return {
-            k: str(v) if isinstance(v, float) and not math.isfinite(v) else v
-            for k, v in data.items()
-        }
+        """For JSON."""
+        return {n: getattr(self, n) for n in self.__slots__}
 
 
 def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> int:
@@ -114,32 +112,64 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
         )
     mod = load_model(file, trust, shapes)
     flat, ours = results(file, mod, device, asked, shapes)
-    tapped: Taps | TorchTaps | None = None
-    if asked.taps:
-        onnx = kind == "onnx"
-        tapped = Taps(file, shapes, flat, device, asked) if onnx else TorchTaps(file, flat, device)
-    reports: list[dict[str, Any]] = []
-    with status("running the reference"):
+
+    def compared(taps: bool) -> list[dict[str, Any]]:
+        tapped: Taps | TorchTaps | None = None
+        if taps and kind == "onnx":
+            tapped = Taps(file, shapes, flat, device, asked)
+        elif taps:
+            tapped = TorchTaps(file, flat, device)
         names = () if tapped is None else tapped.names
-        for reference, theirs in references(file, mod, flat, device, taps=names):
-            given = theirs if tapped is None else theirs[: -len(names) or None]
-            rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
-            found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
-            if tapped is not None:
-                found["taps"] = tapped.compare(theirs, asked)
-            reports.append(found)
+        made: list[dict[str, Any]] = []
+        with status("running the reference"):
+            for reference, theirs in references(file, mod, flat, device, taps=names):
+                given = theirs if tapped is None else theirs[: -len(names) or None]
+                rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
+                found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
+                if tapped is not None:
+                    found["taps"] = tapped.compare(theirs, asked)
+                made.append(found)
+        return made
+
+    reports = compared(bool(asked.taps))
+    departs = any(not r.fits for f in reports for r in f["outputs"])
+    if asked.taps is None and departs and kind in ("onnx", "pt2"):
+        reports = _looked_for(reports, lambda: compared(True))
     fits = [
         all(r.fits for r in f["outputs"]) and not f.get("taps", {}).get("departing")
         for f in reports
     ]
     if asked.json:
         shown = [{**f, "agrees": ok} for f, ok in zip(reports, fits, strict=True)]
-        data = {"file": str(file), "agrees": all(fits), "references": shown}
-        out(json.dumps(data, indent=2, default=Row.as_dict))
+        print_json({"file": str(file), "agrees": all(fits), "references": _plain(shown)})
     else:
         for f, ok in zip(reports, fits, strict=True):
             _print(f, ok)
     return 0 if all(fits) else 1
+
+
+def _looked_for(
+    reports: list[dict[str, Any]], compared: Callable[[], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The reports with what departs inside of the model, where that can be had."""
+    try:
+        return compared()
+    except (TVMError, NotImplementedError, RuntimeError) as e:
+        note(f"where it departs first cannot be said: {' '.join(str(e).split())[:300]}")
+        return reports
+
+
+def _plain(data: Any) -> Any:
+    """Rows, wherever they are, as JSON has them."""
+    match data:
+        case Row():
+            return data.as_dict()
+        case dict():
+            return {k: _plain(v) for k, v in data.items()}  # pyright: ignore
+        case list():
+            return [_plain(v) for v in data]  # pyright: ignore
+        case _:
+            return data
 
 
 def results(
@@ -206,10 +236,14 @@ class Taps:
             if worst is not None:
                 rows[name] = worst
         departing = [n for n in self.makers if n in rows and not rows[n].fits]
+        made = [(self.makers[n], rows[n]) for n in departing]
         found: dict[str, Any] = {
             "compared": len(rows),
             "departing": len(departing),
             "skipped": skipped,
+            "departures": [
+                {"layer": node.name, "op": node.op_type, "value": row} for node, row in made
+            ],
         }
         if departing:
             node, row = self.makers[departing[0]], rows[departing[0]]
@@ -247,9 +281,12 @@ class TorchTaps:
         ]
         departing = [(v, row) for v, row in rows if not row.fits]
         found: dict[str, Any] = {"compared": len(rows), "departing": len(departing), "skipped": []}
+        found["departures"] = [
+            {"layer": v.layer, "op": v.where, "value": row} for v, row in departing
+        ]
         if departing:
             value, row = departing[0]
-            found["first"] = {"where": value.where, "output": row}
+            found["first"] = {"layer": value.layer, "where": value.where, "output": row}
         return found
 
 
@@ -278,6 +315,24 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         off = first.get("largest relative error of its inputs")
         if off is not None:
             out(f"  its inputs are off by at most {off:.2e} (relative)")
+        _print_departures(taps["departures"])
+
+
+# Values of the table of departures: what follows the first ones mostly departs because of them.
+_MOST: Final = 10
+
+
+def _print_departures(departures: Sequence[Mapping[str, Any]]) -> None:
+    """The first values that depart, in the order of the program, by layer."""
+    rows: list[tuple[str, ...]] = []
+    for d in departures[:_MOST]:
+        row: Row = d["value"]
+        rows.append((d["layer"] or "(no name)", *row.cells()))
+    out()
+    columns = ("layer", "value", "dtype", "shape", "max abs", "max rel", "tolerance", "result")
+    table(columns, rows, "what departs, in the order of the program")
+    if len(departures) > _MOST:
+        out(f"and {len(departures) - _MOST} more after these")
 
 
 def compare(

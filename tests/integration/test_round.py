@@ -348,7 +348,7 @@ def test_weights_used_twice_and_in_two_functions() -> None:
         np.testing.assert_allclose(b, -(X @ W), rtol=1e-5, atol=1e-5)
         for s in same:
             np.testing.assert_array_equal(s, W)
-    assert rx.build(mod).stats().count("weights: 1 arrays") == 2
+    assert rx.build(mod).stats().count("1 weight, ") == 2
 
 
 A = np.random.default_rng(0).standard_normal((4, 6)).astype("f")

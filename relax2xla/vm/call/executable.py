@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relax2xla.analysis.variables import all_global_vars
+from relax2xla.budget import weights_text
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, IRModule, TensorStructInfo, Var
 from relax2xla.ir.lattice import free_symbolic_vars
@@ -198,7 +199,7 @@ class Executable:
                 lines.append(f"  parameter {p.name_hint}: {p.struct_info}")
             lines += [f"  kernel {k}: rows by its name, if it fits" for k in by_name(e.func)]
             count, size = e.lifted.raw_size()
-            lines.append(f"  weights: {count} arrays, {size:,} bytes, passed to the program")
+            lines.append(f"  {weights_text(count, size)}, passed to the program")
             if e.lifted.transform is not None:
                 n = sum(len(b.bindings) for b in e.lifted.transform.body.blocks)
                 lines.append(f"  computed once at load: {n} operations on weights, as one program")
