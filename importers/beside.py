@@ -44,7 +44,16 @@ def weights_file(mod: IRModule, path: Path, form: str, asked: str | Path | None)
     if asked == INLINE or (asked is None and form not in ("mlir", "relax")):
         return None
     if asked is None:
-        return path.with_suffix(".safetensors") if _bytes(mod) > _READABLE else None
+        beside = path.with_suffix(".safetensors")
+        if _bytes(mod) <= _READABLE:
+            return None
+        if beside.exists() and not _is_named(beside, path):
+            raise FileFormatError(
+                f"{beside} is there already, and is not that of a program {path}. Say where the "
+                f"weights go, to another .safetensors file or {INLINE}: weights=, or --weights on "
+                "the command line"
+            )
+        return beside
     file = Path(asked)
     if file.suffix.lower() != ".safetensors":
         raise FileFormatError(f"{file}: weights are written as .safetensors, or {INLINE}")
@@ -54,6 +63,14 @@ def weights_file(mod: IRModule, path: Path, form: str, asked: str | Path | None)
         )
     location_of(file, path)
     return file
+
+
+def _is_named(file: Path, path: Path) -> bool:
+    """Whether the program at ``path`` names ``file`` as that of its weights."""
+    try:
+        return f'"{file.name}"'.encode() in path.read_bytes().replace(b'\\"', b'"')
+    except OSError:
+        return False
 
 
 def location_of(file: Path, path: Path) -> str:

@@ -461,15 +461,19 @@ def write_program(
     """As :func:`save`; gives the size, and the file with the weights if there is one."""
     asked = None if weights is None else os.fspath(weights)
     file = weights_file(mod, path, form, asked)
-    if file is None:
-        data = render(mod, form, version)
-    else:
+    beside = None if file is None else Beside(location_of(file, path))
+    if file is not None:
         check_target(file)
-        beside = Beside(location_of(file, path))
-        data = render(mod, form, version, beside)
-        # First the weights, so that a program that is there has its own.
-        beside.write(file)
-    write_atomically(path, lambda stream: stream.write(data))
+    data = render(mod, form, version, beside)
+
+    def write(stream: BinaryIO) -> None:
+        stream.write(data)
+        if beside is not None and file is not None:
+            # The program is on its way, and takes its place when the weights have: where either
+            # cannot be written, what was there before stays, and fits.
+            beside.write(file)
+
+    write_atomically(path, write)
     return len(data), file
 
 

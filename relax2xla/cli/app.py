@@ -185,8 +185,12 @@ def root(
     from relax2xla.cli import settings
 
     group = context.command
-    commands: dict[str, set[str]] = {
-        name: {str(p.name) for p in command.params if p.name not in ("help", "file")}
+    commands = {
+        name: {
+            str(p.name): bool(getattr(p, "multiple", False))
+            for p in command.params
+            if p.name not in ("help", "file")
+        }
         for name, command in getattr(group, "commands", {}).items()
     }
     if context.invoked_subcommand != "config":
@@ -595,11 +599,17 @@ def roundtrip(
 
 @app.command()
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A program.", show_default=False)],
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", callback=_resolved, help="A program.", show_default=False),
+    ],
     b: Annotated[
         Path,
         typer.Argument(
-            metavar="B", help="Another, in the same format or another one.", show_default=False
+            metavar="B",
+            callback=_resolved,
+            help="Another, in the same format or another one.",
+            show_default=False,
         ),
     ],
     level: Annotated[

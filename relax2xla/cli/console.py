@@ -6,6 +6,7 @@ Colours, spinners and boxes appear on terminals only; piped output is plain alig
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -50,12 +51,22 @@ def keep_for_json() -> None:
 
 @contextlib.contextmanager
 def standard_output() -> Generator[None]:
-    """When the block ends, standard output is what it was before, whoever kept it."""
+    """In the block both streams take any text; afterwards they are what they were, whoever kept it.
+
+    What its encoding lacks, such as names of files that are no UTF-8, is written as ``\\xff``.
+    """
+    texts = [s for s in (sys.stdout, sys.stderr) if isinstance(s, io.TextIOWrapper)]
+    errors = [s.errors for s in texts]
+    for stream in texts:
+        stream.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:
         if _kept:
             sys.stdout = _kept.pop()
+        for stream, before in zip(texts, errors, strict=True):
+            if not stream.closed:
+                stream.reconfigure(errors=before)
 
 
 def print_json(data: Any) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from relax2xla.cli.console import note, status
+from relax2xla.cli.signals import Interrupted
 from relax2xla.errors import TVMError
 
 # Files that were made here, whose code the user has named.
@@ -39,14 +40,16 @@ def resolved(file: Path) -> Path:
     if importlib.util.find_spec(package) is None:
         raise TVMError(f"{file} needs the package {package}; pip install {package}")
     if not name:
-        raise TVMError(f"{file}: name a model, such as {_EXAMPLES[kind]}")
+        raise TVMError(f"{kind}: is followed by nothing; name a model, such as {_EXAMPLES[kind]}")
     folder = Path(tempfile.mkdtemp(prefix="relax2xla-"))
     atexit.register(shutil.rmtree, folder, True)
     with status(f"exporting {file}"):
         try:
             made = _MAKERS[kind](name, folder)
-        except TVMError:
+        except (TVMError, Interrupted):
             raise
+        except SystemExit as e:
+            raise TVMError(f"{file} cannot be made: its code ends the process") from e
         except Exception as e:  # whatever a package raises for a name that it does not know
             first = (str(e).strip() or type(e).__name__).splitlines()[0][:300]
             raise TVMError(f"{file} cannot be made: {type(e).__name__}: {first}") from e

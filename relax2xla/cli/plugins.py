@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relax2xla.cli.signals import Interrupted
 from relax2xla.errors import TVMError
 
 
@@ -21,5 +22,9 @@ def load_plugins(names: Sequence[str] | None) -> None:
                 f"the plug-in {name} cannot be loaded: {e}. Give the path of a .py file, or the "
                 "dotted name of a module that is installed"
             ) from e
+        except Interrupted:
+            raise
+        except SystemExit as e:
+            raise TVMError(f"the plug-in {name} ends the process: sys.exit({e.code!r})") from e
         except Exception as e:  # whatever code of the user raises
             raise TVMError(f"the plug-in {name} fails: {type(e).__name__}: {e}") from e

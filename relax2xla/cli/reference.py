@@ -148,8 +148,9 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     import jax
     import numpy as np
 
-    from relax2xla.importers.stablehlo import from_stablehlo
-    from relax2xla.stablehlo import parse
+    from relax2xla.importers.beside import Found
+    from relax2xla.importers.stablehlo import WEIGHTS, from_stablehlo
+    from relax2xla.stablehlo import parse, to_stablehlo
     from relax2xla.stablehlo.exported import PLATFORMS, is_exported, read_exported
     from relax2xla.stablehlo.specialise import specialise
     from relax2xla.vm.pjrt import jit, xla
@@ -157,6 +158,10 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     attrs = mod["main"].attrs
     data = file.read_bytes()
     module = parse(read_exported(data).module if is_exported(data) else data)
+    if WEIGHTS in module.operation.attributes:
+        # What it names in another file is put into it: else nobody but us could run it.
+        held = from_stablehlo(data, raise_ops=False, weights=Found(file.parent))
+        module = parse(to_stablehlo(held))
     if PLATFORMS in attrs:
         place = attrs[PLATFORMS].index(xla.platform(device))
         flat = [np.asarray(place, np.int32), *flat]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from relax2xla.budget import parse_size
 from relax2xla.errors import FileFormatError, TVMError
 
 #: Where the file is, if not in the user's folder of configurations.
@@ -81,10 +82,11 @@ def read_config() -> dict[str, dict[str, Any]]:
     return found
 
 
-def apply(commands: Mapping[str, set[str]]) -> dict[str, dict[str, Any]]:
+def apply(commands: Mapping[str, Mapping[str, bool]]) -> dict[str, dict[str, Any]]:
     """Set the environment as the file says, where it says nothing itself; defaults by command.
 
-    ``commands``: the options of each command. FileFormatError for what the file gets wrong.
+    ``commands``: the options of each command, and whether one may be given several times.
+    FileFormatError for what the file gets wrong.
     """
     path, found = config_file(), read_config()
     variables = {s.name: s.variable for s in SETTINGS}
@@ -94,14 +96,32 @@ def apply(commands: Mapping[str, set[str]]) -> dict[str, dict[str, Any]]:
         if not isinstance(value, str | int):
             raise FileFormatError(f"{path}: settings.{name} is a text or number; got {value!r}")
         os.environ.setdefault(variables[name], str(int(value) if value is True else value))
+    for s in SETTINGS:
+        _check_size(path, s, settings)
     for command, options in found.items():
         if command not in commands:
             raise FileFormatError(
                 f"{path}: there is no command {command!r}; tables are settings, "
                 f"{', '.join(sorted(commands))}"
             )
-        _check(path, command, options, commands[command])
+        _check(path, command, options, set(commands[command]))
+        for name, value in options.items():
+            if commands[command][name] and not isinstance(value, list):
+                options[name] = [str(value)]
     return found
+
+
+def _check_size(path: Path, setting: Setting, told: Mapping[str, Any]) -> None:
+    """TVMError where a setting that is a size has another value, with the place of it."""
+    value = os.environ.get(setting.variable)
+    if not value or not setting.name.endswith("_limit"):
+        return
+    try:
+        parse_size(value)
+    except ValueError as e:
+        in_file = str(told.get(setting.name)) == value
+        where = f"{path}: settings.{setting.name}" if in_file else setting.variable
+        raise TVMError(f"{where}: {e}") from None
 
 
 def _check(path: Path, table: str, given: Mapping[str, Any], known: set[str]) -> None:

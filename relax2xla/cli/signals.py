@@ -26,6 +26,10 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class Interrupted(SystemExit):
+    """The end that a signal asks for, told from that of a user's module that calls sys.exit."""
+
+
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     """Ctrl-C and a polite kill go to ``handler``; outside the main thread, nothing changes."""
@@ -53,7 +57,7 @@ def signals() -> Generator[None]:
             return
         first[:] = [time.monotonic()]
         sys.stderr.write("\nrelax2xla: interrupted\n")
-        raise SystemExit(128 + number)
+        raise Interrupted(128 + number)
 
     with handled(stop):
         yield

@@ -25,7 +25,9 @@ def set_weights(machine: VirtualMachine, path: Path) -> None:
     known = machine.params()
     used = [n for n in known if n in found]
     if not used:
-        few = ", ".join(list(known)[:5]) or "none that has a name"
+        if not known:
+            raise FileFormatError(f"{path}: the model has no weights that have a name")
+        few = ", ".join(list(known)[:5])
         raise FileFormatError(
             f"{path} has none of the weights of the model, which are {few}"
             f"{', ...' if len(known) > 5 else ''}; it has {', '.join(list(found)[:5]) or 'none'}"

@@ -97,6 +97,7 @@ def _unknown() -> ir.Location:
 def _place(span: Span) -> ir.Location | None:
     if not span.file:
         return None
+    file = span.file.encode("utf-8", "backslashreplace").decode()  # MLIR's names are UTF-8
     if (span.end_line, span.end_column) in ((0, 0), (span.line, span.column)):
-        return ir.Location.file(span.file, span.line, span.column)
-    return ir.Location.file(span.file, span.line, span.column, span.end_line, span.end_column)
+        return ir.Location.file(file, span.line, span.column)
+    return ir.Location.file(file, span.line, span.column, span.end_line, span.end_column)

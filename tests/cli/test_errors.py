@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import zipfile
 from collections.abc import Callable
@@ -295,3 +297,43 @@ def test_errors_of_a_real_process(tmp_path: Path) -> None:
     assert done.stderr.startswith("relax2xla: error: ")
     assert "Traceback" not in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["random.stablehlo"]
+
+
+@pytest.mark.parametrize("code", ["None", "0", "3"])
+def test_code_of_the_user_that_exits(
+    code: str, models: Models, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaves.py").write_text(f"raise SystemExit({code})\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    refused(cli, "inspect", models("relax"), "--plugin", "leaves.py", says="ends the process")
+    refused(cli, "inspect", "jax:leaves:f", says="its code ends the process")
+
+
+def test_names_that_are_no_utf8(models: Models, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"m\xff.relax")
+    out = tmp_path / os.fsdecode(b"o\xfe.mlir")
+    file.write_bytes(models("relax").read_bytes())
+    done = cli("inspect", file)
+    assert (done.code, "m\\udcff.relax" in done.out) == (0, True), done.err
+    assert json.loads(cli("inspect", file, "--json").out)["file"] == str(file)
+    assert cli("convert", file, "--shape", "n=2", "-o", out).code == 0
+    assert cli("run", out).code == 0
+
+
+def test_sizes_of_settings(
+    models: Models, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "c.toml"
+    monkeypatch.setenv("RELAX2XLA_CONFIG", str(config))
+    config.write_text("")
+    monkeypatch.setenv("RELAX2XLA_CACHE_LIMIT", "wet")
+    refused(cli, "cache", says="RELAX2XLA_CACHE_LIMIT: 'wet' is no size")
+    monkeypatch.setenv("RELAX2XLA_CACHE_LIMIT", "")
+    monkeypatch.setenv("RELAX2XLA_MEMORY_LIMIT", "dry")
+    refused(cli, "inspect", models("relax"), says="RELAX2XLA_MEMORY_LIMIT: 'dry' is no size")
+    monkeypatch.delenv("RELAX2XLA_MEMORY_LIMIT")
+    # One word stands for a list of one.
+    config.write_text('[run]\nshape = "n=2"\n')
+    assert cli("run", models("relax")).code == 0
+    refused(cli, "opt", models("relax"), "--pass", "zero", "-o", models("relax"), says="is read")

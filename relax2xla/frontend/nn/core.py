@@ -124,7 +124,7 @@ class Tensor:
         return info
 
     def __repr__(self) -> str:
-        return f'Tensor([{", ".join(map(str, self.shape))}], "{self.dtype}")'
+        return f'{type(self).__name__}([{", ".join(map(str, self.shape))}], "{self.dtype}")'
 
     # -- operators, which are functions of `op`
     def __add__(self, other: Any) -> Tensor:
@@ -280,6 +280,9 @@ class Effect:
     those at the end.
     """
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def emit_init(self, name_hint: str, builder: BlockBuilder, /) -> list[Var]:
         """Emit the first state."""
         raise NotImplementedError
@@ -303,6 +306,28 @@ class Effect:
         """Change the dtype of the state; most effects have none."""
 
 
+def _is_layer(item: object) -> bool:
+    return isinstance(item, Module | Effect)
+
+
+def _is_setting(name: str, value: object) -> bool:
+    """Whether an attribute says how a layer was made: numbers, names, and few of them."""
+    if name.startswith("_") or name == "dtype":
+        return False
+    if isinstance(value, list | tuple):
+        parts: Sequence[Any] = value
+        return 0 < len(parts) <= _FEW and all(isinstance(v, int | float | str) for v in parts)
+    return isinstance(value, int | float | str | tir.PrimExpr)
+
+
+# Numbers of a list that says how a layer was made: a kernel's sizes, axes.
+_FEW = 8
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
 class Module(SubroutineMixin):
     """A component of a neural network: parameters, effects, and modules inside it as attributes.
 
@@ -321,6 +346,31 @@ class Module(SubroutineMixin):
         if BlockBuilder.current() is None and has_arrays((args, kwargs)):
             return run(forward, *args, **kwargs)
         return forward(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """The tree of modules, as torch prints it: names, sizes and settings, a line each."""
+        held = self.__children__()
+        lines = [f"({name}): {_indented(repr(item))}" for name, item in held if _is_layer(item)]
+        name, told = type(self).__name__, self.extra_repr()
+        if not lines:
+            return f"{name}({told})"
+        return "\n  ".join([f"{name}(", *([told] if told else []), *lines]) + "\n)"
+
+    def extra_repr(self) -> str:
+        """What stands in the brackets of ``repr``: sizes and settings. A subclass may say more."""
+        settings = [f"{k}={v!r}" for k, v in self.__dict__.items() if _is_setting(k, v)]
+        params = {n: p for n, p in self.__children__() if isinstance(p, Parameter)}
+        if "weight" in params and "bias" in self.__dict__:
+            settings.append(f"bias={'bias' in params}")
+        settings += [
+            f"{name}=[{', '.join(map(str, p.shape))}]"
+            for name, p in params.items()
+            if name not in ("weight", "bias")
+        ]
+        kinds = dict.fromkeys(p.dtype for p in params.values())
+        if set(kinds) - {get_default_dtype()}:
+            settings.append(f"dtype={' and '.join(kinds)}")
+        return ", ".join(settings)
 
     # -- the tree; the names are such that no attribute of a user's has them
     def __children__(self) -> Iterator[tuple[str, Any]]:
