@@ -80,9 +80,9 @@ def _finite(data: Any) -> Any:
         case float():
             return data if math.isfinite(data) else str(data)
         case Mapping():
-            return {k: _finite(v) for k, v in data.items()}  # pyright: ignore
+            return {k: _finite(v) for k, v in data.items()}
         case list() | tuple():
-            return [_finite(v) for v in data]  # pyright: ignore
+            return [_finite(v) for v in data]
         case _:
             return data
 

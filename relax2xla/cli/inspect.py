@@ -32,23 +32,22 @@ def run_inspect(
     """Print the report of ``file``."""
     shapes = parse_shapes(shape)
     if file.suffix.lower() == ".r2x":
-        if layers:
-            raise TVMError("--layers is for models; a saved executable has other steps")
-        from relax2xla.cli.saved import saved_report
+        from relax2xla.cli.saved import saved_functions, saved_report
 
         if shapes:
             raise TVMError("--shape is for models; a saved executable has the sizes that it has")
         found = saved_report(file, text)
+        mod = saved_functions(file) if layers else None
     else:
         mod = load_model(file, trust, shapes)
         found = report(file, mod)
-        if layers:
-            from relax2xla.cli.layers import layer_report
-
-            with status("measuring this machine"):
-                found["layers"] = layer_report(mod)
         if text:
             found["text"] = mod.script()
+    if layers and mod is not None:
+        from relax2xla.cli.layers import layer_report
+
+        with status("measuring this machine"):
+            found["layers"] = layer_report(mod)
     if as_json:
         print_json(found)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 from relax2xla.cli.console import out
 from relax2xla.errors import DeviceError, TVMError
 from relax2xla.importers.files import check_file, symbols
-from relax2xla.ir import Var
+from relax2xla.ir import IRModule, Var
 from relax2xla.ir.struct_info import show
 from relax2xla.vm.pjrt import compiler
 from relax2xla.vm.save.reader import SavedExecutable, load_module
@@ -49,6 +49,15 @@ def saved_report(file: Path, text: bool) -> dict[str, Any]:
     if text:
         found["text"] = executable.as_text()
     return found
+
+
+def saved_functions(file: Path) -> IRModule:
+    """The functions of a .r2x file that XLA compiles, as a module: what its layers cost."""
+    executable = load_module(file, compiled=False)
+    functions = {e.name: e.func for e in executable.compiled}
+    if not functions:
+        raise TVMError(f"{file} has bytecode over several programs; --layers is for the model")
+    return IRModule(functions)
 
 
 def _params(executable: SavedExecutable, name: str) -> tuple[Var, ...]:

@@ -165,9 +165,9 @@ def _plain(data: Any) -> Any:
         case Row():
             return data.as_dict()
         case dict():
-            return {k: _plain(v) for k, v in data.items()}  # pyright: ignore
+            return {k: _plain(v) for k, v in data.items()}
         case list():
-            return [_plain(v) for v in data]  # pyright: ignore
+            return [_plain(v) for v in data]
         case _:
             return data
 

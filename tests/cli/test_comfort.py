@@ -246,6 +246,15 @@ def test_layers_of_a_model(cli: Cli, models: Models) -> None:
     assert re.search(r"^total ", done.out, re.MULTILINE)
 
 
+def test_layers_of_a_saved_executable(cli: Cli, models: Models, tmp_path: Path) -> None:
+    saved = tmp_path / "m.r2x"
+    words = ("compile", models("onnx"), "--shape", "n=3", "--no-compiled", "-o", saved)
+    assert cli(*words).code == 0
+    rows = json.loads(cli("inspect", saved, "--layers", "--json").out)["layers"]["rows"]
+    assert rows["matmul"]["flops"] == 2 * 3 * 4 * 3
+    assert set(rows) == {"matmul", "softmax"}
+
+
 def test_profiles_add_up() -> None:
     rows = [Row(f"op{i}", 2, 1e-6) for i in range(25)]
     made = reports.times(rows)

@@ -215,7 +215,8 @@ def test_taps_name_the_first_node_that_departs(
         x = tmp_path / "x.npz"
         np.savez(x, x=np.ones((2, 3), np.float32))
         done = cli("verify", file, "--inputs", x, "--taps", "--json")
-        text = cli("verify", file, "--inputs", x, "--taps").out
+        text = cli("verify", file, "--inputs", x).out  # it looks by itself
+        alone = cli("verify", file, "--inputs", x, "--no-taps").out
     finally:
         unregister_converter("Softmax")
     assert done.code == 1
@@ -230,6 +231,9 @@ def test_taps_name_the_first_node_that_departs(
         assert first["output"]["largest"] == pytest.approx(0.25)
         assert first["largest relative error of its inputs"] < 1e-5
     assert "first departure: node 'second' (Softmax), output 'b', float32 2x3: max abs" in text
+    table = text.partition("what departs, in the order of the program\n")[2].splitlines()
+    assert [line.split()[:2] for line in table[:2]] == [["layer", "value"], ["second", "b"]]
+    assert "first departure" not in alone
 
 
 def test_taps_need_a_framework(models: Any, cli: Cli) -> None:

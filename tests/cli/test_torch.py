@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def test_state_and_numbers(tmp_path: Path, cli: Cli, dynamic: bool) -> None:
     )
     assert cli("run", file, "--trust", "--output", tmp_path / "out.npz", *sizes).code == 0
     with np.load(tmp_path / "out.npz") as saved:
-        assert saved["calls"] == 1
+        assert set(saved) == {"y", "rows", "scale", "good", "calls", "last", "seen"}
+        assert (saved["scale"], bool(saved["good"]), saved["calls"]) == (2.5, True, 1)
 
 
 def test_state_is_what_the_user_gives(tmp_path: Path, cli: Cli) -> None:
@@ -81,8 +83,9 @@ def test_taps_name_the_first_value_that_departs(
 
     monkeypatch.setitem(CONVERTERS, "relu", Converter(relu, frozenset({"self"})))
     file = models("pt2")
-    done = cli("verify", file, "--trust", "--taps")
+    done = cli("verify", file, "--trust")  # it looks by itself
     assert done.code == 1
+    assert re.search(r"^1 +relu +float32", done.out, re.MULTILINE)  # the module's path
     assert "3 values compared; 2 depart" in done.out
     assert "first departure: 'relu' (" in done.out
     assert "max abs 5.00e-01" in done.out
@@ -90,3 +93,4 @@ def test_taps_name_the_first_value_that_departs(
     first = json.loads(done.out)["references"][0]["taps"]["first"]
     assert first["output"]["name"] == "relu"
     assert first["where"]
+    assert first["layer"] == "1"

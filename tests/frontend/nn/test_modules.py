@@ -130,7 +130,7 @@ def test_attention(scale_qk: bool) -> None:
 def test_what_a_parameter_holds() -> None:
     p = nn.Parameter([2, "n"], "float32")
     assert p.data is None
-    assert repr(p) == 'Tensor([2, n], "float32")'
+    assert repr(p) == 'Parameter([2, n], "float32")'
     for value in (np.ones((2, 3), "float32"), torch.ones(2, 5), jax.numpy.ones((2, 1))):
         p.data = value
         assert isinstance(p.data, jax.Array)
@@ -276,3 +276,22 @@ def test_safetensors(tmp_path: Path) -> None:
     assert np.asarray(model.second["scale"].data).tolist() == [10, 10, 10]
     with pytest.raises(errors.FileFormatError, match="second value for first"):
         nn.load_safetensors(model, folder, rename=lambda n: "first.bias")
+
+
+def test_modules_say_what_they_are() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.first = nn.Linear(4, 8, bias=False)
+            self.rest = nn.ModuleList([nn.ReLU(), nn.Linear(8, 2, dtype="float16")])
+
+    class Twin(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(4, 8, bias=False)
+            self.rest = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Linear(8, 2)])
+
+    ours = repr(Net())
+    assert ours.replace(", dtype=float16", "").replace("Net", "Twin") == repr(Twin())
+    assert "Linear(in_features=8, out_features=2, bias=True, dtype=float16)" in ours
+    assert repr(nn.Parameter((2, "n"))) == 'Parameter([2, n], "float32")'
+    assert repr(nn.Embedding(10, 4)) == "Embedding(num=10, dim=4)"
