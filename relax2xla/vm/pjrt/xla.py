@@ -123,7 +123,8 @@ def planned_platform(device: Device | None) -> str:
 
     A process that has started devices cannot fork any more, and building alone is no reason.
     """
-    if device is None and (getattr(jax.config, "jax_platforms", "") or "cpu") == "cpu" and not _plugins():
+    wanted = getattr(jax.config, "jax_platforms", "") or "cpu"
+    if device is None and wanted == "cpu" and not _plugins():
         return "cpu"
     return platform(device)
 
