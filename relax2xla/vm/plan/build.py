@@ -35,7 +35,7 @@ from relax2xla.vm.code.bytecode import Code
 from relax2xla.vm.pjrt.jax_arguments import NARROWED
 from relax2xla.vm.pjrt.mesh import mesh_of
 from relax2xla.vm.pjrt.platforms import bind_platforms
-from relax2xla.vm.pjrt.xla import planned_platform, platform
+from relax2xla.vm.pjrt.xla import planned_platform
 from relax2xla.vm.plan.donated import Donate, donated_params, places
 from relax2xla.vm.plan.external_rows import external_rows
 from relax2xla.vm.plan.host_reasons import HostReasons
@@ -236,13 +236,11 @@ def _admitted(mod: IRModule, allow_custom_calls: Sequence[str], mesh: Mesh | Non
 
 def _external_in_programs(mod: IRModule, target: Any, mesh: Any) -> bool:
     """Whether what ``mod`` calls of its external modules can run inside of XLA's programs."""
-    # Modules first: the platform of the default device starts XLA's devices, whose threads a
-    # process that forks after `build` would be without.
     if mesh is not None or not mod.attrs.get(EXTERNAL_MODS):
         return False
     if PassContext.current().config.get(EXTERNAL_ON_HOST):
         return False
-    return platform(target_device(target)) == "cpu"
+    return planned_platform(target_device(target)) == "cpu"
 
 
 def _bind(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
