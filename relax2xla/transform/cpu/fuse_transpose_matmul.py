@@ -3,8 +3,7 @@
 ``matmul(x, permute_dims(w))`` becomes one contraction over the last axes of both. XLA would fold
 the transposition too, but the weight would be copied at load time otherwise, because
 ``lift_weights`` moves every transposition of weights there. That copy pays where Eigen multiplies
-and the features do not come first (:mod:`relax2xla.transform.layout.feature_major`): Eigen would
-transpose the weight at every call.
+(:mod:`relax2xla.transform.layout.feature_major`): it would transpose the weight at every call.
 """
 
 from __future__ import annotations

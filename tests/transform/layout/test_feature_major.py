@@ -99,7 +99,8 @@ def test_results_stay(name: str, batch: int) -> None:
 
 
 def optimised(mod: rx.IRModule) -> rx.Function:
-    return feature_major(rx.get_pipeline("default")(mod)["main"])
+    """Features first in programs whose products read weights as they lie."""
+    return feature_major(rx.transform.FuseTransposeMatmul()(mod)["main"])
 
 
 def subscripts(func: rx.Function) -> list[str]:
@@ -138,26 +139,24 @@ def test_it_stays_away_where_it_would_not_pay(monkeypatch: pytest.MonkeyPatch) -
         (lambda x: linear(x, 4), (1, 10, 128)),
         (lambda x: R.reshape(linear(x, 256), (-1, 10, 16)), (1, 10, 128)),
     ]:
-        func = rx.get_pipeline("default")(module(body, dims))["main"]
-        assert not any(s.startswith("zy,") for s in subscripts(feature_major(func)))
+        assert not any(s.startswith("zy,") for s in subscripts(optimised(module(body, dims))))
 
 
 @pytest.mark.parametrize(
-    ("rows", "copied", "pays"),
-    [(4, False, True), (4, True, True), (128, False, True), (128, True, False)],
+    ("rows", "width", "pays"), [(4, 2048, True), (128, 2048, True), (128, 256, False)]
 )
 def test_large_products_pay_for_transpositions(
-    rows: int, copied: bool, pays: bool, monkeypatch: pytest.MonkeyPatch
+    rows: int, width: int, pays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each layer's result is transposed before it is split into heads."""
 
     def body(x: rx.Expr) -> rx.Expr:
-        heads = R.reshape(linear(x, 2048), (-1, 32, 64))
-        return R.add(x, R.reshape(heads, (1, rows, 2048)))
+        heads = R.reshape(linear(x, width), (-1, width // 64, 64))
+        return R.add(x, R.reshape(heads, (1, rows, width)))
 
     monkeypatch.setattr(processor, "eigen_multiplies", lambda: True)
-    fused = rx.transform.FuseTransposeMatmul()(module(body, (1, rows, 2048)))["main"]
-    assert (feature_major(fused, copied) is not fused) == pays
+    fused = rx.transform.FuseTransposeMatmul()(module(body, (1, rows, width)))["main"]
+    assert (feature_major(fused) is not fused) == pays
 
 
 @pytest.mark.parametrize(
@@ -210,5 +209,4 @@ def test_weights_that_eigen_would_transpose_are_transposed_at_load(
         assert name != "convolutions" or sum(isinstance(v.args[0], rx.Var) for v in moved) == 2
     assert counts["convolutions"] == ((0, 4) if eigen else (4, 0))
     assert counts["few rows"] == ((0, 3) if eigen else (3, 0))
-    assert counts["transformer"][1] == 0
-    assert counts["transformer"][0] >= 12
+    assert counts["transformer"] == ((0, 12) if eigen else (12, 0))
