@@ -7,7 +7,7 @@ negative, and need no counting from the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla.dtypes import is_integer, limits
@@ -86,6 +86,8 @@ def _range_of(x: Expr, value_of: Callable[[Var], Expr | None], depth: int) -> Ra
 
     if name in _ELEMENTS or name == "relax.astype":
         return at(0)
+    if name == "relax.clip":
+        return _of_clip(at(0), args[1:])
     if name in _UNARY:
         one = at(0)
         return None if one is None else _UNARY[name](one)
@@ -99,9 +101,23 @@ def _range_of(x: Expr, value_of: Callable[[Var], Expr | None], depth: int) -> Ra
     return None
 
 
-def _of_arange(args: Any) -> Range | None:
+def _integers(args: Sequence[Expr]) -> list[int]:
+    """Those of the operands that are known integers."""
     bounds = [a.value if isinstance(a, PrimValue) else None for a in args]
-    known = [int(b.value) for b in bounds if isinstance(b, IntImm)]
+    return [int(b.value) for b in bounds if isinstance(b, IntImm)]
+
+
+def _of_clip(x: Range | None, bounds: Sequence[Expr]) -> Range | None:
+    known = _integers(bounds)
+    if len(known) != 2:
+        return None
+    low, high = known
+    ends = (low, high) if x is None else (max(x[0], low), max(x[1], low))
+    return min(ends[0], high), min(ends[1], high)
+
+
+def _of_arange(args: Any) -> Range | None:
+    known = _integers(args)
     if len(known) != 3 or not known[2]:
         return None
     values = range(*known)

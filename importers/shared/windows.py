@@ -1,4 +1,4 @@
-"""Windows that slide over one, two or three axes of space: operators by their number, and paddings.
+"""One, two or three axes of space: operators of windows by their number, paddings, and grids.
 
 Data is (batch, channels, ...space).
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from relax2xla import op as R
 from relax2xla.importers.shared.tensors import dims_of, ndim_of
 from relax2xla.ir import Expr
+from relax2xla.tir import Dim
 
 #: Operators of one kind by how many axes of space they have.
 Family = Mapping[int, Callable[..., Expr]]
@@ -41,3 +42,9 @@ def biased(x: Expr, bias: Expr | None) -> Expr:
     if bias is None:
         return x
     return R.add(x, R.reshape(bias, (1, dims_of(bias)[0], *[1] * (ndim_of(x) - 2))))
+
+
+def affine_points(maps: Expr, space: Sequence[Dim], align_corners: bool) -> Expr:
+    """The points that ``maps`` make of a grid, their coordinates last: (n, *space, axes)."""
+    grid = R.image.affine_grid(maps, list(space), align_corners)
+    return R.permute_dims(grid, [0, *range(2, 2 + len(space)), 1])

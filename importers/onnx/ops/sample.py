@@ -30,6 +30,7 @@ from relax2xla.importers.onnx.ops.pool import Convolved, Window, kernel_of
 from relax2xla.importers.shared.activations import clamped
 from relax2xla.importers.shared.dims import fold_dim, product
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.shared.windows import affine_points
 from relax2xla.ir import Constant, Expr, ShapeExpr
 from relax2xla.tir import Dim
 
@@ -103,9 +104,7 @@ def _channels_last(x: Expr, lead: Sequence[Dim], channels: Dim, size: Dim) -> Ex
 # -- AffineGrid ----------------------------------------------------------------------------------
 @onnx_op("AffineGrid", since=20)
 def affine_grid(ctx: Context, theta: Expr, size: Sizes, *, align_corners: int = 0) -> Expr:
-    space = list(size[2:])
-    grid = R.image.affine_grid(theta, space, align_corners=bool(align_corners))
-    return R.permute_dims(grid, [0, *range(2, 2 + len(space)), 1])
+    return affine_points(theta, size[2:], bool(align_corners))
 
 
 # -- GridSample ----------------------------------------------------------------------------------
@@ -245,8 +244,14 @@ def _tap(
     return R.multiply(ctx.cast(seen, dtype_of(weight)), R.expand_dims(weight, [2]))
 
 
-# Until opset 20, which takes more axes than two.
-_OLD_MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+# Until opset 20, which takes more axes than two; the later names stand in models before it, too.
+_OLD_MODES = {
+    "bilinear": "linear",
+    "nearest": "nearest",
+    "bicubic": "cubic",
+    "linear": "linear",
+    "cubic": "cubic",
+}
 
 
 @onnx_op("GridSample", since=16, mode="bilinear")

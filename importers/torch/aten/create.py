@@ -63,7 +63,7 @@ def full_like(ctx: Context, self: Expr, fill_value: Any) -> Expr:
 aten("fill.Scalar", "fill.Tensor", ignored="self")(
     lambda ctx, value: ctx.full(ctx.dims(), value, ctx.dtype())
 )
-aten("scalar_tensor", ignored="dtype")(lambda ctx, s: ctx.tensor(s, ctx.dtype()))
+aten("scalar_tensor", ignored="dtype")(lambda ctx, s: ctx.emit(ctx.tensor(s, ctx.dtype())))
 
 
 @aten("arange", "arange.start", "arange.start_step", ignored="dtype")

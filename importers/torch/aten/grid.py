@@ -1,8 +1,9 @@
-"""Sampling images and volumes at places that are data."""
+"""Sampling images and volumes at places that are data, and grids of such places."""
 
 from __future__ import annotations
 
 from relax2xla import op as R
+from relax2xla.importers.shared.windows import affine_points
 from relax2xla.importers.torch.engine.context import NARROW, Context, dtype_of, ndim_of
 from relax2xla.importers.torch.engine.converters import aten
 from relax2xla.ir import Expr
@@ -10,6 +11,11 @@ from relax2xla.ir import Expr
 METHODS = ("bilinear", "nearest", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
 LAYOUTS = {4: "NCHW", 5: "NCDHW"}
+
+
+@aten("affine_grid_generator", ignored="size")
+def affine_grid_generator(ctx: Context, theta: Expr, align_corners: bool) -> Expr:
+    return affine_points(theta, ctx.dims()[1:-1], align_corners)
 
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

@@ -70,9 +70,22 @@ def _sizes(ctx: Context, x: Expr, n: int) -> list[tuple[int, int, int]]:
     return [(ndim_of(x) - n + i, old[i], new[i]) for i in range(n)]
 
 
+def _is_nearest(places: Array, size: int) -> bool:
+    """Whether these are clearly the places nearest to the centres of a result's pixels."""
+    centres = (np.arange(len(places)) + 0.5) * (size / len(places)) - 0.5
+    # No centre is in the middle between two: which one is taken there is a matter of rounding.
+    return bool((np.abs(centres - places) < 0.499).all())
+
+
 def _nearest(ctx: Context, x: Expr, n: int, scales: Sequence[Any], exact: bool) -> Expr:
-    for (axis, old, new), scale in zip(_sizes(ctx, x, n), scales, strict=True):
-        places = nearest_places(old, new, scale, exact)
+    found = [
+        (axis, old, nearest_places(old, new, scale, exact))
+        for (axis, old, new), scale in zip(_sizes(ctx, x, n), scales, strict=True)
+    ]
+    if n == 2 and all(_is_nearest(places, old) for _, old, places in found):
+        size = [len(places) for *_, places in found]
+        return R.image.resize2d(x, size, method="nearest_neighbor")
+    for axis, old, places in found:
         if not np.array_equal(places, np.arange(old)):
             x = R.take(x, Constant(places), axis)
     return x

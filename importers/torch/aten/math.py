@@ -17,6 +17,7 @@ from relax2xla.dtypes import is_float, is_integer, limits, numpy_dtype
 from relax2xla.importers.shared import activations
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.torch.aten.complex import is_complex
+from relax2xla.importers.torch.aten.create import full_like
 from relax2xla.importers.torch.engine.context import (
     NARROW,
     Context,
@@ -345,7 +346,10 @@ def where(ctx: Context, condition: Expr, self: Any, other: Any) -> Expr:
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(ctx: Context, self: Expr, mask: Expr, value: Any) -> Expr:
-    return R.where(mask, ctx.tensor(value, dtype_of(self)), self)
+    """A number is spread over ``self`` first, as in TVM, which makes the same rows."""
+    if isinstance(value, Expr):
+        return R.where(mask, ctx.cast(value, dtype_of(self)), self)
+    return R.where(mask, full_like(ctx, self, value), self)
 
 
 @aten(*overloads("clamp clip clamp_min clamp_max", ("default", "Tensor")))
@@ -358,10 +362,12 @@ def clamp(
     """NaN stays NaN; where the bounds cross, the upper one wins."""
     dtype, low, high = ctx.dtype(), min, max
     x = ctx.tensor(self, dtype)
+    numbers = all(isinstance(b, int | float) for b in (low, high) if b is not None)
     if not is_float(dtype):
+        if numbers and low is not None and high is not None and is_integer(dtype):
+            return R.clip(x, low, high)
         x = x if low is None else R.maximum(x, ctx.tensor(low, dtype))
         return x if high is None else R.minimum(x, ctx.tensor(high, dtype))
-    numbers = all(isinstance(b, int | float) for b in (low, high) if b is not None)
     if numbers:
         low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
         return R.clip(x, low, high)

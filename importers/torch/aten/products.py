@@ -54,7 +54,7 @@ def _scale(x: Expr, factor: Any) -> Expr:
     return x if factor == 1 else R.multiply(x, scalar(factor, dtype_of(x)))
 
 
-@aten("addmm", "addmv", "baddbmm")
+@aten("addmm", "addmv", "baddbmm", "_sparse_addmm")
 def addmm(
     ctx: Context,
     self: Expr,

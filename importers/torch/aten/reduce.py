@@ -211,12 +211,11 @@ def vector_norm(
     kind = ctx.dtype()
     if not is_float(kind):
         raise Unsupported(f"the norm of a {dtype_of(self)} tensor")
-    axes = axes_of(dim, ndim_of(self))
-    return norm(ctx, x, order, axes, keepdim)
+    return norm(ctx, x, order, written_axes(dim, ndim_of(self)), keepdim)
 
 
-def norm(ctx: Context, x: Expr, order: Any, axes: list[int], keepdim: bool = False) -> Expr:
-    """The norm of an order along axes, in the real dtype."""
+def norm(ctx: Context, x: Expr, order: Any, axes: list[int] | None, keepdim: bool = False) -> Expr:
+    """The norm of an order along axes, None for all of them, in the real dtype."""
     if order == 2:
         return root(ctx.emit(R.sum(square_of_abs(ctx, x), axes, keepdim)))
     size = ctx.emit(R.abs(x))

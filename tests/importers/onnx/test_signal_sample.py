@@ -118,6 +118,16 @@ def test_images_of_symbolic_size(at: int) -> None:
     agree(*named_axes(at), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("later", "name"), [("linear", "bilinear"), ("cubic", "bicubic")])
+def test_the_later_names_of_modes_stand_in_older_models(later: str, name: str) -> None:
+    """The runtime refuses them; exporters write them."""
+    arrays = [f(1, 2, 4, 4), GRID[:1]]
+    (got, inputs), (want, _) = (
+        one("GridSample", arrays, mode=mode, opset=16) for mode in (later, name)
+    )
+    np.testing.assert_array_equal(ours(got, inputs)[0], ours(want, inputs)[0])
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_deform_conv_without_offsets_is_a_convolution() -> None:
     x, w, b = f(1, 4, 6, 6), f(6, 2, 3, 3), f(6)

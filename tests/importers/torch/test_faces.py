@@ -19,7 +19,7 @@ from relax2xla.frontend.torch import (  # noqa: E402
     from_exported_program,
     from_fx,
 )
-from relax2xla.ir import Call, PrimValue, ShapeExpr, ShapeStructInfo, Tuple, Var  # noqa: E402
+from relax2xla.ir import Call, Constant, PrimValue, ShapeExpr, ShapeStructInfo, Tuple, Var  # noqa: E402
 
 from .helpers import Fn, check, compare, imported, run  # noqa: E402
 
@@ -227,3 +227,67 @@ def test_windows_and_strides_that_change_nothing(x: Any) -> None:
     found = names(imported(program, (x,)))
     assert found[:4] == ["hamming_window", "hamming_window", "ones", "reshape"]
     assert "take" in found[4:]
+
+
+def test_fills_and_bounds_are_one_operator(x: Any) -> None:
+    """Numbers that fill are spread first, a decomposed one is bound; bounds of integers clip."""
+
+    def program(x: Any, at: Any) -> Any:
+        return x.masked_fill(x > 0, 300), at.clamp(1, 5), F.pad(at, (1, 2), mode="replicate")
+
+    inputs = x, torch.arange(24).reshape(2, 3, 4)
+    check(program, inputs)
+    exported = torch.export.export(Fn(program), inputs)
+    whole = from_exported_program(exported)
+    assert names(whole)[:4] == ["greater", "full_like", "where", "clip"]
+    parts = from_exported_program(exported, run_ep_decomposition=True)
+    assert names(parts) == ["greater", "where", *["clip"], *["arange", "clip", "take"]]
+    bound = [b.value for block in parts["main"].body.blocks for b in block.bindings]
+    assert [v.data.item() for v in bound if isinstance(v, Constant)] == [300]
+    compare(run(parts, list(inputs)), program(*inputs))
+
+
+def test_a_number_that_is_data_fills(x: Any) -> None:
+    check(lambda a, v: a.masked_fill(a > 0, v), (x, torch.tensor(2.5)))
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_grids_of_maps_are_one_operator(align: bool) -> None:
+    def program(a: Any, b: Any) -> Any:
+        return (
+            F.affine_grid(a, [2, 1, 5, 4], align_corners=align),
+            F.affine_grid(b, [2, 1, 5, 4, 3], align_corners=align),
+        )
+
+    maps = torch.randn(2, 12, generator=torch.Generator().manual_seed(1))
+    inputs = maps[:, :6].reshape(2, 2, 3), maps.reshape(2, 3, 4)
+    check(program, inputs)
+    assert names(imported(program, inputs)) == ["image.affine_grid", "permute_dims"] * 2
+
+
+def test_nearest_pixels_are_resized() -> None:
+    """By TVM's operator where its places are torch's, by places otherwise."""
+    image = torch.arange(90.0).reshape(1, 1, 10, 9)
+    for size, found in (
+        ((20, 27), ["image.resize2d"]),
+        ((10, 3), ["take"]),  # torch takes the first of three
+        ((5, 9), ["take"]),  # centres in the middle between two pixels
+        ((7, 13), ["take", "take"]),
+    ):
+
+        def program(a: Any, size: Any = size) -> Any:
+            return F.interpolate(a, size=size)
+
+        check(program, (image,))
+        assert names(imported(program, (image,))) == found
+
+
+def test_products_of_matrices_that_are_dense(x: Any) -> None:
+    """``torch.sparse.addmm`` takes dense matrices, too."""
+    a, b = x[0], x[1].mT
+
+    def program(a: Any, b: Any) -> Any:
+        return torch.sparse.addmm(a @ b, a, b, beta=0.8, alpha=0.5)
+
+    check(program, (a, b))
+    assert names(imported(program, (a, b)))[1:] == ["matmul", "multiply", "multiply", "add"]
