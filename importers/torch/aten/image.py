@@ -70,11 +70,15 @@ def _sizes(ctx: Context, x: Expr, n: int) -> list[tuple[int, int, int]]:
     return [(ndim_of(x) - n + i, old[i], new[i]) for i in range(n)]
 
 
-def _is_nearest(places: Array, size: int) -> bool:
-    """Whether these are clearly the places nearest to the centres of a result's pixels."""
-    centres = (np.arange(len(places)) + 0.5) * (size / len(places)) - 0.5
-    # No centre is in the middle between two: which one is taken there is a matter of rounding.
-    return bool((np.abs(centres - places) < 0.499).all())
+# How far a pixel's point is from its corner, as R.image.resize2d names it.
+POINTS = {"half_pixel": 0.5, "asymmetric": 0.0}
+
+
+def _are_nearest(places: Array, size: int, point: float) -> bool:
+    """Whether these are clearly the places nearest to the points of a result's pixels."""
+    at = (np.arange(len(places)) + point) * (size / len(places)) - point
+    # None is in the middle between two: which one is taken there is a matter of rounding.
+    return bool((np.abs(at - places) < 0.499).all())
 
 
 def _nearest(ctx: Context, x: Expr, n: int, scales: Sequence[Any], exact: bool) -> Expr:
@@ -82,9 +86,12 @@ def _nearest(ctx: Context, x: Expr, n: int, scales: Sequence[Any], exact: bool) 
         (axis, old, nearest_places(old, new, scale, exact))
         for (axis, old, new), scale in zip(_sizes(ctx, x, n), scales, strict=True)
     ]
-    if n == 2 and all(_is_nearest(places, old) for _, old, places in found):
-        size = [len(places) for *_, places in found]
-        return R.image.resize2d(x, size, method="nearest_neighbor")
+    for mode, point in POINTS.items() if n == 2 else ():
+        if all(_are_nearest(places, old, point) for _, old, places in found):
+            size = [len(places) for *_, places in found]
+            return R.image.resize2d(
+                x, size, method="nearest_neighbor", coordinate_transformation_mode=mode
+            )
     for axis, old, places in found:
         if not np.array_equal(places, np.arange(old)):
             x = R.take(x, Constant(places), axis)

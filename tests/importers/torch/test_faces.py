@@ -270,8 +270,8 @@ def test_nearest_pixels_are_resized() -> None:
     image = torch.arange(90.0).reshape(1, 1, 10, 9)
     for size, found in (
         ((20, 27), ["image.resize2d"]),
-        ((10, 3), ["take"]),  # torch takes the first of three
-        ((5, 9), ["take"]),  # centres in the middle between two pixels
+        ((5, 3), ["image.resize2d"]),  # the first of two, and of three
+        ((20, 3), ["take", "take"]),
         ((7, 13), ["take", "take"]),
     ):
 
