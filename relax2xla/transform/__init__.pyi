@@ -52,6 +52,9 @@ from relax2xla.transform.layout.feature_major import FeatureMajor as FeatureMajo
 from relax2xla.transform.layout.optimize_layout_transform import (
     OptimizeLayoutTransform as OptimizeLayoutTransform,
 )
+from relax2xla.transform.lower.call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
+from relax2xla.transform.lower.calls_as_values import CallsAsValues as CallsAsValues
+from relax2xla.transform.lower.compute_prim_value import ComputePrimValue as ComputePrimValue
 from relax2xla.transform.lower.decompose import DecomposeOpsForInference as DecomposeOpsForInference
 from relax2xla.transform.lower.decompose import DecomposeOpsForTraining as DecomposeOpsForTraining
 from relax2xla.transform.lower.distributed import LowerDistIR as LowerDistIR
@@ -64,6 +67,9 @@ from relax2xla.transform.lower.rewrite_dataflow_reshape import (
 )
 from relax2xla.transform.lower.safe_division import ShieldDivisions as ShieldDivisions
 from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors as SizesAsTensors
+from relax2xla.transform.lower.specialize_call_sites import (
+    SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
+)
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops as TailRecursionToLoops
 from relax2xla.transform.lower.workers import LowerWorkers as LowerWorkers
 from relax2xla.transform.normal.attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
@@ -124,8 +130,6 @@ from relax2xla.transform.tvm.identities import AllocateWorkspace as AllocateWork
 from relax2xla.transform.tvm.identities import (
     AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers,
 )
-from relax2xla.transform.tvm.identities import CallTIRRewrite as CallTIRRewrite
-from relax2xla.transform.tvm.identities import ComputePrimValue as ComputePrimValue
 from relax2xla.transform.tvm.identities import FewShotTuning as FewShotTuning
 from relax2xla.transform.tvm.identities import IPCAllReduceRewrite as IPCAllReduceRewrite
 from relax2xla.transform.tvm.identities import KillAfterLastUse as KillAfterLastUse
@@ -138,9 +142,6 @@ from relax2xla.transform.tvm.identities import (
 from relax2xla.transform.tvm.identities import MetaScheduleTuneIRMod as MetaScheduleTuneIRMod
 from relax2xla.transform.tvm.identities import MetaScheduleTuneTIR as MetaScheduleTuneTIR
 from relax2xla.transform.tvm.identities import RewriteCUDAGraph as RewriteCUDAGraph
-from relax2xla.transform.tvm.identities import (
-    SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
-)
 from relax2xla.transform.tvm.identities import (
     SplitLayoutRewritePreproc as SplitLayoutRewritePreproc,
 )

@@ -11,6 +11,7 @@ from relax2xla.ir import (
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.stablehlo import serialize
 from relax2xla.stablehlo.origin import as_read
+from relax2xla.transform.lower.calls_as_values import CallsAsValues
 from relax2xla.transform.lower.distributed import LowerDistIR
 from relax2xla.transform.lower.legalize import LegalizeOps, is_row
 from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors
@@ -41,7 +42,7 @@ def to_stablehlo(
 def lowered(mod: IRModule) -> IRModule:
     """``mod`` made of rows over tensors alone; see :func:`to_stablehlo`."""
     sizes = SizesAsTensors()
-    mod = sizes(LowerDistIR()(mod))
+    mod = sizes(LowerDistIR()(CallsAsValues()(mod)))
     return LegalizeOps(sources=sizes.sources, every=True)(mod)
 
 

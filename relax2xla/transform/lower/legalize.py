@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import CallError, LegalizeError, TVMError
 from relax2xla.ir import (
@@ -32,6 +33,7 @@ from relax2xla.ir import (
     IRModule,
     MatchCast,
     Op,
+    PrimValue,
     SeqExpr,
     ShapeExpr,
     Span,
@@ -42,6 +44,7 @@ from relax2xla.ir import (
     TupleStructInfo,
     Var,
     VarBinding,
+    const,
 )
 from relax2xla.ir.copy import copy_function
 from relax2xla.ir.deep import nests
@@ -383,9 +386,12 @@ class _Legalizer:
         branches = [
             Function((), self._branch(b, info)) for b in (node.true_branch, node.false_branch)
         ]
+        cond = node.cond
+        if isinstance(cond, PrimValue) and isinstance(cond.value, tir.IntImm):
+            cond = const(bool(cond.value.value), "bool")  # rows take tensors
         call = Call(
             Op.get("relax.stablehlo.if_"),
-            [node.cond, *branches],
+            [cond, *branches],
             None,
             flat,
             node.span,

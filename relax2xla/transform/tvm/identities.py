@@ -32,16 +32,6 @@ class AttachAttrLayoutFreeBuffers(Unchanged):
 
 
 @register()
-class CallTIRRewrite(Unchanged):
-    """Leave calls of kernels as they are: XLA allocates what they give."""
-
-
-@register()
-class ComputePrimValue(Unchanged):
-    """Leave arithmetic of numbers as it is: the machine computes it."""
-
-
-@register()
 class FewShotTuning(Unchanged):
     """Tune no schedules: XLA decides how loops run."""
 
@@ -111,11 +101,6 @@ class MetaScheduleTuneTIR(Unchanged):
 @register()
 class RewriteCUDAGraph(Unchanged):
     """Capture no graphs: XLA's GPU runtime makes command buffers itself."""
-
-
-@register()
-class SpecializePrimFuncBasedOnCallSite(Unchanged):
-    """Leave the buffers of kernels as they are: XLA knows no memory scopes."""
 
 
 @register()

@@ -22,6 +22,7 @@ from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, run_enabled
 from relax2xla.transform.core.context import EXTERNAL_ON_HOST
 from relax2xla.transform.core.registry import refuse_without_needed
+from relax2xla.transform.lower.calls_as_values import CallsAsValues
 from relax2xla.transform.lower.distributed import LowerDistIR
 from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.lower.one_device import OneDevice
@@ -116,7 +117,8 @@ def build(
     if several is not None:
         whole_values = LowerWorkers(several.axes)(whole_values)
     ready = _with_loops(whole_values)
-    split = _split(_with_public(ready if pipeline is None else pipeline(ready)), exec_mode)
+    values = CallsAsValues()(ready if pipeline is None else pipeline(ready))
+    split = _split(_with_public(values), exec_mode)
     split.refuse_workers()
     split.refuse_donated(donated)
     public = split.public()

@@ -104,7 +104,14 @@ class _Bare(Rewriter):
 
 
 def _unmoved(node: Expr) -> Expr | None:
-    return node.args[0] if isinstance(node, Call) and _name(node) in (MOVE, HINT) else None
+    if not isinstance(node, Call):
+        return None
+    if _name(node) in (MOVE, HINT):
+        return node.args[0]
+    bare = [_on(i, None) for i in node.sinfo_args]
+    if bare == list(node.sinfo_args):
+        return None
+    return Call(node.op, node.args, node.attrs, bare, node.span)
 
 
 def _name(call: Call) -> str:
