@@ -42,16 +42,20 @@ def kernel_params(func: tir.PrimFunc) -> list[StructInfo]:
 
 def _is_pure(func: tir.PrimFunc) -> bool:
     own: set[tir.Var] = set()
-    for node in walk(func.body):
+    stored: set[tir.Var] = set()
+    nodes = list(walk(func.body))
+    for node in nodes:
         if isinstance(node, tir.Allocate | tir.AllocateConst):
             own.add(node.buffer_var)
         elif isinstance(node, tir.BlockRealize):
             own.update(b.data for b in node.block.alloc_buffers)
+        elif isinstance(node, tir.BufferStore):
+            stored.add(node.buffer.data)
         elif isinstance(node, tir.Text):
             return False
-    for node in walk(func.body):
-        if isinstance(node, tir.BufferStore) and node.buffer.data not in own:
-            return False
+    if not stored <= own:
+        return False  # as most do; only what stays needs a look at its expressions
+    for node in nodes:
         for e in expressions(node):
             for x in tir.post_order(e):
                 if isinstance(x, tir.Call) and x.op.startswith(("@", *_EFFECTS)):

@@ -16,6 +16,9 @@ from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, int_range
 
 def post_order(root: PrimExpr) -> Iterator[PrimExpr]:
     """Each distinct node (by identity) of ``root`` once, operands before users, left to right."""
+    if not root.children():  # most expressions in statements are a variable or a number
+        yield root
+        return
     seen: set[int] = set()
     stack: list[tuple[PrimExpr, bool]] = [(root, False)]
     while stack:

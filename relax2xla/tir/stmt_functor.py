@@ -17,7 +17,7 @@ from .expr import BinaryExpr, Call, Cast, Not, Select, as_dim, as_prim_expr
 from .function import PrimFunc
 from .functor import post_order
 from .functor import substitute as substitute_expr
-from .node import Dim, PrimExpr, Var
+from .node import Dim, IntImm, PrimExpr, Var
 from .use import expressions
 
 Node: TypeAlias = s.Stmt | PrimExpr
@@ -90,6 +90,9 @@ class Rewriter:
 
     def expr(self, root: PrimExpr) -> PrimExpr:
         """The expression rewritten."""
+        if isinstance(root, Var | IntImm):  # as most are
+            instead = self.leaf(root)
+            return root if instead is None else instead
         done: dict[int, PrimExpr] = {}
         for node in post_order(root):
             old = node.children()

@@ -235,7 +235,9 @@ class _Fused:
         root = s.Block((), (), (), "root", body, alloc_buffers=tuple(kept))
         whole = s.BlockRealize((), s.TRUE, root)
         func = tir.PrimFunc([*params, *numbers], whole, None, buffer_map, {"tir.noalias": True})
-        return _Kernel(renewed(func), tuple(places))
+        # Symbolic variables are those of the Relax function until here.
+        open_ = any(tir.free_vars(d) for b in func.buffer_map.values() for d in b.shape)
+        return _Kernel(renewed(func) if numbers or open_ else func, tuple(places))
 
     # -- values ----------------------------------------------------------------------------------
     def _value(self, value: Expr) -> list[Buffer]:
@@ -275,8 +277,7 @@ class _Fused:
 
     def _add(self, call: Call) -> list[Buffer]:
         """Put the kernel of ``call`` behind the others; the buffers of what it gives."""
-        given, args = self._called(call)
-        kernel = renewed(given)
+        kernel, args = self._called(call)
         name = getattr(call.args[0], "name_hint", "")
         if not isinstance(kernel.body, s.BlockRealize):
             self._refuse(f"the body of {name} is no root block (T.sblock_attr, T.block)")
@@ -358,7 +359,12 @@ class _Inside:
         self.rewriter = LoopRewriter(self._leaf)
 
     def _leaf(self, e: PrimExpr) -> PrimExpr | None:
-        return self.symbols.get(e) if isinstance(e, tir.Var) else None
+        if not isinstance(e, tir.Var):
+            return None
+        # A kernel may stand here twice: what it defines itself is new.
+        if e not in self.symbols:
+            self.symbols[e] = again(e)
+        return self.symbols[e]
 
     def buffer(self, own: Buffer, here: Buffer) -> None:
         """``own`` is ``here``, and its sizes are those of ``here``."""

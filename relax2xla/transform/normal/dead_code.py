@@ -75,8 +75,8 @@ def _named(func: object, mod: IRModule, symbols: Mapping[str, GlobalVar]) -> lis
         named = [symbols[s] for c in calls for s in named_functions(c) if s in symbols]
         return [*all_global_vars(func), *named]
     if isinstance(func, PrimFunc):
-        words = _words(func)
-        return [g for g, f in mod.items() if isinstance(f, PrimFunc) and g.name_hint in words]
+        named = (mod.get_global_var(w) for w in sorted(_words(func)) if w in mod)
+        return [g for g in named if isinstance(mod[g], PrimFunc)]
     return []
 
 
@@ -87,9 +87,9 @@ def _words(func: PrimFunc) -> set[str]:
         if isinstance(node, Text):
             found.update(re.findall(r"\w+", node.text))
         for e in expressions(node):
-            found.update(
-                c.op[1:] for c in post_order(e) if isinstance(c, TirCall) and c.op[0] == "@"
-            )
+            if e.children():
+                calls = (c for c in post_order(e) if isinstance(c, TirCall))
+                found.update(c.op[1:] for c in calls if c.op[0] == "@")
     return found
 
 
