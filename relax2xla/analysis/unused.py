@@ -91,13 +91,15 @@ class _Cleaner:
         for b in reversed(block.bindings):
             if b.var not in self.live and not self.stays(b, dataflow):
                 continue
+            if _flat(b.value):
+                # What most bindings hold.
+                self.live.update([a for a in b.value.args if isinstance(a, Var)])
+                kept.append(b)
+                continue
             value = self.inside(b.value)
             # What scopes use, cleaning them has added.
             if isinstance(value, If):
                 self.live.update(used_vars(value.cond))
-            elif _flat(value):
-                # What most bindings hold.
-                self.live.update(a for a in value.args if isinstance(a, Var))
             elif not isinstance(value, Function):
                 self.live.update(used_vars(value))
             kept.append(b if value is b.value else VarBinding(b.var, value, b.span))

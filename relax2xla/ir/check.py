@@ -42,6 +42,7 @@ ROWS = tuple(prefix for prefix, module in PROVIDERS if module.endswith(".rows"))
 KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad")
 LEAVES = (
     e.Var,
+    Op,  # early: what is asked most is found first
     e.Constant,
     e.ShapeExpr,
     e.PrimValue,
@@ -49,7 +50,6 @@ LEAVES = (
     e.StringImm,
     e.DataTypeImm,
     e.ExternFunc,
-    Op,
 )
 
 

@@ -61,6 +61,15 @@ def specific(node: Expr, builder: Normalizer | None) -> Expr:
     return node
 
 
+def _is_flat(node: Expr) -> bool:
+    """Whether ``node`` is a call of leaves."""
+    return (
+        isinstance(node, Call)
+        and isinstance(node.op, LEAVES)
+        and all([isinstance(a, LEAVES) for a in node.args])
+    )
+
+
 def with_info(value: Expr) -> Expr:
     """``value``, whose struct info is inferred now if its callee has been declared since."""
     if value.struct_info_ is None and isinstance(value, Call):
@@ -207,9 +216,13 @@ class Normalizer:
         if isinstance(root, LEAVES):
             return root
         if isinstance(root, Call) and isinstance(root.op, LEAVES):
-            # The common case first: nothing to do.
-            if all(isinstance(a, LEAVES) for a in root.args):
+            # The common cases first: nothing to do, or little.
+            if _is_flat(root):
                 return self._specific(root, span)
+            if all([isinstance(a, LEAVES) or _is_flat(a) for a in root.args]):
+                new = [self._operand(a, span) for a in root.args]
+                op = () if isinstance(root.op, Op) else (root.op,)
+                return self._specific(self._rebuilt(root, [*op, *new], span), span)
         done: dict[int, Expr] = {}
         stack: list[tuple[Expr, Span | None, bool]] = [(root, span, False)]
         while stack:

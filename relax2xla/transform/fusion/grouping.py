@@ -347,6 +347,12 @@ class _Inside(Rewriter):
         if type(root) is Call and isinstance(root.op, Op) and root not in self.params:
             flat = [self._operand(a) for a in root.args]  # as most values are
             known = [a for a in flat if a is not None]
+            if len(known) == len(flat) and root.sinfo_args:
+                # A call of a kernel says what it gives, and parameters are what arguments were.
+                info = root.struct_info_
+                return Call(
+                    root.op, known, root.attrs, root.sinfo_args, root.span, struct_info=info
+                )
             if len(known) == len(flat):
                 return self._node(root, known)
         done: dict[int, Expr] = {}

@@ -157,7 +157,10 @@ class Adjoints:
         """Add ``partial`` to the adjoints of the variables that ``operand`` is made of."""
         if not isinstance(operand, Var | Tuple):
             return
-        todo: list[tuple[Expr, Expr]] = [(operand, self.builder.normalize(partial))]
+        # What is emitted as it is, is normalised there.
+        whole = isinstance(operand, Var) and isinstance(partial, Call)
+        part = partial if whole else self.builder.normalize(partial)
+        todo: list[tuple[Expr, Expr]] = [(operand, part)]
         while todo:
             leaf, part = todo.pop()
             if isinstance(leaf, Tuple):

@@ -85,7 +85,7 @@ class Gradient(Pass):
         builder = BlockBuilder(mod)
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
-        made = without_double_transposes(remove_all_unused(made)).with_attr("global_symbol", name)
+        made = remove_all_unused(without_double_transposes(made)).with_attr("global_symbol", name)
         if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(made)):
             made = rewrite_function(made, rule=_without_grad)
         builder.add_func(made, name)

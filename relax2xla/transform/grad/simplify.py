@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from relax2xla.analysis.unused import remove_all_unused
 from relax2xla.ir import (
     Binding,
     Call,
@@ -23,7 +22,8 @@ from relax2xla.op.shared.lowering import relax
 def without_double_transposes(func: Function) -> Function:
     """``func`` with ``T(T(a))`` as ``a`` and ``T(matmul(a, b))`` as ``matmul(T(b), T(a))``.
 
-    ``T`` exchanges the last two axes, as ``permute_dims``. The function has one dataflow block.
+    ``T`` exchanges the last two axes, as ``permute_dims``. The function has one dataflow block,
+    whose values may be unused then.
     """
     block = func.body.blocks[0]
     if not any(isinstance(b.value, Call) and _is_transpose(b.value) for b in block.bindings):
@@ -33,7 +33,7 @@ def without_double_transposes(func: Function) -> Function:
         walk.binding(b)
     body = walk.rewriter.expr(func.body.body)
     new = SeqExpr([DataflowBlock(walk.made, block.span)], body, func.body.span)
-    return remove_all_unused(func.replace(body=new))
+    return func.replace(body=new)
 
 
 class _Walk:
