@@ -24,6 +24,7 @@ from relax2xla.transform import (
     AnnotateTIROpPattern,
     BindParams,
     BindSymbolicVars,
+    CallTIRRewrite,
     ConvertLayout,
     FuseOps,
     Gradient,
@@ -144,14 +145,22 @@ def fused(bindings: int) -> IRModule:
     return FuseOps()(kernels(bindings))
 
 
+@cache
+def written(bindings: int) -> IRModule:
+    """:func:`kernels`, each of which writes into a tensor that is allocated before."""
+    return CallTIRRewrite()(kernels(bindings))
+
+
 PROGRAMS: dict[str, Callable[[int], IRModule]] = {
     "BundleModelParams": weights,
+    "CallTIRRewrite": kernels,
+    "CallsAsValues": written,
     "FuseOps": kernels,
     "FuseTIR": fused,
     "Gradient": loss,
     "LazyTransformParams": weights,
     "LiftTransformParams": weights,
-    "LowerRuntimeBuiltin": kernels,
+    "SpecializePrimFuncBasedOnCallSite": kernels,
 }
 
 

@@ -37,17 +37,24 @@ Fallback = Callable[[Call, Expr], Sequence[Expr]]
 """Gradients of a call's operands where the operator has no rule: of the call, and the gradient."""
 
 
+# Up to here an adjoint is a new tuple for each field that is read, as in TVM; so the cost of wide
+# tuples would be quadratic.
+FEW_FIELDS: Final = 16
+
+
 class Adjoints:
     """Emits, for every variable that has one, its adjoint: the gradient of the target by it.
 
     ``of``: the newest adjoint of each variable. An adjoint is of the variable's kind; that of a
-    tuple is a tuple.
+    tuple is a tuple. ``fields``: what has been said of single fields of wide tuples, which become
+    part of the tuple's adjoint when that is asked for, all at once.
     """
 
     def __init__(self, builder: BlockBuilder, again: Again, fallback: Fallback) -> None:
         self.builder, self.again, self.fallback = builder, again, fallback
         self.formulas = Formulas()
         self.of: dict[Var, Var] = {}
+        self.fields: dict[Var, dict[int, Expr]] = {}
 
     def start(self, target: Var) -> None:
         """The gradient of the target by itself is 1."""
@@ -57,6 +64,7 @@ class Adjoints:
 
     def binding(self, b: Binding) -> None:
         """What the adjoint of a bound variable says of what its value reads."""
+        self._settle(b.var)
         adjoint = self.of.get(b.var)
         if adjoint is None:
             return
@@ -143,15 +151,28 @@ class Adjoints:
         assert isinstance(info, TupleStructInfo)
         if not isinstance(whole, Var):
             return self.add(Tuple(list(whole)).fields[item.index], adjoint)
-        known = self.of.get(whole)
-        if known is None:
-            fields = [zeros(f) for f in info.fields]
-            fields[item.index] = adjoint
-        else:
-            fields = list(known)
-            fields[item.index] = total(fields[item.index], adjoint)
-        self._emit(whole, Tuple(fields))
+        fields = self.fields.setdefault(whole, {})
+        before = fields.get(item.index)
+        if before is not None:
+            made = self.builder.normalize(total(before, adjoint))
+            adjoint = self.builder.emit(made, f"{whole.name_hint}_{item.index}_adjoint")
+        fields[item.index] = adjoint
+        if len(info.fields) <= FEW_FIELDS:
+            self._settle(whole)
         return None
+
+    def _settle(self, whole: Var) -> None:
+        """Put what has been said of fields of ``whole`` into its adjoint."""
+        fields = self.fields.pop(whole, None)
+        if fields is None:
+            return
+        info = whole.struct_info
+        assert isinstance(info, TupleStructInfo)
+        known = self.of.get(whole)
+        made = [zeros(f) for f in info.fields] if known is None else list(known)
+        for i, adjoint in fields.items():
+            made[i] = adjoint if known is None else total(made[i], adjoint)
+        self._emit(whole, Tuple(made))
 
     def add(self, operand: Expr, partial: Expr) -> None:
         """Add ``partial`` to the adjoints of the variables that ``operand`` is made of."""
@@ -177,6 +198,7 @@ class Adjoints:
 
     def output(self, var: Var) -> Var:
         """The final adjoint of ``var``, visible outside of the block; zeros if it has none."""
+        self._settle(var)
         if var not in self.of:
             self._emit(var, zeros(var.struct_info))
         return self.builder.emit_output(self.of[var], f"{var.name_hint}_adjoint_out")

@@ -14,6 +14,7 @@ from relax2xla.ir import (
     BindingBlock,
     Call,
     Expr,
+    FuncStructInfo,
     Function,
     IRModule,
     Op,
@@ -73,6 +74,7 @@ class _Allocated(Rewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__()
         self.devices: Sequence[object] = mod.global_infos.get("vdevice", ())
+        self.made: dict[tuple[object, ...], Call] = {}
 
     @nests
     def function(self, func: Function) -> Function:
@@ -127,7 +129,10 @@ class _Allocated(Rewriter):
         if len(call.args) > 2:
             made = call_tir_dyn(callee, Tuple([*operands, call.args[2]]))
         else:
-            made = Call(callee, operands, span=call.span)
+            # Of what it is given call_tir has said already that it fits.
+            known = callee.struct_info_
+            result = known.ret if isinstance(known, FuncStructInfo) else None
+            made = Call(callee, operands, span=call.span, struct_info=result)
         yield VarBinding(Var("_", made.struct_info), made, b.span)
         single = not isinstance(info, TupleStructInfo)
         yield VarBinding(b.var, outs[0] if single else Tuple(outs), b.span)
@@ -139,6 +144,12 @@ class _Allocated(Rewriter):
                 f"CallTIRRewrite: `{var.name_hint}` is {show(info)}; memory can be allocated for "
                 "tensors of known shape and dtype"
             )
-        device = info.vdevice
-        index = self.devices.index(device) if isinstance(device, VDevice) else 0
-        return alloc_tensor(ShapeExpr(info.dims), info.dtype, index, "global")
+        key = info.dims, info.dtype, info.vdevice
+        if key not in self.made:
+            device = info.vdevice
+            index = self.devices.index(device) if isinstance(device, VDevice) else 0
+            made = alloc_tensor(ShapeExpr(info.dims), info.dtype, index, "global")
+            assert isinstance(made, Call)
+            self.made[key] = made
+        one = self.made[key]  # inferred once
+        return Call(one.op, one.args, one.attrs, struct_info=one.struct_info_)

@@ -86,6 +86,7 @@ class _Values(Rewriter):
     def __init__(self, mod: IRModule, read: set[Var]) -> None:
         super().__init__()
         self.mod, self.read = mod, read
+        self.written: dict[tir.PrimFunc, set[int]] = {}
         self.fresh: set[Var] = set()
         self.held: set[Var] = set()
         self.same: dict[Var, Var] = {}
@@ -155,7 +156,9 @@ class _Values(Rewriter):
         else:
             if not numbers:
                 given, numbers = _without_numbers(given, kernel, func)
-            written = _written(kernel)
+            if kernel not in self.written:
+                self.written[kernel] = _written(kernel)
+            written = self.written[kernel]
         first = len(given)
         while first and given[first - 1] in self.fresh and first - 1 in written:
             first -= 1
@@ -189,7 +192,7 @@ class _Values(Rewriter):
             attrs = {"inplace_indices": (*inplace, *(-1,) * (len(given) - first))}
         else:
             op = call_tir_op
-        made = Call(op, args, attrs, [whole], b.span or b.value.span)
+        made = Call(op, args, attrs, [whole], b.span or b.value.span, struct_info=whole)
         result = Var(targets[0].name_hint, whole, b.span)
         yield VarBinding(result, made, b.span)
         for i, target in enumerate(targets):

@@ -39,7 +39,7 @@ from relax2xla.ir.op import is_op, is_symbolic
 from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order, post_order_deep
 from relax2xla.ir.traits import Allocates, AsksPlace, Collective, Fills, Foreign, Random, Waits
 from relax2xla.tir import PrimFunc
-from relax2xla.transform.core import FunctionPass, PassContext, register
+from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.normal.blocks import Precise, refined
 from relax2xla.transform.normal.homes import Ordinary
 
@@ -58,7 +58,7 @@ MARKS: Final = ("relax.grad.", "relax.builtin.", "relax.memory.")
 
 
 @register()
-class FoldConstant(FunctionPass):
+class FoldConstant(Pass):
     """Compute what operators and kernels make of constants, and put that in their place.
 
     XLA computes it, on the CPU, all of a function at once; values may differ from those of the
@@ -70,14 +70,21 @@ class FoldConstant(FunctionPass):
     module; of those that give one tensor of known shape. Code that nothing needs any more goes.
     """
 
-    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
-        folder = _Folder({g: k for g, k in mod.items() if isinstance(k, PrimFunc)})
-        new = folder.function(func)
-        values = folder.values(_read_elsewhere(new, folder.pending))
-        if new is func and not values:
-            return func
-        replaced = _Replaced(values=dict(values)).function(new)
-        return refined(remove_all_unused(replaced))
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
+        kernels = {g: k for g, k in mod.items() if isinstance(k, PrimFunc)}
+        functions = mod.relax_functions().items()
+        return mod.replace({**mod.functions, **{g: _folded(f, kernels) for g, f in functions}})
+
+
+def _folded(func: Function, kernels: Kernels) -> Function:
+    """``func`` with constants in the place of what can be computed."""
+    folder = _Folder(kernels)
+    new = folder.function(func)
+    values = folder.values(_read_elsewhere(new, folder.pending))
+    if new is func and not values:
+        return func
+    replaced = _Replaced(values=dict(values)).function(new)
+    return refined(remove_all_unused(replaced))
 
 
 class _Replaced(Precise):

@@ -210,6 +210,11 @@ def _fits_half(args: Iterable[Expr]) -> bool:
 def _wanted(func: Function) -> dict[Var, Dtypes]:
     """The dtypes in which the dataflow blocks of a function read its variables."""
     wanted: dict[Var, Dtypes] = {}
+    fields: dict[Var, list[Dtypes]] = {}  # of tuples, by whoever reads a field
+
+    def settle(whole: Var) -> None:
+        if whole in fields:
+            want(whole, tuple(fields.pop(whole)))
 
     def want(expr: Expr, to: Dtypes) -> None:
         if isinstance(expr, Var):
@@ -223,26 +228,29 @@ def _wanted(func: Function) -> dict[Var, Dtypes]:
     for block in reversed(func.body.blocks):
         for b in reversed(block.bindings) if isinstance(block, DataflowBlock) else ():
             value = b.value
+            settle(b.var)
             if isinstance(value, Call) and (policy := _policy(value)) is not None:
                 for a in value.args:
                     want(a, _dtypes(a.struct_info_, HALF if policy == "half" else FULL))
             elif isinstance(value, Tuple):
                 want(value, wanted.get(b.var))
             elif isinstance(value, TupleGetItem):
-                info = value.tuple_value.struct_info
+                whole, i = value.tuple_value, value.index
+                info = whole.struct_info
                 assert isinstance(info, TupleStructInfo)
-                fields: list[Dtypes] = [None] * len(info.fields)
-                fields[value.index] = wanted.get(b.var)
-                want(value.tuple_value, _like(info, fields))
+                to = wanted.get(b.var)
+                if not isinstance(whole, Var):
+                    want(Tuple(list(whole)).fields[i], to)
+                    continue
+                if whole not in fields:
+                    fields[whole] = [_none(f) for f in info.fields]
+                fields[whole][i] = _wider(fields[whole][i], to)
             else:
                 for v in free_vars(value):
                     want(v, _dtypes(v.struct_info, FULL))
+    for whole in list(fields):
+        settle(whole)
     return wanted
-
-
-def _like(info: TupleStructInfo, fields: Sequence[Dtypes]) -> Dtypes:
-    """Dtypes of a tuple where those of some fields are not known."""
-    return tuple(_none(f) if d is None else d for f, d in zip(info.fields, fields, strict=True))
 
 
 def _none(info: StructInfo) -> Dtypes:
