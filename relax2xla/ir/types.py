@@ -72,10 +72,14 @@ class PrimType(Type):
 
 @dataclass(frozen=True, slots=True)
 class PointerType(Type):
-    """A pointer to values of ``element_type`` in memory ``storage_scope`` ("": global)."""
+    """A pointer to values of ``element_type`` in memory ``storage_scope`` ("" is "global")."""
 
     element_type: Type
-    storage_scope: str = ""
+    storage_scope: str = "global"
+
+    def __post_init__(self) -> None:
+        if not self.storage_scope:
+            object.__setattr__(self, "storage_scope", "global")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,11 @@ def decorate_macro(func: Any, hygienic: bool = True) -> Macro:
     what its callers can name.
     """
     if not isinstance(func, types.FunctionType):
-        raise TypeError(f"R.macro decorates a function; got {type(func).__name__}")
+        # A ValueError, as TVM's, where the options are given without their names.
+        raise ValueError(
+            f"R.macro decorates a function; got {type(func).__name__}. Options have names: "
+            "@R.macro(hygienic=False)"
+        )
     if not isinstance(hygienic, bool):
         raise TypeError("R.macro: hygienic must be True or False; write @R.macro(hygienic=False)")
     node, source, outside = _located(func, _caller(), {})

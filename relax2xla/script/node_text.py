@@ -111,7 +111,7 @@ class NodePrinter(AttributePrinter):
             case ir.PrimType():
                 return f"{self.prefix('tir')}.{type_.dtype}"
             case ir.PointerType():
-                scope = type_.storage_scope or "global"
+                scope = type_.storage_scope
                 return f"{self.prefix('tir')}.handle({quote(_dtype(type_))}, {quote(scope)})"
             case ir.TupleType() if type_.fields and all(
                 isinstance(f, ir.PrimType | ir.PointerType) for f in type_.fields

@@ -39,15 +39,14 @@ class PointerVar(Var):
     def __init__(self, name: str, element: Any, scope: str = "global") -> None:
         super().__init__(name, "handle")
         if not isinstance(element, str):  # a type of relax2xla.ir
-            element, scope = element.element_type.dtype, element.storage_scope or "global"
+            element, scope = element.element_type.dtype, element.storage_scope
         set_field(self, "element", element)
         set_field(self, "scope", scope)
 
     @property
     def type_annotation(self) -> Any:
         types = importlib.import_module("relax2xla.ir.types")
-        scope = "" if self.scope == "global" else self.scope
-        return types.PointerType(types.PrimType(self.element), scope)
+        return types.PointerType(types.PrimType(self.element), self.scope)
 
 
 operations["PointerVar"] = PointerVar
@@ -285,6 +284,7 @@ class BufferLoad(PrimExpr):
             )
         set_field(self, "buffer", buffer)
         set_field(self, "indices", tuple(as_prim_expr(i, "int32") for i in indices))
+        check_indices(buffer, self.indices)
         lanes = lanes_of(self.indices[-1].dtype) if indices else 1
         total = lanes * lanes_of(buffer.dtype)
         many = "" if total == 1 else f"xvscalex{-total}" if total < 0 else f"x{total}"
@@ -308,6 +308,16 @@ class BufferLoad(PrimExpr):
         """The same load of another buffer, with other children."""
         n = len(self.indices)
         return BufferLoad(buffer, children[:n], children[n] if len(children) > n else None)
+
+
+def check_indices(buffer: Buffer, indices: Sequence[PrimExpr]) -> None:
+    """ValueError where an index before the last one is a vector."""
+    for i, index in enumerate(indices[:-1]):
+        if lanes_of(index.dtype) != 1:
+            raise ValueError(
+                f"the buffer {buffer.name} has a vector (a slice) for index {i}; only the last "
+                "index can be one. Take the elements in a loop"
+            )
 
 
 def check_predicate(predicate: PrimExpr, lanes: int, beside: str, doing: str) -> None:

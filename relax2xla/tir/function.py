@@ -81,6 +81,13 @@ class PrimFunc(Node):
         return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, rest)
 
     @property
+    def __name__(self) -> str:
+        """The name it is known by from outside; AttributeError where it has none."""
+        if "global_symbol" not in self.attrs:
+            raise AttributeError("a private PrimFunc has no __name__: it has no global_symbol")
+        return str(self.attrs["global_symbol"])
+
+    @property
     def struct_info(self) -> Any:
         """``ir.FuncStructInfo`` of the signature; pure where only own memory is written."""
         return importlib.import_module("relax2xla.ir.kernel_info").kernel_info(self)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from .bounds import Range
-from .buffer import Buffer, BufferRegion, PointerVar, check_predicate
+from .buffer import Buffer, BufferRegion, PointerVar, check_indices, check_predicate
 from .expr import as_dim, as_expr
 from .node import Dim, IntImm, Node, PrimExpr, StandsForExpr, StringImm, Var, lanes_of, set_field
 
@@ -134,6 +134,7 @@ class BufferStore(Stmt):
         self._sequences("indices")
         if not all(isinstance(i, PrimExpr) for i in self.indices):
             set_field(self, "indices", tuple(map(as_expr, self.indices)))
+        check_indices(self.buffer, self.indices)
         if self.predicate is not None:
             lanes = lanes_of(self.value.dtype)
             check_predicate(self.predicate, lanes, "value dtype", "store a value")
@@ -141,9 +142,17 @@ class BufferStore(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeqStmt(Stmt):
-    """Statements one after the other; two or more, none of them a ``SeqStmt``."""
+    """Statements one after the other; two or more, none of them a ``SeqStmt``.
+
+    The statements of one among ``seq`` take its place.
+    """
 
     seq: tuple[Stmt, ...]
+
+    def __post_init__(self) -> None:
+        self._sequences("seq")
+        if any(isinstance(x, SeqStmt) for x in self.seq):
+            set_field(self, "seq", tuple(_flat(self.seq)))
 
     def __getitem__(self, index: int) -> Stmt:
         return self.seq[index]
@@ -451,9 +460,15 @@ def has_block(root: Stmt) -> bool:
 
 def seq(statements: Iterable[Stmt], line: int = 0) -> Stmt:
     """Statements one after the other: nothing is ``Evaluate(0)``, one is itself."""
-    flat: list[Stmt] = []
-    for x in statements:
-        flat += x.seq if isinstance(x, SeqStmt) else (x,)
+    flat = _flat(statements)
     if not flat:
         return Evaluate(IntImm("int32", 0), line=line)
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat), line=line)
+
+
+def _flat(statements: Iterable[Stmt]) -> list[Stmt]:
+    """Statements, those of a ``SeqStmt`` in its place."""
+    flat: list[Stmt] = []
+    for x in statements:
+        flat += x.seq if isinstance(x, SeqStmt) else (x,)
+    return flat

@@ -159,7 +159,7 @@ def test_bad_uses() -> None:
         scaled(2)
     with pytest.raises(TypeError, match="hygienic must be True or False"):
         R.macro(hygienic=1)(lambda a: a)
-    with pytest.raises(TypeError, match=r"R\.macro decorates a function"):
+    with pytest.raises(ValueError, match=r"R\.macro decorates a function"):
         R.macro(3)
     for option in ("hygienic=2", "pure=True"):
         with pytest.raises(DiagnosticError, match=r"@R\.macro has one option"):

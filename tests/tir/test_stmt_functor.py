@@ -128,3 +128,8 @@ def test_well_formedness() -> None:
     again = func.with_body(tir.SeqStmt((loop, loop)))
     with pytest.raises(WellFormedError, match="is defined in two places"):
         verify_well_formed(again)
+
+
+def test_sequences_in_sequences_are_flat() -> None:
+    a, b, c = (tir.Evaluate(i) for i in range(3))
+    assert tir.SeqStmt([tir.SeqStmt([a, b]), c]).seq == (a, b, c)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, PointerVar
 from relax2xla.tir.complete import with_regions, with_root
 from relax2xla.tir.node import element_of, lanes_of
+from relax2xla.tir.use import expressions
 from relax2xla.tir.vector import with_lanes
 
 
@@ -64,11 +65,44 @@ class FunctionHead:
             self.kept.append(made.block)
         return made
 
+    def opaque(self) -> Iterator[tuple[str, int]]:
+        """Blocks that use a pointer of a buffer and do not say their accesses, with the line."""
+        pointers = {b.data: b for b in (*self.buffer_map.values(), *self.allocated)}
+        for block in self.kept:
+            pointers.update((b.data, b) for b in block.alloc_buffers)
+        for block in self.kept:
+            stack = [block.body] if block.init is None else [block.init, block.body]
+            while stack:
+                node = stack.pop()
+                if isinstance(node, s.BlockRealize):
+                    continue
+                stack += s.children(node)
+                used = (x for e in expressions(node) for x in _pointers(e))
+                found = next((pointers[x] for x in used if x in pointers), None)
+                if found is not None:
+                    yield (
+                        f"the block {block.name_hint!r} hands on {found.name}.data, so what it "
+                        "reads and writes cannot be told; say it with T.reads and T.writes",
+                        block.line,
+                    )
+                    break
+
     def finished(self, body: s.Stmt, ret: str | None, attrs: dict[str, Any]) -> tir.PrimFunc:
         """The function of a body: with its root block, and what its blocks read and write."""
         memory = {b.data: b for b in (*self.buffer_map.values(), *self.allocated)}
         whole = with_regions(with_root(body, self.allocated), memory, self.missing)
         return tir.PrimFunc(self.params, whole, ret, self.buffer_map, attrs)
+
+
+def _pointers(root: tir.PrimExpr) -> Iterator[tir.Var]:
+    """The handles in an expression, but for those of T.tvm_access_ptr, which says the access."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tir.Var) and node.dtype == "handle":
+            yield node
+        if not (isinstance(node, tir.Call) and node.op == "tir.tvm_access_ptr"):
+            stack += node.children()
 
 
 class MetaVar:
@@ -296,12 +330,35 @@ def _match_buffer(
     buffer = make(owner.symbol_named, shape, dtype, *args, **kwargs)
     if isinstance(param, BufferRegion):
         block = _innermost(owner, "T.match_buffer of a region")
+        _check_match(buffer, param)
         block.match_buffers.append(s.MatchBufferRegion(buffer, param))
     elif isinstance(param, tir.Var) and any(param is p for p in owner.func.params):
         owner.func.buffer_map[param] = buffer
     else:
         raise ValueError("T.match_buffer takes a parameter of the function, or a region")
     return buffer
+
+
+def _check_match(buffer: Buffer, source: BufferRegion) -> None:
+    """ValueError where a region cannot have the shape of the buffer that views it."""
+    extents = [tir.simplify(r.extent) for r in source.region]
+    ahead = len(extents) - buffer.ndim
+    wanted = [*([1] * ahead), *map(tir.simplify, buffer.shape)]
+    known = [(a, b) for a, b in zip(extents, wanted, strict=False) if _number(a) and _number(b)]
+    if ahead < 0 or any(int(a) != int(b) for a, b in known):
+        raise ValueError(
+            f"T.match_buffer: the region of {source.buffer.name} has the extents "
+            f"{_shown(extents)}, the buffer that views it the shape {_shown(buffer.shape)}; the "
+            "last extents are its sizes, and those before are 1"
+        )
+
+
+def _number(value: tir.Dim) -> TypeGuard[int | tir.IntImm]:
+    return isinstance(value, int | tir.IntImm)
+
+
+def _shown(sizes: Sequence[tir.Dim]) -> str:
+    return f"({', '.join(str(int(d) if _number(d) else d) for d in sizes)})"
 
 
 def _alloc_buffer(owner: Owner, *args: Any, **kwargs: Any) -> Buffer:

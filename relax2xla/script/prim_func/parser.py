@@ -95,7 +95,10 @@ class PrimFuncParser(Expressions):
             attrs.setdefault("global_symbol", self.node.name)
         elif "global_symbol" in attrs:
             self.source.fail(self.node, "a private function has no global_symbol")
-        return func.finished(root.close(), ret, attrs)
+        body = root.close()
+        for message, line in func.opaque():
+            self.source.fail(self._at(line), message)
+        return func.finished(body, ret, attrs)
 
     def _parameter(self, arg: ast.arg) -> None:
         if arg.annotation is None:
@@ -333,14 +336,22 @@ class PrimFuncParser(Expressions):
             self.source.fail(node.target, "expected a name")
         named(var, node.target.id)
         self.add(self._attempt(node, lambda: forms.let(value, var, node.lineno)))
-        self.scope.names[node.target.id] = var
+        self._define(node.target, node.target.id, var)
+
+    def _define(self, node: ast.expr, name: str, value: Any) -> None:
+        """A name of the innermost loop, block or branch, which has it once."""
+        known = self.scope.names.setdefault(name, value)
+        if known is not value:
+            self.source.fail(
+                node, f"{name!r} is already defined in this scope; give the second another name"
+            )
 
     def _assign(
         self, target: ast.expr, value: Any, bind: Callable[[ast.expr, str, Any], Any]
     ) -> None:
         match target:
             case ast.Name(id=name):
-                self.scope.names[name] = bind(target, name, value)
+                self._define(target, name, bind(target, name, value))
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 if isinstance(value, forms.MetaVar):
                     held: Any = value.value

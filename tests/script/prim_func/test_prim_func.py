@@ -300,6 +300,19 @@ WRONG = [
     ("for i in T.grid():\n        A[0] = 0", 3, "T.grid takes one extent or more"),
     ('A[0] = T.Var("x", "float32")', 3, "not well-formed: the variable x is not defined"),
     ("A[0:4] = B[0:8]", 3, "the lanes differ"),
+    ("x = A[0]\n    x = A[1]", 4, "'x' is already defined in this scope"),
+    ("x, x = A[0], A[1]", 3, "'x' is already defined in this scope"),
+    ("C = T.alloc_buffer((4, 4))\n    A[0] = C[0:2, 0]", 4, "a vector (a slice) for index 0"),
+    (
+        'with T.block("c"):\n        T.call_extern("int32", "f", A.data)',
+        3,
+        "the block 'c' hands on A.data",
+    ),
+    (
+        'with T.block("m"):\n        C = T.match_buffer(A[0:4], (5,))',
+        4,
+        "the region of A has the extents (4), the buffer that views it the shape (5)",
+    ),
 ]
 
 
@@ -337,6 +350,23 @@ def test_comparison_says_where_functions_differ() -> None:
         ir.assert_structural_equal(one, body_of("A[0] = B[0]", "A[1] = B[3]"))
     assert ".body.seq[1].value" in str(e.value)
     assert not ir.structural_equal(one, body_of("A[0] = A[0]", "A[1] = B[2]"))
+
+
+def test_what_says_its_accesses_may_use_pointers() -> None:
+    call = 'T.call_extern("int32", "f", A.data)'
+    stated = body_of(
+        f'with T.block("c"):\n        T.reads(A[0])\n        T.writes()\n        {call}'
+    )
+    assert "T.reads(A[0])" in stated.script()
+    pointer = 'T.tvm_access_ptr(T.type_annotation("float32"), A.data, 0, 4, 1)'
+    body_of(f'with T.block("c"):\n        T.evaluate({pointer})')
+
+
+def test_a_function_has_the_name_of_its_symbol() -> None:
+    func = body_of("A[0] = B[0]")
+    assert func.__name__ == func.attrs["global_symbol"]
+    with pytest.raises(AttributeError, match="a private PrimFunc has no __name__"):
+        _ = func.without_attr("global_symbol").__name__
 
 
 def test_names_do_not_count() -> None:
