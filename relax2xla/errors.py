@@ -139,6 +139,10 @@ class CallError(TVMError, ValueError):
     """Arguments that do not fit a compiled function: function, parameter, expected and given."""
 
 
+class ArgumentTypeError(CallError, TypeError):
+    """An argument of another kind than its parameter, such as a shape for a number."""
+
+
 class DeviceError(TVMError):
     """A device that this process cannot use; the message lists the ones it can."""
 

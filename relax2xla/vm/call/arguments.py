@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from relax2xla.dtypes import DTYPES, dtype_name, is_integer
-from relax2xla.errors import CallError
+from relax2xla.errors import ArgumentTypeError, CallError
 from relax2xla.ir import (
     PrimStructInfo,
     ShapeStructInfo,
@@ -165,6 +165,6 @@ def _host_value(value: Any, info: ShapeStructInfo | PrimStructInfo, where: str) 
         return bool(plain) if info.dtype == "bool" else float(plain)
     except (TypeError, ValueError):
         kind = "a shape (a tuple of integers)" if isinstance(info, ShapeStructInfo) else "a number"
-        raise CallError(
+        raise ArgumentTypeError(
             f"{where} must be {kind} for {show(info)}; got {type(value).__name__}"
         ) from None

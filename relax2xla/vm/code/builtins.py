@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from relax2xla.dtypes import numpy_dtype
-from relax2xla.errors import CallError, RunError
+from relax2xla.errors import ArgumentTypeError, CallError, RunError
 from relax2xla.runtime.registry import register_func
 from relax2xla.tir.expr import truncdiv_int
 from relax2xla.vm.code.size_bounds import check_condition, check_range
@@ -87,7 +87,7 @@ def _match(value: Any, pattern: Any, where: str, known: Sequence[Any], bound: li
         _, dtype, ndim, dims = pattern
         shape = getattr(value, "shape", None)
         if shape is None or not hasattr(value, "dtype"):
-            raise CallError(f"{where} must be a tensor; got {type(value).__name__}")
+            raise ArgumentTypeError(f"{where} must be a tensor; got {type(value).__name__}")
         # numpy spells the name anew each time it is asked for, which takes longer than all else.
         if dtype and value.dtype != _array_dtype(dtype):
             raise CallError(f"{where} has dtype {value.dtype.name}, expected {dtype}")
@@ -98,14 +98,14 @@ def _match(value: Any, pattern: Any, where: str, known: Sequence[Any], bound: li
     elif kind == "shape":
         _, ndim, dims = pattern
         if not isinstance(value, tuple):
-            raise CallError(f"{where} must be a shape; got {type(value).__name__}")
+            raise ArgumentTypeError(f"{where} must be a shape; got {type(value).__name__}")
         if ndim != -1 and len(value) != ndim:
             raise CallError(f"{where} has {len(value)} dimensions, expected {ndim}")
         if dims is not None:
             _match_dims(value, dims, where, known, bound)
     elif kind == "prim":
         if not isinstance(value, bool | int | float):
-            raise CallError(f"{where} must be a number; got {type(value).__name__}")
+            raise ArgumentTypeError(f"{where} must be a number; got {type(value).__name__}")
         if pattern[2] is not None:
             _match_dims((value,), pattern[2], where, known, bound)
     elif kind == "tuple":

@@ -42,6 +42,7 @@ from relax2xla.vm.plan.external_rows import external_rows
 from relax2xla.vm.plan.host_reasons import HostReasons
 from relax2xla.vm.plan.kernel_entries import with_entries
 from relax2xla.vm.plan.lower import Lowered, lower
+from relax2xla.vm.plan.returns import with_checked_returns
 from relax2xla.vm.plan.vdevices import one_device, place_values
 from relax2xla.vm.save.executable import VMExecutable
 
@@ -116,7 +117,7 @@ def build(
     whole_values = LowerDistIR(1 if several is None else len(several.ids))(alone)
     if several is not None:
         whole_values = LowerWorkers(several.axes)(whole_values)
-    ready = _with_loops(whole_values)
+    ready = with_checked_returns(_with_loops(whole_values))
     values = CallsAsValues()(ready if pipeline is None else pipeline(ready))
     split = _split(_with_public(values), exec_mode)
     split.refuse_workers()

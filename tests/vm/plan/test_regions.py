@@ -287,6 +287,29 @@ def test_casts_are_checked() -> None:
         vm["main"](x, np.ones((4, 1), "f"))
 
 
+def test_results_are_what_their_function_declares() -> None:
+    _, vm = build("""
+    @R.function
+    def main(x: R.Tensor(["n", "m"], "int32"), y: R.Object) -> R.Tensor(["m", "n"], dtype=None):
+        return y
+
+    @R.function
+    def number(n: R.Prim(value="n")):
+        n = T.int64()
+        return R.prim_value(n * n)
+    """)
+    x = np.zeros((1, 2), "int32")
+    equal(vm["main"](x, np.ones((2, 1), "f")), np.ones((2, 1), "f"))
+    with pytest.raises(CallError, match="return_value: dimension 0 is 1, expected 2"):
+        vm["main"](x, np.ones((1, 2), "f"))
+    with pytest.raises(CallError, match="return_value has rank 3, expected 2"):
+        vm["main"](x, np.ones((2, 1, 1), "f"))
+    with pytest.raises(TypeError, match="return_value must be a tensor; got str"):
+        vm["main"](x, "text")
+    with pytest.raises(TypeError, match="`n` must be a number"):
+        vm["number"](rx.runtime.ShapeTuple([2]))
+
+
 def test_a_number_of_results_must_be_known() -> None:
     with pytest.raises(TVMError, match="with a symbolic attribute the result cannot be told"):
         parse("""
