@@ -14,6 +14,7 @@ from relax2xla.te.operation import min as min
 from relax2xla.te.operation import placeholder as placeholder
 from relax2xla.te.operation import prod as prod
 from relax2xla.te.operation import reduce_axis as reduce_axis
+from relax2xla.te.operation import scan as scan
 from relax2xla.te.operation import size_var as size_var
 from relax2xla.te.operation import sum as sum
 from relax2xla.te.operation import tag_scope as tag_scope
@@ -26,6 +27,7 @@ from relax2xla.te.tensor import Operation as Operation
 from relax2xla.te.tensor import PlaceholderOp as PlaceholderOp
 from relax2xla.te.tensor import ProducerLoad as ProducerLoad
 from relax2xla.te.tensor import Reduce as Reduce
+from relax2xla.te.tensor import ScanOp as ScanOp
 from relax2xla.te.tensor import Tensor as Tensor
 from relax2xla.te.tensor import TensorSlice as TensorSlice
 

@@ -17,6 +17,7 @@ from relax2xla.te.tensor import (
     ExternOp,
     PlaceholderOp,
     Reduce,
+    ScanOp,
     Tensor,
 )
 from relax2xla.tir.buffer import Buffer, buffer_of
@@ -210,6 +211,68 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     return IterVar(span, tir.Var(name, wide), "reduce", thread_tag)
 
 
+# -- step by step ----------------------------------------------------------------------------------
+def scan(
+    init: Any,
+    update: Any,
+    state_placeholder: Any,
+    inputs: Sequence[Tensor] | None = None,
+    name: str = "scan",
+    tag: str = "",
+    attrs: dict[str, Any] | None = None,
+) -> Any:
+    """Tensors whose first axis is time: each step is computed from earlier ones.
+
+    init: a tensor or a list, the first elements along time. update: the tensors whose element at a
+    step is computed, by ``te.compute`` over the whole shape. state_placeholder: what stands for
+    the result in ``update``, which reads it at earlier steps (``s[t - 1, i]``). inputs: what else
+    is read; it is found without it.
+    Raises ValueError where their numbers, ranks or dtypes differ, or the time of an update is not
+    that of its state.
+    """
+    inits, updates, states = map(_tensors, (init, update, state_placeholder))
+    if not len(inits) == len(updates) == len(states) or not states:
+        raise ValueError(
+            f"te.scan: {len(inits)} init, {len(updates)} update and {len(states)} "
+            "state_placeholder; there is one of each for a state"
+        )
+    for first, step, state in zip(inits, updates, states, strict=True):
+        ranks = {t.ndim for t in (first, step, state)}
+        if len(ranks) != 1 or len({t.dtype for t in (first, step, state)}) != 1 or 0 in ranks:
+            raise ValueError(
+                f"te.scan: {first.name}, {step.name} and {state.name} are of one rank, at least "
+                "1, and of one dtype"
+            )
+        whole = zip(step.shape, state.shape, strict=True)
+        rest = zip(first.shape[1:], state.shape[1:], strict=True)
+        if not all(tir.structural_equal(a, b) for a, b in (*whole, *rest)):
+            raise ValueError(
+                f"te.scan: the shape of {step.name} is that of {state.name}, and that of "
+                f"{first.name} too but for the first axis"
+            )
+    begins, ends = [t.shape[0] for t in inits], [t.shape[0] for t in states]
+    if not all(tir.structural_equal(x, xs[0]) for xs in (begins, ends) for x in xs):
+        raise ValueError("te.scan: all states have the same first steps, and the same last one")
+    low, high = tir.match_dtypes(begins[0], ends[0])
+    span = tir.Range.from_min_extent(tir.as_dim(low), tir.as_dim(tir.simplify(high - low)))
+    axis = IterVar(span, tir.Var(f"{name}.idx", high.dtype), "scan")
+    op = ScanOp(
+        name,
+        _tagged(tag),
+        dict(attrs or {}),
+        scan_axis=axis,
+        init=inits,
+        update=updates,
+        state_placeholder=states,
+        given=tuple(inputs or ()),
+    )
+    return op.output(0) if len(states) == 1 else list(op.outputs)
+
+
+def _tensors(value: Any) -> tuple[Tensor, ...]:
+    return (value,) if isinstance(value, Tensor) else tuple(value)
+
+
 # -- reductions ------------------------------------------------------------------------------------
 def comm_reducer(
     fcombine: Callable[[Any, Any], Any],
@@ -257,6 +320,12 @@ def comm_reducer(
         axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
         if not axes or not all(isinstance(a, IterVar) for a in axes):
             raise TypeError(f"te.{name}: axis is what te.reduce_axis gives, or several of them")
+        if isinstance(where, bool):
+            raise TypeError(
+                f"te.{name}: where= is {where}, not an expression: outside of the function of "
+                "te.compute == compares how expressions are built. Write the condition inside of "
+                "it, or tir.EQ(a, b)"
+            )
         several = isinstance(expr, tuple | list)
         source = [_scalar(e) for e in (expr if several else (expr,))]
         condition = tir.const(True) if where is None else where

@@ -6,11 +6,12 @@ tensors in between belong to the root block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
+from relax2xla.te.operation import compute
 from relax2xla.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -18,7 +19,9 @@ from relax2xla.te.tensor import (
     PlaceholderOp,
     ProducerLoad,
     Reduce,
+    ScanOp,
     Tensor,
+    ordered,
 )
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
@@ -48,6 +51,16 @@ def create_prim_func(
     return _Function(args, index_dtype_override).made()
 
 
+@dataclass(frozen=True, slots=True)
+class _BoundAxis:
+    """An axis of a block with its value, a loop's variable or what the block around it has."""
+
+    axis: s.IterVar
+    value: PrimExpr
+    dom: tir.Range
+    kind: s.IterType
+
+
 class _Function:
     """One function under construction."""
 
@@ -55,6 +68,8 @@ class _Function:
         self.args = args
         self.index_dtype = index_dtype
         self.own = {a for a in args if isinstance(a, Tensor)}
+        self.layout_free: list[Tensor] = []
+        self.placed: set[Tensor] = set()
         self.buffers: dict[Tensor, Buffer] = {}
         self.allocated: list[Buffer] = []
         self.missing: dict[int, tuple[str, ...]] = {}
@@ -63,7 +78,7 @@ class _Function:
 
     def made(self) -> tir.PrimFunc:
         """The whole function."""
-        order = _ordered(a.op for a in self.args if isinstance(a, Tensor))
+        order = ordered(a.op for a in self.args if isinstance(a, Tensor))
         for op in order:
             if isinstance(op, ExternOp):
                 for tensor, buffer in zip(op.given, op.input_buffers, strict=True):
@@ -81,7 +96,10 @@ class _Function:
         body = with_root(s.seq(statements), self.allocated)
         memory = {b.data: b for b in buffer_map.values()}
         body = with_regions(body, memory, self.missing)
-        attrs = {"global_symbol": "main", "tir.noalias": True}
+        attrs: dict[str, object] = {"global_symbol": "main", "tir.noalias": True}
+        free = [i for i, a in enumerate(self.args) if any(a is t for t in self.layout_free)]
+        if free:
+            attrs["layout_free_buffers"] = free
         return tir.PrimFunc(params, body, None, buffer_map, attrs)
 
     def fresh(self, name: str) -> str:
@@ -105,64 +123,88 @@ class _Function:
             yield self.compute(op)
         elif isinstance(op, ExternOp):
             yield self.extern(op)
+        elif isinstance(op, ScanOp):
+            yield from self.scan(op)
         else:
             raise TVMError(f"{op.name}: no operation of te that can be lowered")
 
     # -- te.compute ------------------------------------------------------------------------------
-    def compute(self, op: ComputeOp) -> s.Stmt:
-        """The loops and blocks of a computation."""
-        axes = (*op.axis, *op.reduce_axis)
-        _check_independent(axes, op.name)
-        loops: list[tuple[tir.Var, tir.Range]] = []
+    def compute(self, op: ComputeOp, now: tir.Var | None = None) -> s.Stmt:
+        """The loops and blocks of a computation; ``now``: of one element of its first axis."""
+        for tensor in op.outputs:
+            if tensor not in self.placed:
+                self.buffers[tensor] = self.result(tensor)
+        buffers = [self.buffers[t] for t in op.outputs]
+        levels = _levels((*op.axis, *op.reduce_axis))
+        bound = self.bound(levels[0], {})
+        if now is not None:
+            bound[0] = replace(bound[0], value=now, kind="scan")
+        loops = [x for x in bound if x.value is not now]
+        if isinstance(op.body[0], Reduce):
+            return _looped(loops, self.block(op, op.name, levels, bound, buffers, None))
+        blocks = [
+            self.block(op, b.name, levels, bound, [b], op.body[i]) for i, b in enumerate(buffers)
+        ]
+        return _looped(loops, s.seq(blocks))
+
+    def bound(
+        self, axes: Sequence[s.IterVar], remap: Mapping[tir.Var, PrimExpr]
+    ) -> list[_BoundAxis]:
+        """Axes that new loops run over; their ranges may use those of ``remap``."""
+        found: list[_BoundAxis] = []
         for axis in axes:
             assert axis.dom is not None
-            dom = self.index_range(axis.dom, axis.var.dtype)
-            loops.append((tir.Var(axis.var.name, self.index(axis.var.dtype)), dom))
-        outputs = list(op.outputs)
-        for tensor in outputs:
-            self.buffers[tensor] = self.result(tensor)
-        buffers = [self.buffers[t] for t in outputs]
-        blocks: list[s.Stmt] = []
-        if isinstance(op.body[0], Reduce):
-            blocks.append(self.block(op, op.name, axes, loops, buffers, None))
-        else:
-            for i, buffer in enumerate(buffers):
-                blocks.append(self.block(op, buffer.name, axes, loops, [buffer], op.body[i]))
-        body = s.seq(blocks)
-        for var, dom in reversed(loops):
-            body = s.For(var, dom.min, dom.extent, "serial", body)
-        return body
+            of = (tir.as_prim_expr(d, axis.var.dtype) for d in (axis.dom.min, axis.dom.extent))
+            low, extent = (tir.as_dim(self.expr(d, remap)) for d in of)
+            dom = self.index_range(tir.Range.from_min_extent(low, extent), axis.var.dtype)
+            loop = tir.Var(axis.var.name, self.index(axis.var.dtype))
+            found.append(_BoundAxis(axis, loop, dom, axis.iter_type))
+        return found
 
     def block(
         self,
         op: ComputeOp,
         name: str,
-        axes: Sequence[s.IterVar],
-        loops: Sequence[tuple[tir.Var, tir.Range]],
+        levels: Sequence[Sequence[s.IterVar]],
+        bound: Sequence[_BoundAxis],
         buffers: Sequence[Buffer],
         value: PrimExpr | None,
     ) -> s.Stmt:
-        """One block; ``value``: its element, None for the reduction of ``op``."""
+        """One block over ``bound``; ``value``: its element, None for the reduction of ``op``.
+
+        Axes of later ``levels``, whose ranges depend on the block's, are loops and blocks in it.
+        """
         remap: dict[tir.Var, PrimExpr] = {}
         iters: list[s.IterVar] = []
-        for axis, (loop, dom) in zip(axes, loops, strict=True):
-            own = tir.Var(f"v_{axis.var.name}", loop.dtype)
-            remap[axis.var] = own
-            iters.append(s.IterVar(dom, own, axis.iter_type, axis.thread_tag))
-        values: list[PrimExpr] = [loop for loop, _ in loops]
+        for x in bound:
+            own = tir.Var(f"v_{x.axis.var.name}", x.value.dtype)
+            remap[x.axis.var] = own
+            iters.append(s.IterVar(x.dom, own, x.kind, x.axis.thread_tag))
+        values: list[PrimExpr] = [x.value for x in bound]
         at = tuple(remap[a.var] for a in op.axis)
-        if not iters:
-            zero = tir.const(0, "int32")
-            span = tir.Range.from_min_extent(tir.as_dim(zero), tir.as_dim(tir.const(1, "int32")))
-            iters.append(s.IterVar(span, tir.Var("vi", "int32"), "spatial"))
-            values.append(zero)
         init: s.Stmt | None = None
         if value is not None:
             body: s.Stmt = s.BufferStore(buffers[0], _simple(self.expr(value, remap)), at)
         else:
             init, body = self.reduction(op, remap, at, buffers)
-        annotations = {k: self.annotation(v) for k, v in op.attrs.items()}
-        block = s.Block(tuple(iters), (), (), self.fresh(name), body, init, annotations=annotations)
+            first = next(i for i, xs in enumerate(levels) if any(_reduces(x) for x in xs))
+            if first != _level_of(levels, bound):
+                init = None
+        level = _level_of(levels, bound)
+        if level + 1 < len(levels):
+            again = [
+                replace(x, value=remap[x.axis.var], dom=_one(remap[x.axis.var])) for x in bound
+            ]
+            more = self.bound(levels[level + 1], remap)
+            inner = self.block(op, name, levels, [*again, *more], buffers, value)
+            body = _looped(more, inner)
+        if not iters:
+            zero = tir.const(0, "int32")
+            iters.append(s.IterVar(_one(zero), tir.Var("vi", "int32"), "spatial"))
+            values.append(zero)
+        block = s.Block(
+            tuple(iters), (), (), self.fresh(name), body, init, annotations=self.annotations(op)
+        )
         self.missing[id(block)] = ("reads", "writes")
         self.kept.append(block)
         return s.BlockRealize(tuple(values), s.TRUE, block)
@@ -200,6 +242,26 @@ class _Function:
             body = s.IfThenElse(condition, body)
         return init, body
 
+    # -- te.scan ---------------------------------------------------------------------------------
+    def scan(self, op: ScanOp) -> Iterator[s.Stmt]:
+        """The first elements along time, then a loop over the other ones."""
+        _check_times(op)
+        for state in op.state_placeholder:
+            if state in self.own:
+                raise TVMError(f"te.scan {op.name!r}: the state {state.name} is no argument")
+        parts = zip(op.outputs, op.init, op.update, op.state_placeholder, strict=True)
+        for made, first, step, state in parts:
+            self.buffers[made] = self.result(made)
+            start = compute(first.shape, lambda *at, first=first: first(*at), f"{made.name}_init")
+            for tensor in (start, step, state):
+                self.buffers[tensor] = self.buffers[made]
+                self.placed.add(tensor)
+            yield self.compute(start.op)
+        (time,) = self.bound([op.scan_axis], {})
+        assert isinstance(time.value, tir.Var)
+        steps = [self.compute(x, time.value) for x in op.steps if isinstance(x, ComputeOp)]
+        yield _looped([time], s.seq(steps))
+
     # -- te.extern -------------------------------------------------------------------------------
     def extern(self, op: ExternOp) -> s.Stmt:
         """The block of statements of one's own, over the function's buffers."""
@@ -232,6 +294,18 @@ class _Function:
         """A new buffer for a tensor."""
         sizes = [tir.as_dim(self.as_index(d)) for d in tensor.shape]
         return buffer_of(sizes, tensor.dtype, tensor.name)
+
+    def annotations(self, op: ComputeOp) -> dict[str, object]:
+        """The attributes of a block; arguments whose layout is free are the function's to say."""
+        made: dict[str, object] = {}
+        for key, value in op.attrs.items():
+            if key == "layout_free_placeholders":
+                self.layout_free += [t for t in value if t in self.own]
+                value = [t for t in value if t not in self.own]
+                if not value:
+                    continue
+            made[key] = self.annotation(value)
+        return made
 
     def annotation(self, value: object) -> object:
         """An attribute of te; tensors become their buffers."""
@@ -340,30 +414,61 @@ def _over(root: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:
     return change(root)
 
 
-def _check_independent(axes: Sequence[s.IterVar], name: str) -> None:
-    """TVMError where the range of an axis depends on another one."""
-    own = {a.var for a in axes}
+def _levels(axes: Sequence[s.IterVar]) -> list[list[s.IterVar]]:
+    """Axes by what their ranges need: those that need none, those that need these, and so on."""
+    level: dict[tir.Var, int] = {}
     for a in axes:
         assert a.dom is not None
-        for bound in (a.dom.min, a.dom.extent):
-            if own & set(tir.free_vars(bound)):
-                raise TVMError(
-                    f"te.compute {name!r}: the range of the axis {a.var.name} depends on another "
-                    "axis; reduce over the whole range with where="
-                )
+        needed = {v for bound in (a.dom.min, a.dom.extent) for v in tir.free_vars(bound)}
+        level[a.var] = 1 + max((level[v] for v in needed if v in level), default=-1)
+    depth = 1 + max(level.values(), default=0)
+    return [[a for a in axes if level[a.var] == i] for i in range(depth)]
 
 
-def _ordered(ops: Iterable[Operation]) -> list[Operation]:
-    """What is needed for ``ops``, each after what it reads."""
-    done: dict[int, Operation] = {}
-    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(list(ops))]
-    while stack:
-        op, ready = stack.pop()
-        if id(op) in done:
-            continue
-        if ready:
-            done[id(op)] = op
-            continue
-        stack.append((op, True))
-        stack += [(t.op, False) for t in reversed(op.inputs)]
-    return list(done.values())
+def _level_of(levels: Sequence[Sequence[s.IterVar]], bound: Sequence[_BoundAxis]) -> int:
+    """Which of ``levels`` came last to ``bound``, which holds whole levels."""
+    axes = {x.axis.var for x in bound}
+    return max((i for i, xs in enumerate(levels) if any(x.var in axes for x in xs)), default=0)
+
+
+def _reduces(axis: s.IterVar) -> bool:
+    return axis.iter_type == "reduce"
+
+
+def _one(value: PrimExpr) -> tir.Range:
+    return tir.Range.from_min_extent(tir.as_dim(value), tir.as_dim(tir.const(1, value.dtype)))
+
+
+def _looped(axes: Sequence[_BoundAxis], body: s.Stmt) -> s.Stmt:
+    """``body`` in a loop for each of ``axes``."""
+    for x in reversed(axes):
+        assert isinstance(x.value, tir.Var)
+        body = s.For(x.value, x.dom.min, x.dom.extent, "serial", body)
+    return body
+
+
+def _check_times(op: ScanOp) -> None:
+    """TVMError where a step reads what is not there yet, or cannot be done one at a time."""
+    steps = op.steps
+    first = tir.simplify(op.init[0].shape[0])
+    for step in steps:
+        if not isinstance(step, ComputeOp):
+            raise TVMError(f"te.scan {op.name!r}: {step.name} is no te.compute, but in the steps")
+        time = step.axis[0].var
+        for body in step.body:
+            for load in tir.post_order(body):
+                if not isinstance(load, ProducerLoad):
+                    continue
+                is_state = load.producer in op.state_placeholder
+                if not is_state and load.producer.op not in steps:
+                    continue
+                back = tir.simplify(time - load.indices[0])
+                known = int(back) if isinstance(back, int | tir.IntImm) else -1
+                reach = int(first) if isinstance(first, int | tir.IntImm) else known
+                if not (1 <= known <= reach if is_state else known == 0):
+                    raise TVMError(
+                        f"te.scan {op.name!r}: {step.name} reads {load.producer.name} at "
+                        f"{load.indices[0]}; a step reads states at {time.name} - k, where k is 1 "
+                        f"up to the number of first elements ({first}), and what is computed in "
+                        f"the same step at {time.name}"
+                    )

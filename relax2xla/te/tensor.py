@@ -7,7 +7,7 @@ a loop-level function of tensors.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,65 @@ class ExternOp(Operation):
                 sizes = tuple(_size64(d) for d in b.shape)
                 self._made.append(Tensor(sizes, b.dtype, self, i, name))
         return tuple(self._made)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanOp(Operation):
+    """Tensors that are made step by step: the first axis is time, ``scan_axis`` the steps.
+
+    ``init`` are the first elements along it, ``update`` the element at a step, read from
+    ``state_placeholder`` at earlier ones.
+    """
+
+    scan_axis: IterVar = field(default_factory=lambda: IterVar(None, tir.Var("idx", "int32")))
+    init: tuple[Tensor, ...] = ()
+    update: tuple[Tensor, ...] = ()
+    state_placeholder: tuple[Tensor, ...] = ()
+    given: tuple[Tensor, ...] = ()
+    _made: list[Tensor] = field(default_factory=list["Tensor"])
+
+    @property
+    def steps(self) -> tuple[Operation, ...]:
+        """What is computed at each step: the updates, and what they read that reads a state."""
+        updates = {t.op for t in self.update}
+        found: dict[Operation, None] = {}
+        for op in ordered(t.op for t in self.update):
+            reads = any(t in self.state_placeholder or t.op in found for t in op.inputs)
+            if op in updates or reads:
+                found[op] = None
+        return tuple(found)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        steps = self.steps
+        own = {*self.state_placeholder, *(t for op in steps for t in op.outputs)}
+        read = (t for op in steps for t in op.inputs if t not in own)
+        return tuple(dict.fromkeys([*self.init, *self.given, *read]))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        if not self._made:
+            several = len(self.state_placeholder) > 1
+            for i, s in enumerate(self.state_placeholder):
+                name = f"{self.name}.v{i}" if several else self.name
+                self._made.append(Tensor(s.shape, s.dtype, self, i, name))
+        return tuple(self._made)
+
+
+def ordered(ops: Iterable[Operation]) -> list[Operation]:
+    """What is needed for ``ops``, each after what it reads."""
+    done: dict[Operation, None] = {}
+    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(list(ops))]
+    while stack:
+        op, ready = stack.pop()
+        if op in done:
+            continue
+        if ready:
+            done[op] = None
+            continue
+        stack.append((op, True))
+        stack += [(t.op, False) for t in reversed(op.inputs)]
+    return list(done)
 
 
 def _size64(size: tir.Dim) -> PrimExpr:

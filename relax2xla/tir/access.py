@@ -13,7 +13,20 @@ from . import stmt as s
 from .analyzer import Analyzer
 from .bounds import Range
 from .buffer import Buffer, BufferLoad, BufferRegion, Let
-from .expr import Add, Cast, FloorDiv, FloorMod, Max, Min, Mul, Sub, as_dim, as_prim_expr, const
+from .expr import (
+    Add,
+    Call,
+    Cast,
+    FloorDiv,
+    FloorMod,
+    Max,
+    Min,
+    Mul,
+    Sub,
+    as_dim,
+    as_prim_expr,
+    const,
+)
 from .functor import free_vars, post_order, substitute
 from .node import Dim, IntImm, PrimExpr, Var, is_int
 from .vector import Ramp
@@ -199,6 +212,8 @@ class _Accesses:
         for node in post_order(index):
             done[id(node)] = self._interval(node, done, domains)
         box = done[id(index)]
+        if not is_int(index.dtype):
+            return _WHOLE
         if box.low is None or box.high is None or box.low is box.high:
             return box
         return _Box(self._simple(box.low), self._simple(box.high))
@@ -206,6 +221,8 @@ class _Accesses:
     def _interval(self, e: PrimExpr, done: dict[int, _Box], domains: _Domains) -> _Box:
         if isinstance(e, Var):
             return domains.get(e, _Box(e, e))
+        if isinstance(e, Call) and e.args:  # one without is a constant, such as T.vscale()
+            return _WHOLE
         kids = [done[id(c)] for c in e.children()]
         if all(k.low is k.high and k.low is c for k, c in zip(kids, e.children(), strict=True)):
             return _Box(e, e)

@@ -128,6 +128,7 @@ class Range(Node):
     def from_min_extent(min_value: Dim, extent: Dim) -> Range:
         """The range that starts at ``min_value`` and holds ``extent`` values."""
         result = Range.__new__(Range)
+        min_value, extent = as_dim(min_value), as_dim(extent)
         for one, other in ((min_value, extent), (extent, min_value)):
             # A number beside an expression is of its dtype; an int alone is an int64.
             if isinstance(one, PrimExpr) and type(other) is int and one.dtype != "int64":

@@ -102,12 +102,50 @@ def above(a: te.Tensor) -> te.Tensor:
     return te.compute((a.shape[0],), lambda i: te.max(a[i, k], axis=k, where=a[i, k] < 0.5))
 
 
+def running(a: te.Tensor) -> list[te.Tensor]:
+    """Two states, and what is computed of one in between."""
+    states = [te.placeholder(a.shape, name=n) for n in "ST"]
+    s, t = states
+    first = (1, a.shape[1])
+    inits = [
+        te.compute(first, lambda _, j: a[0, j]),
+        te.compute(first, lambda _, j: a[0, j] * 2.0),
+    ]
+    twice = te.compute(a.shape, lambda i, j: s[i - 1, j] * 2.0, name="twice")
+    steps = [
+        te.compute(a.shape, lambda i, j: s[i - 1, j] + a[i, j]),
+        te.compute(a.shape, lambda i, j: t[i - 1, j] * a[i, j] + twice[i, j]),
+    ]
+    return te.scan(inits, steps, states)
+
+
+def running_of(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    t = [a[0] * 2]
+    sums = a.cumsum(0)
+    for row, before in zip(a[1:], sums, strict=False):
+        t.append(t[-1] * row + before * 2)
+    return sums, np.stack(t)
+
+
+def triangles(a: te.Tensor) -> te.Tensor:
+    """Sums whose ranges depend on the element, and on one another."""
+
+    def element(i: Any) -> Any:
+        j = te.reduce_axis(tir.Range.from_min_extent(0, i + 1), "j")
+        k = te.reduce_axis(tir.Range.from_min_extent(0, j + 1), "k")
+        return te.sum(a[j, k], axis=[j, k])
+
+    return te.compute((a.shape[0],), element)
+
+
 X = np.random.default_rng(0).uniform(-1, 1, (3, 5)).astype(np.float32)
 Y = np.random.default_rng(1).uniform(-1, 1, (5, 4)).astype(np.float32)
 CASES: list[tuple[Any, tuple[Any, ...], Any]] = [
     (product, (X, Y), X @ Y),
     (largest, (X,), (X.argmax(1), X.max(1))),
     (shifted_powers, (X,), X * X[:, 0].prod() + np.add.outer(10 * np.arange(3), np.arange(5))),
+    (running, (X,), running_of(X)),
+    (triangles, (X,), np.tril(X).sum(1).cumsum()),
     (above, (X,), np.where(X[:, 1:] < 0.5, X[:, 1:], -np.inf).max(1)),
 ]
 
@@ -196,12 +234,21 @@ def test_errors() -> None:
     with pytest.raises(TVMError, match="A is read, and is no argument"):
         te.create_prim_func([te.compute((4, 8), lambda i, j: a[i, j], name="B")])
 
-    def ragged(i: Any) -> Any:
-        inner = te.reduce_axis((0, i + 1), "r")
-        return te.sum(a[i, inner], axis=inner)
-
-    with pytest.raises(TVMError, match="depends on another axis"):
-        te.create_prim_func([a, te.compute((4,), ragged)])
+    condition = tir.floormod(k.var, 2) == 0  # outside of te.compute this compares expressions
+    with pytest.raises(TypeError, match="where= is False, not an expression"):
+        te.compute((4,), lambda i: te.sum(a[i, k], axis=k, where=condition))
+    s = te.placeholder((4, 8), name="S")
+    init = te.compute((1, 8), lambda _, j: a[0, j])
+    with pytest.raises(ValueError, match=r"te\.scan: 1 init, 2 update and 1 state_placeholder"):
+        te.scan(init, [a, a], s)
+    with pytest.raises(ValueError, match="are of one rank, at least 1, and of one dtype"):
+        te.scan(te.compute((8,), lambda j: a[0, j]), a, s)
+    with pytest.raises(ValueError, match="the shape of A is that of T"):
+        te.scan(init, a, te.placeholder((5, 8), name="T"))
+    for back in (-1, 0, 2):
+        step = te.compute((4, 8), lambda t, j, k=back: s[t - k, j], name="step")
+        with pytest.raises(TVMError, match=r"step reads S at .*; a step reads states at t - k"):
+            te.create_prim_func([a, te.scan(init, step, s)])
     x = rx.Var("x", rx.TensorStructInfo(ndim=1, dtype="float32"))
     bb = rx.BlockBuilder()
     with bb.testing_scope([]):
@@ -215,3 +262,25 @@ def test_a_result_is_no_argument() -> None:
     a = te.placeholder((4,), name="A")
     with pytest.raises(TVMError, match="A is twice among the arguments"):
         te.create_prim_func([a, a])
+
+
+def test_arguments_whose_layout_is_free_are_named_by_the_function() -> None:
+    a, b = te.placeholder((4, 8), name="A"), te.placeholder((4, 8), name="B")
+    attrs = {"layout_free_placeholders": [b]}
+    c = te.compute((4, 8), lambda i, j: a[i, j] + b[i, j], name="C", attrs=attrs)
+    free = {"layout_free_placeholders": [c]}
+    d = te.compute((4, 8), lambda i, j: c[i, j] + 1.0, name="D", attrs=free)
+    func = te.create_prim_func([a, b, d])
+    assert func.attrs["layout_free_buffers"] == [1]
+    assert func.script().count("layout_free_placeholders") == 1
+
+
+def test_the_init_of_ranges_that_depend_stands_once() -> None:
+    """Where the first of them is: a later one would start anew for each of the former."""
+    a = te.placeholder((3, 5), name="a")
+    text = te.create_prim_func([a, triangles(a)]).script()
+    assert text.count("T.init()") == 1
+    assert [text.index(f'T.block("compute{n}")') for n in ("_2", "_1", "")] == sorted(
+        text.index(f'T.block("compute{n}")') for n in ("_2", "_1", "")
+    )
+    assert text.index('"compute_1"') < text.index("T.init()") < text.index('"compute")')

@@ -231,6 +231,13 @@ def test_regions_are_those_of_the_loops_inside() -> None:
         "            B[vi * 4 + j] = A[vi + j] + A[0]",
     )
     assert "T.writes(B[vi * 4:vi * 4 + 3])" in func.script()
+    func = body_of(
+        "for i in range(16):",
+        '    with T.block("c"):',
+        "        vi = T.axis.spatial(16, i)",
+        '        A[vi] = B[T.Cast("int32", T.round(A[vi]))]',
+    )
+    assert "T.reads(B[0:16], A[vi])" in func.script()
 
 
 def test_dtypes_of_loops_and_axes() -> None:
