@@ -15,7 +15,8 @@ from relax2xla.tir.expr import Add, Mul, Sub
 _NAMES: Final = """
 abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor
 call_extern call_intrin call_packed call_pure_extern cast ceil clz copysign cos cosh erf exp exp10
-exp2 fabs floor fmod hypot infinity isfinite isinf isnan ldexp likely log log10 log1p log2 max_value
+exp2 fabs floor floordiv floormod fmod hypot if_then_else infinity
+isfinite isinf isnan ldexp likely log log10 log1p log2 max_value
 min_value nearbyint nextafter popcount pow power ret round rsqrt shift_left shift_right sigmoid sin
 sinh sqrt tan tanh trunc tvm_storage_sync tvm_thread_allreduce tvm_thread_invariant
 """

@@ -225,7 +225,8 @@ class _Function:
         )
         old = [BufferLoad(b, at) for b in buffers]
         new = [_simple(self.expr(e, remap)) for e in first.source]
-        made = list(first.combiner.combine(old, new))
+        # A combiner may read tensors and axes of its own.
+        made = [self.expr(e, remap) for e in first.combiner.combine(old, new)]
         if len(made) != len(buffers):
             raise TVMError(
                 f"te.{first.combiner.name}: the reducer gives {len(made)} values of {len(buffers)}"

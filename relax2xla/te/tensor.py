@@ -142,7 +142,9 @@ class ScanOp(Operation):
     ``state_placeholder`` at earlier ones.
     """
 
-    scan_axis: IterVar = field(default_factory=lambda: IterVar(None, tir.Var("idx", "int32")))
+    scan_axis: IterVar = field(
+        default_factory=lambda: IterVar(None, tir.Var("idx", "int32"), "scan")
+    )
     init: tuple[Tensor, ...] = ()
     update: tuple[Tensor, ...] = ()
     state_placeholder: tuple[Tensor, ...] = ()
