@@ -284,3 +284,13 @@ def test_the_init_of_ranges_that_depend_stands_once() -> None:
         text.index(f'T.block("compute{n}")') for n in ("_2", "_1", "")
     )
     assert text.index('"compute_1"') < text.index("T.init()") < text.index('"compute")')
+
+
+def test_a_reducer_reads_the_axes_around_it() -> None:
+    a = te.placeholder((5, 5), name="a")
+    k = te.reduce_axis((0, 5), "k")
+    first = te.comm_reducer(
+        lambda x, y: te.if_then_else(a[0, k] < y, x, k.var), lambda t: te.const(0, t)
+    )
+    made = te.compute((5,), lambda i: first(a[i, k], axis=k), name="r")
+    assert 'T.Cast("float32", v_k)' in te.create_prim_func([a, made]).script()
