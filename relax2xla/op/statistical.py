@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import AxesLike, DTypeLike, Op, Rule, op
+from relax2xla.ir.op import AxesLike, DTypeLike, Given, Op, Rule, op
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import AlongAxis, Reduction
 from relax2xla.op.shared.checks import (
@@ -333,7 +333,7 @@ def _scan(x: Expr, rows: tuple[str, str], axis: int | None, dtype: str, exclusiv
 _SCANNED = """Running {what} along an axis; ``axis=None`` flattens before.
 
 data: (*s), any dtype; dtype: converted to before {doing}; exclusive: element i is left out
-of {what} i, so that the first is {first}
+of {what} i, so that the first is {first}; None is False
 result: (*s), ``dtype`` or else the dtype of ``data``
 """
 
@@ -371,3 +371,9 @@ cumprod = member(
     traits=[AlongAxis(("multiply", "and"))],
     doc=_SCANNED.format(what="product", doing="multiplying", first=1),
 )
+
+
+@cumsum.shorthand
+@cumprod.shorthand
+def _scanned_default(given: Given) -> Given:
+    return {"exclusive": False} if given["exclusive"] is None else {}

@@ -57,8 +57,8 @@ def decorate_function(
     return _definition(func, frame, {})
 
 
-def decorate_module(cls: type, check_well_formed: bool = True) -> ir.IRModule:
-    """``@I.ir_module``: the IRModule of a class. Its option is read from the source."""
+def decorate_module(cls: type, check_well_formed: bool = True, s_tir: bool = False) -> ir.IRModule:
+    """``@I.ir_module``: the IRModule of a class. Its options are read from the source."""
     made = _definition(cls, _caller(), {})
     if not isinstance(made, ir.IRModule):
         raise TypeError(f"I.ir_module decorates a class; got {type(cls).__name__}")

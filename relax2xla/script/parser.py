@@ -224,6 +224,8 @@ class Parser(FunctionParser):
             if not isinstance(value, Decorator) or value.name not in ("I.ir_module", "R.rewriter"):
                 continue
             for k in [] if call is None else call.keywords:
+                if k.arg == "s_tir" and value.name == "I.ir_module":
+                    continue  # as of T.prim_func
                 if k.arg != "check_well_formed" or value.name != "I.ir_module":
                     self.source.fail(k, f"@{value.name} has no option {k.arg!r}")
                 wanted = bool(self.value(k.value))

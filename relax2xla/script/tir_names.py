@@ -89,7 +89,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _prim_func(func: Any, private: bool = False, check_well_formed: bool = True) -> Any:
+def _prim_func(
+    func: Any, private: bool = False, check_well_formed: bool = True, s_tir: bool = False
+) -> Any:
+    # s_tir: see relax2xla.script.functions.
     from relax2xla.script.entry import decorate_function
 
     return decorate_function(func, private, True, check_well_formed)

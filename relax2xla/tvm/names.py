@@ -15,6 +15,8 @@ tvm.base                        error
 tvm.error                       error
 tvm._ffi                        .
 tvm._ffi.base                   error
+tvm._ffi.libinfo                tvm.libinfo
+tvm.libinfo                     tvm.libinfo
 tvm.ir                          tvm.containers ir tir transform .
 tvm.ir.base                     ir .
 tvm.ir.expr                     ir tir

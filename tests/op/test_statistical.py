@@ -129,6 +129,7 @@ def test_running(dtype):
             Case("sum all", op.cumsum, [x[0]], x[0].cumsum(dtype=dtype)),
             Case("prod", lambda v: op.cumprod(v, 2), [x], x.cumprod(2, dtype)),
             Case("exclusive", lambda v: op.cumsum(v, 1, exclusive=True), [x], shifted),
+            Case("unsaid", lambda v: op.cumsum(v, 1, exclusive=None), [x], x.cumsum(1, dtype)),
             Case("dtype", lambda v: op.cumsum(v, 1, "int64"), [x], x.cumsum(1, np.int64)),
             Case("bool", lambda v: op.cumsum(v, 0, "int32"), [b], b.cumsum(0, np.int32)),
             Case("none", lambda v: op.cumsum(v, 0), [x[:0]], x[:0]),

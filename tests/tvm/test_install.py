@@ -42,6 +42,9 @@ def test_installed_by_an_import() -> None:
         "f = GlobalVar('f'); _update_struct_info(f, tvm.relax.ObjectStructInfo())\n"
         "assert isinstance(f.struct_info, tvm.relax.ObjectStructInfo)\n"
         "assert tvm.tirx is tvm.tir or tvm.tirx.Var is tvm.tir.Var\n"
+        "from tvm.libinfo import find_include_path as a\n"
+        "from tvm._ffi.libinfo import find_include_path as b\n"
+        "assert a() == b() == list(map(str, tvm.relax.frontend.nn.SourceModule.get_includes()))\n"
         "import relax2xla.tvm.install\n"
     )
     done = run("-c", program)

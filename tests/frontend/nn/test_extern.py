@@ -23,6 +23,7 @@ from relax2xla.transform import AttachExternModules
 
 SOURCE = r"""
 #include <dlpack/dlpack.h>
+#include <tvm/ffi/function.h>
 #include <tvm/runtime/data_type.h>
 #include <tvm/runtime/packed_func.h>
 
@@ -41,7 +42,7 @@ float* floats(const DLTensor* x) { return static_cast<float*>(x->data); }
 // c[i, j] = a[i] * b[j]
 int outer(DLTensor* a, DLTensor* b, DLTensor* c) {
   ICHECK(DataType(a->dtype) == DataType::Float(32)) << "float32 is expected";
-  ICHECK_EQ(c->ndim, 2);
+  TVM_FFI_ICHECK_EQ(c->ndim, 2);
   ICHECK(c->strides == nullptr && c->device.device_type == kDLCPU && c->byte_offset == 0);
   ICHECK_EQ(reinterpret_cast<uintptr_t>(c->data) % 64, 0U) << "alignment";
   for (int64_t i = 0; i < a->shape[0]; ++i)
@@ -75,7 +76,7 @@ void address_of(DLTensor* x, DLTensor* out) {
 int failing(DLTensor* x, DLTensor* out) { return 3; }
 }  // namespace
 
-TVM_DLL_EXPORT_TYPED_FUNC(ext_outer, outer);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(ext_outer, outer);
 TVM_DLL_EXPORT_TYPED_FUNC(ext_affine, affine);
 TVM_DLL_EXPORT_TYPED_FUNC(ext_split, split_sign);
 TVM_DLL_EXPORT_TYPED_FUNC(ext_dtype, dtype_of);

@@ -258,6 +258,24 @@ def test_dtypes_of_loops_and_axes() -> None:
 SIZE, SCALES = 8, (2, 3)
 
 
+def test_tvm_says_that_functions_have_blocks() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def doubled(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("y"):
+                k = T.axis.spatial(4, i)
+                y[k] = x[k] * T.float32(2)
+
+    @I.ir_module(s_tir=True)
+    class Module:
+        @T.prim_func(s_tir=True)
+        def doubled(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+            y[0] = x[0]
+
+    assert isinstance(doubled, tir.PrimFunc)
+    assert "doubled" in Module
+
+
 def test_decorators_name_values_around_them() -> None:
     dtype = "int8"
 
