@@ -1,10 +1,13 @@
-"""``tvm.libinfo``: the folders that C++ sources of external modules are compiled with."""
+"""``tvm.libinfo`` and ``tvm_ffi.libinfo`` of TVM 0.25: folders that C++ sources compile with."""
 
 from __future__ import annotations
 
-from relax2xla.frontend.nn.extern import SourceModule
+from relax2xla.runtime.compiler import INCLUDE
 
 
-def find_include_path() -> list[str]:
-    """Folders for a compiler's ``-I``: relax2xla's headers, or TVM's where TVM_HOME is set."""
-    return [str(path) for path in SourceModule.get_includes()]
+def find_include_path() -> str:
+    """The folder of relax2xla's headers, those of DLPack among them."""
+    return str(INCLUDE)
+
+
+find_dlpack_include_path = find_include_path

@@ -15,7 +15,7 @@ tvm.base                        error
 tvm.error                       error
 tvm._ffi                        .
 tvm._ffi.base                   error
-tvm._ffi.libinfo                tvm.libinfo
+tvm._ffi.libinfo                tvm.ffi_libinfo
 tvm.libinfo                     tvm.libinfo
 tvm.ir                          tvm.containers ir tir transform .
 tvm.ir.base                     ir .
@@ -127,6 +127,7 @@ tvm.relax.frontend.torch        frontend.torch
 tvm.relax.frontend.torch.exported_program_translator frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
 tvm_ffi                         tvm.containers runtime ir .
+tvm_ffi.libinfo                 tvm.libinfo
 """
 
 MODULES: Final[dict[str, tuple[str, ...]]] = {

@@ -44,7 +44,8 @@ def test_installed_by_an_import() -> None:
         "assert tvm.tirx is tvm.tir or tvm.tirx.Var is tvm.tir.Var\n"
         "from tvm.libinfo import find_include_path as a\n"
         "from tvm._ffi.libinfo import find_include_path as b\n"
-        "assert a() == b() == list(map(str, tvm.relax.frontend.nn.SourceModule.get_includes()))\n"
+        "assert [a()] == b() == list(map(str, tvm.relax.frontend.nn.SourceModule.get_includes()))\n"
+        "from tvm_ffi.libinfo import find_dlpack_include_path as c; assert c() == a()\n"
         "import relax2xla.tvm.install\n"
     )
     done = run("-c", program)

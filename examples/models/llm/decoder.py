@@ -12,6 +12,7 @@ from typing import Any
 from examples.models.llm.config import Config
 from relax2xla.frontend import nn
 from relax2xla.frontend.nn import op
+from relax2xla.frontend.nn.llm.experts import chosen_matmul
 from relax2xla.frontend.nn.llm.folder import Source, plain, plus_one, rows, stacked, transposed
 from relax2xla.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode
 from relax2xla.frontend.nn.llm.rotary import rotary_tables, rotate
@@ -79,11 +80,7 @@ class Network(nn.Module):
 
 
 class Experts(nn.Module):
-    """Networks of which each token takes some, by the weights of a gate.
-
-    All of them compute every token, and those that a token does not take count nothing: exact, and
-    no faster than a network of all of them.
-    """
+    """Networks of which each token takes some, by the weights of a gate; others are not read."""
 
     def __init__(self, c: Config) -> None:
         self.config = c
@@ -97,17 +94,11 @@ class Experts(nn.Module):
         shares = op.softmax(self.gate(op.reshape(x, [n, c.hidden])).astype("float32"))
         best, which = op.topk(shares, c.experts_per_token, axis=-1)
         best = best / op.sum(best, axis=-1, keepdims=True)
-        every = nn.Tensor.from_const([list(range(c.experts))], "int32")  # (1, experts)
-        weights = None  # (n, experts)
-        for i in range(c.experts_per_token):
-            place, share = (op.split(t, c.experts_per_token, axis=-1)[i] for t in (which, best))
-            taken = op.where(op.equal(place, every), share, nn.Tensor.from_scalar(0.0, "float32"))
-            weights = taken if weights is None else weights + taken
-        gate, y = op.split(op.matmul(x, op.permute_dims(self.up_proj, [0, 2, 1])), 2, axis=-1)
-        y = _active(gate, c.activation) * y
-        y = op.matmul(y, op.permute_dims(self.down_proj, [0, 2, 1]))  # (experts, n, hidden)
-        by = op.reshape(op.permute_dims(weights, [1, 0]), [c.experts, n, 1])
-        return op.reshape(op.sum(y * by.astype(y.dtype), axis=0), [1, n, c.hidden])
+        up = chosen_matmul(op.reshape(x, [n, 1, c.hidden]), self.up_proj, which)
+        gate, y = op.split(up, 2, axis=-1)
+        y = chosen_matmul(_active(gate, c.activation) * y, self.down_proj, which)
+        by = op.reshape(best, [n, c.experts_per_token, 1])
+        return op.reshape(op.sum(y * by.astype(y.dtype), axis=1), [1, n, c.hidden])
 
 
 class Layer(nn.Module):

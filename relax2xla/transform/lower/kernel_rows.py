@@ -100,6 +100,11 @@ def rows_for(name: str) -> Rows | None:
     return next(matching, None)
 
 
+def keeps_rows_apart(name: str) -> bool:
+    """Whether a kernel computes each row of its results from the same rows of its operands."""
+    return rows_for(name) in {_ROWS[key] for key in _APART}
+
+
 def rows_of(call: KernelCall) -> tuple[Expr, ...] | None:
     """The rows registered for a kernel; LegalizeError where they are not like its results."""
     make = rows_for(call.name)
@@ -147,8 +152,10 @@ def _top_softmax(call: KernelCall) -> Sequence[Expr] | None:
 
 
 # -- grouped products ------------------------------------------------------------------------------
-#: The rows of ``x`` that are multiplied at once.
+#: The rows of ``x`` that are multiplied at once, where there are many.
 _TILE: Final = 32
+#: Kernels whose result's first axis is a batch, row by row of the operands that have it.
+_APART: Final = (r"top\d+", r"top\d+_softmax", "chosen_matmul")
 
 
 @register_kernel_rows("group_gemm")
@@ -182,6 +189,37 @@ def _dequantize_group_gemm(call: KernelCall) -> Sequence[Expr] | None:
         return dequantized(held[0], held[1], bits, size, k)
 
     return [_grouped(x, [w, scale], indptr, unpacked, n)]
+
+
+@register_kernel_rows("chosen_matmul")
+def _chosen_matmul(call: KernelCall) -> Sequence[Expr] | None:
+    """``x[i, j] @ w[which[i, j]].T`` for x (b, s or 1, k), w (groups, n, k), which (b, s).
+
+    Rows are sorted by their group; weights that no row takes are not read.
+    """
+    if [len(s) for s in call.shapes] != [3, 3, 2] or len(call.results) != 1:
+        return None
+    x, w, which = call.tensors
+    (b, given, k), (groups, n, k_of_w), (b_of_which, s) = call.shapes
+    if (k_of_w, b_of_which) != (k, b) or given not in (1, s) or call.results[0].dims != (b, s, n):
+        return None
+    chosen = op.reshape(op.astype(which, "int32"), (b * s,))
+    order = op.argsort(chosen, 0, False, "int32")
+    rows = op.reshape(op.broadcast_to(x, (b, s, k)), (b * s, k))
+    bounds = op.sum(
+        convert(
+            compare(
+                broadcast_in_dim(chosen, (groups + 1, b * s), (1,)),
+                iota((groups + 1, b * s), 0, "int32"),
+                "LT",
+            ),
+            "int32",
+        ),
+        1,
+    )
+    made = _grouped(op.take(rows, order, 0), [w], bounds, lambda parts: parts[0], n)
+    back = op.argsort(order, 0, False, "int32")
+    return [op.reshape(op.take(made, back, 0), (b, s, n))]
 
 
 def dequantized(words: Expr, scale: Expr, bits: int, size: int, k: int) -> Expr:
@@ -236,7 +274,8 @@ def _grouped(
     """
     b, k = shape_of(x)
     groups = shape_of(indptr)[0] - 1
-    tile = max(1, min(_TILE, b))
+    # A product with one row reads a weight once, where it lies; those of few rows copy it before.
+    tile = 1 if b <= 2 * groups else min(_TILE, b)
     dtype = dtype_of(x)
     bounds = convert(indptr, "int32")
     first, last = slice_axis(bounds, 0, 0, groups), slice_axis(bounds, 0, 1, groups + 1)

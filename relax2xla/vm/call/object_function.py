@@ -24,6 +24,7 @@ from relax2xla.ir import (
     Call,
     ExternFunc,
     Function,
+    GlobalVar,
     ObjectStructInfo,
     Op,
     StructInfo,
@@ -35,6 +36,7 @@ from relax2xla.ir.lattice import free_symbolic_vars
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.traits import Foreign, Takes
+from relax2xla.transform.lower.kernel_rows import keeps_rows_apart
 from relax2xla.transform.lower.objects_to_arrays import PACKED, ObjectForm, unfold_objects
 from relax2xla.transform.params.lift_weights import lift_weights
 from relax2xla.vm.call.bound import BoundFunction
@@ -201,7 +203,10 @@ def _keeps_apart(call: Call, operands: Sequence[Axes]) -> bool:
     """Whether a call on an object, or a look-up of tokens, keeps the tokens apart."""
     if not isinstance(call.op, Op):
         return False
-    if call.op.name in PACKED:
+    kernel = call.op.name == "relax.call_tir" and isinstance(call.args[0], GlobalVar)
+    if kernel and not keeps_rows_apart(call.args[0].name_hint):
+        return False
+    if kernel or call.op.name in PACKED:
         return all(axes <= {0} for axes in operands)
     looks_up = call.op.has(Takes) and call_attrs(call).get("mode") == "fast"
     return looks_up and not operands[1]

@@ -10,6 +10,8 @@ import pytest
 import relax2xla as rx
 from relax2xla import op, te, tir
 from relax2xla.errors import LegalizeError
+from relax2xla.frontend import nn
+from relax2xla.frontend.nn.llm.experts import chosen_matmul
 from relax2xla.op.intrinsic import call_tir
 from relax2xla.te import functions as f
 from relax2xla.transform.lower.kernel_rows import KernelCall, rows_for
@@ -82,6 +84,29 @@ def test_a_kernel_of_that_name_with_other_arguments_is_lowered_by_its_loops() ->
     func = stand_in(((B, K), "float32"), ((4,), "float32"))
     got, _ = run("group_gemm", func, [X, np.zeros(4, np.float32)], (B, N))
     np.testing.assert_array_equal(got, np.repeat(X[:, :1], N, 1))
+
+
+@pytest.mark.parametrize(("rows", "same"), [(1, True), (3, False), (40, False)])
+def test_weights_that_rows_choose(rows: int, same: bool) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, 1 if same else 2, K)).astype(np.float32)
+    w = rng.normal(size=(GROUPS, N, K)).astype(np.float32)
+    which = rng.integers(0, GROUPS, (rows, 2)).astype(np.int32)
+    w[[g for g in range(GROUPS) if g not in which]] = np.nan  # that nobody chose
+
+    class Model(nn.Module):
+        def forward(self, x: nn.Tensor, w: nn.Tensor, which: nn.Tensor) -> nn.Tensor:
+            return chosen_matmul(x, w, which)
+
+    infos = {
+        "x": nn.spec.Tensor(["b", x.shape[1], K], "float32"),
+        "w": nn.spec.Tensor([GROUPS, N, K], "float32"),
+        "which": nn.spec.Tensor(["b", 2], "int32"),
+    }
+    mod = Model().export_tvm({"forward": infos})[0]
+    got = np.asarray(rx.VirtualMachine(rx.build(mod))["forward"](x, w, which))
+    want = np.einsum("bsk,bsnk->bsn", np.broadcast_to(x, (rows, 2, K)), w[which])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_rows_of_a_user() -> None:
