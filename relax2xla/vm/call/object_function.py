@@ -203,9 +203,8 @@ def _keeps_apart(call: Call, operands: Sequence[Axes]) -> bool:
     """Whether a call on an object, or a look-up of tokens, keeps the tokens apart."""
     if not isinstance(call.op, Op):
         return False
-    kernel = call.op.name == "relax.call_tir" and isinstance(call.args[0], GlobalVar)
-    if kernel and not keeps_rows_apart(call.args[0].name_hint):
-        return False
+    callee = call.args[0] if call.op.name == "relax.call_tir" else None
+    kernel = isinstance(callee, GlobalVar) and keeps_rows_apart(callee.name_hint)
     if kernel or call.op.name in PACKED:
         return all(axes <= {0} for axes in operands)
     looks_up = call.op.has(Takes) and call_attrs(call).get("mode") == "fast"
