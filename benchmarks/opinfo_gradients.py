@@ -8,10 +8,17 @@ mode (``jvp``, beside torch's gradient), and the derivative of the gradient in t
 One line of JSON a sample and kind: entry, number, kind, status, reason. A run goes on where the
 file of an earlier one ends; ``--again`` runs what did not pass once more, ``--report`` only counts.
 
-pass      it is torch's
+pass      it is torch's, of float32 or of float64
+right     torch's is not the derivative of its own function, and this is: by differences of torch's
+          float64 values (gradients, for the second derivative)
 refused   the importer, or JAX, says that it cannot
 wrong     another value, without a word
 no grad   torch itself does not differentiate or export the sample
+
+Where elements are equal, torch leaves open which of them ``topk``, ``kthvalue`` and ``mode`` take:
+sums of the gradient over equal elements are compared. A pole, where the derivative is infinite, is
+a number beyond 1e20 in torch's float64. Operators of symmetric matrices are given those, as in
+torch's own tests (``gradcheck_wrapper``).
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -33,9 +41,15 @@ import numpy as np
 from tests.importers.torch.opinfo import Call, _brief, database, full_name
 
 ROOT = Path(__file__).parents[1]
-PASS, REFUSED, WRONG, NO_GRAD = "pass", "refused", "wrong", "no grad"
+PASS, RIGHT, REFUSED, WRONG, NO_GRAD = "pass", "right", "refused", "wrong", "no grad"
 #: From worst to best.
-ORDER = (WRONG, REFUSED, PASS, NO_GRAD)
+ORDER = (WRONG, REFUSED, RIGHT, PASS, NO_GRAD)
+#: Of differences in float64.
+STEP = 1e-5
+#: A derivative that is infinite.
+POLE = 1e20
+#: Entries that take one of equal elements, whichever.
+OPEN = ("topk", "kthvalue", "mode")
 KINDS = ("grad", "jvp", "second")
 
 
@@ -70,7 +84,7 @@ def run(entry: Any, samples: int = 2, kinks: bool = True) -> Iterator[Found]:
         yield Found(name, 0, "grad", NO_GRAD, f"no samples: {_brief(e)}")
         return
     for at, sample in enumerate(given):
-        call = Call(entry.op, sample)
+        call = Call(_function(entry, sample), sample)
         wanted = [x.is_floating_point() for x in call.tensors]
         variants = [call]
         if kinks:
@@ -82,13 +96,25 @@ def run(entry: Any, samples: int = 2, kinks: bool = True) -> Iterator[Found]:
         for n, variant in enumerate(variants):
             with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
                 warnings.simplefilter("ignore")
-                outcomes = attempt(variant, second=entry.supports_gradgrad)
+                outcomes = attempt(variant, entry.supports_gradgrad, entry.name in OPEN)
             torch.compiler.reset()
             for kind, (status, reason) in outcomes.items():
                 yield Found(name, at * len(variants) + n, kind, status, reason)
 
 
-def attempt(call: Call, second: bool = True) -> dict[str, tuple[str, str]]:
+def _function(entry: Any, sample: Any) -> Any:
+    """The operator; one of symmetric matrices with what torch's tests put around it."""
+    if getattr(entry.gradcheck_wrapper, "__name__", "") != "gradcheck_wrapper_hermitian_input":
+        return entry.op
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        made = entry.gradcheck_wrapper(entry.op, *args, **kwargs)
+        return sample.output_process_fn_grad(made)
+
+    return function
+
+
+def attempt(call: Call, second: bool = True, is_open: bool = False) -> dict[str, tuple[str, str]]:
     """Status and reason of one sample, by kind of derivative."""
     import torch
 
@@ -141,25 +167,35 @@ def attempt(call: Call, second: bool = True) -> dict[str, tuple[str, str]]:
     def twice(*given: Any) -> Any:
         return jax.jvp(jax.grad(loss, places), given, ways)[1]
 
-    along = sum(float((w * d).sum()) for w, d in zip(truth.first, ways, strict=True))
-    size = sum(float(np.abs(w * d).sum()) for w, d in zip(truth.first, ways, strict=True))
-    todo = {
-        "grad": (jax.grad(loss, places), truth.first, 0.0),
-    }
-    # Of a gradient that is infinite or none, sums say nothing.
-    if np.isfinite(size):
-        todo["jvp"] = forward, [np.asarray(along, "f")], size
-    if truth.second is not None:
-        todo["second"] = (twice, truth.second, 0.0)
     found: dict[str, tuple[str, str]] = {}
-    for kind, (derivative, want, scale) in todo.items():
+    check = _Check(call, floats, directions, truth, second)
+
+    def tried(kind: str, derivative: Any) -> Any:
         try:
             with jax.enable_x64(False):
-                got = jax.jit(derivative)(*points)
+                return [np.asarray(g) for g in jax.jit(derivative)(*points)]
         except Exception as e:
             found[kind] = REFUSED, f"{type(e).__name__}: {_brief(e)}"
-            continue
-        found[kind] = _verdict(got, want, floats, scale, 10.0 if kind == "second" else 1.0)
+            return None
+
+    first = tried("grad", jax.grad(loss, places))
+    if first is not None:
+        found["grad"] = check.gradient(first, is_open)
+    # Forward mode says what reverse mode says, where that is right.
+    if first is None or found["grad"][0] == WRONG:
+        first = truth.first
+    products = [g * d for g, d in zip(first, ways, strict=True)]
+    size = sum(float(np.abs(p).sum()) for p in products)
+    # Of a gradient that is infinite or none, sums say nothing.
+    if np.isfinite(size):
+        along = np.asarray(sum(float(p.sum()) for p in products), "f")
+        got = tried("jvp", forward)
+        if got is not None:
+            found["jvp"] = _verdict(got, [along], floats, size)
+    if truth.second is not None:
+        got = tried("second", twice)
+        if got is not None:
+            found["second"] = check.twice(got)
     if any(status == WRONG for status, _ in found.values()) and _is_random(call, floats, truth):
         return {"grad": (NO_GRAD, "torch draws random numbers")}
     return found
@@ -200,7 +236,7 @@ def _of_torch(
 
     def filled(found: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         return [
-            np.zeros(x.shape, "f") if f is None else f.detach().numpy()
+            np.zeros(x.shape, x.detach().numpy().dtype) if f is None else f.detach().numpy()
             for x, f in zip(wanted, found, strict=True)
         ]
 
@@ -224,19 +260,136 @@ def _of_torch(
 
 
 def _verdict(
-    got: Sequence[Any], want: Sequence[Any], floats: Sequence[int], size: float, slack: float
+    got: Sequence[Any],
+    want: Sequence[Any],
+    floats: Sequence[int],
+    size: float,
+    slack: float = 1.0,
+    exact: Sequence[Any] | None = None,
 ) -> tuple[str, str]:
-    """Status and reason of derivatives beside torch's."""
+    """Status and reason of derivatives beside torch's; ``exact``: those of float64, if known."""
     for n, (given, w) in enumerate(zip(got, want, strict=True)):
         g = np.asarray(given)
         scale = max(np.abs(w[np.isfinite(w)]).max(initial=1.0), size)
         near = np.isclose(g, w, rtol=2e-4 * slack, atol=2e-5 * scale * slack, equal_nan=True)
+        if exact is not None:
+            wide = exact[n]
+            scale = max(np.abs(wide[np.isfinite(wide) & (np.abs(wide) < POLE)]).max(initial=1.0), 1)
+            near |= np.isclose(g, wide, rtol=2e-4 * slack, atol=2e-5 * scale * slack)
+            near |= np.isinf(g) & (np.sign(g) == np.sign(wide)) & (np.abs(wide) > POLE)
         if not near.all():
             bad = np.argwhere(~near)
             at = tuple(map(int, bad[0]))
             what = f"{g[at]}, torch has {w[at]} ({len(bad)} of {g.size})"
             return WRONG, f"input {floats[n]} at {at}: {what}"
     return PASS, ""
+
+
+class _Check:
+    """Derivatives of a sample beside torch's, and where they differ, beside what they should be."""
+
+    def __init__(
+        self, call: Call, floats: list[int], ways: Sequence[Any], truth: Truth, second: bool
+    ) -> None:
+        self.call, self.floats, self.truth, self.second = call, floats, truth, second
+        self.ways = [w.double() for w in ways]
+
+    def gradient(self, got: Sequence[Any], is_open: bool) -> tuple[str, str]:
+        """Status and reason of a gradient."""
+        verdict = _verdict(got, self.truth.first, self.floats, 0.0)
+        exact = self._exact if verdict[0] == WRONG else None
+        if exact is not None:
+            verdict = _verdict(got, self.truth.first, self.floats, 0.0, exact=exact.first)
+        if verdict[0] == WRONG and is_open:
+            pairs = [
+                (_by_value(x.numpy(), g), _by_value(x.numpy(), w))
+                for x, g, w in zip(self._points, got, self.truth.first, strict=True)
+            ]
+            (ours, theirs) = zip(*pairs, strict=True)
+            return _verdict(ours, theirs, self.floats, 0.0)
+        if verdict[0] == WRONG and exact is not None:
+            return self._judged(verdict, got, self.truth.first, self._slope())
+        return verdict
+
+    def twice(self, got: Sequence[Any]) -> tuple[str, str]:
+        """Status and reason of the derivative of a gradient."""
+        assert self.truth.second is not None
+        verdict = _verdict(got, self.truth.second, self.floats, 0.0, 10.0)
+        exact = self._exact if verdict[0] == WRONG else None
+        if exact is None or exact.second is None:
+            return verdict
+        verdict = _verdict(got, self.truth.second, self.floats, 0.0, 10.0, exact.second)
+        if verdict[0] != WRONG:
+            return verdict
+        ends = [self._moved(h, False) for h in (STEP, -STEP)]
+        if any(e is None for e in ends):
+            return verdict
+        high, low = ([*e.first] for e in ends if e is not None)
+        numeric = [(a - b) / (2 * STEP) for a, b in zip(high, low, strict=True)]
+        is_right = _verdict(got, numeric, self.floats, 0.0, 10.0)[0] == PASS
+        return (RIGHT, f"torch differs: {verdict[1]}") if is_right else verdict
+
+    @property
+    def _points(self) -> list[Any]:
+        return [self.call.tensors[i] for i in self.floats]
+
+    def _call(self, shift: float) -> Call:
+        """The call in float64, moved along the direction."""
+        tensors = [x.double() if x.is_floating_point() else x for x in self.call.tensors]
+        for i, way in zip(self.floats, self.ways, strict=True):
+            tensors[i] = tensors[i] + shift * way
+        return self.call.with_tensors(tensors)
+
+    def _moved(self, shift: float, second: bool) -> Truth | None:
+        try:
+            return _of_torch(self._call(shift), self.floats, self.ways, second)
+        except (RuntimeError, NotImplementedError, ValueError):
+            return None  # Some entries have arguments of float32 that are no tensors.
+
+    @functools.cached_property
+    def _exact(self) -> Truth | None:
+        """Torch's derivatives in float64."""
+        return self._moved(0.0, self.second)
+
+    def _slope(self) -> float | None:
+        """The derivative of torch's function along the direction, by differences."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        def total(shift: float) -> float:
+            torch.manual_seed(0)
+            call = self._call(shift)
+            outs = pytree.tree_leaves(call.module(*call.inputs()))
+            outs = [y for y in outs if isinstance(y, torch.Tensor)]
+            weighted = zip(self.truth.used, self.truth.weights, strict=True)
+            return sum(float((outs[i] * w).sum()) for i, w in weighted)
+
+        try:
+            return (total(STEP) - total(-STEP)) / (2 * STEP)
+        except (RuntimeError, NotImplementedError, ValueError):
+            return None
+
+    def _judged(
+        self, verdict: tuple[str, str], got: Sequence[Any], want: Sequence[Any], slope: float | None
+    ) -> tuple[str, str]:
+        """RIGHT where differences say so of ours and not of torch's."""
+        if slope is None:
+            return verdict
+
+        def agrees(gradient: Sequence[Any]) -> bool:
+            pairs = list(zip(gradient, self.ways, strict=True))
+            along = sum(float((g * w.numpy()).sum()) for g, w in pairs)
+            size = sum(float(np.abs(g * w.numpy()).sum()) for g, w in pairs)
+            return bool(abs(along - slope) <= 1e-3 * max(1.0, size))
+
+        is_right = agrees(got) and not agrees(want)
+        return (RIGHT, f"torch differs: {verdict[1]}") if is_right else verdict
+
+
+def _by_value(x: Any, gradient: Any) -> Any:
+    """Sums of a gradient over equal elements."""
+    _, groups = np.unique(x, return_inverse=True)
+    return np.bincount(groups.ravel(), gradient.ravel())
 
 
 def load(path: Path) -> dict[str, list[Found]]:
@@ -256,8 +409,8 @@ def report(found: Mapping[str, Sequence[Found]]) -> str:
         for outcomes in found.values():
             statuses = {f.status for f in outcomes if f.kind == kind}
             worst[next((s for s in ORDER if s in statuses), NO_GRAD)] += 1
-        imported = sum(worst[s] for s in (PASS, REFUSED, WRONG))
-        share = 100 * worst[PASS] / max(1, imported)
+        imported = sum(worst[s] for s in (PASS, RIGHT, REFUSED, WRONG))
+        share = 100 * (worst[PASS] + worst[RIGHT]) / max(1, imported)
         lines.append(f"{kind}: {share:.1f} % of {imported} entries pass; {dict(worst)}")
     return "\n".join(lines)
 

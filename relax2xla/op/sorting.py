@@ -7,7 +7,7 @@ inference.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from relax2xla.op.shared.lowering import (
     outputs,
     reduce,
     region,
+    relax,
     reshape,
     scalar,
     select,
@@ -164,19 +165,11 @@ def topk(
         raise OpError(f'`ret_type` must be "both", "values" or "indices"; got {ret_type!r}')
 
     def lower() -> Expr:
-        shape = shape_of(data)
-        at = norm_axis(axis, len(shape))
-        count = shape[at] if k < 1 else min(k, shape[at]) if known(shape[at]) else k
-        if dtype_of(data) == "float32" and known(count) and 0 < count != shape[at]:
-            values, where = _partial_sort(data, count, at, largest, dtype or "int32")
-        elif ret_type == "values":
-            return slice_axis(sort_values(data, at, largest), at, 0, count)
-        else:
-            values, where = argsort_values(data, at, largest, dtype or "int32")
-            values, where = (slice_axis(y, at, 0, count) for y in (values, where))
-        if ret_type == "both":
-            return Tuple([values, where])
-        return where if ret_type == "indices" else values
+        if ret_type == "values" and not _is_partial(data, k, axis):
+            at = norm_axis(axis, len(shape_of(data)))
+            return slice_axis(sort_values(data, at, largest), at, 0, _count(data, k, at))
+        values, where = _topk(data, k, axis, largest, dtype or "int32")
+        return {"both": Tuple([values, where]), "indices": where}.get(ret_type, values)
 
     if info.dims is not None:
         at = norm_axis(axis, info.ndim)
@@ -186,6 +179,45 @@ def topk(
         count = size if k < 1 or (isinstance(size, int) and size < k) else k
         info = tensor((*info.dims[:at], count, *info.dims[at + 1 :]), info.dtype, like=info)
     return _picked(info, ret_type, dtype), lower
+
+
+@topk.derivative
+def _(
+    data: Expr,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: DTypeLike = "int32",
+) -> Expr:
+    # Gathered: XLA's own operation is given other zeros than those of the operand.
+    values, where = _topk(data, k, axis, largest, dtype or "int32")
+    if _is_partial(data, k, axis):
+        at = norm_axis(axis, len(shape_of(data)))
+        values = relax("gather_elements", data, where, axis=at)
+    return {"both": Tuple([values, where]), "indices": where}.get(ret_type, values)
+
+
+def _count(x: Expr, k: int, axis: int) -> Any:
+    """How many elements topk takes along an axis."""
+    size = shape_of(x)[axis]
+    return size if k < 1 else min(k, size) if known(size) else k
+
+
+def _is_partial(x: Expr, k: int, axis: int) -> bool:
+    """Whether XLA's own operation serves."""
+    at = norm_axis(axis, len(shape_of(x)))
+    count = _count(x, k, at)
+    return dtype_of(x) == "float32" and known(count) and 0 < count != shape_of(x)[at]
+
+
+def _topk(x: Expr, k: int, axis: int, largest: bool, dtype: str) -> tuple[Expr, Expr]:
+    at = norm_axis(axis, len(shape_of(x)))
+    count = _count(x, k, at)
+    if _is_partial(x, k, axis):
+        return _partial_sort(x, count, at, largest, dtype)
+    values, where = argsort_values(x, at, largest, dtype)
+    return slice_axis(values, at, 0, count), slice_axis(where, at, 0, count)
 
 
 def _picked(values: TensorStructInfo, ret_type: str, dtype: DTypeLike) -> StructInfo:

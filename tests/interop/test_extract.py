@@ -345,6 +345,17 @@ AT_KINKS = {
     "logit": lambda x: torch.logit(x.clamp(-4, 4) / 8 + 0.5),
     "logit within": lambda x: torch.logit(x.clamp(-4, 4) / 8 + 0.5, 0.25),
     "digamma": lambda x: torch.digamma(x / 10 - 5.23),
+    "lgamma": torch.lgamma,
+    "polygamma": lambda x: torch.polygamma(1, x / 10 - 5.23),
+    "nextafter": lambda x: torch.nextafter(x, x * 0),
+    "topk": lambda x: x.topk(8).values,
+    "median": lambda x: x.clamp(-1, 1).median(),
+    "nanmedian": lambda x: x.clamp(-1, 1).nanmedian(),
+    "cross entropy of 0 and 1": lambda x: F.binary_cross_entropy(
+        x.clamp(0, 1), (x > 0.2).float(), reduction="none"
+    ),
+    "max_unpool1d": lambda x: F.max_unpool1d(x[:, None, :4], torch.tensor([[[0, 2, 2, 5]]]), 2),
+    "pinv of rank 1": lambda x: torch.linalg.pinv(x.clamp(-4, 4).reshape(11, 1).expand(11, 3)),
     "atan2": lambda x: torch.atan2(x, x * 1),
     "l1": lambda x: F.l1_loss(x, x * 0),
     "padding": lambda x: F.embedding(torch.tensor([0, 1, 0]), x.reshape(11, 1), padding_idx=0),

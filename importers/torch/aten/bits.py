@@ -60,8 +60,13 @@ def copysign(ctx: Context, self: Expr, other: Any) -> Expr:
 
 @aten("nextafter")
 def nextafter(ctx: Context, self: Expr, other: Expr) -> Expr:
-    a, b = (broadcast(x, ctx.dims()) for x in ctx.promote(self, other))
-    return chlo("next_after", a, b)
+    a, b = (ctx.emit(broadcast(x, ctx.dims())) for x in ctx.promote(self, other))
+    still = ctx.emit(R.grad.no_grad(a))
+    made = ctx.emit(chlo("next_after", still, R.grad.no_grad(b)))
+    # It goes with the first operand, except where there is nowhere to go.
+    goes = R.logical_and(R.not_equal(a, b), R.isfinite(a))
+    step = R.where(goes, R.subtract(a, still), scalar(0, dtype_of(a)))
+    return R.grad.differentiate_as(made, R.add(made, step))
 
 
 @aten("frexp.Tensor")

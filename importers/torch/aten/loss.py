@@ -9,6 +9,7 @@ from typing import Any
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
+from relax2xla.importers.torch.aten.math import rise
 from relax2xla.importers.torch.aten.reduce import norm, root
 from relax2xla.importers.torch.engine.context import (
     Context,
@@ -17,6 +18,7 @@ from relax2xla.importers.torch.engine.context import (
     dtype_of,
     info_of,
     ndim_of,
+    row,
     scalar,
 )
 from relax2xla.importers.torch.engine.converters import aten
@@ -114,6 +116,46 @@ def mse_loss(ctx: Context, self: Expr, target: Expr, reduction: int = 1) -> Expr
     a, b = ctx.promote(self, target)
     gap = ctx.emit(R.subtract(a, b))
     return REDUCTIONS[reduction](R.multiply(gap, gap))
+
+
+#: Torch's least ``x (1 - x)`` of a derivative, and its least logarithm of a value.
+FLAT, LEAST = 1e-12, -100.0
+
+
+@aten("binary_cross_entropy", wide=True)
+def binary_cross_entropy(
+    ctx: Context, self: Expr, target: Expr, weight: Any = None, reduction: int = 1
+) -> Expr:
+    """Derivatives are large near 0 and 1, where the value is cut off."""
+    x, t = (ctx.emit(v) for v in ctx.promote(self, target))
+    dtype = dtype_of(x)
+    one = scalar(1, dtype)
+
+    def loss(x: Expr, least: float) -> Expr:
+        low = scalar(least, dtype)
+        logs = R.maximum(R.log(x), low), R.maximum(row("log_plus_one", R.negative(x)), low)
+        rest = R.multiply(R.subtract(t, one), logs[1])
+        return R.subtract(rest, R.multiply(t, logs[0]))
+
+    made = ctx.emit(loss(x, LEAST))
+    curve = R.multiply(x, R.subtract(one, x))
+    outside = ctx.emit(R.less(curve, scalar(FLAT, dtype)))
+    inner = loss(ctx.emit(R.where(outside, scalar(0.5, dtype), x)), -math.inf)
+    # Taylor's polynomial at x: torch's derivatives, its second one by x too.
+    still, step = R.grad.no_grad(x), R.subtract(x, R.grad.no_grad(x))
+    slope = R.multiply(R.subtract(still, t), scalar(1 / FLAT, dtype))
+    square, twice = R.multiply(still, still), R.multiply(scalar(2, dtype), R.multiply(still, t))
+    wide = R.add(R.grad.no_grad(curve), scalar(FLAT, dtype))
+    bend = R.divide(R.divide(R.add(R.subtract(square, twice), t), wide), wide)
+    half = R.multiply(scalar(0.5, dtype), R.multiply(R.multiply(step, step), bend))
+    ends = R.subtract(row("log_plus_one", R.negative(x)), R.log(x))
+    moved = R.add(R.multiply(step, slope), R.add(half, rise(ctx, t, ends)))
+    outer = R.add(R.grad.no_grad(made), moved)
+    smooth = R.where(outside, outer, inner)
+    made = R.grad.differentiate_as(made, smooth)
+    if weight is not None:
+        made = R.multiply(made, ctx.cast(weight, dtype))
+    return REDUCTIONS[reduction](made)
 
 
 @aten("l1_loss")

@@ -109,9 +109,22 @@ def square(ctx: Context, self: Expr) -> Expr:
 
 def digamma(x: Expr) -> Expr:
     """At negative integers NaN; at 0 infinite, with a sign that is the opposite of the zero's."""
+    zero, one = scalar(0, dtype_of(x)), scalar(1, dtype_of(x))
+    pole = R.equal(x, zero)
+    near = R.negative(R.divide(one, R.where(pole, x, one)))
+    return R.where(pole, near, chlo("digamma", R.where(pole, one, x)))
+
+
+def rise(ctx: Context, x: Expr, slope: Expr) -> Expr:
+    """0, with a derivative by ``x`` that is known, and may be infinite; the second one is not."""
     dtype = dtype_of(x)
-    pole = R.divide(scalar(-1, dtype), x)
-    return R.where(R.equal(x, scalar(0, dtype)), pole, chlo("digamma", x))
+    zero, one = scalar(0, dtype), scalar(1, dtype)
+    slope = ctx.emit(R.grad.no_grad(slope))
+    steep = ctx.emit(R.isinf(slope))
+    step = ctx.emit(R.subtract(x, R.grad.no_grad(x)))
+    # The derivative of the square root of 0 is infinite.
+    steeply = R.multiply(R.sign(slope), R.sqrt(R.where(steep, step, one)))
+    return R.where(steep, steeply, R.multiply(step, R.where(steep, zero, slope)))
 
 
 def _log_to(base: float, x: Expr) -> Expr:
@@ -271,15 +284,21 @@ def _ignoring_nan(a: Expr, b: Expr, pick: Binary) -> Expr:
     return R.where(R.isnan(a), b, R.where(R.isnan(b), a, pick(a, b)))
 
 
-def _hypot(a: Expr, b: Expr) -> Expr:
+def _hypot(x: Expr, y: Expr) -> Expr:
     """Neither the square of a large number nor a NaN beside an infinity counts."""
-    a, b = R.abs(a), R.abs(b)
+    a, b = R.abs(x), R.abs(y)
     large, small = R.maximum(a, b), R.minimum(a, b)
     zero, one = scalar(0, dtype_of(a)), scalar(1, dtype_of(a))
     ratio = R.divide(small, R.where(R.equal(large, zero), one, large))
     length = R.multiply(large, R.sqrt(R.add(one, R.multiply(ratio, ratio))))
     infinity = scalar(math.inf, dtype_of(a))
-    return R.where(R.logical_or(R.isinf(a), R.isinf(b)), infinity, length)
+    made = R.where(R.logical_or(R.isinf(a), R.isinf(b)), infinity, length)
+    # Absolute values have no second derivative at 0, where the length has one.
+    plain = R.logical_and(R.isfinite(large), R.not_equal(large, zero))
+    unit = R.grad.no_grad(R.where(plain, large, one))
+    a, b = R.divide(x, unit), R.divide(y, unit)
+    smooth = R.multiply(unit, R.sqrt(R.add(R.multiply(a, a), R.multiply(b, b))))
+    return R.grad.differentiate_as(made, smooth) if is_float(dtype_of(x)) else made
 
 
 def _scaled(ctx: Context, other: Any, alpha: Any, dtype: str) -> Expr:

@@ -55,6 +55,31 @@ def unbatched(x: Expr, alone: bool) -> Expr:
     return R.squeeze(x, [0]) if alone else x
 
 
+def _unpooled(ctx: Context, self: Expr, indices: Expr, ndim: int) -> Expr:
+    """Of elements that meet in one place one is kept; gradients are given to all of them."""
+    image = ctx.dims()[-ndim:]
+    rows = math.prod(ctx.dims()[:-ndim])
+    x = ctx.emit(R.reshape(self, (rows, math.prod(dims_of(self)[-ndim:]))))
+    at = ctx.emit(R.reshape(indices, dims_of(x)))
+    empty = R.zeros((rows, math.prod(image)), dtype_of(x))
+    if 0 in dims_of(x):
+        return R.reshape(empty, ctx.dims())
+    made = ctx.emit(R.scatter_elements(empty, at, x, 1, "update"))
+    if is_float(dtype_of(x)):
+        step = R.where(R.isfinite(x), R.subtract(x, R.grad.no_grad(x)), scalar(0, dtype_of(x)))
+        slope = R.scatter_elements(empty, at, ctx.emit(step), 1, "add")
+        made = R.grad.differentiate_as(made, R.add(R.grad.no_grad(made), slope))
+    return R.reshape(made, ctx.dims())
+
+
+aten("max_unpool2d", ignored="output_size")(
+    lambda ctx, self, indices: _unpooled(ctx, self, indices, 2)
+)
+aten("max_unpool3d", ignored="output_size stride padding")(
+    lambda ctx, self, indices: _unpooled(ctx, self, indices, 3)
+)
+
+
 def windows_of(
     kernel_size: Any, stride: Any, padding: Any, dilation: Any, ndim: int
 ) -> tuple[list[int], list[int], list[int], list[int]]:

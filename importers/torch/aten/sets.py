@@ -333,8 +333,17 @@ def _of_all(ignore: bool) -> Function:
         if 0 in dims_of(self):
             return scalar(math.nan, dtype_of(self))
         if not ignore and all(isinstance(d, int) for d in dims_of(self)):
-            return R.median(self)
-        return _middle(ctx, R.reshape(self, (-1,)), 0, False, ignore)[0]
+            made = R.median(self)
+        else:
+            made = _middle(ctx, R.reshape(self, (-1,)), 0, False, ignore)[0]
+        if not is_float(dtype_of(self)):
+            return made
+        # Its gradient is divided among the elements that are equal to it.
+        made = ctx.emit(made)
+        hit = R.where(R.isnan(made), R.isnan(self), R.equal(self, made))
+        count = R.sum(R.astype(hit, dtype_of(self)))
+        whole = R.sum(R.where(hit, self, scalar(0, dtype_of(self))))
+        return R.grad.differentiate_as(made, R.divide(whole, count))
 
     return convert
 

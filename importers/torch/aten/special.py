@@ -15,7 +15,7 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.importers.shared import loops as _loops
-from relax2xla.importers.torch.aten.math import digamma
+from relax2xla.importers.torch.aten.math import digamma, rise
 from relax2xla.importers.torch.engine.context import Context, broadcast, chlo, dims_of, row, scalar
 from relax2xla.importers.torch.engine.converters import Function, aten
 from relax2xla.ir import Constant, Expr
@@ -298,18 +298,19 @@ def ndtri(ctx: Context, p: Expr) -> Expr:
     outside = R.logical_or(R.less(p, number(0.0)), R.greater(p, number(1.0)))
     odd = R.logical_or(outside, R.isnan(p))
     y = ctx.emit(but(y, (is_(p, 0.0), -math.inf), (is_(p, 1.0), math.inf), (odd, math.nan)))
-    return _sloped(ctx, y, p, mul(R.exp(mul(R.multiply(y, y), 0.5)), math.sqrt(2 * math.pi)))
-
-
-def _sloped(ctx: Context, y: Expr, x: Expr, slope: Expr) -> Expr:
-    """``y`` with a derivative by ``x`` that is known, and may be infinite."""
-    still, slope = R.grad.no_grad(y), ctx.emit(R.grad.no_grad(slope))
-    steep = ctx.emit(R.isinf(slope))
-    step = ctx.emit(R.subtract(x, R.grad.no_grad(x)))
-    # The derivative of the square root of 0 is infinite.
-    rise = R.sqrt(R.where(steep, step, number(1.0)))
-    flat = R.multiply(step, R.where(steep, number(0.0), slope))
-    return R.grad.differentiate_as(y, R.add(still, R.where(steep, rise, flat)))
+    # Two of Newton's steps from the result, which do not move it, have its first three derivatives.
+    steep = ctx.emit(R.logical_or(R.isinf(y), odd))
+    u = R.negative(R.abs(R.where(steep, number(0.0), R.grad.no_grad(y))))
+    tail = ctx.emit(R.where(steep, number(0.5), tail))
+    for _ in range(2):
+        u = ctx.emit(u)
+        density = mul(R.exp(mul(R.multiply(u, u), -0.5)), 1 / math.sqrt(2 * math.pi))
+        excess = R.subtract(mul(chlo("erfc", mul(u, -math.sqrt(0.5))), 0.5), tail)
+        u = R.subtract(u, R.divide(excess, density))
+    slope = mul(R.exp(mul(R.multiply(y, y), 0.5)), math.sqrt(2 * math.pi))
+    far = R.add(R.grad.no_grad(y), rise(ctx, p, slope))
+    smooth = R.where(steep, far, R.where(high, R.negative(u), u))
+    return R.grad.differentiate_as(y, smooth)
 
 
 def spherical_j0(ctx: Context, x: Expr) -> Expr:
@@ -317,8 +318,14 @@ def spherical_j0(ctx: Context, x: Expr) -> Expr:
 
 
 def lgamma(ctx: Context, x: Expr) -> Expr:
-    """XLA's has an absolute error of some ulps of 1, which is all of the value near 1 and 2."""
-    return chlo("lgamma", x)
+    """XLA's has an absolute error of some ulps of 1, which is all of the value near 1 and 2.
+
+    At 0 its derivative has the opposite of the zero's sign, as that of ``-log x``.
+    """
+    pole, one = R.equal(x, number(0.0)), number(1.0)
+    near = R.negative(R.log(R.where(pole, x, one)))
+    smooth = R.where(pole, near, chlo("lgamma", R.where(pole, one, x)))
+    return R.grad.differentiate_as(chlo("lgamma", x), smooth)
 
 
 UNARY: dict[str, Callable[[Context, Expr], Expr]] = {
@@ -358,12 +365,28 @@ def polygamma(ctx: Context, n: int, self: Expr) -> Expr:
     if n == 0:
         return ctx.cast(digamma(x), ctx.dtype())
     # (-1)^(n+1) n! zeta(n + 1, x), as torch computes it.
-    sign = 1.0 if n % 2 else -1.0
+    factor = (1.0 if n % 2 else -1.0) * math.gamma(n + 1)
     order = ctx.emit(R.broadcast_to(number(float(n + 1)), dims_of(x)))
-    made = mul(_zeta(ctx, order, x), sign * math.gamma(n + 1))
+    made = ctx.emit(mul(_zeta(ctx, order, x), factor))
+    made = R.grad.differentiate_as(made, _reflected(ctx, n, order, x, factor))
     if n == 1:  # the one for which torch has a limit
         made = but(made, (is_(x, math.inf), 0.0))
     return ctx.cast(made, ctx.dtype())
+
+
+def _reflected(ctx: Context, n: int, order: Expr, x: Expr, factor: float) -> Expr:
+    """Polygamma without a loop: of negative numbers by that of ``1 - x``, for derivatives."""
+    left = ctx.emit(R.less(x, number(0.5)))
+    right = mul(chlo("zeta", order, R.where(left, R.subtract(number(1.0), x), x)), factor)
+    right = ctx.emit(right)
+    gap = R.where(left, R.subtract(x, R.round(x)), number(0.25))
+    cotangent = ctx.emit(R.divide(number(1.0), R.tan(mul(gap, math.pi))))
+    # The cotangent of pi x, n times differentiated: a polynomial in itself.
+    poly = np.polynomial.Polynomial([0.0, 1.0])
+    for _ in range(n):
+        poly = poly.deriv() * np.polynomial.Polynomial([-math.pi, 0.0, -math.pi])
+    far = mul(horner(cotangent, list(map(float, poly.coef))), math.pi)
+    return R.where(left, R.subtract(mul(right, (-1.0) ** n), far), right)
 
 
 #: Terms that are added one by one for an argument below zero.
@@ -492,5 +515,5 @@ def mvlgamma(ctx: Context, self: Expr, p: int) -> Expr:
     x = ctx.emit(ctx.cast(self, DOUBLE))
     total: Expr = number(p * (p - 1) / 4 * math.log(math.pi))
     for j in range(p):
-        total = R.add(total, chlo("lgamma", add(x, -j / 2)))
+        total = R.add(total, lgamma(ctx, ctx.emit(add(x, -j / 2))))
     return ctx.cast(total, ctx.dtype())

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla.dtypes import is_float
 from relax2xla.importers.shared import loops as _loops
-from relax2xla.importers.torch.aten.complex import REAL, is_complex
-from relax2xla.importers.torch.aten.linalg import adjoint_of, identity, sides
+from relax2xla.importers.torch.aten.complex import REAL, is_complex, transposed
+from relax2xla.importers.torch.aten.linalg import (
+    adjoint_of,
+    identity,
+    lu_factor,
+    lu_solve,
+    sides,
+)
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dim,
@@ -129,8 +136,37 @@ def linalg_pinv(
     _, inverse = _inverses(ctx, s, bound)
     if sign is not None:
         inverse = R.multiply(inverse, sign)
-    scaled = ctx.cast(R.expand_dims(inverse, [-1]), dtype)
-    return R.matmul(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
+    scaled = ctx.emit(ctx.cast(R.expand_dims(inverse, [-1]), dtype))
+    made = R.matmul(adjoint_of(vh), R.multiply(scaled, adjoint_of(u)))
+    if hermitian or not is_float(dtype):
+        return made
+    return R.grad.differentiate_as(made, _smooth_pinv(ctx, a, u, scaled, vh))
+
+
+def _smooth_pinv(ctx: Context, a: Expr, u: Expr, inverse: Expr, vh: Expr) -> Expr:
+    """A function of ``a`` alone, which has derivatives where singular values are equal or 0.
+
+    With U and V the fixed bases and D the inverse values, 0 for those that do not count, and
+    ``C = A V D``, ``B = D U^T A``, ``W = D U^T A V D``: a matrix of this rank is ``C W^-1 B``, and
+    its inverse ``B^+ W C^+``, where C and B have full rank.
+    """
+    u, vh = (ctx.emit(R.grad.no_grad(x)) for x in (u, vh))
+    scale = ctx.emit(R.grad.no_grad(inverse))
+    left = ctx.emit(R.multiply(scale, transposed(u)))
+    right = ctx.emit(R.multiply(transposed(scale), transposed(vh)))
+    c, b = ctx.emit(R.matmul(a, right)), ctx.emit(R.matmul(left, a))
+    dtype = dtype_of(a)
+    unit = identity(ctx, [*dims_of(scale)[:-1], dims_of(scale)[-2]], dtype)
+    # 1 on the diagonal for what does not count.
+    rest = ctx.emit(R.multiply(unit, ctx.cast(R.equal(scale, scalar(0, dtype)), dtype)))
+
+    def solved(gram: Expr, x: Expr) -> Expr:
+        lu, pivots, _ = lu_factor(ctx, ctx.emit(R.add(gram, rest)))
+        return ctx.emit(lu_solve(ctx, lu, pivots, x))
+
+    of_c = solved(R.matmul(transposed(c), c), ctx.emit(transposed(c)))
+    middle = ctx.emit(R.matmul(R.matmul(left, c), of_c))
+    return R.matmul(transposed(b), solved(R.matmul(b, transposed(b)), middle))
 
 
 def _inverses(ctx: Context, s: Expr, bound: Expr) -> tuple[Expr, Expr]:
@@ -204,6 +240,8 @@ def linalg_eigvals(ctx: Context, self: Expr) -> Expr:
 #: Beyond this norm (in float64) Taylor's polynomial of degree 18 is applied to a power-of-two part.
 TAYLOR_DEGREE = 18
 TAYLOR_NORM = 1.09
+#: As many for derivatives, which are NaN beyond a norm of 4e9.
+SQUARINGS = 32
 
 
 @aten("linalg_matrix_exp", "matrix_exp")
@@ -236,4 +274,15 @@ def matrix_exp(ctx: Context, self: Expr) -> Expr:
         return [R.where(active, R.matmul(y, y), y), R.subtract(left, scalar(1, real))]
 
     made = _loops.while_loop(ctx.builder, more, square, [total, halvings])[0]
-    return ctx.cast(made, dtype_of(self))
+
+    def counted(k: Expr, values: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        (y,) = values
+        active = ctx.emit(R.greater(halvings, R.astype(k, real)))
+        once = ctx.emit(R.where(active, y, scalar(0, dtype)))
+        return [R.where(active, R.matmul(once, once), y)], []
+
+    # Loops that end by a value have no derivative in reverse mode; counted ones do.
+    (smooth,), _ = _loops.scan(ctx.builder, SQUARINGS, counted, [total], [])
+    enough = R.less_equal(halvings, scalar(SQUARINGS, real))
+    smooth = R.where(enough, smooth, scalar(math.nan, dtype))
+    return ctx.cast(R.grad.differentiate_as(made, smooth), dtype_of(self))

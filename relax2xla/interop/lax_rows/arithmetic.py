@@ -73,10 +73,22 @@ def _zeta_derivative(primals: Any, tangents: Any) -> Any:
 _zeta.defjvp(_zeta_derivative, symbolic_zeros=True)
 
 
+@jax.custom_jvp
+def _cotangent(x: Any) -> Any:
+    """The cotangent of pi x, from -1/2 to 1/2; derivatives of all orders are infinite at 0."""
+    return 1 / jnp.tan(jnp.pi * x)
+
+
+@_cotangent.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    made = _cotangent(*primals)
+    return made, -jnp.pi * (1 + made * made) * tangents[0]
+
+
 def _reflected_digamma(x: Any) -> Any:
     """Of negative numbers by that of ``1 - x``: JAX's derivative loses its digits below -8."""
     left = x < 0.5
-    far = jnp.pi / jnp.tan(jnp.pi * jnp.where(left, x - jnp.round(x), 0.5))
+    far = jnp.pi * _cotangent(jnp.where(left, x - jnp.round(x), 0.5))
     made = lax.digamma(jnp.where(left, 1 - x, x))
     return made - jnp.where(left, far, 0)
 

@@ -87,7 +87,8 @@ def _potrf(site: Site, x: Any) -> Any:
 
 
 def _getrf(site: Site, x: Any) -> Any:
-    made, pivots, _ = lax.linalg.lu(x)
+    # Its derivative indexes the tangent, which numpy cannot by a traced permutation.
+    made, pivots, _ = lax.linalg.lu(lax.optimization_barrier(x))
     diagonal = jnp.diagonal(lax.stop_gradient(made), axis1=-2, axis2=-1)
     zero = diagonal == 0
     first = lax.argmax(zero, zero.ndim - 1, np.int32) + np.int32(1)
