@@ -180,6 +180,7 @@ def root(
     relax2xla verify model.onnx                 same results as ONNX Runtime?
     relax2xla bench model.onnx                  as fast as ONNX Runtime?
     relax2xla roundtrip programs/               StableHLO read and written back unchanged?
+    relax2xla reduce model.mlir --check CMD     a small program with the same fault
     relax2xla doctor                            what is installed, and what is missing?
     """
     from relax2xla.cli import settings
@@ -700,6 +701,56 @@ def opt(
 
     before, after = print_before or [], print_after or []
     run_opt(file, passes, output, before, after, check, trust, shape or [], json)
+
+
+@app.command()
+def reduce(
+    file: FILE,
+    check: Annotated[
+        str,
+        typer.Option(
+            "--check",
+            metavar="COMMAND",
+            help="A command of the shell that succeeds (exit status 0) where the fault shows. {} "
+            "in it is the path of the program to try.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where to write: .relax, .py, .mlir, .mlirbc or .stablehlo, which is what the "
+            "command is given, too. By default FILE.reduced in this directory, as FILE is written.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for the command; then it has failed.", min=0.1)
+    ] = 120.0,
+    json: JSON = False,
+    trust: TRUST = False,
+    shape: SHAPE = None,
+    plugin: PLUGIN = None,
+) -> None:
+    """Shrink a program for as long as a command of yours succeeds (delta debugging).
+
+    Bindings, results, branches, functions and weights are left out, in large parts first; what was
+    computed from them takes an operand, a new input or zeros of the same shape and dtype. Each
+    program that is tried is well-formed. Ctrl-C ends the search and keeps the smallest so far.
+
+    A command that succeeds for any failure finds some failure; look for the message of yours.
+
+    \b
+    relax2xla reduce model.mlir --check '! relax2xla verify {}'
+    relax2xla reduce model.onnx -o small.relax --check 'relax2xla run {} 2>&1 | grep -q LegalizeOps'
+    relax2xla reduce model.relax --check 'python differs.py {}' --timeout 20 --json
+    """
+    from relax2xla.cli.reduce import run_reduce
+
+    run_reduce(file, check, output, timeout, trust, shape or [], json)
 
 
 @app.command()

@@ -29,6 +29,7 @@ COMMANDS = {
     "roundtrip": ["IN"],
     "diff": ["IN", "IN", "--plugin", "PLUGIN"],
     "opt": ["IN", "--passes", "RaiseStableHLO,zero", "--plugin", "PLUGIN"],
+    "reduce": ["IN", "-o", "OUT/r.mlir", "--check", "grep -q divide {}", "--plugin", "PLUGIN"],
     "cache": [],
     "doctor": [],
     "config": [],
