@@ -762,8 +762,9 @@ def view(
             "--output",
             "-o",
             metavar="OUT",
-            help="Where to write: .html (a page), .svg (a picture) or .dot (Graphviz). By default "
-            "the model's name with .html, in this directory.",
+            help="Where to write: .html (a page), .svg (a picture), .dot (Graphviz), .json (for "
+            "model-explorer) or .onnx (for Netron, to look at only). By default the model's name "
+            "with .html, in this directory.",
             show_default=False,
         ),
     ] = None,
@@ -773,21 +774,35 @@ def view(
             "--stablehlo/--no-stablehlo", help="With the StableHLO text of each operator."
         ),
     ] = True,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Colour operators by their time: what run --trace FILE wrote, or the output of "
+            "run --profile --json.",
+            show_default=False,
+        ),
+    ] = None,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
     """Draw a model: one HTML page with its graph, weights and texts, which works offline.
 
+    FILE may also be an executable that relax2xla compile saved (.r2x).
+
     \b
     relax2xla view model.onnx                       writes model.html
     relax2xla view model.pt2 --trust -o net.html    modules by torch's names
     relax2xla view model.mlir -o model.svg
     relax2xla view model.relax -o model.dot         for Graphviz
+    relax2xla view model.onnx -o graph.json         for model-explorer
+    relax2xla run model.onnx --trace trace.json
+    relax2xla view model.onnx --profile trace.json  coloured by time
     """
     from relax2xla.cli.view import run_view
 
-    run_view(file, output, trust, shape or [], stablehlo)
+    run_view(file, output, trust, shape or [], stablehlo, profile)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,23 @@ class Reports:
     memory: bool = False
 
 
-def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Reports) -> None:
-    """Time by region and by source name, and a trace, of one more call of ``name``."""
+def report(
+    machine: VirtualMachine,
+    name: str,
+    args: Sequence[Any],
+    reports: Reports,
+    as_json: bool = False,
+) -> dict[str, Any] | None:
+    """Time by region and by source name, and a trace, of one more call of ``name``.
+
+    ``as_json``: give the times, if they are asked for, as plain data instead of printing them.
+    """
     if not reports.profile and reports.trace is None:
-        return
+        return None
     from relax2xla.vm.observe.trace import write_chrome_trace
 
     found = machine.profile(name, *args)
-    if reports.profile:
+    if reports.profile and not as_json:
         out()
         if len(found.calls) > 1:
             table(("call", *_TIMES, "count"), times(found.calls), "time in programs and functions")
@@ -43,6 +53,7 @@ def report(machine: VirtualMachine, name: str, args: Sequence[Any], reports: Rep
     if reports.trace is not None:
         write_atomically(reports.trace, lambda file: write_chrome_trace(file, found.steps))
         note(f"wrote {reports.trace}: {len(found.steps)} steps")
+    return json.loads(found.json()) if reports.profile else None
 
 
 _TIMES = ("us", "%")

@@ -60,8 +60,8 @@ def run_run(
     ``weights``: a file whose arrays take the place of the model's.
     """
     reports = reports or Reports()
-    if as_json and (reports.profile or reports.memory):
-        raise TVMError("--json is of the results; --profile and --memory print tables")
+    if as_json and reports.memory:
+        raise TVMError("--json is of the results and the profile; --memory prints tables")
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     if output is not None:
@@ -112,6 +112,7 @@ def run_run(
     called = machine.executable.result_names(name, len(results))
     given = [v for v in flat if not isinstance(v, int | tuple) or _elements(v)]
     names = [leaf.names[0] for leaf in leaves_of(main.params)]
+    summary: dict[str, Any] = {}
     if as_json:
         summary = {
             "file": str(file),
@@ -120,7 +121,6 @@ def run_run(
             "first_s": first - start,
             "again_s": again - first,
         }
-        print_json(summary)
     elif given:
         table(_COLUMNS, [_row(n, v) for n, v in zip(names, flat, strict=True)], "inputs")
         out()
@@ -131,7 +131,9 @@ def run_run(
         note(f"wrote {' and '.join(map(str, save_results(output, called, results)))}")
     if reports.memory:
         report_memory(machine, told)
-    report(machine, main.name, nest(main.params, flat), reports)
+    profiled = report(machine, main.name, nest(main.params, flat), reports, as_json)
+    if as_json:
+        print_json(summary if profiled is None else {**summary, "profile": profiled})
 
 
 _COLUMNS = ("name", "dtype", "shape", "min", "mean", "max", "first values")

@@ -52,11 +52,15 @@ def saved_report(file: Path, text: bool) -> dict[str, Any]:
 
 
 def saved_functions(file: Path) -> IRModule:
-    """The functions of a .r2x file that XLA compiles, as a module: what its layers cost."""
+    """The functions of a .r2x file that XLA compiles, as a module. Nothing in it is run."""
+    check_file(file)
     executable = load_module(file, compiled=False)
     functions = {e.name: e.func for e in executable.compiled}
     if not functions:
-        raise TVMError(f"{file} has bytecode over several programs; --layers is for the model")
+        raise TVMError(
+            f"{file} has bytecode over several programs, and no functions to show; give the model "
+            "that it was compiled from"
+        )
     return IRModule(functions)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from relax2xla.cli.page.graph import Graph, graph_of, parts_of
+from relax2xla.cli.page.heat import times_heat
 from relax2xla.cli.page.layout import GAP_X, SPAN, coordinates, plans_of, spread
 from relax2xla.cli.page.page import page
 from relax2xla.cli.page.pictures import dot, svg
@@ -203,6 +204,91 @@ def test_pictures_and_errors(cli: Cli, models: Callable[[str], Path], tmp_path: 
     assert (done.code, ".html, .svg, .dot" in done.err) == (2, True)
     with pytest.raises(BudgetError, match="draws what is seen"):
         svg(graph := graph_of(chain(["a"] * 5001)), plans_of(graph), "large")
+
+
+def test_a_profile_colours_operators(
+    cli: Cli, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """By the source's names, or by line where there are none; a trace serves as well."""
+    out = tmp_path / "a.html"
+    for kind, hot in (("onnx", {"matmul", "softmax"}), ("mlir", set[str]())):
+        model, profile, trace = models(kind), tmp_path / f"{kind}.json", tmp_path / "t.json"
+        options = [*OPTIONS[kind]]
+        done = cli("run", model, *options, "--profile", "--json", "--trace", trace)
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["outputs"]
+        profile.write_text(done.out)
+        for file in (profile, trace):
+            assert cli("view", model, *options, "--profile", file, "-o", out).code == 0
+            data = data_of(out.read_text("utf-8"))
+            heat = data["heat"]
+            assert heat["title"] == "time"
+            assert {data["nodes"][int(i)][4] for i in heat["nodes"]} >= hot
+            assert max(f for f, _ in heat["nodes"].values()) == 1
+            assert heat["groups"]["0"][1].endswith(" 100.0 %")
+    assert cli("view", model, "--profile", trace, "-o", tmp_path / "a.svg").code == 0
+    assert " %</title></rect>" in (tmp_path / "a.svg").read_text()
+    (tmp_path / "wrong.json").write_text("[1, 2]")
+    for file, words, message in (
+        (tmp_path / "onnx.json", [], "no operator of the model is called"),
+        (tmp_path / "wrong.json", [], "is no profile: expected the JSON of"),
+        (tmp_path / "none.json", [], "there is no such file"),
+        (trace, ["-o", tmp_path / "a.dot"], "--profile colours"),
+    ):
+        done = cli("view", model, "--profile", file, "-o", out, *words)
+        assert (done.code, message in done.err) == (2, True), done.err
+
+
+def test_operators_of_one_layer_share_its_time() -> None:
+    graph = graph_of(chain(["net.a", "net.a", "net.b"]))
+    found = times_heat(graph, {"net.a": 3e-6, "net.b": 1e-6, "gone": 1e-6}, "p.json")
+    named = {graph.nodes[i].source: text for i, (_, text) in found.nodes.items()}
+    assert named["net.a"] == "3.0 us, 60.0 %, shared by 2 operators"
+    assert named["net.b"] == "1.0 us, 20.0 %"
+    groups = {graph.groups[g].path: text for g, (_, text) in found.groups.items()}
+    assert groups["net"] == "4.0 us, 80.0 %"  # each name once
+    assert found.remark == "20.0 % of the time has no operator here"
+
+
+def test_other_viewers(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    """A graph collection of model-explorer, and a model of ONNX that its checker takes."""
+    out = tmp_path / "a.json"
+    assert cli("view", models("mlir"), "-o", out).code == 0
+    collection = json.loads(out.read_text())
+    assert set(collection) == {"label", "graphs"}
+    (main,) = collection["graphs"]
+    known = {n["id"] for n in main["nodes"]}
+    assert len(known) == len(main["nodes"])
+    edges = [e for n in main["nodes"] for e in n["incomingEdges"]]
+    assert edges
+    assert {e["sourceNodeId"] for e in edges} <= known
+    assert all(isinstance(a["value"], str) for n in main["nodes"] for a in n["attrs"])
+    onnx = pytest.importorskip("onnx")
+    out = tmp_path / "a.onnx"
+    assert cli("view", models("onnx"), *OPTIONS["onnx"], "-o", out).code == 0
+    model = onnx.load(out)
+    assert [(n.op_type, n.domain, n.name) for n in model.graph.node] == [
+        ("matmul", "relax2xla.view", "lv"),
+        ("nn_softmax", "relax2xla.view", "lv1"),
+        ("output", "relax2xla.view", "z"),
+    ]
+    (weight,) = model.graph.initializer
+    assert onnx.numpy_helper.to_array(weight).shape == (4, 3)
+    (x,) = model.graph.input
+    assert [d.dim_value for d in x.type.tensor_type.shape.dim] == [3, 4]
+    done = cli("view", models("onnx"), "-o", models("onnx"))
+    assert (done.code, "is the file that is read" in done.err) == (2, True)
+
+
+def test_a_saved_executable(cli: Cli, models: Callable[[str], Path], tmp_path: Path) -> None:
+    package, out = tmp_path / "m.r2x", tmp_path / "m.html"
+    assert cli("compile", models("mlir"), "-o", package, "--no-compiled").code == 0
+    assert cli("view", package, "-o", out).code == 0
+    labels = {n[0] for n in data_of(out.read_text("utf-8"))["nodes"]}
+    assert {"dot_general", "tanh"} <= labels
+    package.write_bytes(b"no archive")
+    done = cli("view", package, "-o", out)
+    assert (done.code, done.err.count("\n")) == (2, 1)
 
 
 def test_regions_are_groups() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from html import escape
 from importlib import resources
 from typing import Any
 
 from relax2xla.cli.page.graph import Graph, clipped, graph_of
+from relax2xla.cli.page.heat import Heat
 from relax2xla.cli.page.layout import Plan, plans_of
 from relax2xla.cli.page.statistics import weight_rows
 from relax2xla.cli.page.texts import relax_texts, stablehlo_texts
@@ -22,11 +24,22 @@ from relax2xla.ir import IRModule
 _KINDS = {"node": 0, "group": 1, "in": 2, "out": 3, "bend": 4}
 
 
-def page(mod: IRModule, title: str, stablehlo: bool = True) -> str:
-    """The HTML page of ``mod``. ``stablehlo``: whether nodes have their StableHLO text."""
+def page(
+    mod: IRModule,
+    title: str,
+    stablehlo: bool = True,
+    heat: Callable[[Graph], Heat | None] = lambda graph: None,
+) -> str:
+    """The HTML page of ``mod``.
+
+    stablehlo: whether nodes have their StableHLO text
+    heat: what colours the operators of the graph
+    """
     graph = graph_of(mod)
     plans = plans_of(graph)
     data: dict[str, Any] = page_data(graph, plans, title)
+    found = heat(graph)
+    data["heat"] = None if found is None else found.as_dict()
     data["hlo"], which = (
         stablehlo_texts(graph, mod) if stablehlo else ([""], [0] * len(graph.nodes))
     )

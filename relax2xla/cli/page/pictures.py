@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from relax2xla.cli.page.graph import Graph, Kind, clipped
+from relax2xla.cli.page.heat import Heat
 from relax2xla.cli.page.layout import Box, Edge, Item, Plan, coordinates
 from relax2xla.errors import BudgetError
 
@@ -54,7 +55,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def svg(graph: Graph, plans: list[Plan], title: str) -> str:
+def svg(graph: Graph, plans: list[Plan], title: str, heat: Heat | None = None) -> str:
     """All functions beside each other, all groups opened; BudgetError for too many nodes."""
     if len(graph.nodes) > MOST_DRAWN:
         raise BudgetError(
@@ -81,7 +82,7 @@ def svg(graph: Graph, plans: list[Plan], title: str) -> str:
     height = 0.0
     for root in graph.roots:
         _, w, h = placed[root]
-        parts += _drawn(graph, plans, placed, root, x + w / 2, 40.0)
+        parts += _drawn(graph, plans, placed, root, x + w / 2, 40.0, heat)
         label = escape(clipped(graph.groups[root].label, 60))
         parts.append(f'<text x="{x:.0f}" y="24" class="m">{label}</text>')
         x, height = x + max(w, 80) + 60, max(height, h)
@@ -108,6 +109,7 @@ def _drawn(
     root: int,
     x: float,
     y: float,
+    heat: Heat | None,
 ) -> Iterator[str]:
     waiting = [(root, x, y)]
     while waiting:
@@ -128,16 +130,19 @@ def _drawn(
             yield _path(plans, placed, plan, boxes, edge, x, y)
         for item, box in zip(plan.items, boxes, strict=True):
             if item.kind == "node":
-                yield _node(graph, item.of, x + box.x, y + box.y, box)
+                yield _node(graph, item.of, x + box.x, y + box.y, box, heat)
 
 
-def _node(graph: Graph, at: int, x: float, y: float, box: Box) -> str:
+def _node(graph: Graph, at: int, x: float, y: float, box: Box, heat: Heat | None) -> str:
     node = graph.nodes[at]
+    strength, words = (0.0, "") if heat is None else heat.nodes.get(at, (0.0, ""))
+    fill = f'fill="#e03131" fill-opacity="{0.8 * strength:.2f}"' if words else 'fill="#fff"'
+    told = words and f"<title>{escape(words)}</title>"
     colour = COLOURS[node.kind]
     label, info = (escape(_printable(t)) for t in (clipped(node.label, 34), clipped(node.info, 40)))
     return (
         f'<rect x="{x - box.width / 2:.1f}" y="{y:.1f}" width="{box.width:.1f}" '
-        f'height="{box.height:.1f}" rx="5" fill="#fff" stroke="{colour}"/>'
+        f'height="{box.height:.1f}" rx="5" {fill} stroke="{colour}">{told}</rect>'
         f'<text x="{x:.1f}" y="{y + 18:.1f}">{label}</text>'
         f'<text x="{x:.1f}" y="{y + 34:.1f}" class="s">{info}</text>'
     )

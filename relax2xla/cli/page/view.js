@@ -8,6 +8,7 @@ const COLOURS = {
   input: "#2b8a3e", output: "#2b8a3e", product: "#1c7ed6", reduce: "#9c36b5", move: "#868e96",
   control: "#c92a2a", other: "#e67700",
 };
+const HOT = "#e03131";
 const $ = (id) => document.getElementById(id);
 const canvas = $("canvas"), context = canvas.getContext("2d");
 const opened = new Set();
@@ -27,6 +28,13 @@ for (const g of D.groups) {
 }
 const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
 const shape = (info) => info.slice(info.indexOf(" ") + 1);
+// Colour by time or error: [how strong, in words], of an operator or of a closed module.
+const heatOf = (kind, of) => D.heat ? D.heat[kind === NODE ? "nodes" : "groups"][of] : undefined;
+function glow(kind, of) {
+  const found = heatOf(kind, of);
+  if (!found) return;
+  context.globalAlpha = 0.8 * found[0]; context.fillStyle = HOT; context.fill(); context.globalAlpha = 1;
+}
 function subtitle(n) {
   if (n[KIND] === "input" || n[KIND] === "output") return D.infos[n[INFO]];
   return n[WEIGHTS].slice(0, 2).map((w) => shape(D.weights[w].info)).join(", ") + (n[WEIGHTS].length > 2 ? ", …" : "");
@@ -236,7 +244,7 @@ function drawClosed(at, x, y, w, h) {
   drawn++;
   const isChosen = chosen && chosen.kind === GROUP && chosen.of === at;
   box(x, y + 4, w - 6, h, 8); context.fillStyle = theme.line; context.fill();
-  box(x, y, w, h, 8); context.fillStyle = theme.front; context.fill();
+  box(x, y, w, h, 8); context.fillStyle = theme.front; context.fill(); glow(GROUP, at);
   context.strokeStyle = isChosen ? theme.mark : theme.faint; context.lineWidth = isChosen ? 2.5 : 1.2; context.stroke();
   if (view.zoom < 0.2) return;
   context.textAlign = "center"; context.fillStyle = theme.text; context.font = "600 13px system-ui, sans-serif";
@@ -249,7 +257,8 @@ function drawNode(at, x, y, w, h) {
   const n = D.nodes[at], isChosen = chosen && chosen.kind === NODE && chosen.of === at, round = n[KIND] === "input" || n[KIND] === "output";
   box(x, y, w, h, round ? h / 2 : 5);
   context.fillStyle = theme.front; context.fill();
-  context.globalAlpha = matches.has(at) ? 0.45 : 0.14; context.fillStyle = matches.has(at) ? theme.mark : COLOURS[n[KIND]]; context.fill();
+  if (D.heat && !matches.has(at)) glow(NODE, at);
+  else { context.globalAlpha = matches.has(at) ? 0.45 : 0.14; context.fillStyle = matches.has(at) ? theme.mark : COLOURS[n[KIND]]; context.fill(); }
   context.globalAlpha = 1; context.strokeStyle = isChosen ? theme.mark : COLOURS[n[KIND]]; context.lineWidth = isChosen ? 3 : 1.2; context.stroke();
   if (view.zoom < 0.25) return;
   const sub = subtitle(n);
@@ -358,6 +367,7 @@ const KEYS = {
   e: ["open all modules", () => all(true)],
   c: ["close all modules", () => all(false)],
   w: ["all weights", () => listWeights()],
+  t: ["by time or error, the largest first", () => hottest()],
   Enter: ["open or close the chosen module", () => { if (chosen && chosen.kind === GROUP && D.groups[chosen.of].u >= 0) flip(chosen.of); }],
   j: ["to the first operator that uses the result", () => { if (chosen && chosen.kind === NODE) step(users[chosen.of]); }],
   k: ["to what makes the first input", () => { if (chosen && chosen.kind === NODE) step(makers[chosen.of]); }],
@@ -425,12 +435,22 @@ function weight(at, open) {
   if (open) { part.open = true; fill(); }
   return part;
 }
+const heatRow = (kind, of) => heatOf(kind, of) ? [[D.heat.title, heatOf(kind, of)[1]]] : [];
+function hottest() {
+  const left = $("left"), rows = Object.entries(D.heat ? D.heat.nodes : {}).sort((a, b) => b[1][0] - a[1][0]);
+  left.replaceChildren(make("small", D.heat ? "by " + D.heat.title + (D.heat.remark ? "; " + D.heat.remark : "") : "no --profile was given"));
+  for (const [i, [, text]] of rows.slice(0, 300)) {
+    const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", (D.nodes[i][SOURCE] || D.nodes[i][NAME]) + "  " + text));
+    row.addEventListener("click", () => show(NODE, Number(i)));
+    left.append(row);
+  }
+}
 function details() {
   const right = $("right");
   right.replaceChildren();
   if (chosen && chosen.kind === NODE) {
     const n = D.nodes[chosen.of];
-    right.append(make("h2", n[LABEL]), table([["name", n[NAME]], ["source", n[SOURCE]], ["gives", D.infos[n[INFO]]],
+    right.append(make("h2", n[LABEL]), table([["name", n[NAME]], ["source", n[SOURCE]], ["gives", D.infos[n[INFO]]], ...heatRow(NODE, chosen.of),
       ["module", D.groups[n[HOME]].p], ["from", links(makers[chosen.of])], ["used by", links(users[chosen.of])]]));
     if (n[WEIGHTS].length) right.append(make("h3", "Weights and constants"), ...n[WEIGHTS].slice(0, 50).map((w, i) => weight(w, i === 0)));
     if (n[RELAX]) right.append(make("h3", "Relax"), make("pre", n[RELAX]));
@@ -442,7 +462,7 @@ function details() {
       if (kind === GROUP) list.push(of);
       if (kind === NODE) kinds.set(D.nodes[of][LABEL], (kinds.get(D.nodes[of][LABEL]) || 0) + 1);
     }
-    right.append(make("h2", g.n), table([["path", g.p], ["operators", counts[chosen.of]]]), make("h3", "Operators"),
+    right.append(make("h2", g.n), table([["path", g.p], ["operators", counts[chosen.of]], ...heatRow(GROUP, chosen.of)]), make("h3", "Operators"),
       table([...kinds].sort((a, b) => b[1] - a[1]).slice(0, 60)));
     if (g.u >= 0) {
       const button = make("button", opened.has(chosen.of) ? "Close" : "Open");
@@ -517,6 +537,7 @@ fit();
 // #node=12, #search=words, #open=all: places in the graph to link to.
 const asked = new URLSearchParams(location.hash.slice(1));
 if (asked.get("open") === "all") all(true);
+if (D.heat) hottest();
 if (asked.get("search")) { $("search").value = asked.get("search"); search(asked.get("search")); }
 const node = Number(asked.get("node"));
 if (asked.has("node") && node >= 0 && node < D.nodes.length) show(NODE, node);
