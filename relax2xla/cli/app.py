@@ -441,6 +441,26 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    bisect: Annotated[
+        Path | None,
+        typer.Option(
+            "--bisect",
+            metavar="FOLDER",
+            help="Of an .onnx model: write the smallest part that departs to this folder, as a "
+            "model with its inputs, and a script that runs it both ways.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Of an .onnx or .pt2 model: write the page of relax2xla view, coloured by the "
+            "error of each layer.",
+            show_default=False,
+        ),
+    ] = None,
     json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
@@ -457,11 +477,13 @@ def verify(
     relax2xla verify model.onnx
     relax2xla verify model.onnx --taps
     relax2xla verify program.pt2 --trust --taps
+    relax2xla verify model.onnx --bisect wrong      then: python wrong/reproduce.py
+    relax2xla verify model.onnx --html errors.html  the error of each layer, in colour
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
     from relax2xla.cli.verify import Asked, run_verify
 
-    asked = Asked(inputs or [], seed, rtol, atol, device, taps, json)
+    asked = Asked(inputs or [], seed, rtol, atol, device, taps, json, bisect, html)
     raise typer.Exit(run_verify(file, asked, trust, shape or []))
 
 

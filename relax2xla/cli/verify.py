@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from relax2xla.cli.values import (
     plain,
 )
 from relax2xla.errors import TVMError
-from relax2xla.importers.files import format_of
+from relax2xla.importers.files import check_target, format_of, write_atomically
 from relax2xla.ir import IRModule
 from relax2xla.runtime.device import Device
 
@@ -54,6 +54,7 @@ class Asked:
     """The options of ``verify``; ``rtol`` and ``atol`` None: by dtype.
 
     ``taps``: None is where an output departs, of a file that has values inside of it to compare.
+    ``bisect``: a folder for the part that departs; ``html``: a page with the errors as colours.
     """
 
     inputs: Sequence[str]
@@ -63,6 +64,8 @@ class Asked:
     device: str
     taps: bool | None
     json: bool
+    bisect: Path | None = None
+    html: Path | None = None
 
 
 # Results that are no arrays: sizes, and constants of a model.
@@ -110,6 +113,19 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
             "--taps is for .onnx and .pt2 models: other formats have no framework that gives the "
             "values inside of them"
         )
+    if asked.bisect is not None:
+        if kind != "onnx":
+            raise TVMError(
+                f"--bisect is for .onnx models, whose nodes make a model of their own; {file} is "
+                "none. relax2xla reduce shrinks any program"
+            )
+        from relax2xla.cli.reproduce import check_folder
+
+        check_folder(asked.bisect)
+    if asked.html is not None:
+        if kind not in ("onnx", "pt2") or asked.taps is False:
+            raise TVMError("--html shows what --taps compares: of .onnx and .pt2 models")
+        check_target(asked.html)
     mod = load_model(file, trust, shapes)
     flat, ours = results(file, mod, device, asked, shapes)
 
@@ -127,18 +143,27 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
                 rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
                 found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
                 if tapped is not None:
-                    found["taps"] = tapped.compare(theirs, asked)
+                    found["taps"], layers = tapped.compare(theirs, asked)
+                    errors.append(layers)
+                    if isinstance(tapped, Taps) and asked.bisect is not None and not pieces:
+                        pieces.update(tapped.reproduced(theirs, flat, found["taps"], asked))
+                        found["taps"] |= pieces
                 made.append(found)
         return made
 
-    reports = compared(bool(asked.taps))
+    errors: list[dict[str, tuple[float, str]]] = []
+    pieces: dict[str, Any] = {}
+    inside = bool(asked.taps or asked.bisect or asked.html)
+    reports = compared(inside)
     departs = any(not r.fits for f in reports for r in f["outputs"])
-    if asked.taps is None and departs and kind in ("onnx", "pt2"):
+    if asked.taps is None and not inside and departs and kind in ("onnx", "pt2"):
         reports = _looked_for(reports, lambda: compared(True))
     fits = [
         all(r.fits for r in f["outputs"]) and not f.get("taps", {}).get("departing")
         for f in reports
     ]
+    if asked.html is not None and errors:
+        _write_page(asked.html, file, mod, errors[0])
     if asked.json:
         shown = [{**f, "agrees": ok} for f, ok in zip(reports, fits, strict=True)]
         print_json({"file": str(file), "agrees": all(fits), "references": _plain(shown)})
@@ -157,6 +182,51 @@ def _looked_for(
     except (TVMError, NotImplementedError, RuntimeError) as e:
         note(f"where it departs first cannot be said: {' '.join(str(e).split())[:300]}")
         return reports
+
+
+def _write_page(
+    target: Path, file: Path, mod: IRModule, errors: Mapping[str, tuple[float, str]]
+) -> None:
+    """The page of ``view``, coloured by the errors of the layers."""
+    from relax2xla.cli.page.heat import errors_heat
+    from relax2xla.cli.page.page import page
+
+    with status(f"drawing {file.name}"):
+        text = page(mod, file.name, heat=lambda graph: errors_heat(graph, errors))
+        write_atomically(target, lambda stream: stream.write(text.encode("utf-8", "replace")))
+    note(f"wrote {target}")
+
+
+def _layer_errors(rows: Iterable[tuple[str, Row]]) -> dict[str, tuple[float, str]]:
+    """The largest error of each layer, and words for it.
+
+    Beside numbers that are nearly zero any error is large: there the absolute one counts.
+    """
+    found: dict[str, tuple[float, str]] = {}
+    for layer, row in rows:
+        error = row.relative
+        if row.atol:
+            error = min(error, row.largest * row.rtol / row.atol)
+        error = math.inf if row.expected else error
+        words = row.expected and f"expected {row.expected}"
+        words = words or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
+        words += "" if row.fits else ", DEPARTS"
+        found[layer] = max(found.get(layer, (0.0, words)), (error, words))
+    return found
+
+
+def _departs(file: Path, inputs: Path, asked: Asked) -> bool:
+    """Whether a model gives something else than its references do, as ``--taps`` compares."""
+    device = parse_device(asked.device)
+    mod = load_model(file, False, {})
+    flat, ours = results(file, mod, device, replace(asked, inputs=[str(inputs)]), {})
+    return any(
+        not row.fits
+        for _, theirs in references(file, mod, flat, device)
+        for row in compare(
+            flat_results(ours), flat_results(theirs), asked.rtol, asked.atol, scaled=True
+        )
+    )
 
 
 def _plain(data: Any) -> Any:
@@ -211,8 +281,10 @@ class Taps:
         from relax2xla.importers.onnx import load as load_onnx
         from relax2xla.importers.onnx.read.source import read
 
-        graph = read(file).proto.graph
+        self.proto = read(file).proto
+        graph = self.proto.graph
         outputs = [o.name for o in graph.output]
+        self.inputs = load_onnx.input_names(graph)
         self.makers = load_onnx.makers(graph)
         self.names = [n for n in self.makers if n not in outputs]
         self.order = [*outputs, *self.names]
@@ -222,8 +294,13 @@ class Taps:
             made = results(file, mod, device, asked, shapes, flat)[1]
         self.values = list(made) if len(self.order) > 1 else [made]
 
-    def compare(self, theirs: Sequence[Any], asked: Asked) -> dict[str, Any]:
-        """How many values were compared and depart, and the first node that makes such a one."""
+    def compare(
+        self, theirs: Sequence[Any], asked: Asked
+    ) -> tuple[dict[str, Any], dict[str, tuple[float, str]]]:
+        """How many values were compared and depart, and the first node that makes such a one.
+
+        And the largest error of each node.
+        """
         rows: dict[str, Row] = {}
         skipped: list[str] = []
         for name, a, b in zip(self.order, self.values, theirs, strict=True):
@@ -254,7 +331,35 @@ class Taps:
                 "output": row,
                 "largest relative error of its inputs": max(taken, default=0.0),
             }
-        return found
+        named = ((self.makers[n].name or n, row) for n, row in rows.items() if n in self.makers)
+        return found, _layer_errors(named)
+
+    def reproduced(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any], asked: Asked
+    ) -> dict[str, Any]:
+        """Write the piece of the first node that departs; gives what it is, {} where none does."""
+        from relax2xla.cli.reproduce import reproduce
+
+        if asked.bisect is None:
+            return {}
+        if "first" not in found:
+            note(f"nothing departs, and {asked.bisect} is not written")
+            return {}
+        known = {**dict(zip(self.inputs, flat, strict=True))}
+        known |= dict(zip(self.order, theirs, strict=True))
+        given = (("--rtol", asked.rtol), ("--atol", asked.atol))
+        options = [word for name, v in given if v is not None for word in (name, str(v))]
+        names, departs = reproduce(
+            asked.bisect,
+            self.proto,
+            found["first"]["output"].name,
+            known,
+            lambda model, inputs: _departs(model, inputs, asked),
+            options,
+        )
+        what = "a node, its" if len(names) == 1 else f"{len(names)} nodes, their"
+        note(f"wrote {asked.bisect}: {what} inputs, and a script")
+        return {"reproducer": {"folder": str(asked.bisect), "nodes": names, "departs": departs}}
 
 
 class TorchTaps:
@@ -271,8 +376,10 @@ class TorchTaps:
             args, kwargs = torch_arguments(program, flat)
             self.values = evaluated(program, args, kwargs, True, device)
 
-    def compare(self, theirs: Sequence[Any], asked: Asked) -> dict[str, Any]:
-        """How many values were compared and depart, and the first one that does."""
+    def compare(
+        self, theirs: Sequence[Any], asked: Asked
+    ) -> tuple[dict[str, Any], dict[str, tuple[float, str]]]:
+        """How many values were compared and depart, and the first one; the errors of layers."""
         rows = [
             (v, row)
             for v in self.values
@@ -287,7 +394,7 @@ class TorchTaps:
         if departing:
             value, row = departing[0]
             found["first"] = {"layer": value.layer, "where": value.where, "output": row}
-        return found
+        return found, _layer_errors((v.layer, row) for v, row in rows)
 
 
 def _print(found: Mapping[str, Any], fits: bool) -> None:
@@ -315,7 +422,15 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         off = first.get("largest relative error of its inputs")
         if off is not None:
             out(f"  its inputs are off by at most {off:.2e} (relative)")
+        if "reproducer" in taps:
+            _print_piece(taps["reproducer"])
         _print_departures(taps["departures"])
+
+
+def _print_piece(piece: Mapping[str, Any]) -> None:
+    names = ", ".join(piece["nodes"])
+    said = "departs as well" if piece["departs"] else "agrees: what departs needs what is around it"
+    out(f"reproducer: python {Path(piece['folder']) / 'reproduce.py'} ({names}), which {said}")
 
 
 # Values of the table of departures: what follows the first ones mostly departs because of them.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.cli.test_view import data_of
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -217,6 +218,13 @@ def test_taps_name_the_first_node_that_departs(
         done = cli("verify", file, "--inputs", x, "--taps", "--json")
         text = cli("verify", file, "--inputs", x).out  # it looks by itself
         alone = cli("verify", file, "--inputs", x, "--no-taps").out
+        folder, page = tmp_path / "piece", tmp_path / "errors.html"
+        bisected = cli("verify", file, "--inputs", x, "--bisect", folder, "--html", page)
+        script = {"__file__": str(folder / "reproduce.py")}
+        words = ["reproduce.py", "--json"]
+        monkeypatch.setattr("sys.argv", words)
+        with pytest.raises(SystemExit) as ended:
+            exec((folder / "reproduce.py").read_text(), script)
     finally:
         unregister_converter("Softmax")
     assert done.code == 1
@@ -234,6 +242,50 @@ def test_taps_name_the_first_node_that_departs(
     table = text.partition("what departs, in the order of the program\n")[2].splitlines()
     assert [line.split()[:2] for line in table[:2]] == [["layer", "value"], ["second", "b"]]
     assert "first departure" not in alone
+    # The node alone departs on what the reference has for its input, and the page shows it.
+    assert (bisected.code, ended.value.code) == (1, 1)
+    assert "reproducer: python" in bisected.out
+    assert "(second), which departs as well" in bisected.out
+    assert {p.name for p in folder.iterdir()} == {"model.onnx", "inputs.npz", "reproduce.py"}
+    with np.load(folder / "inputs.npz") as inputs:
+        assert inputs["a"] == pytest.approx(np.exp(np.ones((2, 3))))
+    heat = data_of(page.read_text())["heat"]
+    words = [text for _, text in heat["nodes"].values()]
+    assert heat["title"] == "error"
+    assert [text.endswith("DEPARTS") for text in words].count(False) == 1
+
+
+def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:
+    """What departs because of a neighbour is not found in the node alone."""
+    from onnx import load
+
+    from relax2xla.cli.reproduce import reproduce
+
+    x = np.ones((2, 3), np.float32)
+    values = dict.fromkeys("xabcd", x)
+    seen: list[list[str]] = []
+
+    def departs(model: Path, inputs: Path) -> bool:
+        with np.load(inputs) as given:
+            assert set(given) == {i.name for i in load(model).graph.input}
+        seen.append([n.name for n in load(model).graph.node])
+        return "first" in seen[-1]
+
+    model = load(save(tmp_path, CHAIN, [2, 3]))
+    names, found = reproduce(tmp_path / "piece", model, "y", values, departs, ["--rtol", "0.1"])
+    assert seen == [["last"], ["third", "last"], ["first", "second", "third", "last"]]
+    assert (names, found) == (seen[-1], True)
+    assert "['--rtol', '0.1']" in (tmp_path / "piece" / "reproduce.py").read_text()
+
+
+def test_a_bisection_that_cannot_be(models: Any, cli: Cli, tmp_path: Path) -> None:
+    for words, message in (
+        ((models("relax"), "--shape", "n=2", "--bisect", tmp_path / "p"), "is for .onnx models"),
+        ((models("onnx"), "--bisect", models("onnx")), "that is a file"),
+        ((models("relax"), "--shape", "n=2", "--html", tmp_path / "a.html"), "--taps compares"),
+    ):
+        done = cli("verify", *words)
+        assert (done.code, message in done.err) == (2, True), done.err
 
 
 def test_taps_need_a_framework(models: Any, cli: Cli) -> None:
