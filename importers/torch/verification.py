@@ -82,6 +82,11 @@ class Report:
         """The first value in program order that does not agree."""
         return next((c for c in (*self.taps, *self.outputs) if not c.ok), None)
 
+    def __repr__(self) -> str:
+        rows = {"outputs": self.outputs, "inner values": self.taps}
+        counted = [f"{sum(c.ok for c in v)} of {len(v)} {k}" for k, v in rows.items() if v]
+        return f"<comparison with torch: {', '.join(counted)} agree>"
+
     def __str__(self) -> str:
         lines = [f"{sum(c.ok for c in self.outputs)} of {len(self.outputs)} outputs agree"]
         lines += [

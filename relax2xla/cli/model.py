@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -50,7 +51,17 @@ def load_model(file: Path, trust: bool, shapes: Mapping[str, int | Sequence[int]
     for text in dict.fromkeys(str(w.message) for w in caught):
         if not text.startswith(QUIET):
             note(f"warning: {' '.join(text.split())[:300]}")
+    if file.suffix.lower() == ".pt2" and (names := _torch_sizes(mod)):
+        note(
+            f"sizes have torch's names, {', '.join(names)}: a .pt2 file does not hold those of Dim"
+        )
     return mod
+
+
+def _torch_sizes(mod: IRModule) -> list[str]:
+    """The symbolic dimensions that have a name of torch's own making (s77)."""
+    infos = [p.struct_info for f in mod.relax_functions().values() for p in f.params]
+    return [name for name in symbols(infos) if re.fullmatch(r"s\d+", name)]
 
 
 def parse_shapes(words: Sequence[str]) -> Sizes:

@@ -58,7 +58,7 @@ def check_program(file: Path, part: int, run: bool, seed: int) -> Outcome:
     start = time.perf_counter()
     try:
         check_file(file)
-        found = _check(split(file.read_bytes())[part], run, seed)
+        found = _check(_whole(split(file.read_bytes())[part], file.parent), run, seed)
     except StableHLOParseError as e:
         found = Outcome("unparsed", str(e).splitlines()[0][:300])
     except Exception as e:  # whatever it is, it is one row
@@ -67,13 +67,24 @@ def check_program(file: Path, part: int, run: bool, seed: int) -> Outcome:
     return replace(found, seconds=time.perf_counter() - start)
 
 
+def _whole(data: bytes, folder: Path) -> bytes | str:
+    """The program with the weights in it that it names in another file of ``folder``."""
+    from relax2xla.importers.beside import Found
+    from relax2xla.importers.stablehlo import WEIGHTS, from_stablehlo
+    from relax2xla.stablehlo import parse, to_stablehlo
+
+    if WEIGHTS not in parse(data).operation.attributes:
+        return data
+    return to_stablehlo(from_stablehlo(data, raise_ops=False, weights=Found(folder)))
+
+
 def _line(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory"
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _check(data: bytes, run: bool, seed: int) -> Outcome:
+def _check(data: bytes | str, run: bool, seed: int) -> Outcome:
     from relax2xla.stablehlo import emit, parse, read
 
     module = parse(data)

@@ -32,6 +32,9 @@ class Device:
     def __str__(self) -> str:
         return f"{self.platform}:{self.index}"
 
+    def __repr__(self) -> str:
+        return f"device('{self}')"
+
 
 @dataclass(frozen=True, slots=True)
 class Mesh(Device):

@@ -12,9 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import relax2xla as rx
+from relax2xla import op
+from relax2xla.builder import BlockBuilder
 from relax2xla.cli import programs, roundtrip
 from relax2xla.cli.isolate import Worker
 from relax2xla.cli.programs import Outcome, check_program, split
+from relax2xla.ir import TensorStructInfo, Var, const
 
 from .conftest import Cli
 
@@ -307,3 +311,18 @@ def test_inspect_shows_custom_calls_and_dynamic_shapes(cli: Cli, tmp_path: Path)
 )
 def test_help_has_examples(command: str, example: str, cli: Cli) -> None:
     assert example in cli(command, "--help").out
+
+
+def test_weights_beside_a_program(cli: Cli, tmp_path: Path) -> None:
+    weight = const(np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32))
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((3, 64)))
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(op.matmul(x, weight)))
+    file = tmp_path / "m.mlir"
+    rx.save(bb.get(), file, weights=tmp_path / "m.safetensors")
+    assert "dense_resource<" in file.read_text()
+    done = cli("roundtrip", file)
+    assert (done.code, "the same" in done.out) == (0, True), done.out
+    (tmp_path / "m.safetensors").unlink()
+    done = cli("roundtrip", file)
+    assert (done.code, "m.safetensors" in done.out) == (2, True), done.out

@@ -94,3 +94,15 @@ def test_taps_name_the_first_value_that_departs(
     assert first["output"]["name"] == "relu"
     assert first["where"]
     assert first["layer"] == "1"
+
+
+def test_sizes_that_torch_named(models: Any, cli: Cli, tmp_path: Path) -> None:
+    """A .pt2 file loses the names of Dim: it is said, and only where there are sizes."""
+    file, batch = tmp_path / "dynamic.pt2", torch.export.Dim("batch")
+    network = torch.nn.ReLU()
+    made = torch.export.export(network, (torch.zeros(3, 4),), dynamic_shapes=({0: batch},))
+    torch.export.save(made, file)
+    said = re.search(r"sizes have torch's names, (s\d+):", cli("inspect", file, "--trust").err)
+    assert said is not None
+    assert "torch's names" not in cli("inspect", models("pt2"), "--trust").err
+    assert "torch's names" not in cli("run", file, "--trust", "--shape", f"{said[1]}=2").err

@@ -60,6 +60,10 @@ class Report:
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        counted = f"calls: {len(self.calls)}, operations: {len(self.operations)}"
+        return f"<profile of {self.function}: {self.seconds * 1e3:.3f} ms, {counted}>"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: both lists as tables."""
         parts: list[str] = []
