@@ -18,20 +18,30 @@ NEWEST ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.relax2xla-installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+# What the demonstration needs is a part of that, and has a stamp of its own; so has the site.
+DEMO_STAMP := $(VENV)/.relax2xla-demo
+DOCS_STAMP := $(VENV)/.relax2xla-docs
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz lint format bench clean
+.PHONY: help demo test newcomer docs fuzz lint format bench clean
 
 help: ## List the targets
 	@echo "Targets (each sets up .venv first, which takes minutes the first time):"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s%s\n", $$1, $$2}'
 
-demo: $(STAMP) ## Train a digit classifier, import it by three routes, run all on XLA, show the times
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP)) ## Train a digit classifier, import it by three routes, run all on XLA, show the times
 	$(BIN)/python -m examples.demo
 
 test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+newcomer: ## Do what README and the tutorials say, from the wheel in fresh environments (minutes)
+	$(PYTHON) tests/newcomer/run.py $(NEWCOMER_ARGS)
+
+docs: $(DOCS_STAMP) ## Write the site to build/site; warnings are errors
+	$(BIN)/python -m sphinx -q -W --keep-going -j auto -b html docs build/site
+	@echo "build/site/index.html"
 
 fuzz: $(STAMP) ## Give every reader random inputs for SECONDS (600), and say what was found
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)
@@ -53,11 +63,25 @@ bench: $(STAMP) ## Print the benchmark tables
 clean: ## Remove the environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
-# torch goes first and alone: the resolver then keeps the pinned build for everything after it.
+# $(call install,EXTRA,HOW QUIET): torch goes first and alone, so that the resolver keeps the pinned
+# build for everything after it.
+define install
+@$(or $(PYTHON),python3) -c '$(NEW_ENOUGH)' || { echo "make: no Python 3.11 or later with venv was found; say make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
+@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+@$(PIP) $(2) install "$$(grep '^torch==' constraints.txt)"
+@$(PIP) $(2) install $(if $(NEWEST),,-c constraints.txt) -e '.[$(1)]'
+@touch $@
+endef
+
 $(STAMP): pyproject.toml setup.py constraints.txt
-	@$(or $(PYTHON),python3) -c '$(NEW_ENOUGH)' || { echo "make: no Python 3.11 or later with venv was found; say make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing relax2xla and its development packages into $(VENV)"
-	@$(PIP) install "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install $(if $(NEWEST),,-c constraints.txt) -e '.[torch,onnx,dev,demo]'
-	@touch $@
+	$(call install,dev,-qq)
+
+$(DEMO_STAMP): pyproject.toml setup.py constraints.txt
+	@echo "Installing relax2xla, PyTorch, ONNX, ONNX Runtime and scikit-learn into $(VENV):"
+	@echo "DEMOSIZE on disk with a build of torch for CPUs, several times that with one for GPUs."
+	$(call install,demo)
+
+$(DOCS_STAMP): pyproject.toml setup.py constraints.txt
+	@echo "Installing relax2xla, PyTorch, ONNX and Sphinx into $(VENV)"
+	$(call install,docs,-qq)

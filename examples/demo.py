@@ -2,7 +2,7 @@
 
     python -m examples.demo
 
-needs the extras torch, onnx and demo (in a clone: pip install '.[torch,onnx,demo]').
+needs the extra demo (in a clone: pip install '.[demo]').
 """
 
 from __future__ import annotations

@@ -26,10 +26,8 @@ def brought_by(extras: Iterable[str]) -> set[str]:
     from packaging.requirements import Requirement
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"]]
-    for extra in extras:
-        lines += project["optional-dependencies"][extra]
-    todo = [Requirement(line) for line in lines]
+    own = canonical(project["name"])
+    todo = [Requirement(f"{own}[{','.join(extras)}]")]
     seen: set[tuple[str, str]] = set()
     while todo:
         needed = todo.pop()
@@ -38,13 +36,19 @@ def brought_by(extras: Iterable[str]) -> set[str]:
             if key in seen:
                 continue
             seen.add(key)
+            if key[0] == own:  # the file, not what was installed from an older one
+                lines = (
+                    project["optional-dependencies"][extra] if extra else project["dependencies"]
+                )
+                todo += map(Requirement, lines)
+                continue
             try:
                 further = metadata.requires(needed.name) or ()
             except metadata.PackageNotFoundError:
                 continue  # a build without it, as torch's for the CPU is without CUDA's packages
             rows = [Requirement(line) for line in further]
             todo += [r for r in rows if r.marker is None or r.marker.evaluate({"extra": extra})]
-    return {canonical(project["name"]), *(name for name, _ in seen)}
+    return {name for name, _ in seen}
 
 
 def canonical(name: str) -> str:

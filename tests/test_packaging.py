@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -14,6 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "LICENSE", "CHANGELOG.md", "constraints.txt")
 FRAMEWORKS = ("jax", "jaxlib", "torch", "onnx", "onnxruntime")
 
 # One wheel for all tests of this file, also where tests run in several processes.
@@ -34,39 +38,49 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def build_wheel(folder: Path, *, symlink: bool) -> Path:
-    """A wheel of a copy of the tree, ``folder/tree``: building writes into what it builds."""
+def copy_tree(folder: Path) -> Path:
+    """A copy of what is built, ``folder/tree``: building writes into what it builds."""
     tree = folder / "tree"
     tree.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", *DOCUMENTS):
         shutil.copy(ROOT / name, tree)
     for name in ("relax2xla", "importers"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
-    if not symlink:
-        (tree / "relax2xla" / "importers").unlink()
+    return tree
+
+
+def wheel_of(tree: Path, folder: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "wheel", "-q", "--no-index", "--no-build-isolation", "--no-deps", "-w", folder, tree)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
-def modules_of_tree(tree: Path) -> set[str]:
-    """Every Python file of the package, named as in the wheel."""
-    core = {path.relative_to(tree).as_posix() for path in (tree / "relax2xla").rglob("*.py")}
+def files_of_tree(tree: Path) -> set[str]:
+    """Every file of the package, named as in the wheel."""
+    core = {p.relative_to(tree).as_posix() for p in (tree / "relax2xla").rglob("*") if p.is_file()}
     core = {name for name in core if not name.startswith("relax2xla/importers/")}
-    importers = {path.relative_to(tree).as_posix() for path in (tree / "importers").rglob("*.py")}
+    importers = {p.relative_to(tree).as_posix() for p in (tree / "importers").rglob("*.*")}
     return core | {f"relax2xla/{name}" for name in importers}
-
-
-def modules_of_wheel(wheel: Path) -> set[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return {name for name in archive.namelist() if name.endswith(".py")}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"), symlink=True)
+    folder = tmp_path_factory.mktemp("wheel")
+    return wheel_of(copy_tree(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a source distribution unpacks to; the symlink to importers/ is not in it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    code = f"import setuptools.build_meta as b; b.build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", f"import os; os.chdir({str(copy_tree(folder))!r}); {code}")
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
@@ -98,23 +112,50 @@ def imported_by(python: Path, module: str) -> tuple[Path, set[str]]:
     return Path(file), set(loaded)
 
 
-def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
-    modules = modules_of_tree(wheel.parent / "tree")
-    assert "relax2xla/importers/__init__.py" in modules
-    assert modules_of_wheel(wheel) == modules
-
-
-def test_the_wheel_is_complete_without_the_symlink(tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path, symlink=False)
-    assert modules_of_wheel(wheel) == modules_of_tree(tmp_path / "tree")
-
-
-def test_the_wheel_is_typed_licensed_and_has_its_data(wheel: Path) -> None:
+def files_of(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    assert "relax2xla/py.typed" in names
-    assert {f"relax2xla/cli/page/view.{kind}" for kind in ("html", "css", "js")} <= set(names)
-    assert any(name.endswith("/licenses/LICENSE") for name in names)
+        return {n for n in archive.namelist() if ".dist-info/" not in n}
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    """Sources, types, the headers of external modules, the page of `view`: whatever is there."""
+    files = files_of_tree(wheel.parent / "tree")
+    assert {"relax2xla/importers/__init__.py", "relax2xla/py.typed"} <= files
+    assert {Path(name).suffix for name in files} >= {".py", ".pyi", ".h", ".cpp", ".html"}
+    assert files_of(wheel) == files
+    with zipfile.ZipFile(wheel) as archive:
+        assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
+
+
+def test_the_wheel_of_the_source_distribution_is_the_same(
+    wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    assert all((unpacked / name).is_file() for name in DOCUMENTS)
+    assert not (unpacked / "tests").exists()
+    assert not (unpacked / "relax2xla" / "importers").exists()
+    assert files_of(wheel_of(unpacked, tmp_path)) == files_of(wheel)
+
+
+def test_the_extras_are_those_that_texts_name() -> None:
+    """Of an extra that is misspelt pip says one line, and installs without it."""
+    from packaging.requirements import Requirement
+
+    from relax2xla.cli.doctor import PACKAGES
+    from tests.installed import brought_by, canonical
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    options = project["optional-dependencies"]
+    everything = brought_by(["all"])
+    for package, extra in PACKAGES:
+        assert canonical(package) in everything
+        named_by = [Requirement(r).name for r in options.get(extra, project["dependencies"])]
+        assert package in named_by
+    named: set[str] = set()
+    for folder in ("", "docs", "examples"):
+        for path in (p for p in (ROOT / folder).iterdir() if p.suffix in (".md", ".py")):
+            for line in re.findall(r"'\.\[([\w,]+)\]'", path.read_text("utf-8")):
+                named.update(line.split(","))
+    assert {"torch", "onnx", "dev"} <= named <= set(options)
 
 
 @pytest.mark.parametrize("module", ["relax2xla", "relax2xla.importers"])
