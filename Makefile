@@ -8,6 +8,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 # Parallel test processes, and more options for pytest: make test PYTEST_ARGS="-k softmax -x".
 JOBS ?= 2
 PYTEST_ARGS ?=
+# More for make newcomer: NEWCOMER_ARGS="--only torch".
+NEWCOMER_ARGS ?=
 # How long make fuzz goes on.
 SECONDS ?= 600
 
@@ -79,7 +81,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 $(DEMO_STAMP): pyproject.toml setup.py constraints.txt
 	@echo "Installing relax2xla, PyTorch, ONNX, ONNX Runtime and scikit-learn into $(VENV):"
-	@echo "DEMOSIZE on disk with a build of torch for CPUs, several times that with one for GPUs."
+	@echo "1.7 GB on disk with a build of torch for CPUs, several times that with one for GPUs."
 	$(call install,demo)
 
 $(DOCS_STAMP): pyproject.toml setup.py constraints.txt
