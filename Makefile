@@ -30,7 +30,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 help: ## List the targets
 	@echo "Targets (each sets up .venv first, which takes minutes the first time):"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-12s%s\n", $$1, $$2}'
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP)) ## Train a digit classifier, import it by three routes, run all on XLA, show the times
 	$(BIN)/python -m examples.demo

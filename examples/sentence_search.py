@@ -2,7 +2,7 @@
 
     python examples/sentence_search.py "how do plants make food?"
 
-needs the extra examples (in a clone: pip install '.[examples]'). Nothing is downloaded when it runs.
+needs the extra examples (in a clone: pip install '.[examples]'). It downloads nothing.
 """
 
 from __future__ import annotations
