@@ -8,8 +8,9 @@ the rows are known when a program is planned, weights copied as (in, out) at loa
 products that a source writes in this form.
 
 The pass makes every linear layer produce its result with the features first, and the other
-operators follow (see :mod:`relax2xla.transform.layout.propagation`), so that attention runs in that order too; it keeps
-the result only if few values had to be transposed, or if what products gain is worth more.
+operators follow (see :mod:`relax2xla.transform.layout.propagation`), so that attention runs in that
+order too; it keeps the result only if few values had to be transposed, or if what products gain is
+worth more.
 
 It needs static shapes, so the machine runs it on each specialised function.
 """
