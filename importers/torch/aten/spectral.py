@@ -156,7 +156,7 @@ def _smooth_pinv(ctx: Context, a: Expr, u: Expr, inverse: Expr, vh: Expr) -> Exp
     right = ctx.emit(R.multiply(transposed(scale), transposed(vh)))
     c, b = ctx.emit(R.matmul(a, right)), ctx.emit(R.matmul(left, a))
     dtype = dtype_of(a)
-    unit = identity(ctx, [*dims_of(scale)[:-1], dims_of(scale)[-2]], dtype)
+    unit = identity(ctx, (*dims_of(scale)[:-1], dims_of(scale)[-2]), dtype)
     # 1 on the diagonal for what does not count.
     rest = ctx.emit(R.multiply(unit, ctx.cast(R.equal(scale, scalar(0, dtype)), dtype)))
 

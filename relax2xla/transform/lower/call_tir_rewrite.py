@@ -109,8 +109,9 @@ class _Allocated(Rewriter):
             assert isinstance(info, TupleStructInfo)
             for i in range(len(info.fields)):
                 item = TupleGetItem(given, i)
-                args.append(Var(f"{b.var.name_hint}_{i}", item.struct_info))
-                yield VarBinding(args[-1], item, b.span)
+                var = Var(f"{b.var.name_hint}_{i}", item.struct_info)
+                args.append(var)
+                yield VarBinding(var, item, b.span)
         info = call.sinfo_args[0]
         fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
         places = call.attrs.get("inplace_indices") or (-1,) * len(fields)

@@ -5,11 +5,11 @@ Source of the semantics: ``ComputePrimValue`` of TVM v0.20.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.ir import Call, Expr, Function, IRModule, PrimValue
+from relax2xla.ir import Call, Expr, Function, GlobalVar, IRModule, PrimValue
 from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.tir.renew import renewed
 from relax2xla.transform.core import Pass, PassContext, register
@@ -39,7 +39,7 @@ class ComputePrimValue(Pass):
             gvar = builder.add_func(_returning(node.value, params), "compute_symbolic_expr")
             return Call(gvar, [PrimValue(p) for p in params], span=node.span)
 
-        changed: dict[object, Function] = {}
+        changed: dict[GlobalVar, Any] = {}
         for gvar, func in mod.relax_functions().items():
             made = rewrite_function(func, rule=computed)
             if made is not func:
