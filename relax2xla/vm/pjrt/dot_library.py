@@ -6,7 +6,7 @@ is contracted over its last axis at every call. In float32 it is 5 to 40 % faste
 AVX2 alone it is up to 10 % faster where the right operand is narrow, and takes up to twice as long
 where that is wide. A large matrix times a few columns is YNNPACK's, which reads it at the speed of
 memory: with 2 to 16 columns Eigen takes 1.3 to 2 times as long. ``python -m benchmarks dots``
-measures this.
+measures this. Small products are YNNPACK's too: each costs some microseconds more with Eigen.
 
 Reductions go to YNNPACK as well, which plans each of them too. XLA's own loops are as fast along an
 axis that is not the last, as those of a transformer are whose features come first.
@@ -37,6 +37,9 @@ EIGEN_AND_LOOPS: Final[Mapping[str, str]] = {
 # loses where the right operand has more rows and columns than these.
 _GAIN: Final = 4e-12
 _NARROW_GAIN: Final = 1.5e-12
+# Seconds that each product costs more with Eigen, however small: networks of 30 to 40 products of a
+# few thousand multiplications take 0.27 ms instead of 0.18.
+_CALL_LOSS: Final = 2e-6
 _WIDE_LOSS: Final = 2.5e-11
 _WIDE: Final = 128, 448
 # Columns that are few, elements of a left operand that are many then, and seconds that Eigen loses
@@ -115,6 +118,6 @@ def _gain(op: ir.Operation) -> float:
     if few and math.prod(left) >= _MANY:
         return -_FEW_LOSS * math.prod(left)
     if processor.eigen_multiplies():
-        return _GAIN * multiplications
+        return _GAIN * multiplications - _CALL_LOSS
     wide = math.prod(right[a] for a in contracted) > _WIDE[0] and columns > _WIDE[1]
     return -_WIDE_LOSS * multiplications if wide else _NARROW_GAIN * multiplications

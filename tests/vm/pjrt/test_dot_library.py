@@ -23,12 +23,13 @@ def program(subscripts: str, left: tuple[int, ...], right: tuple[int, ...], dtyp
 @pytest.mark.parametrize(
     ("subscripts", "left", "right", "dtype", "gains"),
     [
-        ("mk,kn->mn", (8, 32), (32, 16), "float32", True),
-        ("nk,km->nm", (16, 32), (32, 8), "float32", True),
-        ("bmk,bkn->bmn", (2, 8, 32), (2, 32, 16), "float32", True),
-        ("bmk,bnk->bmn", (2, 8, 32), (2, 16, 32), "float32", True),
+        ("mk,kn->mn", (64, 256), (256, 64), "float32", True),
+        ("mk,kn->mn", (8, 32), (32, 16), "float32", False),
+        ("nk,km->nm", (64, 256), (256, 64), "float32", True),
+        ("bmk,bkn->bmn", (2, 64, 128), (2, 128, 64), "float32", True),
+        ("bmk,bnk->bmn", (2, 64, 128), (2, 64, 128), "float32", True),
         ("nk,km->nm", (768, 512), (512, 4), "float32", False),
-        ("nk,km->nm", (768, 512), (512, 1), "float32", True),
+        ("nk,km->nm", (1536, 512), (512, 1), "float32", True),
         ("nk,km->nm", (768, 512), (512, 32), "float32", True),
         ("mk,nk->mn", (8, 32), (16, 32), "float32", False),
         ("mk,kn->mn", (8, 32), (32, 16), "bfloat16", False),
@@ -54,7 +55,7 @@ def test_the_choice(
 
 
 def test_a_row_by_a_matrix_that_lies_the_other_way_does_not_count() -> None:
-    shapes = [(49, 64), (64, 32), (1, 512), (1000, 512)]
+    shapes = [(128, 128), (128, 64), (1, 512), (1000, 512)]
     arguments = [jax.ShapeDtypeStruct(s, "float32") for s in shapes]
 
     def two(a: Any, b: Any, row: Any, matrix: Any) -> Any:
@@ -113,7 +114,7 @@ def test_reductions_are_planned_where_that_pays(
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx512f"}))
     monkeypatch.setattr(processor, "KNOWN", "")
-    arguments = [jax.ShapeDtypeStruct(s, "float32") for s in ((8, 32), (32, 16), shape)]
+    arguments = [jax.ShapeDtypeStruct(s, "float32") for s in ((64, 256), (256, 64), shape)]
     module = jax.jit(call).lower(*arguments).compiler_ir()
     expected = dot_library.EIGEN if planned else dot_library.EIGEN_AND_LOOPS
     assert dot_library.options(module) == expected
