@@ -43,7 +43,7 @@ from relax2xla.tir.renew import again, renewed
 from relax2xla.tir.stmt_functor import Rewriter as LoopRewriter
 from relax2xla.tir.stmt_functor import transformed
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.fusion.grouping import CALL_TIR, PRIMITIVE
+from relax2xla.transform.core.kernel_calls import CALL_TIR, PRIMITIVE
 from relax2xla.transform.normal.canonicalize import CanonicalizeBindings
 from relax2xla.transform.normal.dead_code import DeadCodeElimination
 from relax2xla.transform.normal.expand_tuple_arguments import ExpandTupleArguments

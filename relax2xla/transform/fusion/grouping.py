@@ -42,11 +42,10 @@ from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.expr import DataTypeImm
 from relax2xla.ir.lattice import free_symbolic_vars as symbols_of
 from relax2xla.ir.rewrite import LEAF_TYPES, Rewriter, children, post_order, post_order_deep
+from relax2xla.transform.core.kernel_calls import CALL_TIR, PRIMITIVE
 
 COMPOSITE: Final = "Composite"
 CODEGEN: Final = "Codegen"
-PRIMITIVE: Final = "Primitive"
-CALL_TIR: Final = ("relax.call_tir", "relax.call_tir_inplace")
 LONGEST_NAME: Final = 400
 
 

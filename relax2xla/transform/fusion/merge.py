@@ -21,10 +21,10 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.core.kernel_calls import PRIMITIVE
 from relax2xla.transform.fusion.grouping import (
     CODEGEN,
     COMPOSITE,
-    PRIMITIVE,
     Fuser,
     Group,
     dataflow_blocks,

@@ -30,7 +30,8 @@ from relax2xla.ir import (
 from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, register
 from relax2xla.transform.core.context import FUSE_DEPTH
-from relax2xla.transform.fusion.grouping import CALL_TIR, Fuser, Group, by_name, is_made
+from relax2xla.transform.core.kernel_calls import CALL_TIR
+from relax2xla.transform.fusion.grouping import Fuser, Group, by_name, is_made
 
 OP_PATTERN: Final = "op_pattern"
 NUM_INPUT: Final = "num_input"

@@ -29,7 +29,7 @@ from relax2xla.tir.buffer import Buffer, PointerVar
 from relax2xla.tir.node import Dim
 from relax2xla.tir.stmt_functor import Rewriter as LoopRewriter
 from relax2xla.transform.core import Pass, PassContext, register
-from relax2xla.transform.fusion.grouping import CALL_TIR, PRIMITIVE
+from relax2xla.transform.core.kernel_calls import CALL_TIR, PRIMITIVE
 
 SCOPED: Final = "scoped"
 # The sizes that a call binds, by parameter and axis, and the memory scope of each parameter.

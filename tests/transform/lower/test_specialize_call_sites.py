@@ -50,7 +50,7 @@ def test_each_way_of_calling_has_a_function_of_its_sizes_and_scopes() -> None:
     pointers = [
         [b.data.type_annotation.storage_scope for b in f.buffer_map.values()] for f in kernels
     ]
-    assert pointers == [["", ""], ["global.texture"] * 2]
+    assert pointers == [["global"] * 2, ["global.texture"] * 2]
     assert all(f.attrs["scoped"] == 1 for f in kernels)
     assert "n" not in kernels[0].script().replace("range", "").split()
     one = np.ones((4, 3), "float32")
