@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from .helpers import check_table  # noqa: E402
+from .helpers import check_table, imported  # noqa: E402
 
 IMAGES = {
     n: torch.randn(2, 3, *(4, 5, 6)[:n], generator=torch.Generator().manual_seed(n))
@@ -54,6 +54,25 @@ def test_linear_weights_of_double_precision() -> None:
         ]
 
     check_table({"bilinear": (resized, IMAGES[2].double())})
+
+
+def test_cubic_resizing() -> None:
+    """Four places along each axis are read, not sixteen pixels."""
+    images = torch.randn(2, 3, 14, 17, generator=torch.Generator().manual_seed(7))
+    cases = {
+        f"{size} {scale} {align} {image.dtype}": (
+            lambda x, size=size, scale=scale, align=align: F.interpolate(
+                x, size, scale, mode="bicubic", align_corners=align
+            ),
+            image,
+        )
+        for image in (images, images.double(), images.to(torch.bfloat16))
+        for size, scale in (((5, 30), None), ((14, 1), None), (None, (1.7, 0.6)))
+        for align in (False, True)
+    }
+    check_table(cases)
+    func, image = cases["(5, 30) None False torch.float32"]
+    assert imported(func, (image,)).script().count("R.take(") == 8
 
 
 def test_smoothed_resizing_of_bytes() -> None:
