@@ -46,6 +46,16 @@ def nearest_places(size: int, wanted: int, scale: float | None, exact: bool) -> 
     return np.minimum(found, size - 1)
 
 
+def _points(size: int, wanted: int, scale: float | None, align: bool, kind: str) -> Array:
+    """Where the middle of each output place is in the input, which may be outside of it."""
+    real = numpy_dtype(kind).type
+    at = np.arange(wanted, dtype=real)
+    if align:
+        return at * (real(size - 1) / real(max(wanted - 1, 1)))
+    half = real(0.5)
+    return _step(size, wanted, scale, kind) * (at + half) - half
+
+
 def linear_places(
     size: int, wanted: int, scale: float | None, align: bool, kind: str
 ) -> tuple[Array, Array, Array]:
@@ -54,12 +64,7 @@ def linear_places(
     kind: the dtype to compute in
     """
     real = numpy_dtype(kind).type
-    at = np.arange(wanted, dtype=real)
-    if align:
-        source = at * (real(size - 1) / real(max(wanted - 1, 1)))
-    else:
-        half = real(0.5)
-        source = np.maximum(_step(size, wanted, scale, kind) * (at + half) - half, real(0))
+    source = np.maximum(_points(size, wanted, scale, align, kind), real(0))
     low = np.minimum(source.astype(np.int64), size - 1)
     return low, np.minimum(low + 1, size - 1), source - low.astype(real)
 
@@ -76,11 +81,7 @@ def cubic_places(
     kind: the dtype to compute in
     """
     real, a = numpy_dtype(kind).type, SHARPNESS
-    at = np.arange(wanted, dtype=real)
-    if align:
-        source = at * (real(size - 1) / real(max(wanted - 1, 1)))
-    else:
-        source = _step(size, wanted, scale, kind) * (at + real(0.5)) - real(0.5)
+    source = _points(size, wanted, scale, align, kind)
     low = np.floor(source)
     t = source - low
 
@@ -130,6 +131,19 @@ def _nearest(ctx: Context, x: Expr, n: int, scales: Sequence[Any], exact: bool) 
     return x
 
 
+def _weighted(ctx: Context, x: Expr, axis: int, parts: Sequence[tuple[Array, Array]]) -> Expr:
+    """The sum of ``x`` taken along an axis at some places, each times its weights."""
+    x = ctx.emit(x)
+    column = [1] * ndim_of(x)
+    column[axis] = -1
+    dtype = numpy_dtype(dtype_of(x))
+    terms = [
+        R.multiply(R.take(x, Constant(at), axis), Constant(weight.reshape(column).astype(dtype)))
+        for at, weight in parts
+    ]
+    return functools.reduce(R.add, terms)
+
+
 def _linear(ctx: Context, x: Expr, n: int, scales: Sequence[Any], align: bool) -> Expr:
     dtype = dtype_of(x)
     if not is_float(dtype):
@@ -139,14 +153,7 @@ def _linear(ctx: Context, x: Expr, n: int, scales: Sequence[Any], align: bool) -
         low, high, weight = linear_places(old, new, scale, align, kind)
         if old == new and not weight.any():
             continue
-        x = ctx.emit(x)
-        column = [1] * ndim_of(x)
-        column[axis] = new
-        second = weight.reshape(column).astype(numpy_dtype(dtype))
-        first = (1 - weight).reshape(column).astype(numpy_dtype(dtype))
-        left = R.multiply(R.take(x, Constant(low), axis), Constant(first))
-        right = R.multiply(R.take(x, Constant(high), axis), Constant(second))
-        x = R.add(left, right)
+        x = _weighted(ctx, x, axis, [(low, 1 - weight), (high, weight)])
     return x
 
 
@@ -158,17 +165,7 @@ def _bicubic(ctx: Context, x: Expr, n: int, scales: Sequence[Any], align: bool) 
     kind = "float64" if dtype == "float64" else "float32"
     axes = list(zip(_sizes(ctx, x, n), scales, strict=True))
     for (axis, old, new), scale in reversed(axes):
-        x = ctx.emit(x)
-        column = [1] * ndim_of(x)
-        column[axis] = new
-        terms = [
-            R.multiply(
-                R.take(x, Constant(places), axis),
-                Constant(weight.reshape(column).astype(numpy_dtype(dtype))),
-            )
-            for places, weight in cubic_places(old, new, scale, align, kind)
-        ]
-        x = functools.reduce(R.add, terms)
+        x = _weighted(ctx, x, axis, cubic_places(old, new, scale, align, kind))
     return x
 
 

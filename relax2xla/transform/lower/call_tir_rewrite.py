@@ -34,9 +34,10 @@ from relax2xla.ir.struct_info import show
 from relax2xla.op.builtin import alloc_tensor
 from relax2xla.op.vm import call_tir_dyn
 from relax2xla.transform.core import FunctionPass, PassContext, register
+from relax2xla.transform.core.kernel_calls import CALL_TIR
 from relax2xla.transform.normal.to_non_dataflow import ToNonDataflow
 
-REWRITTEN: Final = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed")
+REWRITTEN: Final = (*CALL_TIR, "relax.call_dps_packed")
 FORCE_PURE: Final = "relax.force_pure"
 
 
