@@ -25,9 +25,11 @@ from relax2xla.transform.core import module_pass as module_pass
 from relax2xla.transform.core.passes import ApplyPassToFunction as ApplyPassToFunction
 from relax2xla.transform.cpu.call_onednn import CallOneDnn as CallOneDnn
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
+from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows as GatherWindows
 from relax2xla.transform.cpu.planes import ConvolvePlanes as ConvolvePlanes
+from relax2xla.transform.cpu.sums import SumsAsProducts as SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd
 from relax2xla.transform.devices.realize_vdevice import RealizeVDevice as RealizeVDevice
 from relax2xla.transform.devices.update_vdevice import UpdateVDevice as UpdateVDevice

@@ -8,9 +8,11 @@ from typing import Any, Final, TypeVar
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
+from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.planes import ConvolvePlanes
+from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
 from relax2xla.transform.layout.channels_last import ChannelsLast
 from relax2xla.transform.layout.feature_major import FeatureMajor, reads_weights_as_they_lie
@@ -21,10 +23,12 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 
 # What the default pipeline runs over the functions that the machine has specialised.
 STATIC: Final[tuple[type[Pass], ...]] = (
+    ExpandFewChannels,
     CallOneDnn,
     ConvolvePlanes,
     ExpandDepthwise,
     GatherWindows,
+    SumsAsProducts,
     FeatureMajor,
 )
 

@@ -51,24 +51,38 @@ class Windows(Convolution):
         super().__init__(match)
         self._padded: Expr | None = None
 
-    def shifted(self, i: int, j: int) -> Var:
-        """The pixels under tap (i, j), in the shape of the result but with the image's channels."""
+    def shifted(self, i: int, j: int, channel: int | None = None) -> Var:
+        """The pixels under tap (i, j), in the shape of the result but with the image's channels.
+
+        Or with that one channel of the image.
+        """
         if self._padded is None:
             top, left, bottom, right = self.attrs["padding"]
             self._padded = self.call.args[0]
             if any((top, left, bottom, right)):
                 widths = [0, 0, top, bottom, left, right, 0, 0]
-                self._padded = self.bind("pad", op("nn.pad", self._padded, widths))
+                padded = self.bind("pad", op("nn.pad", self._padded, widths))
+                # Without it XLA reads the taps that lie on no padding from what is padded, and
+                # computes that once more for them.
+                self._padded = self.bind("padded", op("stablehlo.optimization_barrier", padded))
         strides, dilation = self.attrs["strides"], self.attrs["dilation"]
         begin = [at * step for at, step in zip((i, j), dilation, strict=True)]
         sizes = zip(begin, self.result[1:3], strides, strict=True)
         end = [b + (size - 1) * stride + 1 for b, size, stride in sizes]
-        return self.bind("shifted", slice_of(self._padded, [1, 2], begin, end, strides))
+        axes, strides = [1, 2], list(strides)
+        if channel is not None:
+            axes, begin, end = [1, 2, 3], [*begin, channel], [*end, channel + 1]
+            strides = [*strides, 1]
+        return self.bind("shifted", slice_of(self._padded, axes, begin, end, strides))
 
-    def taps(self, rows: tuple[int, int], columns: tuple[int, int]) -> Call:
-        """The weight in these ranges of the window."""
-        begin, end = zip(rows, columns, strict=True)
-        return slice_of(self.call.args[1], [0, 1], begin, end, [1, 1])
+    def taps(
+        self, rows: tuple[int, int], columns: tuple[int, int], channel: int | None = None
+    ) -> Call:
+        """The weight in these ranges of the window, for all channels of the image or one."""
+        ranges = [rows, columns] if channel is None else [rows, columns, (channel, channel + 1)]
+        begin, end = zip(*ranges, strict=True)
+        axes = list(range(len(ranges)))
+        return slice_of(self.call.args[1], axes, begin, end, [1] * len(axes))
 
 
 Kind = TypeVar("Kind", bound=Convolution)

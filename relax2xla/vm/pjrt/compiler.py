@@ -35,7 +35,10 @@ from relax2xla.vm.pjrt.complete_code import is_complete
 log = logging.getLogger("relax2xla.vm")
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
+COMPILER_OPTIONS: dict[str, Any] = {
+    "xla_cpu_enable_fast_min_max": False,
+    **processor.vector_options(),
+}
 # For programs that run once (weights at load): compiled several times faster, run no better.
 RUN_ONCE_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
