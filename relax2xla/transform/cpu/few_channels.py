@@ -14,8 +14,9 @@ from itertools import product
 from typing import Final
 
 from relax2xla import processor
-from relax2xla.ir import Call, Function, IRModule
-from relax2xla.transform.core import FunctionPass, PassContext, register
+from relax2xla.ir import Expr, Function, IRModule
+from relax2xla.transform.core import Pass, PassContext, register
+from relax2xla.transform.cpu.apart import Apart, each_apart
 from relax2xla.transform.cpu.windows import Windows, expand_convolutions, op
 
 # The products of a sum, and the channels of a result, up to which it is faster: with steps of 2 and
@@ -28,16 +29,21 @@ _LEAST: Final = 50_000
 
 
 @register(opt_level=2, stage="static", platform="cpu")
-class ExpandFewChannels(FunctionPass):
+class ExpandFewChannels(Pass):
     """Expand ``nn.conv2d`` of few channels to few channels, in NHWC and HWIO, static shapes.
 
     On processors with AVX-512, where it was measured. Exact up to the order of the additions.
     """
 
-    def transform_function(self, func: Function, mod: IRModule, context: PassContext) -> Function:
+    def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         if "avx512f" not in processor.features():
-            return func
-        return expand_convolutions(func, _suits, _expanded)
+            return mod
+        return each_apart(mod, "few_channels", _expand)
+
+
+def _expand(func: Function, apart: Apart) -> Function:
+    # What follows, activations and padding, takes longer with so many products in its loop.
+    return expand_convolutions(func, _suits, lambda w: w.apart(apart, _expanded))
 
 
 def _suits(w: Windows) -> bool:
@@ -49,9 +55,9 @@ def _suits(w: Windows) -> bool:
     return products <= _PRODUCTS and products * math.prod(w.result) >= _LEAST
 
 
-def _expanded(w: Windows) -> Call:
+def _expanded(w: Windows) -> Expr:
     height, width, channels, made = w.weight
-    total: Call | None = None
+    total: Expr | None = None
     for i, j, at in product(range(height), range(width), range(channels)):
         pixels = w.shifted(i, j, at)
         row = op("reshape", w.bind("row", w.taps((i, i + 1), (j, j + 1), at)), (1, 1, 1, made))

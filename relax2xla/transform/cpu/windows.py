@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from relax2xla.dpl.make import is_op, wildcard
-from relax2xla.dpl.rules import Action, Match, Rule, rewrite
+from relax2xla.dpl.rules import Action, Rule, rewrite
 from relax2xla.ir import Call, Expr, Function, Op, TensorStructInfo, Var
 from relax2xla.ir.op import call_attrs
+from relax2xla.transform.cpu.apart import Apart, Bind
 
 # Larger windows make programs that take long to compile.
 MAX_TAPS = 49
@@ -23,12 +24,12 @@ LAYOUTS = ("NHWC", "HWIO", "NHWC")
 class Convolution:
     """A call of a convolution whose shapes are known, and what takes its place.
 
-    image, weight, result: the dimensions
+    var: the call's; bind: of what is computed on the way; image, weight, result: the dimensions
     """
 
-    def __init__(self, match: Match) -> None:
-        self.call, self.attrs, self.bind = match.call, call_attrs(match.call), match.bind
-        self.image, self.weight, self.result = (_dims(v) for v in (*self.call.args, self.call))
+    def __init__(self, call: Call, var: Var, bind: Bind) -> None:
+        self.call, self.var, self.bind, self.attrs = call, var, bind, call_attrs(call)
+        self.image, self.weight, self.result = (_dims(v) for v in (*call.args, call))
 
     @property
     def dtype(self) -> str:
@@ -47,9 +48,31 @@ class Convolution:
 class Windows(Convolution):
     """A convolution of planes in NHWC and HWIO."""
 
-    def __init__(self, match: Match) -> None:
-        super().__init__(match)
+    def __init__(self, call: Call, var: Var, bind: Bind) -> None:
+        super().__init__(call, var, bind)
         self._padded: Expr | None = None
+
+    def apart(self, apart: Apart, expand: Callable[[Windows], Expr]) -> Call:
+        """What ``expand`` makes of it on the padded image, in a function of its own.
+
+        The image is padded outside, where that is one loop with what makes the image.
+        """
+        attrs = {**self.attrs, "padding": (0, 0, 0, 0)}
+
+        def body(params: list[Var], bind: Bind) -> Expr:
+            inner = Call(self.call.op, params, attrs, struct_info=self.call.struct_info)
+            return expand(Windows(inner, self.var, bind))
+
+        return apart.call([self.padded, self.call.args[1]], body)
+
+    @property
+    def padded(self) -> Expr:
+        """The image between its padding."""
+        top, left, bottom, right = self.attrs["padding"]
+        image = self.call.args[0]
+        if not any((top, left, bottom, right)):
+            return image
+        return self.bind("pad", op("nn.pad", image, [0, 0, top, bottom, left, right, 0, 0]))
 
     def shifted(self, i: int, j: int, channel: int | None = None) -> Var:
         """The pixels under tap (i, j), in the shape of the result but with the image's channels.
@@ -57,14 +80,12 @@ class Windows(Convolution):
         Or with that one channel of the image.
         """
         if self._padded is None:
-            top, left, bottom, right = self.attrs["padding"]
-            self._padded = self.call.args[0]
-            if any((top, left, bottom, right)):
-                widths = [0, 0, top, bottom, left, right, 0, 0]
-                padded = self.bind("pad", op("nn.pad", self._padded, widths))
+            self._padded = self.padded
+            if self._padded is not self.call.args[0]:
                 # Without it XLA reads the taps that lie on no padding from what is padded, and
                 # computes that once more for them.
-                self._padded = self.bind("padded", op("stablehlo.optimization_barrier", padded))
+                barrier = op("stablehlo.optimization_barrier", self._padded)
+                self._padded = self.bind("padded", barrier)
         strides, dilation = self.attrs["strides"], self.attrs["dilation"]
         begin = [at * step for at, step in zip((i, j), dilation, strict=True)]
         sizes = zip(begin, self.result[1:3], strides, strict=True)
@@ -74,6 +95,10 @@ class Windows(Convolution):
             axes, begin, end = [1, 2, 3], [*begin, channel], [*end, channel + 1]
             strides = [*strides, 1]
         return self.bind("shifted", slice_of(self._padded, axes, begin, end, strides))
+
+    def tap(self, i: int, j: int) -> Call:
+        """The weight of one tap."""
+        return self.taps((i, i + 1), (j, j + 1))
 
     def taps(
         self, rows: tuple[int, int], columns: tuple[int, int], channel: int | None = None
@@ -89,14 +114,14 @@ Kind = TypeVar("Kind", bound=Convolution)
 
 
 def expand_convolutions(
-    func: Function, suits: Callable[[Windows], bool], expand: Callable[[Windows], Call]
+    func: Function, suits: Callable[[Windows], bool], expand: Callable[[Windows], Expr]
 ) -> Function:
     """``func`` with what ``expand`` makes of the convolutions that suit; itself if none does.
 
     Only windows of 2 to ``MAX_TAPS`` taps.
     """
 
-    def rewrite(w: Windows) -> Call | None:
+    def rewrite(w: Windows) -> Expr | None:
         if w.layouts != LAYOUTS or not 1 < w.weight[0] * w.weight[1] <= MAX_TAPS:
             return None
         return expand(w) if suits(w) else None
@@ -105,15 +130,15 @@ def expand_convolutions(
 
 
 def rewrite_convolutions(
-    func: Function, kind: type[Kind], rewrites: Mapping[str, Callable[[Kind], Call | None]]
+    func: Function, kind: type[Kind], rewrites: Mapping[str, Callable[[Kind], Expr | None]]
 ) -> Function:
     """``func`` with other calls for convolutions, by the operator's name; itself if none changes.
 
     Only static shapes in float32 and float64: sums in half precision would be rounded each time.
     """
 
-    def of(change: Callable[[Kind], Call | None]) -> Action:
-        return lambda m: change(kind(m)) if _is_known(m.call) else None
+    def of(change: Callable[[Kind], Expr | None]) -> Action:
+        return lambda m: change(kind(m.call, m.var, m.bind)) if _is_known(m.call) else None
 
     rules = [
         Rule(is_op(name)(wildcard(), wildcard()), of(change)) for name, change in rewrites.items()
