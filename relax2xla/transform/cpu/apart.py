@@ -16,12 +16,13 @@ from relax2xla.analysis.variables import used_vars
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Binding, Call, Expr, Function, GlobalVar, IRModule, Op, Var
 from relax2xla.ir.rewrite import bindings_of
-from relax2xla.ir.traits import Broadcasting, Channelwise, Pointwise
+from relax2xla.ir.traits import Broadcasting, Channelwise, Normalises, Pointwise, Trait
 from relax2xla.stablehlo.rows import DISCARDABLE
 
 #: Binds a value to a variable with a name.
 Bind: TypeAlias = Callable[[str, Expr], Var]
 
+_POINTWISE: Final = (Pointwise, Broadcasting, Channelwise)
 _KEPT: Final = {DISCARDABLE: {"mhlo.frontend_attributes": {"inlineable": "false"}}}
 
 
@@ -65,7 +66,8 @@ def each_apart(mod: IRModule, kind: str, change: Callable[[Function, Apart], Fun
 def computed_again(func: Function) -> Callable[[Var], bool]:
     """Whether XLA would fuse a loop into more than one: asked of the loops' variables in ``func``.
 
-    Into one for each value behind it that is more than a pointwise function of it and is read.
+    Into one for each value behind it that is more than a pointwise function of it and is read; a
+    normalisation reads three times, for the mean, the variance and itself.
     """
     readers: Mapping[Var, list[Binding | None]] = _readers(func)
 
@@ -73,7 +75,9 @@ def computed_again(func: Function) -> Callable[[Var], bool]:
         todo, seen, read = [var], {var}, 0
         while todo and read < 2:
             found = readers[todo.pop()]
-            behind = [b.var for b in found if b is not None and _is_pointwise(b.value)]
+            if any(b is not None and _has(b.value, Normalises) for b in found):
+                return True
+            behind = [b.var for b in found if b is not None and _has(b.value, *_POINTWISE)]
             read += len(behind) < len(found)
             todo += [v for v in dict.fromkeys(behind) if v not in seen]
             seen.update(behind)
@@ -93,7 +97,8 @@ def _readers(func: Function) -> Mapping[Var, list[Binding | None]]:
     return found
 
 
-def _is_pointwise(value: Expr) -> bool:
+def _has(value: Expr, *kinds: type[Trait]) -> bool:
+    """Whether it is a call of an operator of one of these kinds."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return False
-    return any(value.op.has(kind) for kind in (Pointwise, Broadcasting, Channelwise))
+    return any(value.op.has(kind) for kind in kinds)

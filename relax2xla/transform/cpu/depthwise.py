@@ -23,7 +23,7 @@ from relax2xla.transform.cpu.windows import Windows, expand_convolutions, op, sl
 # The channels of a block; the elements of a window and of the image under it that are many; taps
 # that are worth the two copies.
 _BLOCK: Final = 32
-_MANY: Final = 24_000
+_MANY: Final = 9_000
 _TAPS: Final = 20
 
 
@@ -57,8 +57,8 @@ def _is_depthwise(w: Windows) -> bool:
 def _is_large(w: Windows) -> bool:
     height, width, _, channels = w.weight
     taps = height * width
-    plain = w.image[0] == 1 == max(w.attrs["strides"])
-    return plain and taps >= _TAPS and 2 * taps * channels >= _MANY and channels % _BLOCK == 0
+    many = taps >= _TAPS and 2 * taps * channels >= _MANY
+    return w.image[0] == 1 and many and channels % _BLOCK == 0
 
 
 def _expanded(w: Windows) -> Expr:
@@ -79,9 +79,7 @@ def _in_blocks(w: Windows, apart: Apart) -> Call:
 
     def body(params: list[Var], bind: Bind) -> Expr:
         def term(i: int, j: int) -> Expr:
-            begin = [at * step for at, step in zip((i, j), w.attrs["dilation"], strict=True)]
-            end = [b + size for b, size in zip(begin, w.result[1:3], strict=True)]
-            shifted = bind("shifted", slice_of(params[0], [1, 2], begin, end, [1, 1]))
+            shifted = bind("shifted", slice_of(params[0], [1, 2], *w.pixels(i, j)))
             tap = bind("tap", slice_of(params[1], [0, 1], [i, j], [i + 1, j + 1], [1, 1]))
             return op(
                 "multiply", shifted, bind("factor", op("reshape", tap, (blocks, 1, 1, _BLOCK)))

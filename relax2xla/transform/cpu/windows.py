@@ -86,15 +86,18 @@ class Windows(Convolution):
                 # computes that once more for them.
                 barrier = op("stablehlo.optimization_barrier", self._padded)
                 self._padded = self.bind("padded", barrier)
-        strides, dilation = self.attrs["strides"], self.attrs["dilation"]
-        begin = [at * step for at, step in zip((i, j), dilation, strict=True)]
-        sizes = zip(begin, self.result[1:3], strides, strict=True)
-        end = [b + (size - 1) * stride + 1 for b, size, stride in sizes]
-        axes, strides = [1, 2], list(strides)
+        axes, (begin, end, strides) = [1, 2], self.pixels(i, j)
         if channel is not None:
             axes, begin, end = [1, 2, 3], [*begin, channel], [*end, channel + 1]
             strides = [*strides, 1]
         return self.bind("shifted", slice_of(self._padded, axes, begin, end, strides))
+
+    def pixels(self, i: int, j: int) -> tuple[list[int], list[int], list[int]]:
+        """Those under tap (i, j): begin, end and stride along rows and columns, when padded."""
+        strides = [*self.attrs["strides"]]
+        begin = [at * step for at, step in zip((i, j), self.attrs["dilation"], strict=True)]
+        sizes = zip(begin, self.result[1:3], strides, strict=True)
+        return begin, [b + (size - 1) * stride + 1 for b, size, stride in sizes], strides
 
     def tap(self, i: int, j: int) -> Call:
         """The weight of one tap."""
