@@ -3,6 +3,7 @@ from relax2xla.transform.algebra.combine_parallel_matmul import (
     CombineParallelMatmul as CombineParallelMatmul,
 )
 from relax2xla.transform.algebra.expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
+from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm as RecoverGroupNorm
 from relax2xla.transform.algebra.remove_redundant_reshape import (
     RemoveRedundantReshape as RemoveRedundantReshape,
 )
@@ -28,6 +29,7 @@ from relax2xla.transform.cpu.depthwise import ExpandDepthwise as ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows as GatherWindows
+from relax2xla.transform.cpu.group_norm import ExpandGroupNorm as ExpandGroupNorm
 from relax2xla.transform.cpu.planes import ConvolvePlanes as ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts as SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd

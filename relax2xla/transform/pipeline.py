@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from relax2xla.transform.algebra.recover_group_norm import RecoverGroupNorm
 from relax2xla.transform.core import Pass, Sequential
 from relax2xla.transform.cpu.call_onednn import CallOneDnn
 from relax2xla.transform.cpu.depthwise import ExpandDepthwise
 from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
+from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
 from relax2xla.transform.cpu.planes import ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
@@ -28,6 +30,7 @@ STATIC: Final[tuple[type[Pass], ...]] = (
     ConvolvePlanes,
     ExpandDepthwise,
     GatherWindows,
+    ExpandGroupNorm,
     SumsAsProducts,
     FeatureMajor,
 )
@@ -71,6 +74,7 @@ def default(layout: str = "NHWC", winograd: bool | None = None) -> Pass:
     that can be (True), none (False), or those that are faster so by measurement (None).
     """
     passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
+    passes.append(RecoverGroupNorm())
     if layout:
         passes.append(ChannelsLast(layout))
     if winograd is not False:
