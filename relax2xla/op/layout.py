@@ -35,7 +35,6 @@ from relax2xla.op.shared.lowering import (
     select,
     shape_of,
     static,
-    take_slice,
     transpose,
 )
 from relax2xla.op.shared.scalars import number
@@ -143,10 +142,7 @@ def _split_and_permute(x: Expr, moved: tir.IndexMap, factors: list[Factor], blan
             order[f] = len(split)
             split.append(count if f[2] is None else f[2])
     x = reshape(pad(x, [0] * len(shape), high, blank), split)
-    x = transpose(x, [order[f] for f in factors])
-    # An axis shorter than its block uses only the front of it.
-    new = static(moved.map_shape(shape))
-    return take_slice(x, (0,) * len(new), new)
+    return transpose(x, [order[f] for f in factors])
 
 
 # ---- reverse_sequence

@@ -406,6 +406,8 @@ def _simplify(expr: PrimExpr, text: TextForm, proof: ProofForm) -> PrimExpr:
 def _equal(a: PrimExpr, b: PrimExpr, proof: ProofForm) -> bool:
     if a == b:
         return True
+    if isinstance(a, IntImm) and isinstance(b, IntImm):  # a zero is a zero in every dtype
+        return a.value == b.value
     if a.dtype != b.dtype or not (is_arithmetic(a.dtype) or a.dtype == "bool"):
         return False
     return proof.linear(a).equals(proof.linear(b))

@@ -77,28 +77,10 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
     return Cast(dtype, value)
 
 
-def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str = "int64") -> PrimExpr:
-    """``value`` itself if it is an expression, otherwise a literal of ``dtype``."""
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, StandsForExpr):
-        return value.as_expr()
-    if isinstance(value, bool):
-        return IntImm("bool", value)
-    if isinstance(value, float):
-        return FloatImm(dtype if is_float(dtype) else "float32", value)
-    try:
-        return const(operator.index(value), dtype)
-    except TypeError:
-        raise TypeError(
-            f"expected a scalar expression or a Python number, got {type(value).__name__}"
-        ) from None
+def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str | None = "int64") -> PrimExpr:
+    """``value`` itself if it is an expression, otherwise a literal of ``dtype``.
 
-
-def as_expr(value: object) -> PrimExpr:
-    """``value`` as TVM reads it: an int is an int32, or int64 where it needs it, a float a float32.
-
-    TypeError for what is no number, string or expression.
+    Without a dtype an int is an int32, or an int64 where it needs it, and a float a float32.
     """
     if isinstance(value, PrimExpr):
         return value
@@ -106,18 +88,26 @@ def as_expr(value: object) -> PrimExpr:
         return value.as_expr()
     if isinstance(value, bool):
         return IntImm("bool", value)
-    if isinstance(value, str):
-        return StringImm(value)
     if isinstance(value, float):
-        return FloatImm("float32", value)
+        return FloatImm(dtype if dtype and is_float(dtype) else "float32", value)
     try:
-        whole = operator.index(value)  # pyright: ignore[reportArgumentType]
+        whole = operator.index(value)
     except TypeError:
         raise TypeError(
-            f"expected a scalar expression or a number, got {type(value).__name__}"
+            f"expected a scalar expression or a Python number, got {type(value).__name__}"
         ) from None
-    low, high = int_range("int32")
-    return IntImm("int32" if low <= whole <= high else "int64", whole)
+    if dtype is None:
+        low, high = int_range("int32")
+        dtype = "int32" if low <= whole <= high else "int64"
+    return const(whole, dtype)
+
+
+def as_expr(value: Any) -> PrimExpr:
+    """``value`` as TVM reads it: that of :func:`as_prim_expr` without a dtype, or a string.
+
+    TypeError for what is no number, string or expression.
+    """
+    return StringImm(value) if isinstance(value, str) else as_prim_expr(value, None)
 
 
 def as_dim(value: Dim | StandsForExpr) -> Dim:

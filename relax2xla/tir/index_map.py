@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
@@ -20,8 +20,10 @@ import numpy.typing as npt
 from relax2xla.errors import TVMError
 
 from .analyzer import can_prove_equal, simplify
-from .expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr
+from .bounds import Range
+from .expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr, is_literal
 from .functor import free_vars, post_order, structural_equal, substitute
+from .index_inverse import as_digit, extent_from_zero, inverted
 from .node import Dim, IntImm, PrimExpr, Var
 
 Ints = npt.NDArray[np.int64]
@@ -105,6 +107,8 @@ class IndexMap:
         env = {
             v: as_prim_expr(i, v.dtype) for v, i in zip(self.initial_indices, indices, strict=True)
         }
+        if any(v.dtype != i.dtype for v, i in env.items()):  # the indices' dtype wins
+            return [as_dim(simplify(_values(f, env))) for f in self.final_indices]
         return [as_dim(simplify(substitute(f, env))) for f in self.final_indices]
 
     def map_shape(self, shape: Sequence[Dim]) -> list[Dim]:
@@ -124,6 +128,15 @@ class IndexMap:
             flat = flat * size + _values(f, env)
         return flat
 
+    def map_ndarray(self, arr_src: Any) -> npt.NDArray[Any]:
+        """An array (anything that numpy takes) in the other layout; zeros where no element goes."""
+        source: npt.NDArray[Any] = np.asanyarray(arr_src)  # of its own class, as programs expect
+        made = np.zeros_like(
+            source, shape=[d for d in self.map_shape(source.shape) if isinstance(d, int)]
+        )
+        made.reshape(-1)[self.places(source.shape)] = source
+        return made
+
     def factors(self) -> list[Factor] | None:
         """The final indices as factors of the initial ones, if together they are each index.
 
@@ -132,14 +145,10 @@ class IndexMap:
         positions = {v: n for n, v in enumerate(self.initial_indices)}
         found: list[Factor] = []
         for index in self.final_indices:
-            modulus, divisor = None, 1
-            if isinstance(index, FloorMod) and isinstance(index.b, IntImm):
-                modulus, index = index.b.value, index.a
-            if isinstance(index, FloorDiv) and isinstance(index.b, IntImm):
-                divisor, index = index.b.value, index.a
-            if not isinstance(index, Var):
+            digit = as_digit(index)
+            if digit is None or not isinstance(digit.of, Var):
                 return None
-            found.append((positions[index], divisor, modulus))
+            found.append((positions[digit.of], digit.divisor, digit.modulus))
         for own in self._by_index(found):
             if not own or own[0][2] is not None or own[-1][1] != 1:
                 return None
@@ -152,24 +161,53 @@ class IndexMap:
         count = range(len(self.initial_indices))
         return [sorted((f for f in factors if f[0] == n), key=lambda f: -f[1]) for n in count]
 
-    def inverse(self) -> IndexMap:
-        """The map back: that which was given, or of the :meth:`factors`; TVMError without them."""
+    def inverse(self, shape: Sequence[Dim | Range] | None = None) -> IndexMap:
+        """The map back: that which was given, or of a map that splits, joins and permutes.
+
+        ``shape``: of the tensor. With it TVMError where some final index is of no element; without
+        it TVMError for maps that do more than split and permute.
+        """
         if self.inverse_index_map is not None:
             return self.inverse_index_map
+        if shape is not None:
+            back, padded = self.non_surjective_inverse(shape)
+            if not is_literal(padded, 0):
+                raise TVMError(
+                    f"{self} of the shape {list(shape)} has places without an element, where "
+                    f"{padded}; ask non_surjective_inverse"
+                )
+            return back
         factors = self.factors()
         if factors is None:
             raise TVMError(
-                f"{self}: only maps that split and permute indices can be inverted; give "
-                "IndexMap.from_func the other way as inverse_index_map"
+                f"{self}: only maps that split and permute indices can be inverted without the "
+                "shape; pass it, or give IndexMap.from_func the other way as inverse_index_map"
             )
-        dtype = self.initial_indices[0].dtype if self.initial_indices else "int64"
-        places = tuple(Var(f"axis{n}", dtype) for n in range(len(self.final_indices)))
+        places = self._places()
         at = dict(zip(factors, places, strict=True))
         final: list[PrimExpr] = []
         for own in self._by_index(factors):
             parts = [at[f] * f[1] if f[1] != 1 else at[f] for f in own]
             final.append(functools.reduce(operator.add, parts))
         return IndexMap(places, tuple(final))
+
+    def non_surjective_inverse(self, shape: Sequence[Dim | Range]) -> tuple[IndexMap, PrimExpr]:
+        """The map back, and the condition on the final indices under which no element is there.
+
+        TVMError for maps that do more than split and join indices, shift them and permute.
+        """
+        self._want(len(shape))
+        extents = dict(zip(self.initial_indices, (extent_from_zero(d) for d in shape), strict=True))
+        places = self._places()
+        found = inverted(self.final_indices, places, extents, self.map_shape([*extents.values()]))
+        if isinstance(found, str):
+            raise TVMError(f"{self} of the shape {list(shape)} cannot be inverted: {found}")
+        final, padded = found
+        return IndexMap(places, tuple(final)), padded
+
+    def _places(self) -> tuple[Var, ...]:
+        dtype = self.initial_indices[0].dtype if self.initial_indices else "int64"
+        return tuple(Var(f"axis{n}", dtype) for n in range(len(self.final_indices)))
 
     def is_equivalent_to(self, other: IndexMap) -> bool:
         """Whether both send every element to the same place."""
@@ -261,26 +299,22 @@ def _range(root: PrimExpr, ranges: dict[Var, tuple[Dim, Dim]]) -> tuple[Dim, Dim
                 (a, b), by = kids[0], _divisor(node)
                 done[id(node)] = (a // by, b // by)
             case FloorMod():
-                (a, b), by = kids[0], _divisor(node)
-                if isinstance(a, int) and isinstance(b, int):
-                    whole = a // by == b // by
-                    done[id(node)] = (a % by, b % by) if whole else (0, by - 1)
-                else:
-                    done[id(node)] = (0, by - 1)
+                # As in TVM: remainders have all of their places, whatever the dimension.
+                done[id(node)] = (0, _divisor(node) - 1)
             case _:
                 raise _unknown(node)
     return done[id(root)]
 
 
-def _values(root: PrimExpr, env: dict[Var, Ints]) -> Any:
-    """The values of an index for arrays of the initial ones."""
+def _values(root: PrimExpr, env: Mapping[Var, Any]) -> Any:
+    """The values of an index for arrays, or expressions, of the initial ones."""
     done: dict[int, Any] = {}
     for node in post_order(root):
         if isinstance(node, Var):
             done[id(node)] = env[node]
             continue
         if isinstance(node, IntImm):
-            done[id(node)] = np.int64(node.value)
+            done[id(node)] = node.value
             continue
         a, b = (done[id(c)] for c in node.children())
         match node:

@@ -450,6 +450,11 @@ class TextForm(Form):
             same = difference.is_const and difference.const == 0
             if same or bound.at_least(1) or bound.at_most(-1):
                 return Linear(int(same == (kind is EQ)))
+            if a.is_const:
+                a, b = b, a
+            if b.is_const:  # the number stands on the right, alone
+                a, b = a.scaled(1), Linear(b.const - a.const)
+                a.const = 0
             return self._factor(kind.make(self.expr(a, dtype), self.expr(b, dtype)))
         limit = -1 if kind is LT else 0
         if bound.at_most(limit):
