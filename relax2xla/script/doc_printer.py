@@ -9,6 +9,7 @@ from relax2xla.ir.object_path import ObjectPath
 from relax2xla.script import doc as d
 from relax2xla.script.doc import OperationKind as K
 from relax2xla.script.literals import float_text
+from relax2xla.script.marks import marked
 
 # Python's precedences, the weakest first.
 (_LAMBDA, _CHOICE, _OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT) = range(10)
@@ -377,56 +378,3 @@ def _literal(value: Any) -> str:
         )
         return f'"{shown}"'
     return float_text(value) if isinstance(value, float) else str(value)
-
-
-# -- underlines ----------------------------------------------------------------------------------
-def marked(
-    text: str,
-    spans: Sequence[tuple[int, int]],
-    numbers: bool = False,
-    context: int | None = None,
-) -> str:
-    """``text`` with carets under ``spans``, numbers before its lines, and lines left out."""
-    lines = text.split("\n")
-    under = _carets(lines, spans)
-    width = len(str(len(lines))) + 1 if numbers else 0
-    kept = _kept(len(lines), [i for i, x in enumerate(under) if x], context)
-    out: list[str] = []
-    skipped = 0
-    for i, line in enumerate(lines):
-        if i not in kept:
-            skipped += 1
-            continue
-        if skipped:
-            out.append(f"(... {skipped} lines skipped ...)")
-            skipped = 0
-        out.append(f"{i + 1:>{width - 1}} {line}" if numbers else line)
-        if under[i]:
-            out.append(" " * width + under[i])
-    if skipped:
-        out.append(f"(... {skipped} lines skipped ...)")
-    return "\n".join(out)
-
-
-def _carets(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """What stands below each line; white space at its start is not underlined."""
-    under: list[str] = []
-    start = 0
-    for line in lines:
-        marks = [" "] * len(line)
-        first = len(line) - len(line.lstrip())
-        for begin, end in spans:
-            for i in range(max(begin - start, first), min(end - start, len(line))):
-                marks[i] = "^"
-        under.append("".join(marks).rstrip())
-        start += len(line) + 1
-    return under
-
-
-def _kept(count: int, centres: Sequence[int], context: int | None) -> set[int]:
-    """The lines that are shown; one that would be left out alone is shown, too."""
-    if context is None or context < 0 or not centres:
-        return set(range(count))
-    kept = {i for c in centres for i in range(max(0, c - context), min(count, c + context + 1))}
-    kept |= {-1, count}
-    return kept | {i for i in range(count) if i - 1 in kept and i + 1 in kept}

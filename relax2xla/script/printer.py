@@ -8,7 +8,7 @@ expression (which A-normal form never has) is written before the statement that 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -17,10 +17,12 @@ from relax2xla import ir, tir
 from relax2xla.errors import BudgetError
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
+from relax2xla.ir.object_path import ObjectPath
 from relax2xla.ir.op import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.source_names import SOURCE_NAMES, names_as_attribute
 from relax2xla.script.literals import quote, scalar_text
+from relax2xla.script.marks import Marks, marked
 from relax2xla.script.metadata import CONSTANT, encode
 from relax2xla.script.names import Names
 from relax2xla.script.node_text import NodePrinter
@@ -72,17 +74,22 @@ ONLY_DEFAULTS: dict[str, Any] = {
     "buffer_dtype": "float32",
     "int_dtype": "int32",
     "float_dtype": "void",
-    "num_context_lines": -1,
     "show_object_address": False,
     "extra_config": None,
-    "path_to_underline": None,
-    "path_to_annotate": None,
-    "obj_to_underline": None,
-    "obj_to_annotate": None,
 }
 
 
-def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> str:
+def script(
+    node: Any,
+    *,
+    print_line_numbers: bool = False,
+    num_context_lines: int | None = None,
+    obj_to_underline: Sequence[Any] | None = None,
+    path_to_underline: Sequence[ObjectPath] | None = None,
+    obj_to_annotate: Mapping[Any, str] | None = None,
+    path_to_annotate: Mapping[ObjectPath, str] | None = None,
+    **options: Any,
+) -> str:
     """TVMScript text of a module, function, expression, binding, block, struct info or type.
 
     ``name``: of a module or function that has none (Module, main); ``show_meta``: end with the
@@ -93,29 +100,36 @@ def script(node: Any, *, print_line_numbers: bool = False, **options: Any) -> st
     ``verbose_expr``: declare above a single expression, struct info or type the variables that it
     mentions; ``show_sources``: the source's names, of layers as comments ``#: encoder.0`` behind
     bindings, of arguments and results in the function attribute ``source_names``, of weights among
-    the arrays, all of which the parser reads; ``print_line_numbers``: as in an editor. Other
-    options of TVM may be given at their defaults only. Raises ValueError for another value of
-    those, TypeError for unknown options, BudgetError for what is nested too deep.
+    the arrays, all of which the parser reads; ``print_line_numbers``: as in an editor;
+    ``obj_to_underline``: modules, functions, bindings, and statements and expressions of loop-level
+    functions, each underlined; ``obj_to_annotate``: notes, which are comments, by function, binding
+    or statement; ``path_to_underline``, ``path_to_annotate``: the same by the way from ``node``;
+    ``num_context_lines``: so many lines around underlines only (None and -1: all). Other options
+    of TVM may be given at their defaults only. Raises ValueError for another value of those and
+    for what cannot be marked, TypeError for unknown options, BudgetError for what is nested too
+    deep.
     """
     for option, default in ONLY_DEFAULTS.items():
         if options.pop(option, default) not in (default, [], {}):
             raise ValueError(f"script(): {option} is supported as {default!r} only")
+    marks = Marks(
+        node, obj_to_underline or (), path_to_underline or (), obj_to_annotate, path_to_annotate
+    )
     unknown = [o for o in options if o not in _Printer.OPTIONS]
     if unknown:
         known = ", ".join(sorted(_Printer.OPTIONS))
         raise TypeError(f"script() has no option {unknown[0]!r}; it has {known}")
     try:
-        text = _Printer(**options).text(node)
+        text = _Printer(marks=marks, **options).text(node)
     except RecursionError:
         raise BudgetError(
             "the program is nested too deep for Relax text; Python, whose grammar it has, reads at "
             "most 100 levels. Write it as StableHLO"
         ) from None
-    if not print_line_numbers:
+    if not (print_line_numbers or marks):
         return text
-    lines = text.split("\n")
-    width = len(str(len(lines)))
-    return "\n".join(f"{i:>{width}} {line}" for i, line in enumerate(lines, 1))
+    text, spans = marks.taken(text)
+    return marked(text, spans, print_line_numbers, num_context_lines)
 
 
 class _Printer(NodePrinter):
@@ -140,7 +154,9 @@ class _Printer(NodePrinter):
         show_all_struct_info: bool = True,
         verbose_expr: bool = False,
         show_sources: bool = False,
+        marks: Marks | None = None,
     ) -> None:
+        self.marks = marks or Marks(None)
         self.name = name
         self.show_meta = show_meta
         self.prefixes = {"ir": ir_prefix, "tir": tir_prefix, "relax": relax_prefix}
@@ -176,6 +192,7 @@ class _Printer(NodePrinter):
         """The text of ``node`` with header and metadata."""
         if isinstance(node, ir.IRModule):
             self.print_module(node)
+            self.marks.lines(node, self.lines, 0)
         elif isinstance(node, ir.Function):
             self.print_public(node, self.name or global_symbol(node) or "main")
         elif isinstance(node, tir.PrimFunc):
@@ -274,10 +291,12 @@ class _Printer(NodePrinter):
                     self.head.append(self.indent + text)
                 self.body(func.body)
         body, self.lines = self.lines, outer
+        start = len(self.lines)
         self.decorate(flags)
         self.line(signature)
         self.lines += self.head
         self.lines += body
+        self.marks.lines(func, self.lines, start)
         self.head = []
 
     def print_local(self, func: ir.Function, name: str) -> None:
@@ -312,8 +331,10 @@ class _Printer(NodePrinter):
         if isinstance(func.body, tir.Text):
             self.print_prim_text(func, func.body.text, name)
             return
+        start = len(self.lines)
         for line in self._kernel_printer().lines(func, name):
             self.line(line)
+        self.marks.lines(func, self.lines, start)
 
     def _kernel_printer(self) -> PrimFuncPrinter:
         return PrimFuncPrinter(
@@ -323,6 +344,7 @@ class _Printer(NodePrinter):
             step=self.step,
             reserved=[*self.prefixes.values(), *([self.module_name] if self.module else [])],
             sugar=self.sugar,
+            marks=self.marks,
         )
 
     def kernel_lines(self, node: tir.Node, ir_prefix: str = "") -> list[str]:
@@ -384,6 +406,11 @@ class _Printer(NodePrinter):
         """One binding; the variable is named after its value is written, so that ``x = f(x)``
         refers to the older x.
         """
+        start = len(self.lines)
+        self._binding(b, dataflow)
+        self.marks.lines(b, self.lines, start)
+
+    def _binding(self, b: ir.Binding, dataflow: bool) -> None:
         if isinstance(b, ir.MatchCast):
             value = self.expr(b.value)
             text = f"{self.relax('match_cast')}({value}, {self.info(b.struct_info)})"

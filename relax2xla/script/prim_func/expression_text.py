@@ -9,6 +9,7 @@ from typing import Final
 from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.script.literals import float_text, quote
+from relax2xla.script.marks import Marks
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
 from relax2xla.tir.intrinsic import dtype_place, name_of
 from relax2xla.tir.node import element_of
@@ -50,7 +51,9 @@ class ExpressionText:
         var: Callable[[tir.Var], str],
         buffer: Callable[[Buffer], str],
         function: Callable[[str], str],
+        marks: Marks | None = None,
     ) -> None:
+        self._marks = marks
         self._prefix = prefix
         self._var = var
         self._buffer = buffer
@@ -71,7 +74,10 @@ class ExpressionText:
             if isinstance(piece, str):
                 out.append(piece)
             else:
-                stack.extend(reversed(self._pieces(*piece)))
+                pieces = self._pieces(*piece)
+                stack.extend(
+                    reversed(self._marks.around(piece[0], pieces) if self._marks else pieces)
+                )
         return "".join(out)
 
     def _pieces(self, node: tir.PrimExpr, demanded: int) -> Sequence[_Piece]:

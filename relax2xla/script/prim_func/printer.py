@@ -12,6 +12,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.script.literals import float_text, quote
+from relax2xla.script.marks import Marks
 from relax2xla.script.names import Names
 from relax2xla.script.prim_func.expression_text import ExpressionText, end_of
 from relax2xla.script.prim_func.implied import (
@@ -66,7 +67,9 @@ class PrimFuncPrinter:
         reserved: Sequence[str] = (),
         sugar: bool = True,
         block: str = "block",
+        marks: Marks | None = None,
     ) -> None:
+        self.marks = marks
         self.t = prefix
         self._attribute = attribute
         self.names = Names(reserved)
@@ -77,7 +80,7 @@ class PrimFuncPrinter:
         self.block_word = block
         self.frames: list[_Frame] = []
         self.loops: dict[tir.Var, s.For] = {}
-        self.expr = ExpressionText(prefix, self.var, self.buffer, function)
+        self.expr = ExpressionText(prefix, self.var, self.buffer, function, marks)
         self.root: s.Stmt | None = None
         self.paths: dict[int, list[object]] | None = None
 
@@ -170,10 +173,11 @@ class PrimFuncPrinter:
             self._body(body)
             return
         block = body.block
-        self._line(f'# with {self.t()}.{self.block_word}("root"):')
-        for buffer in block.alloc_buffers:
-            self._alloc(buffer)
-        self._body(block.body)
+        with self._shown(body):
+            self._line(f'# with {self.t()}.{self.block_word}("root"):')
+            for buffer in block.alloc_buffers:
+                self._alloc(buffer)
+            self._body(block.body)
 
     def attribute(self, value: Any) -> str:
         """A value of an attribute; dictionaries by their keys, as TVM sorts them."""
@@ -212,13 +216,36 @@ class PrimFuncPrinter:
     def _body(self, node: s.Stmt) -> None:
         """The statements of a frame. What holds the rest of them stands flat."""
         while True:
-            *before, last = node.seq if isinstance(node, s.SeqStmt) else (node,)
-            for x in before:
-                self._statement(x)
-            following = self._flat(last)
+            if isinstance(node, s.SeqStmt):
+                with self._shown(node):
+                    *before, last = node.seq
+                    for x in before:
+                        self._statement(x)
+                    following = self._last(last)
+            else:
+                following = self._last(node)
             if following is None:
                 return
             node = following
+
+    def _last(self, node: s.Stmt) -> s.Stmt | None:
+        """The last statement of a frame; one with a note stands with its body, not flat."""
+        if self.marks and id(node) in self.marks.notes:
+            self._statement(node)
+            return None
+        with self._shown(node):
+            return self._flat(node)
+
+    @contextmanager
+    def _shown(self, node: s.Stmt) -> Generator[None]:
+        """The lines written inside are the text of ``node``."""
+        lines = self.frames[-1].lines
+        start = len(lines)
+        yield
+        if self.marks:
+            self.marks.lines(node, lines, start)
+            if isinstance(node, s.BlockRealize):
+                self.marks.lines(node.block, lines, start)
 
     def _flat(self, node: s.Stmt) -> s.Stmt | None:
         """Write the last statement of a frame; what is still to be written after it."""
@@ -236,12 +263,16 @@ class PrimFuncPrinter:
                 self._line(head if name is None else f"{name()} = {head}")
                 return body
             case _:
-                self._statement(node)
+                self._written(node)
                 return None
 
     # -- statements ------------------------------------------------------------------------------
     def _statement(self, node: s.Stmt) -> None:
         """A statement that others follow."""
+        with self._shown(node):
+            self._written(node)
+
+    def _written(self, node: s.Stmt) -> None:
         match node:
             case s.SeqStmt():
                 for x in node.seq:
@@ -367,6 +398,8 @@ class PrimFuncPrinter:
             found.append(loop)
             variables.add(loop.loop_var)
             loop = loop.body
+            if self.marks and self.marks.names(loop):
+                break
         return found
 
     # -- blocks ----------------------------------------------------------------------------------
