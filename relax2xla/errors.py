@@ -56,8 +56,8 @@ class StructuralEqualError(TVMError, ValueError):
     """Two IR trees differ; the message holds the path of the first difference and both sides."""
 
 
-class BuilderError(TVMError):
-    """``BlockBuilder`` used out of order, such as ``emit_output`` outside a dataflow block."""
+class BuilderError(TVMError, ValueError):
+    """A builder used out of order, such as ``emit_output`` outside a dataflow block."""
 
 
 class DiagnosticError(TVMError):

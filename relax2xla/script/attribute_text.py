@@ -67,7 +67,8 @@ class AttributePrinter(AnnotationPrinter):
             case VDevice():
                 return self.whole_device(value)
             case _ if type(value).__module__ == "relax2xla.target":
-                host = "" if value.host is None else f", {quote(str(value.host))}"
+                # A host with options as a target, too: its own text keeps no lists.
+                host = "" if value.host is None else f", {self._host(value.host)}"
                 options = self.value({"kind": value.kind, **value.attrs})
                 return f"{self.prefix('tir')}.target({options}{host})"
             case DummyGlobalInfo():
@@ -76,6 +77,9 @@ class AttributePrinter(AnnotationPrinter):
                 raise TypeError(
                     f"an attribute of type {type(value).__name__} has no text: {value!r}"
                 )
+
+    def _host(self, host: Any) -> str:
+        return self.value(host) if host.attrs else quote(str(host))
 
     def float32(self, value: Any) -> str:
         """Numbers as ``T.float32(0.5)``, those that it would not round."""

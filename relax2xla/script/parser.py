@@ -19,6 +19,7 @@ from relax2xla.script.functions import Flags, FunctionParser, Signature
 from relax2xla.script.macros import macro_in_text
 from relax2xla.script.markers import Decorator, Marker
 from relax2xla.script.prim_func import PrimFuncParser
+from relax2xla.script.prim_func.values import Unread
 from relax2xla.script.source import Source, message_of
 
 # Callees whose result must be inferred from their body are parsed at their first call; beyond
@@ -111,11 +112,16 @@ class Parser(FunctionParser):
                     )
         self.scope.names[node.name] = ModuleAlias(node.name, self._global)
         check = self._check_rules and self._wants_check(node)
+        for kernel, flags in self._kernels:  # they may call what follows
+            dtype = self._result(kernel, flags)
+            if dtype is not None:
+                told = ir.FuncStructInfo.opaque_func(ret=ir.PrimStructInfo(dtype))
+                self.gvars[kernel.name].struct_info_ = told
         for kernel, flags in self._kernels:
             func = self.prim_func(kernel, flags, check)
             self._functions[kernel.name] = func
-            if not isinstance(func.body, tir.Text):
-                self.gvars[kernel.name].struct_info_ = kernel_info(func)
+            known = not isinstance(func.body, tir.Text)
+            self.gvars[kernel.name].struct_info_ = kernel_info(func) if known else None
         self.kernels = BlockBuilder()
         for name in names:
             self.kernels._global_names.reserve(name)  # pyright: ignore[reportPrivateUsage]
@@ -180,6 +186,13 @@ class Parser(FunctionParser):
         self.gvars[name].struct_info_ = func.struct_info_
 
     # -- loop-level functions --------------------------------------------------------------------
+    def _result(self, node: ast.FunctionDef, flags: Flags) -> str | None:
+        """The dtype of what a ``T.prim_func`` returns; None without a result, or an unread one."""
+        try:
+            return PrimFuncParser(self, node, flags.private).returned()
+        except Unread:
+            return None
+
     def prim_func(self, node: ast.FunctionDef, flags: Flags, check: bool) -> tir.PrimFunc:
         """A ``T.prim_func``."""
         return PrimFuncParser(self, node, flags.private).read(check and flags.check_well_formed)

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from relax2xla import ir, tir
-from relax2xla.errors import BudgetError
+from relax2xla.errors import BudgetError, TVMError
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.object_path import ObjectPath
@@ -106,8 +106,8 @@ def script(
     or statement; ``path_to_underline``, ``path_to_annotate``: the same by the way from ``node``;
     ``num_context_lines``: so many lines around underlines only (None and -1: all). Other options
     of TVM may be given at their defaults only. Raises ValueError for another value of those and
-    for what cannot be marked, TypeError for unknown options, BudgetError for what is nested too
-    deep.
+    for what cannot be marked, TypeError for unknown options, TVMError for a prefix
+    that is no name, BudgetError for what is nested too deep.
     """
     for option, default in ONLY_DEFAULTS.items():
         if options.pop(option, default) not in (default, [], {}):
@@ -159,6 +159,9 @@ class _Printer(NodePrinter):
         self.marks = marks or Marks(None)
         self.name = name
         self.show_meta = show_meta
+        for option, given in (("ir", ir_prefix), ("tir", tir_prefix), ("relax", relax_prefix)):
+            if not given.isidentifier():
+                raise TVMError(f"script(): {option}_prefix must be a name; got {given!r}")
         self.prefixes = {"ir": ir_prefix, "tir": tir_prefix, "relax": relax_prefix}
         self.alias = module_alias
         self.step = " " * indent_spaces

@@ -15,10 +15,8 @@ from relax2xla.te.operation import placeholder as placeholder
 from relax2xla.te.operation import prod as prod
 from relax2xla.te.operation import reduce_axis as reduce_axis
 from relax2xla.te.operation import scan as scan
-from relax2xla.te.operation import size_var as size_var
 from relax2xla.te.operation import sum as sum
 from relax2xla.te.operation import tag_scope as tag_scope
-from relax2xla.te.operation import var as var
 from relax2xla.te.prim_func import create_prim_func as create_prim_func
 from relax2xla.te.tensor import CommReducer as CommReducer
 from relax2xla.te.tensor import ComputeOp as ComputeOp
@@ -30,6 +28,8 @@ from relax2xla.te.tensor import Reduce as Reduce
 from relax2xla.te.tensor import ScanOp as ScanOp
 from relax2xla.te.tensor import Tensor as Tensor
 from relax2xla.te.tensor import TensorSlice as TensorSlice
+from relax2xla.tir.op import size_var as size_var
+from relax2xla.tir.op import var as var
 
 
 def __getattr__(name: str) -> Any:

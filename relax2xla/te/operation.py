@@ -46,16 +46,6 @@ def placeholder(shape: Any, dtype: str | None = None, name: str = "placeholder")
     return PlaceholderOp(name, shape=as_shape(shape), dtype=str(dtype or "float32")).output(0)
 
 
-def var(name: str = "tindex", dtype: str = "int32") -> tir.Var:
-    """A scalar variable, such as a symbolic size."""
-    return tir.Var(name, dtype)
-
-
-def size_var(name: str = "size", dtype: str = "int32") -> tir.SizeVar:
-    """A scalar variable that is known to be zero or more."""
-    return tir.SizeVar(name, dtype)
-
-
 def const(value: Any, dtype: str = "int32") -> PrimExpr:
     """A literal."""
     return tir.const(value, dtype)

@@ -1,9 +1,19 @@
-"""The functions of ``tir``: divisions, extrema, selection, conjunctions."""
+"""The functions of ``tir``: variables, divisions, extrema, selection, conjunctions."""
 
 from __future__ import annotations
 
 from .expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
-from .node import IntImm, PrimExpr
+from .node import IntImm, PrimExpr, SizeVar, Var
+
+
+def var(name: str = "tindex", dtype: str = "int32") -> Var:
+    """A scalar variable, such as a symbolic size."""
+    return Var(name, dtype)
+
+
+def size_var(name: str = "size", dtype: str = "int32") -> SizeVar:
+    """A scalar variable that is known to be zero or more."""
+    return SizeVar(name, dtype)
 
 
 def floordiv(a: PrimExpr | int, b: PrimExpr | int) -> PrimExpr:

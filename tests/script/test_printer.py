@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from relax2xla import ir, tir
+from relax2xla.errors import TVMError
 from relax2xla.ir.equal import assert_structural_equal
 from relax2xla.script import from_source, script
 from relax2xla.script import relax as R
@@ -242,3 +243,9 @@ def test_nan_with_a_payload_is_not_text() -> None:
     odd = np.array(0x7FC00001, "uint32").view("float32")
     func = ir.Function([], ir.Constant(odd), attrs={"global_symbol": "main"})
     assert from_source(func.script(show_meta=True)).body.body.data.tobytes() == odd.tobytes()
+
+
+@pytest.mark.parametrize("option", ["ir_prefix", "tir_prefix", "relax_prefix"])
+def test_prefixes_are_names(option: str):
+    with pytest.raises(TVMError, match=f"{option} must be a name; got '2I'"):
+        ir.IRModule().script(**{option: "2I"})

@@ -18,6 +18,7 @@ from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import METHODS
 from relax2xla.script.source import message_of, suggestion
 from relax2xla.tir.buffer import Buffer
+from relax2xla.tir.op import size_var, var
 
 # Not the user's mistake: something that is not known here.
 _UNKNOWN: Final = (KeyError, AttributeError, NotImplementedError, RecursionError)
@@ -279,8 +280,13 @@ _REGIONS: Final = ("reads", "writes", "match_buffer", "realize")
 _PYTHON: Final = (float, int, len, bool, list, tuple)
 _OWN: Final = {id(f) for f in v.FUNCTIONS.values()}
 _TIR: Final = {
-    id(f) for f in (tir.const, tir.all, tir.any, tir.min, tir.max, tir.floordiv, tir.floormod)
-} | {id(f) for f in (tir.truncdiv, tir.truncmod, tir.ceildiv, tir.if_then_else, tir.Select)}
+    id(f)
+    for f in (
+        *(tir.const, tir.all, tir.any, tir.min, tir.max, tir.floordiv, tir.floormod),
+        *(tir.truncdiv, tir.truncmod, tir.ceildiv, tir.if_then_else, tir.Select),
+        *(var, size_var),  # of te
+    )
+}
 
 
 def _known(func: Any) -> bool:

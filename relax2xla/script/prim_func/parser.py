@@ -86,7 +86,7 @@ class PrimFuncParser(Expressions):
             self.source.fail(arguments.defaults[0], "parameters cannot have defaults in TVMScript")
         for arg in (*arguments.posonlyargs, *arguments.args):
             self._parameter(arg)
-        ret = self._returned()
+        ret = self.returned()
         for statement in self.node.body:
             self.statement(statement)
         self.frames.pop()
@@ -132,7 +132,8 @@ class PrimFuncParser(Expressions):
             value = self._attempt(node, value)
         return value
 
-    def _returned(self) -> str | None:
+    def returned(self) -> str | None:
+        """The dtype that the annotation of the result says; None for a function without result."""
         node = self.node.returns
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relax2xla import ir, tir
+from relax2xla import ir, te, tir
 from relax2xla.errors import DiagnosticError, StructuralEqualError
 from relax2xla.script import from_source
 from relax2xla.script import ir as I
@@ -415,3 +415,40 @@ def test_a_long_body_needs_no_depth() -> None:
     )
     assert len(loads) == 3000
     assert all(b is buffers["A"] for b in loads)
+
+
+def test_functions_may_call_those_that_follow() -> None:
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(A: T.Buffer((2,), "float32")):
+        T.evaluate(Module.square(A[0]) + Module.square(A[1]))
+
+    @T.prim_func
+    def square(x: T.float32) -> T.float32:
+        return x * x
+"""
+    mod = from_source(text)
+    root = mod["main"].body
+    call = root.block.body if isinstance(root, tir.BlockRealize) else root
+    value = call.value
+    assert isinstance(value, tir.Add)
+    assert [c.dtype for c in (value, *value.children())] == ["float32"] * 3
+    ir.assert_structural_equal(from_source(mod.script()), mod)
+
+
+def test_sizes_of_te_and_hosts_of_targets() -> None:
+    host = T.target({"kind": "llvm", "keys": ["cpu"]})
+
+    @T.prim_func
+    def func(a: T.handle) -> None:
+        T.func_attr({"target": T.target({"kind": "cuda", "arch": "sm_80"}, host)})
+        n = te.size_var("n")
+        A = T.match_buffer(a, (te.var("m"), n), offset_factor=1)
+        T.evaluate(A[0, 0])
+
+    assert not isinstance(func.body, tir.Text)
+    (buffer,) = func.buffer_map.values()
+    assert [type(d) for d in buffer.shape] == [tir.Var, tir.SizeVar]
+    ir.assert_structural_equal(from_source(func.script()), func)
