@@ -362,11 +362,9 @@ def extern(
         if len(known) != 1:
             raise ValueError("te.extern: the dtype of the results cannot be told; say dtype=")
         dtypes = [known.pop()] * len(shapes)
-    given = _listed(in_buffers) or [
-        buffer_of([tir.as_dim(d) for d in t.shape], t.dtype, t.name) for t in inputs
-    ]
+    given = _listed(in_buffers) or [_anywhere(t.shape, t.dtype, t.name) for t in inputs]
     made = _listed(out_buffers) or [
-        buffer_of([tir.as_dim(d) for d in s], t, name) for s, t in zip(shapes, dtypes, strict=True)
+        _anywhere(s, t, name) for s, t in zip(shapes, dtypes, strict=True)
     ]
     body = fcompute(given, made)
     if isinstance(body, PrimExpr):
@@ -385,6 +383,12 @@ def extern(
         body=body,
     )
     return op.output(0) if len(shapes) == 1 else list(op.outputs)
+
+
+def _anywhere(shape: Sequence[PrimExpr], dtype: str, name: str) -> Buffer:
+    """A buffer that may start anywhere in its memory: a packed function is told where."""
+    start = tir.Var("elem_offset", "int32")
+    return buffer_of([tir.as_dim(d) for d in shape], dtype, name, elem_offset=start)
 
 
 def _listed(buffers: Any) -> list[Buffer]:

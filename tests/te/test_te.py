@@ -294,3 +294,13 @@ def test_a_reducer_reads_the_axes_around_it() -> None:
     )
     made = te.compute((5,), lambda i: first(a[i, k], axis=k), name="r")
     assert 'T.Cast("float32", v_k)' in te.create_prim_func([a, made]).script()
+
+
+def test_buffers_of_extern_start_anywhere() -> None:
+    a = te.placeholder((4,), name="a")
+    b = te.extern(a.shape, [a], lambda ins, _: tir.Evaluate(ins[0].elem_offset), name="b")
+    func = te.create_prim_func([a, b])
+    offsets = [buffer.elem_offset for buffer in func.buffer_map.values()]
+    assert [str(offset) for offset in offsets] == ["elem_offset"] * 2
+    assert offsets[0] is not offsets[1]
+    assert "offset_factor=1" in func.script()  # parameters say so, too
