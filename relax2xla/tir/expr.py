@@ -18,6 +18,7 @@ from relax2xla.dtypes import DTYPES, is_float
 from relax2xla.errors import DivisionByZeroError, OperandTypeError, OpError
 
 from .node import (
+    OTHER_NAMES,
     Dim,
     FloatImm,
     IntImm,
@@ -43,6 +44,7 @@ def const(value: float, dtype: str | None = None) -> PrimExpr:
         dtype = (
             "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
         )
+    dtype = OTHER_NAMES.get(dtype, dtype)
     if is_float(dtype):
         return FloatImm(dtype, value)
     if isinstance(value, float):
@@ -54,6 +56,7 @@ def const(value: float, dtype: str | None = None) -> PrimExpr:
 
 def cast(dtype: str, value: PrimExpr) -> PrimExpr:
     """``value`` converted to ``dtype``; literals fold (integers wrap, floats truncate)."""
+    dtype = OTHER_NAMES.get(dtype, dtype)
     if value.dtype == dtype:
         return value
     if isinstance(value, StringImm):
@@ -155,7 +158,7 @@ def match_dtypes(
     elif DTYPES[x].bits != DTYPES[y].bits:
         dtype = x if DTYPES[x].bits > DTYPES[y].bits else y
     else:
-        dtype = y if x.startswith("uint") else x
+        dtype = x if x.startswith("uint") else y  # of one width the unsigned one, as in C
     return cast(dtype, a), cast(dtype, b)
 
 

@@ -311,7 +311,7 @@ class Var(PrimExpr):
         if not isinstance(name, str):
             raise TypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
         set_field(self, "name", name)
-        set_field(self, "dtype", dtype)
+        set_field(self, "dtype", OTHER_NAMES.get(dtype, dtype))
         set_field(self, "_hash", object.__hash__(self))
 
     @property
@@ -350,7 +350,7 @@ class IntImm(PrimExpr):
     _fields = ("dtype", "value")
 
     def __init__(self, dtype: str, value: int) -> None:
-        dtype = BOOL_NAMES.get(dtype, dtype)
+        dtype = OTHER_NAMES.get(dtype, dtype)
         low, high = int_range(dtype)
         value = operator.index(value)
         if not low <= value <= high:
@@ -394,6 +394,7 @@ class FloatImm(PrimExpr):
     _fields = ("dtype", "written")
 
     def __init__(self, dtype: str, value: float) -> None:
+        dtype = OTHER_NAMES.get(dtype, dtype)
         if not is_float(dtype):
             raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
         set_field(self, "dtype", dtype)
@@ -450,8 +451,8 @@ def is_int(dtype: str) -> bool:
 
 
 _VECTOR = re.compile(r"(.+?)x(vscalex)?(\d+)")
-# TVM's other name for bool, which it writes for vectors.
-BOOL_NAMES = {"uint1": "bool"}
+# TVM's other names: of bool, which it writes for vectors, and of what is 32 bits wide.
+OTHER_NAMES = {"uint1": "bool", "int": "int32", "uint": "uint32", "float": "float32"}
 
 
 def lanes_of(dtype: str) -> int:
@@ -469,4 +470,4 @@ def element_of(dtype: str) -> str:
     """The dtype of one lane: ``float32`` of ``float32x4``."""
     found = None if dtype in DTYPES else _VECTOR.fullmatch(dtype)
     name = dtype if found is None else found[1]
-    return BOOL_NAMES.get(name, name)
+    return OTHER_NAMES.get(name, name)

@@ -129,3 +129,28 @@ def test_prim_func() -> None:
     assert func.params == (n,)
     with pytest.raises(AttributeError, match="with_attr"):
         func.body = ""  # type: ignore[misc]
+
+
+# What TVM 0.25 gives.
+@pytest.mark.parametrize(
+    ("a", "b", "result"),
+    [
+        ("int32", "uint32", "uint32"),
+        ("uint32", "int32", "uint32"),
+        ("uint32", "int64", "int64"),
+        ("uint64", "int32", "uint64"),
+        ("uint8", "int8", "uint8"),
+        ("bool", "int32", "int32"),
+    ],
+)
+def test_the_dtype_of_signed_and_unsigned(a: str, b: str, result: str):
+    assert (tir.Var("a", a) + tir.Var("b", b)).dtype == result
+
+
+def test_short_names_of_dtypes():
+    x = tir.Var("x", "int")
+    assert (x + 1).dtype == "int32"
+    assert x.astype("float").dtype == "float32"
+    assert tir.const(4.0, "float32").astype("int") == tir.const(4, "int32")
+    assert tir.const(3, "uint").dtype == "uint32"
+    assert tir.FloatImm("float", 0.5).dtype == "float32"
