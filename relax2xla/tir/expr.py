@@ -12,9 +12,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeGuard
+from typing import Any, ClassVar, Final, TypeAlias, TypeGuard
 
-from relax2xla.dtypes import DTYPES, is_float
+from relax2xla.dtypes import DTYPES, is_float, limits
 from relax2xla.errors import DivisionByZeroError, OperandTypeError, OpError
 
 from .node import (
@@ -37,12 +37,19 @@ from .node import (
 
 # -- conversions ---------------------------------------------------------------------------------
 def const(value: float, dtype: str | None = None) -> PrimExpr:
-    """A literal. Without a dtype: bool, int64 and float32 for Python's bool, int and float."""
+    """A literal. Without a dtype: bool, int64 and float32 for Python's bool, int and float.
+
+    A float that only a float64 holds is one.
+    """
     if not isinstance(value, int | float) and not hasattr(value, "__float__"):
         raise TypeError(f"a literal is a number; got {value!r}, of type {type(value).__name__}")
     if dtype is None:
         dtype = (
-            "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+            "bool"
+            if isinstance(value, bool)
+            else "int64"
+            if isinstance(value, int)
+            else _float_dtype(value)
         )
     dtype = OTHER_NAMES.get(dtype, dtype)
     if is_float(dtype):
@@ -52,6 +59,14 @@ def const(value: float, dtype: str | None = None) -> PrimExpr:
             raise ValueError(f"const: {value} is not a value of {dtype}")
         value = int(value)
     return IntImm(dtype, value)
+
+
+def _float_dtype(value: float) -> str:
+    """float32, or float64 for a number that would be an infinity otherwise."""
+    return "float64" if _LARGEST < abs(value) < math.inf else "float32"
+
+
+_LARGEST: Final = float(limits("float32")[1])
 
 
 def cast(dtype: str, value: PrimExpr) -> PrimExpr:
@@ -92,7 +107,7 @@ def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str | None = "i
     if isinstance(value, bool):
         return IntImm("bool", value)
     if isinstance(value, float):
-        return FloatImm(dtype if dtype and is_float(dtype) else "float32", value)
+        return FloatImm(dtype if dtype and is_float(dtype) else _float_dtype(value), value)
     try:
         whole = operator.index(value)
     except TypeError:

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from relax2xla import tir
+from relax2xla.tir.expr import as_expr
 
 n, m = tir.Var("n"), tir.Var("m")
 i32, f32 = tir.Var("i", "int32"), tir.Var("f", "float32")
@@ -154,3 +155,11 @@ def test_short_names_of_dtypes():
     assert tir.const(4.0, "float32").astype("int") == tir.const(4, "int32")
     assert tir.const(3, "uint").dtype == "uint32"
     assert tir.FloatImm("float", 0.5).dtype == "float32"
+
+
+def test_floats_that_only_a_float64_holds():
+    x = tir.Var("x", "int32")
+    for made in (tir.const(-3.402e39), as_expr(3.402e39), tir.as_prim_expr(3.402e39, "int32")):
+        assert made.dtype == "float64"
+    assert tir.const(3.402e38).dtype == tir.const(float("inf")).dtype == "float32"
+    assert (x * 2.5).dtype == "float32"
