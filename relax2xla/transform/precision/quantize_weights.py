@@ -65,8 +65,10 @@ class QuantizeWeights(FunctionPass):
 
         @rule(wildcard()(varg_default_wildcard=True))
         def quantised(m: Match) -> Expr | None:
-            call = m.call
-            if not isinstance(call.op, Op) or call.op.name not in _WEIGHTED:
+            call = m.value  # of a copy the pattern has matched what it copies
+            if not isinstance(call, Call) or not isinstance(call.op, Op):
+                return None
+            if call.op.name not in _WEIGHTED:
                 return None
             args = [self._taken(m, a, made) for a in call.args]
             if all(a is b for a, b in zip(args, call.args, strict=True)):

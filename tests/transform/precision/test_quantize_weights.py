@@ -93,3 +93,13 @@ def test_settings_that_are_wrong() -> None:
         bb.emit_func_output(out)
     with pytest.raises(TransformError, match="not finite"):
         QuantizeWeights()(bb.get())
+
+
+def test_copies_of_calls_stay() -> None:
+    bb, x = BlockBuilder(), Var("x", TensorStructInfo((2, 72)))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(op.matmul(x, const(WEIGHT)))
+            out = bb.emit_output(bb.emit(y))
+        bb.emit_func_output(out)
+    assert held(QuantizeWeights(least=1)(bb.get()))["int8"] == 72 * 64
