@@ -213,12 +213,12 @@ class Normalizer:
     # -- expressions ------------------------------------------------------------------------
     def _value(self, root: Expr, span: Span | None) -> Expr:
         """``root`` with operands only below it, what they compute emitted before it."""
+        # The common cases first: nothing to do, or little.
+        if _is_flat(root):
+            return self._specific(root, span)
         if isinstance(root, LEAVES):
             return root
         if isinstance(root, Call) and isinstance(root.op, LEAVES):
-            # The common cases first: nothing to do, or little.
-            if _is_flat(root):
-                return self._specific(root, span)
             if all([isinstance(a, LEAVES) or _is_flat(a) for a in root.args]):
                 new = [self._operand(a, span) for a in root.args]
                 op = () if isinstance(root.op, Op) else (root.op,)

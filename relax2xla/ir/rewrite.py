@@ -166,6 +166,14 @@ def post_order_deep(root: Expr) -> Iterator[Expr]:
     return post_order(root, below=deep_children)
 
 
+def _is_shallow(node: Expr) -> bool:
+    """Whether ``node`` is a leaf or a tuple of leaves."""
+    kind = type(node)
+    if kind is Tuple:
+        return all([type(f) in LEAF_TYPES for f in cast(Tuple, node).fields])
+    return kind in LEAF_TYPES
+
+
 def holders_deep(root: Expr) -> Iterator[Expr]:
     """Functions, branches and sequences in ``root``, outer ones first, each object once."""
     seen: set[int] = set()
@@ -181,7 +189,7 @@ def holders_deep(root: Expr) -> Iterator[Expr]:
             k
             for k in deep_children(node)
             if type(k) not in LEAF_TYPES
-            and not (type(k) is Call and all(type(a) in LEAF_TYPES for a in children(k)))
+            and not (type(k) is Call and all(map(_is_shallow, children(k))))
         ]
 
 
@@ -320,6 +328,11 @@ class Rewriter:
                     new = self.symbols_in(new)
                 return new
             return self._node(root, [self._node(k, ()) for k in kids])
+        if self._plain and not self.symbolic and all(map(_is_shallow, kids)):
+            # A call of a kernel: its operands are a tuple of leaves.
+            env = self.env
+            new = [env.get(k, k) if isinstance(k, Var) else self.expr(k) for k in kids]
+            return self._node(root, new)
         done: dict[int, Expr] = {}
         for node in post_order(root):
             done[id(node)] = self._node(node, [done[id(k)] for k in children(node)])

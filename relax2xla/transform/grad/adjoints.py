@@ -31,7 +31,7 @@ from relax2xla.op.shared.gradients.table import OF_TABLE, is_differentiable
 from relax2xla.op.shared.lowering import relax
 from relax2xla.te.gradients import GRADIENTS
 from relax2xla.transform.grad.checkpoints import Again
-from relax2xla.transform.grad.formulas import Formulas
+from relax2xla.transform.grad.formulas import Formulas, wanted
 
 Fallback = Callable[[Call, Expr], Sequence[Expr]]
 """Gradients of a call's operands where the operator has no rule: of the call, and the gradient."""
@@ -99,22 +99,22 @@ class Adjoints:
         for operand, partial in zip(
             call.args, self._partials(seen, forward, adjoint), strict=False
         ):
-            if partial is not None and not is_op(partial, "relax.grad.no_grad"):
+            if partial is not None:
                 self.add(operand, partial)
 
     def _partials(self, var: Var, call: Call, adjoint: Var) -> Sequence[Expr | None]:
         op = call.op
         if not isinstance(op, Op) or op.primal_gradient is None:
-            return self.fallback(call, adjoint)
+            return wanted(self.fallback(call, adjoint))
         rule = op.primal_gradient
         made: Sequence[Expr | None]
         try:
             if rule in OF_TABLE:
                 made = self.formulas.partials(rule, var, call, adjoint)
             else:
-                made = rule(var, call, adjoint, self.builder)
+                made = wanted(rule(var, call, adjoint, self.builder))
         except NoExpression:
-            return self.fallback(call, adjoint)
+            return wanted(self.fallback(call, adjoint))
         except TVMError as e:
             e.add_note(f"  in the gradient of `{var.name_hint}`, {op.describe(call)}")
             raise

@@ -34,18 +34,19 @@ class Formulas:
         """
         key = key_of(call, var, True)
         if key is None:
-            return _wanted(rule(var, call, adjoint, None))
+            return wanted(rule(var, call, adjoint, None))
         key = (rule, adjoint.struct_info_, key)
         inputs = [var, adjoint, *leaves_of(call)]
         if key in self._known:
             steps = self._known[key]
-            return _wanted(rule(var, call, adjoint, None)) if steps is None else steps.made(inputs)
-        made = _wanted(rule(var, call, adjoint, None))
+            return wanted(rule(var, call, adjoint, None)) if steps is None else steps.made(inputs)
+        made = wanted(rule(var, call, adjoint, None))
         self._known[key] = _Steps.of(made, inputs)
         return made
 
 
-def _wanted(made: Sequence[Expr]) -> list[Expr | None]:
+def wanted(made: Sequence[Expr]) -> list[Expr | None]:
+    """Gradients, with None for those that are ``R.grad.no_grad``."""
     return [None if is_op(m, "relax.grad.no_grad") else m for m in made]
 
 

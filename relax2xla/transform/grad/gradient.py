@@ -86,7 +86,7 @@ class Gradient(Pass):
         made = _adjoint(builder, func, wanted, self.target_index, marks)
         name = f"{self.func_name}_adjoint"
         made = remove_all_unused(without_double_transposes(made)).with_attr("global_symbol", name)
-        if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(made)):
+        if any(is_op(b.value, WITH_GRAD) for b in bindings_deep(func)):
             made = rewrite_function(made, rule=_without_grad)
         builder.add_func(made, name)
         return builder.get()

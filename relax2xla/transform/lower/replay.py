@@ -46,8 +46,8 @@ def key_of(call: Call, var: Var | None, dataflow: bool) -> Key | None:
     try:
         return (
             call.op.name,
-            tuple((k, _exact(call.attrs[k])) for k in call.attrs),
-            tuple(_operand(a, places) for a in call.args),
+            tuple([(k, _exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
+            tuple([_operand(a, places) for a in call.args]),
             call.sinfo_args,
             call.struct_info_,
             None if var is None else (var.struct_info_,),
