@@ -328,10 +328,9 @@ class Rewriter:
                     new = self.symbols_in(new)
                 return new
             return self._node(root, [self._node(k, ()) for k in kids])
-        if self._plain and not self.symbolic and all(map(_is_shallow, kids)):
+        if all(map(_is_shallow, kids)):
             # A call of a kernel: its operands are a tuple of leaves.
-            env = self.env
-            new = [env.get(k, k) if isinstance(k, Var) else self.expr(k) for k in kids]
+            new = [self._node(k, [self._node(f, ()) for f in children(k)]) for k in kids]
             return self._node(root, new)
         done: dict[int, Expr] = {}
         for node in post_order(root):

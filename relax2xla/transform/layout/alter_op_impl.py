@@ -92,6 +92,7 @@ class _Altered:
     def __init__(self, given: AlterOpImpl, mod: IRModule) -> None:
         self.given, self.mod, self.builder = given, mod, BlockBuilder(mod)
         self.added: dict[str, GlobalVar] = {}
+        self.inverses: dict[tir.IndexMap, tir.IndexMap] = {}
 
     def call(self, node: Expr) -> Expr | None:
         """What takes the place of ``node``; None where it stays."""
@@ -145,7 +146,9 @@ class _Altered:
         """``value`` in the layout that it had."""
         if moved is None:
             return value
-        back = _moved(value, moved.inverse(), separators)
+        if moved not in self.inverses:
+            self.inverses[moved] = moved.inverse()
+        back = _moved(value, self.inverses[moved], separators)
         if back.struct_info == old:
             return back
         return call_tir(self._remove_pad(old), Tuple([back]), old)
