@@ -89,6 +89,12 @@ def _debug_print(line_info: str, value: Any) -> None:
     )
 
 
+def _reshape(value: Any, shape: Sequence[int]) -> Any:
+    """The elements of ``value``, where they are, in another shape."""
+    array = value if hasattr(value, "reshape") else np.asarray(value)
+    return array.reshape(tuple(shape))
+
+
 def _multinomial_from_uniform(prob: Any, uniform: Any) -> npt.NDArray[Any]:
     """An index a row of ``prob``: the first whose probability and those before exceed ``uniform``.
 
@@ -114,6 +120,7 @@ BUILTINS: Final[dict[str, Callable[..., Any]]] = {
         "attention_kv_cache_view": AttentionKVCache.view,
         "attention_kv_cache_array_popn": _popn,
         "attention_kv_cache_array_clear": _clear,
+        "reshape": _reshape,
         "multinomial_from_uniform": _multinomial_from_uniform,
         "invoke_debug_func": _invoke_debug_func,
         "debug_print": _debug_print,

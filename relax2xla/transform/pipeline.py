@@ -84,15 +84,27 @@ def default(layout: str = "NHWC", winograd: bool | None = None) -> Pass:
     return Pipeline(passes, [p() for p in STATIC], name="default")
 
 
+def static_shape_tuning(
+    total_trials: int, target: Any, work_dir: str = "tuning_logs", cpu_weight_prepack: bool = False
+) -> Pass:
+    """``zero`` under TVM's name for tuning, which changes nothing: XLA decides how loops run.
+
+    Nothing is tried and no log is written. ValueError for ``cpu_weight_prepack``, which would give
+    the module another interface.
+    """
+    if cpu_weight_prepack:
+        raise ValueError(
+            "static_shape_tuning: cpu_weight_prepack makes a function that prepares weights; here "
+            "the pass LiftTransformParams does"
+        )
+    return zero()
+
+
 PIPELINES: dict[str, Callable[..., Pass]] = {
     "zero": zero,
     "default": default,
     "default_build": default,
-}
-
-# Pipelines of TVM that have no counterpart here, and what serves instead.
-REFUSED: dict[str, str] = {
-    "static_shape_tuning": "it tunes TIR schedules, and XLA has its own; use 'default'",
+    "static_shape_tuning": static_shape_tuning,
 }
 
 
@@ -104,7 +116,7 @@ def register_pipeline(name: str) -> Callable[[Make], Make]:
 
     ``build(..., relax_pipeline=name)`` runs it. Raises ValueError for a name that is taken.
     """
-    if name in PIPELINES or name in REFUSED:
+    if name in PIPELINES:
         raise ValueError(f"Pipeline {name} has already been registered")
 
     def add(make: Make) -> Make:
@@ -121,8 +133,6 @@ def get_default_pipeline(target: Any = None) -> Pass:
 
 def get_pipeline(name: str = "zero", **kwargs: Any) -> Pass:
     """The pipeline ``name``, configured by ``kwargs``; ValueError with the names there are."""
-    if name in REFUSED:
-        raise ValueError(f"the pipeline {name!r} is not here: {REFUSED[name]}")
     if name not in PIPELINES:
         raise ValueError(f"unknown pipeline {name!r}; known: {', '.join(PIPELINES)}")
     return PIPELINES[name](**kwargs)

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from relax2xla.tvm.names import MODULES, NEWER
+from relax2xla.tvm.names import MODULES, NEWER, REGISTERING
 
 
 class Alias(ModuleType):
@@ -101,7 +101,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return Alias(spec.name, MODULES.get(known, ()))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: what a module has is looked up when it is asked for."""
+        """What a module has is looked up when it is asked for; here it is registered at most."""
+        if module.__name__ in REGISTERING:
+            importlib.import_module(REGISTERING[module.__name__])
 
 
 def _below(name: str) -> bool:

@@ -96,6 +96,7 @@ tvm.relax.op                    op op.intrinsic
 tvm.relax.op.base               op op.intrinsic
 tvm.relax.transform             transform
 tvm.relax.transform.transform   transform
+tvm.relax.transform.legalize_ops.common tvm.legalizing
 tvm.relax.dpl                   dpl
 tvm.relax.dpl.pattern           dpl
 tvm.relax.dpl.rewrite           dpl
@@ -104,8 +105,10 @@ tvm.relax.distributed           ir
 tvm.relax.vm_build              .
 tvm.relax.exec_builder          .
 tvm.relax.pipeline              .
-tvm.relax.backend               transform.fusion
-tvm.relax.backend.pattern_registry transform.fusion
+tvm.relax.backend               transform.fusion.patterns
+tvm.relax.backend.pattern_registry transform.fusion.patterns
+tvm.relax.backend.cuda          tvm.cuda
+tvm.relax.backend.cuda.cublas   tvm.cublas
 tvm.relax.testing               testing
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
@@ -134,5 +137,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     name: tuple("relax2xla" if w == "." else f"relax2xla.{w}" for w in serving)
     for name, *serving in map(str.split, _TABLE.strip().splitlines())
 }
+# Modules that register something when they are imported, and what does it here.
+REGISTERING: Final = {"tvm.relax.backend": "relax2xla.tvm.cublas"}
 # Names of TVM 0.25 that v0.20 calls otherwise.
 NEWER: Final = {"tirx": "tir", "register_global_func": "register_func"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relax2xla.errors import RunError, TVMError
-from relax2xla.runtime import get_global_func, register_func, remove_global_func
+from relax2xla.runtime import ShapeTuple, get_global_func, register_func, remove_global_func
 
 
 def builtin(name: str) -> Callable[..., Any]:
@@ -85,3 +85,11 @@ def test_a_function_of_the_user_comes_first() -> None:
     assert get_global_func(name) is not len
     with pytest.raises(TVMError, match=r"vm\.builtin\.nothing"):
         get_global_func("vm.builtin.nothing")
+
+
+def test_reshape() -> None:
+    reshape = get_global_func("vm.builtin.reshape")
+    assert reshape is not None
+    x = np.arange(6)
+    np.testing.assert_array_equal(reshape(x, ShapeTuple([2, 3])), x.reshape(2, 3))
+    assert reshape([1, 2], (2, 1)).shape == (2, 1)
