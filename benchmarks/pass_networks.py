@@ -57,6 +57,24 @@ def _layers(bb: rx.BlockBuilder, p: Sequence[Var]) -> Expr:
     return h
 
 
+def _repeated(bb: rx.BlockBuilder, p: Sequence[Var]) -> Expr:
+    parts = [bb.emit(op.nn.relu(bb.emit(op.matmul(p[0], p[1])))) for _ in range(4)]
+    return op.concat(parts, 1)
+
+
+def _dead_argument(bb: rx.BlockBuilder, p: Sequence[Var]) -> Expr:
+    """A private function is given a product that it does not read."""
+    inner, info = rx.BlockBuilder(), TensorStructInfo((64, 512), "float32")
+    a, b = Var("a", info), Var("b", info)
+    with inner.function("part", [a, b], private=True):
+        with inner.dataflow():
+            out = inner.emit_output(op.nn.relu(a))
+        inner.emit_func_output(out)
+    part = bb.add_func(inner.get()["part"], "part")
+    first, second = (bb.emit(op.matmul(p[0], w)) for w in p[1:])
+    return rx.Call(part, [first, second])
+
+
 ADJUST, EXPAND = transform.AdjustMatmulOrder(), transform.ExpandMatmulOfSum()
 CASES = (
     Case("x (a b): 64x1024, rank 8", [(64, 1024), (1024, 8), (8, 1024)], _chain, [ADJUST]),
@@ -96,6 +114,26 @@ CASES = (
         [transform.ToMixedPrecision()],
         4,
         True,
+    ),
+    Case(
+        "4 layers 512x512 on 16 rows, constants",
+        [(16, 512), *[(512, 512)] * 4],
+        _layers,
+        [transform.FoldConstant()],
+        4,
+        True,
+    ),
+    Case(
+        "one product 512 to 512 of 64 rows, 4 times",
+        [(64, 512), (512, 512)],
+        _repeated,
+        [transform.EliminateCommonSubexpr()],
+    ),
+    Case(
+        "a product 512 to 512 of 64 rows, for an argument that is not read",
+        [(64, 512), *[(512, 512)] * 2],
+        _dead_argument,
+        [transform.RemoveUnusedParameters()],
     ),
     Case(
         "4 layers 512x512 on 16 rows, weights as arguments",
