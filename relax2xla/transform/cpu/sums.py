@@ -70,7 +70,7 @@ def _product(m: Match) -> Expr | None:
 
 def _place(axes: Sequence[int] | None, rank: int) -> tuple[int, int] | None:
     """From which axis to which, where they are neighbours and end ahead of the last."""
-    if axes is None:
+    if not axes:  # all, or none
         return None
     found = sorted({a % rank for a in axes})
     begin, end = found[0], found[-1] + 1

@@ -52,6 +52,8 @@ def test_results_are_numpys(name: str, shape: tuple[int, ...], axes: list[int], 
         ((2, 2, 8), [0, 1], "float32"),
         ((4, 5, 4), [0, 1], "float32"),
         ((4, 5, 8), [0, 1], "float64"),
+        ((4, 5, 8), [], "float32"),
+        ((), [], "float32"),
     ],
 )
 def test_others_stay(shape: tuple[int, ...], axes: list[int], dtype: str) -> None:
