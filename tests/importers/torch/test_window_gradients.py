@@ -8,6 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from relax2xla.importers.torch.source import window_gradients  # noqa: E402
 from relax2xla.importers.torch.source.decompositions import OWN  # noqa: E402
 
 from .helpers import check  # noqa: E402
@@ -118,3 +121,29 @@ def test_gradients_of_pads_are_those_of_torchs_kernels(padding: Any) -> None:
         if max(padding) < min(sizes):
             name = f"reflection_pad{rank}d"
             _like_the_kernel(f"{name}_backward", name, x, padding)
+
+
+def _traced(groups: int) -> Any:
+    """A 3x3 convolution of 8 channels, back to its input and its weight."""
+
+    def back(grad: Any, x: Any, weight: Any) -> Any:
+        ones = [1, 1]
+        return window_gradients.convolution_backward(
+            grad, x, weight, None, ones, ones, ones, False, [0, 0], groups, [True, True, False]
+        )[:2]
+
+    image = torch.randn(2, 8, 6, 6)
+    weight = torch.randn(8, 8 // groups, 3, 3)
+    return make_fx(back, tracing_mode="fake")(image, image, weight).graph
+
+
+def test_groups_go_back_by_convolutions_of_the_same_direction() -> None:
+    """XLA, and oneDNN's calls, have fast ones of these alone."""
+    convolutions = _traced(4).find_nodes(op="call_function", target=ATEN.convolution.default)
+    assert [node.args[6] for node in convolutions] == [False, False]
+
+
+def test_depthwise_products_are_added_up_before_their_sums() -> None:
+    """So each sum reads a row of an image: of the nine places in the window one each."""
+    sums = _traced(8).find_nodes(op="call_function", target=ATEN.sum.dim_IntList)
+    assert [node.args[0].meta["val"].numel() for node in sums] == [6 * 8] * 9
