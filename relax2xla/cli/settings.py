@@ -36,6 +36,12 @@ SETTINGS: Final = (
         "",
         "the largest value, or program, that is tried; by default four times the memory",
     ),
+    Setting(
+        "keep_memory",
+        "RELAX2XLA_KEEP_MEMORY",
+        "1",
+        "0 gives memory back to the system after each call, which costs time at the next",
+    ),
     Setting("no_color", "NO_COLOR", "", "any value: no colours on terminals"),
     Setting("xla_flags", "XLA_FLAGS", "", "options of XLA"),
     Setting("jax_platforms", "JAX_PLATFORMS", "", "platforms that JAX starts, such as cpu"),

@@ -29,6 +29,10 @@ from relax2xla.dtypes import DTYPES, dtype_name, numpy_dtype
 from relax2xla.errors import CallError, DeviceError, UnsupportedError, XlaError
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.runtime.device import Device, Mesh
+from relax2xla.vm.pjrt import allocator
+
+# Before XLA takes its first block.
+allocator.keep_memory()
 
 # jaxlib's extension module; None where it is not where it was.
 try:
