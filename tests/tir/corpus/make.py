@@ -1,10 +1,11 @@
 """TVM's side of the corpus of kernels: run by the Python of an environment with apache-tvm.
 
-``python tests/tir/corpus/make.py FOLDER [--operators] [--tests FOLDER]... [--mlc FOLDER]``
-collects PrimFuncs: what TVM's LegalizeOps makes of each operator in ``tests/parity/operators.txt``, TVM's own kernels
-of caches, those of the modules in its tests (folders of ``test_*.py``, of 0.20 or later) and those
-of a checkout of MLC-LLM. It compiles each for the processor, runs it, and writes ``corpus.jsonl``
-and an ``.npz`` of results for each into FOLDER. Nothing of that is kept in this repository.
+``python tests/tir/corpus/make.py FOLDER [--operators] [--tests FOLDER]... [--mlc FOLDER]`` collects
+PrimFuncs: what TVM's LegalizeOps makes of each operator in ``tests/parity/operators.txt``, TVM's
+own kernels of caches, those of the modules in its tests (folders of ``test_*.py``, of 0.20 or
+later) and those of a checkout of MLC-LLM. It compiles each for the processor, runs it, and writes
+``corpus.jsonl`` and an ``.npz`` of results for each into FOLDER. Nothing of that is kept in this
+repository.
 """
 
 from __future__ import annotations
