@@ -27,6 +27,7 @@ from relax2xla.errors import BudgetError, UnsupportedError
 from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
+from relax2xla.stablehlo.mlir import operations
 from relax2xla.stablehlo.shardings import without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm.pjrt import cache, dot_library, mesh, onednn, xla
@@ -35,10 +36,7 @@ from relax2xla.vm.pjrt.complete_code import is_complete
 log = logging.getLogger("relax2xla.vm")
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
-COMPILER_OPTIONS: dict[str, Any] = {
-    "xla_cpu_enable_fast_min_max": False,
-    **processor.vector_options(),
-}
+COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
 # For programs that run once (weights at load): compiled several times faster, run no better.
 RUN_ONCE_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
@@ -275,8 +273,27 @@ def _with_calls(module: ir.Module, device: Device | None) -> ir.Module | None:
 
 def _settings(target: Any, module: ir.Module) -> dict[str, Any]:
     """The compiler's options for a program that runs many times."""
-    own = dot_library.options(module) if target.platform == "cpu" else {}
-    return {**COMPILER_OPTIONS, **own}
+    if target.platform != "cpu":
+        return dict(COMPILER_OPTIONS)
+    own = {} if _has_arctangents(module) else processor.vector_options()
+    return {**COMPILER_OPTIONS, **own, **dot_library.options(module)}
+
+
+def _has_arctangents(module: ir.Module) -> bool:
+    """Whether XLA:CPU may compute an arctangent of one number: of atan, atan2 or a complex power.
+
+    With vectors of 512 bits the code for it is wrong where loops are vectorised (jaxlib 0.10.2; 16
+    elements are right, 100 are not): lanes get the results of others, or 0.
+    """
+    fine: set[Any] = set()
+    for op in operations(module.operation):
+        if "atan" in op.name:
+            return True
+        for t in {r.type for r in op.results} - fine:
+            if isinstance(t, ir.RankedTensorType) and isinstance(t.element_type, ir.ComplexType):
+                return True
+            fine.add(t)
+    return False
 
 
 def _serialize(executable: Any, target: Any) -> bytes | None:
