@@ -98,6 +98,8 @@ class Expressions(Evaluator):
                 return v.number64(owner.elem_offset)
         if name.startswith("_"):
             self.source.fail(node, f"the private name {name!r} cannot be used in TVMScript")
+        if isinstance(owner, tir.Var) and name == "buffer":
+            return v.VALUE_BUFFER
         if isinstance(owner, tir.PrimExpr) and name == "astype":
             return partial(v.cast, owner)
         if isinstance(owner, Namespace | ir.Expr | types.ModuleType):

@@ -133,7 +133,7 @@ def _reads(owner: Owner, *regions: object) -> None:
     block = _innermost(owner, "T.reads")
     if block.reads is not None:
         raise ValueError(f"the block {block.name!r} says twice what it reads")
-    block.reads = tuple(v.region_of(r) for r in flat(regions))
+    block.reads = tuple(v.region_of(r) for r in flat(regions) if not isinstance(r, v.ValueRead))
 
 
 def _writes(owner: Owner, *regions: object) -> None:

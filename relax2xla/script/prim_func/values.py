@@ -35,6 +35,17 @@ class Unread(Exception):
         self.node = node
 
 
+class ValueRead:
+    """``x.buffer[0]`` where ``x: T.int32 = ...`` defines x, which TVM 0.25 keeps in memory.
+
+    Here x is a value: in ``T.reads`` this says no more than that it is used.
+    """
+
+
+VALUE_BUFFER: Final = (ValueRead(),)
+"""``x.buffer`` of such a variable."""
+
+
 def number(value: object) -> Value:
     """A value of the parser as an expression."""
     if isinstance(value, tir.PrimExpr):

@@ -240,6 +240,22 @@ def test_regions_are_those_of_the_loops_inside() -> None:
     assert "T.reads(B[0:16], A[vi])" in func.script()
 
 
+def test_a_value_in_reads() -> None:
+    """TVM 0.25 keeps ``x: T.int32 = ...`` in memory, and says of blocks that they read it."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+    x: T.int32 = A[0]
+    for i in range(8):
+        with T.block("c"):
+            vi = T.axis.spatial(8, i)
+            T.reads(x.buffer[0], A[vi])
+            T.writes(C[vi])
+            C[vi] = A[vi] + x
+""")
+    assert "T.reads(A[vi])" in func.script()
+
+
 def test_dtypes_of_loops_and_axes() -> None:
     func = body_of(
         "for i, j in T.grid(T.int64(2), 8):",
