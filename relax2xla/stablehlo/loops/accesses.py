@@ -231,7 +231,7 @@ class _Walk:
             sides = sides_of(node)
             if sides is not None:
                 self.condition(sides[0], scope)
-            by = _divisor(node)
+            by = self.divisor(node, scope)
             if by is not None:
                 form = self.form(node.children()[0], scope)
                 for axis, k in ({} if form is None else form.terms).items():
@@ -240,6 +240,17 @@ class _Walk:
                         self.body.divisors.setdefault(axis, set()).add(by // k)
         for load in loads_of(e):
             self.access(load.buffer, load.indices, scope, "read", block)
+
+    def divisor(self, e: tir.PrimExpr, scope: Scope) -> int | None:
+        """The number by which ``e`` divides, if it is a division of integers."""
+        shift = isinstance(e, tir.Call) and e.op == "tir.shift_right"
+        if not shift and not isinstance(e, tir.FloorDiv | tir.FloorMod | tir.Mod | tir.Div):
+            return None
+        form = self.form(e.children()[1], scope)
+        by = form.const if form is not None and form.is_number else 0
+        if shift:
+            return 1 << by if 0 < by < 20 else None
+        return by if by > 1 else None
 
     def condition(self, e: tir.PrimExpr, scope: Scope) -> None:
         """Note which edges of loops a condition tells apart."""
@@ -378,17 +389,6 @@ class _Walk:
         for store in stores:
             self.store(store, inner, block, "select" if together else None)
         self.selected = outer
-
-
-def _divisor(e: tir.PrimExpr) -> int | None:
-    """The literal by which ``e`` divides, if it is a division of integers."""
-    if isinstance(e, tir.FloorDiv | tir.FloorMod | tir.Mod | tir.Div):
-        by = e.b
-        return by.value if isinstance(by, tir.IntImm) and by.value > 1 else None
-    if isinstance(e, tir.Call) and e.op == "tir.shift_right":
-        by = e.args[1]
-        return 1 << by.value if isinstance(by, tir.IntImm) and 0 < by.value < 20 else None
-    return None
 
 
 def accesses_of(kernel: Kernel, body: st.Stmt, scope: Scope) -> Body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from relax2xla import tir
@@ -17,10 +18,17 @@ from relax2xla.stablehlo.loops.affine import (
 )
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value
 from relax2xla.stablehlo.loops.state import Kernel, Scope
+from relax2xla.tir.expr import truncdiv_int
 from relax2xla.tir.node import int_range, is_int
 
 _WIDE: Final = ("int32", "int64")
 _SHIFTS: Final = {"tir.shift_left", "tir.shift_right"}
+_DIVISIONS: Final[dict[type[tir.PrimExpr], Callable[[int, int], int]]] = {
+    tir.FloorDiv: lambda a, b: a // b,
+    tir.FloorMod: lambda a, b: a % b,
+    tir.Div: truncdiv_int,
+    tir.Mod: lambda a, b: a - b * truncdiv_int(a, b),
+}
 
 
 def form_of(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool = True) -> Form | None:
@@ -68,7 +76,18 @@ def _form(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool) -> Form 
         a = form_of(kernel, left, scope, scalars)
         b = None if a is None else form_of(kernel, right, scope, scalars)
         return None if a is None or b is None else _combined(e, a, b, scalars)
-    return None
+    return _chosen(kernel, e, scope, scalars)
+
+
+def _chosen(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool) -> Form | None:
+    """The side that a choice always takes."""
+    from relax2xla.stablehlo.loops.evaluate import decided, sides_of
+
+    sides = sides_of(e)
+    truth = None if sides is None else decided(kernel, sides[0], scope)
+    if sides is None or truth is None:
+        return None
+    return form_of(kernel, sides[1 if truth else 2], scope, scalars)
 
 
 def _wide(e: tir.Cast) -> bool:
@@ -87,6 +106,9 @@ def _of_var(kernel: Kernel, var: tir.Var, scope: Scope, scalars: bool) -> Form |
 
 
 def _combined(e: tir.PrimExpr, a: Form, b: Form, scalars: bool) -> Form | None:
+    divide = _DIVISIONS.get(type(e))
+    if divide is not None and a.is_number and b.is_number:
+        return number(divide(a.const, b.const)) if b.const else None
     match e:
         case tir.Add():
             return plus(a, b)

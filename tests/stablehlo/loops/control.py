@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.stablehlo.loops.cases import Case, array, buffers, script
+from tests.stablehlo.loops.cases import Case, array, arrays, buffers, script
 from tests.stablehlo.loops.reductions import kernel
 
 
@@ -739,6 +739,56 @@ THREADS = [
         lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True),
     ),
 ]
+# What only the sizes say: digits of a block's number, the scratch of each block, a shape.
+SIZES = [
+    Case(
+        "threads_symbolic_digits",
+        script(
+            "a: T.handle, c: T.handle",
+            """
+            n, k = T.int64(), T.int64()
+            A = T.match_buffer(a, (n, k))
+            C = T.match_buffer(c, (n, k))
+            S = T.alloc_buffer((n,), scope="shared")
+            for b in T.thread_binding(n * k, thread="blockIdx.x"):
+                for t in T.thread_binding(T.int64(8), thread="threadIdx.x"):
+                    with T.block("sum"):
+                        v0 = T.axis.spatial(n, b // k)
+                        v1 = T.axis.reduce(k, t)
+                        T.where(t < k)
+                        with T.init():
+                            S[v0] = T.float32(0)
+                        S[v0] = S[v0] + A[v0, v1]
+                for t in T.thread_binding(T.int64(8), thread="threadIdx.x"):
+                    with T.block("share"):
+                        v0 = T.axis.spatial(n, b // k)
+                        v1 = T.axis.spatial(k, b % k)
+                        C[v0, v1] = A[v0, v1] / S[v0]
+            """,
+        ),
+        arrays((3, 5), (3, 5), low=1),
+        lambda a, c: a / a.sum(1, keepdims=True),
+    ),
+    Case(
+        "size_of_negative_divisor",
+        script(
+            "a: T.handle, c: T.handle, at: T.int64",
+            """
+            n = T.int64()
+            A = T.match_buffer(a, (n,))
+            C = T.match_buffer(c, ((n - n % T.int64(-4)) // T.int64(4), T.if_then_else(
+                at < T.int64(0), at + n, at)))
+            for i, j in T.grid((n - n % T.int64(-4)) // T.int64(4), T.if_then_else(
+                    at < T.int64(0), at + n, at)):
+                with T.block("copy"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = A[vi + vj]
+            """,
+        ),
+        lambda rng: [*arrays((7,), (2, 4))(rng), -3],
+        lambda a, c, at: np.stack([a[:4], a[1:5]]),
+    ),
+]
 # A condition that tells one step apart holds the others back no more.
 EDGES = [
     kernel(
@@ -792,4 +842,4 @@ EDGES = [
     ),
 ]
 
-CASES = [*INDEXED, *SEQUENTIAL, *THREADS, *EDGES]
+CASES = [*INDEXED, *SEQUENTIAL, *THREADS, *SIZES, *EDGES]
