@@ -253,11 +253,6 @@ _VECTOR: dict[type[x.BinaryExpr], Callable[[Any, Any], Any]] = {
 }
 
 
-def _rounded(a: Any) -> Any:
-    """To the nearest integer, halves away from zero."""
-    return np.copysign(np.floor(np.abs(a) + a.dtype.type(0.5)), a)
-
-
 def _erf(a: Any) -> Any:
     return np.vectorize(math.erf, otypes=[float])(a)
 
@@ -279,7 +274,7 @@ _MATH: dict[str, Callable[..., Any]] = {
     "exp10": lambda a: np.power(a.dtype.type(10), a),
     "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
     "erf": _erf,
-    "round": _rounded,
+    "round": np.rint,  # halves to even, as the compiled kernel
     "nearbyint": np.rint,
     "ldexp": lambda a, n: a * np.power(a.dtype.type(2), n),
 }
@@ -311,6 +306,8 @@ def _call(node: x.Call, kids: list[Evaluate], owner: Any) -> Evaluate:
     if name in _FLAGS:
         flag = _FLAGS[name]
         return lambda state: bool(flag(kids[0](state)))
+    if name in ("shift_left", "shift_right"):
+        return _shift(node, kids)
     if name in _INTEGERS:
         integer, wrap = _INTEGERS[name], _wrapping(dtype)
         return lambda state: wrap(integer(*[k(state) for k in kids]))
@@ -330,6 +327,20 @@ def _call(node: x.Call, kids: list[Evaluate], owner: Any) -> Evaluate:
     if name in ("call_extern", "call_pure_extern", "tvm_call_packed"):
         return lambda state: _packed(owner, [k(state) for k in kids])
     raise UnsupportedError(f"`T.{name}` does not run: `{node}`")
+
+
+def _shift(node: x.Call, kids: list[Evaluate]) -> Evaluate:
+    """A shift; by less than nothing or by all bits it has no value, as a division by 0."""
+    left, wrap = node.op == "tir.shift_left", _wrapping(node.dtype)
+    bits = numpy_dtype(element_of(node.dtype)).itemsize * 8
+
+    def shift(state: Any) -> Any:
+        value, count = kids[0](state), kids[1](state)
+        if np.any(np.less(count, 0) | np.greater_equal(count, bits)):
+            raise RunError(f"an integer of {bits} bits is shifted by {count}")
+        return wrap(value << count if left else value >> count)
+
+    return shift
 
 
 def _floats(node: x.Call, kids: list[Evaluate], state: Any) -> list[Any]:
@@ -365,8 +376,6 @@ def _multiply_shift(a: int, b: int, q: int, shift: int) -> int:
 
 
 _INTEGERS: dict[str, Callable[..., int]] = {
-    "shift_left": lambda a, b: a << b,
-    "shift_right": lambda a, b: a >> b,
     "bitwise_and": lambda a, b: a & b,
     "bitwise_or": lambda a, b: a | b,
     "bitwise_xor": lambda a, b: a ^ b,

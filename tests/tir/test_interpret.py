@@ -144,6 +144,19 @@ def f(n: T.int32) -> T.int32:
         interpret(func, 50)
 
 
+def test_halves_round_to_even() -> None:
+    func = vectors("for i in range(8):", "    B[i] = T.round(A[i])")
+    a = np.arange(8, dtype="float32") - 3.5
+    np.testing.assert_array_equal(run(func, a), np.rint(a))
+
+
+@pytest.mark.parametrize("count", [-1, 32])
+def test_a_shift_by_no_number_of_bits_has_no_value(count: int) -> None:
+    func = vectors("for i in range(8):", "    B[i] = T.shift_left(A[0], A[i])", dtype="int32")
+    with pytest.raises(RunError, match=f"an integer of 32 bits is shifted by {count}"):
+        run(func, np.full(8, count, "int32"))
+
+
 def test_errors() -> None:
     a = np.zeros(8, np.float32)
     with pytest.raises(RunError, match=r"A\[8\] is outside of the shape"):
