@@ -162,6 +162,10 @@ def store(kernel: Kernel, s: BufferStore, scope: Scope) -> None:
         raise NeedsLoop(lost, f"each step reads what the last one wrote to {s.buffer.name}")
     value = evaluate(kernel, s.value, scope)
     mask = scope.mask
+    threads = [a for a in lost if a.thread and a in value.axes]
+    if threads and (mask is None or set(threads).isdisjoint(mask.axes)):
+        # Threads have no order: the value of one of them stays.
+        value = fixed_at(value, {a: a.size - 1 for a in threads})
     if not set(lost).isdisjoint(value.axes):
         raise NeedsLoop(
             set(lost) & set(value.axes), f"steps write different values to {s.buffer.name}"

@@ -9,6 +9,7 @@ from relax2xla.ir import const
 from relax2xla.op.shared.lowering import hlo
 from relax2xla.stablehlo.loops import accumulate, repeat
 from relax2xla.stablehlo.loops.accesses import (
+    Access,
     Body,
     accesses_of,
     body_of,
@@ -266,11 +267,13 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
             inner = inner.but(threads={**scope.threads, tag: number(0)})
         run(kernel, s.body, inner)
         return
-    why = _vector(kernel, s, scope, extent, low, tag)
-    if why is None:
+    race = _race(kernel, s) if tag else None
+    why = None if race is not None else _vector(kernel, s, scope, extent, low, tag)
+    if race is None and why is None:
         return
     kernel.line = s.line or kernel.line
-    race = _race(kernel, s) if tag or s.kind in ("parallel", "vectorized") else None
+    if s.kind in ("parallel", "vectorized"):
+        race = _race(kernel, s)
     if race is not None:
         kernel.line = race.line or kernel.line
         raise kernel.error(
@@ -283,6 +286,8 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
             f"the threads {tag} of the loop {s.loop_var.name} cannot run side by side ({why}), and "
             "one after the other they cannot share memory"
         )
+    if tag.startswith("threadIdx"):
+        _refuse_talk(kernel, s, scope, Axis(count, s.loop_var.name, tag), low, why)
     known_count = count if extent.is_number else None
     if known_count is not None:
         if repeat.running(kernel, s, scope, low, known_count):
@@ -339,6 +344,27 @@ def _race(kernel: Kernel, s: st.For) -> st.BufferStore | None:
             if differs and places.isdisjoint(loops) and accumulate.accumulation(inner) is None:
                 return inner
     return None
+
+
+def _refuse_talk(
+    kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str | None
+) -> None:
+    """LegalizeError where a thread reads what others write: one after the other they must not."""
+    body = accesses_of(kernel, s.body, _with(scope, s, of_axis(axis), low, axis.thread))
+    by_memory: dict[tir.Var, list[Access]] = {}
+    for a in body.accesses:
+        by_memory.setdefault(a.buffer.data, []).append(a)
+    for accesses in by_memory.values():
+        buffer = accesses[0].buffer
+        kinds = {a.kind for a in accesses}
+        own = buffer.data in body.private or buffer.scope.startswith("local")
+        if own or "read" not in kinds or kinds == {"read"}:
+            continue
+        if obstacle([axis], Body(accesses, set(), {}), True) is not None:
+            raise kernel.error(
+                f"the threads of the loop {s.loop_var.name} cannot run side by side ({why}), and "
+                f"one after the other they would read what others have written to {buffer.name}"
+            )
 
 
 def _synchronises(s: st.Stmt) -> bool:

@@ -739,6 +739,28 @@ THREADS = [
         lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True),
     ),
 ]
+LOCK_STEP = [
+    _with(
+        "threads_read_before_all_write_one_value",
+        {"V": (2, 16), "S": (2,)},
+        """
+        for b in T.thread_binding(2, thread="blockIdx.x"):
+            for t in T.thread_binding(4, thread="threadIdx.x"):
+                with T.block("scale"):
+                    s = T.alloc_buffer((1,), scope="local")
+                    v = T.alloc_buffer((4,), scope="local")
+                    s[0] = S[b]
+                    for k in T.vectorized(4):
+                        v[k] = V[b, t * 4 + k]
+                    for k in T.vectorized(4):
+                        V[b, t * 4 + k] = v[k] * s[0]
+                    S[b] = s[0] + T.float32(1)
+        """,
+        arrays((2, 16), (2,)),
+        lambda v, s: (v * s[:, None], s + 1),
+        outputs=2,
+    ),
+]
 # What only the sizes say: digits of a block's number, the scratch of each block, a shape.
 SIZES = [
     Case(
@@ -842,4 +864,4 @@ EDGES = [
     ),
 ]
 
-CASES = [*INDEXED, *SEQUENTIAL, *THREADS, *SIZES, *EDGES]
+CASES = [*INDEXED, *SEQUENTIAL, *THREADS, *LOCK_STEP, *SIZES, *EDGES]

@@ -41,6 +41,12 @@ def test_a_kernel_that_cannot_be_run(loop: str, body: str, message: str) -> None
         lower(loop, body)
 
 
+def test_threads_that_read_what_others_write_do_not_run_in_turn() -> None:
+    body = "with T.block():\n            if A[i] > T.float32(0):\n                C[0] = A[i]"
+    with pytest.raises(LegalizeError, match="read what others have written to C"):
+        lower('T.thread_binding(4, "threadIdx.x")', body + "\n            A[i] = C[0]")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
