@@ -21,7 +21,8 @@ from relax2xla.vm.save.executable import VMExecutable
 class KernelModule:
     """Loop-level functions, built alone: ``lib["add"](a, b, out)`` writes into ``out``.
 
-    ``lib(a, b, out)`` calls the only function, or the one named ``main``.
+    ``lib(a, b, out)`` calls the only function, or the one named ``main``; it gives the number that the
+    function returns, or None.
     """
 
     def __init__(self, executable: VMExecutable, mod: IRModule) -> None:
@@ -33,14 +34,14 @@ class KernelModule:
             if isinstance(f, tir.PrimFunc)
         }
 
-    def __getitem__(self, name: str) -> Callable[..., None]:
+    def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; KeyError where there is none."""
         if name not in self._written:
             known = ", ".join(self._written)
             raise KeyError(f"there is no function {name!r}; the module has {known}")
         function, written = self._machine[name], self._written[name]
 
-        def call(*args: Any) -> None:
+        def call(*args: Any) -> Any:
             for i in written:
                 if i < len(args) and not _writable(args[i]):
                     raise CallError(
@@ -48,26 +49,27 @@ class KernelModule:
                         f"({type(args[i]).__name__}); pass what tvm.nd.empty or tvm.nd.array gives"
                     )
             made = function(*args)
-            results = made if isinstance(made, tuple) else (made,)
-            for i, value in zip(written, results, strict=True):
-                args[i][...] = np.asarray(value)
+            results = list(made) if isinstance(made, tuple) else [made]
+            for i in written:
+                args[i][...] = np.asarray(results.pop(0))
+            return np.asarray(results[0]).item() if results else None
 
         call.__name__ = name
         return call
 
-    def get_function(self, name: str) -> Callable[..., None]:
+    def get_function(self, name: str) -> Callable[..., Any]:
         """``self[name]``"""
         return self[name]
 
     @property
-    def entry_func(self) -> Callable[..., None]:
+    def entry_func(self) -> Callable[..., Any]:
         """The only function, or ``main``."""
         names = list(self._written)
         return self["main" if "main" in names else names[0]]
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Any) -> Any:
         """Run :attr:`entry_func`."""
-        self.entry_func(*args)
+        return self.entry_func(*args)
 
     def time_evaluator(self, func_name: str, dev: Any = None, **options: Any) -> Any:
         """A function that times ``func_name`` on arguments, as that of the machine."""

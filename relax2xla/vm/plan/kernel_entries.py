@@ -1,23 +1,28 @@
 """Loop-level functions that are built alone: a Relax function for each, of the same name.
 
-It takes the buffers in order, and gives those that the kernel writes, as new arrays: what a caller
-passes is not changed.
+It takes the parameters in order, and gives the buffers that the kernel writes, as new arrays: what
+a caller passes is not changed. A number is an array of no axes there; one that the kernel returns
+comes last.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
 from relax2xla.ir import Call, Function, GlobalVar, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.ir.expr import BindingBlock, SeqExpr, VarBinding
-from relax2xla.op.intrinsic import call_tir_inplace
+from relax2xla.op.intrinsic import call_tir, call_tir_inplace
 from relax2xla.stablehlo.loops import written_parameters
+from relax2xla.tir import stmt
 
 
 def with_entries(mod: IRModule) -> IRModule:
     """``mod``; where it has loop-level functions alone, with a Relax function for each.
 
-    Raises TVMError for a kernel that takes numbers beside buffers, or writes nothing.
+    Raises TVMError for a kernel whose shapes are made of numbers that it takes, that returns before
+    its end, or that gives nothing.
     """
     kernels = {g: f for g, f in mod.items() if isinstance(f, tir.PrimFunc)}
     if not kernels or mod.relax_functions():
@@ -25,32 +30,79 @@ def with_entries(mod: IRModule) -> IRModule:
     new: dict[GlobalVar, Function | tir.PrimFunc] = {}
     for gvar, func in kernels.items():
         callee = GlobalVar(f"{gvar.name_hint}_kernel")
-        new[callee] = func.without_attr("global_symbol")
-        new[GlobalVar(gvar.name_hint)] = _entry(gvar.name_hint, callee, func)
+        made, result = _with_result(gvar.name_hint, _with_arrays(gvar.name_hint, func))
+        new[callee] = made.without_attr("global_symbol")
+        new[GlobalVar(gvar.name_hint)] = _entry(gvar.name_hint, callee, made, result)
     return mod.replace(new)
 
 
-def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc) -> Function:
-    numbers = [p.name for p in func.params if p not in func.buffer_map]
-    if numbers:
-        raise TVMError(
-            f"{name} takes numbers beside buffers ({', '.join(numbers)}); a kernel that is built "
-            "alone takes buffers. Call it from a Relax function, with tir_vars of R.call_tir"
-        )
+def _entry(name: str, callee: GlobalVar, func: tir.PrimFunc, result: bool) -> Function:
     buffers = [func.buffer_map[p] for p in func.params]
     sizes: dict[tir.PrimExpr, tir.Var] = {}
     infos = [TensorStructInfo([_size(d, sizes) for d in b.shape], b.dtype) for b in buffers]
     written = written_parameters(func)
     if not written:
-        raise TVMError(f"{name} writes none of its buffers, so there is nothing to compute")
-    params = [Var(b.name, i) for b, i in zip(buffers, infos, strict=True)]
+        raise TVMError(
+            f"{name} writes none of its buffers and returns nothing, so there is nothing to compute"
+        )
     results = [infos[i] for i in written]
-    call: Call = call_tir_inplace(
-        callee, Tuple(params), written, results[0] if len(results) == 1 else results
-    )
+    info = results[0] if len(results) == 1 else results
+    given = [Var(b.name, i) for b, i in zip(buffers, infos, strict=True)]
+    if result:
+        given.pop()
+        written[-1] = -1
+    call: Call
+    if written == [-1]:
+        call = call_tir(callee, Tuple(given), info)
+    else:
+        call = call_tir_inplace(callee, Tuple(given), written, info)
     out = Var("result", call.struct_info)
     body = SeqExpr([BindingBlock([VarBinding(out, call)])], out)
-    return Function(params, body, attrs={"global_symbol": name})
+    return Function(given, body, attrs={"global_symbol": name})
+
+
+def _with_arrays(name: str, func: tir.PrimFunc) -> tir.PrimFunc:
+    """``func`` with a buffer of no axes for each number that it takes."""
+    shaped = {v for b in func.buffer_map.values() for d in b.shape for v in _variables(d)}
+    sizes = [p.name for p in func.params if p in shaped]
+    if sizes:
+        raise TVMError(
+            f"{name} takes numbers beside buffers whose shapes they are ({', '.join(sizes)}); "
+            "a kernel that is built alone takes its sizes from its buffers. Call it from a Relax "
+            "function, with tir_vars of R.call_tir"
+        )
+    numbers = {
+        p: tir.decl_buffer((), p.dtype, p.name) for p in func.params if p not in func.buffer_map
+    }
+    loads = {p: tir.BufferLoad(b, ()) for p, b in numbers.items()}
+    params = [numbers.get(p, p) for p in func.params]
+    body = tir.stmt_functor.substitute(func.body, loads)
+    return tir.PrimFunc(params, body, func.ret_type, func.buffer_map, func.attrs)
+
+
+def _variables(dim: tir.Dim) -> Sequence[tir.Var]:
+    return () if isinstance(dim, int) else tuple(tir.free_vars(dim))
+
+
+def _with_result(name: str, func: tir.PrimFunc) -> tuple[tir.PrimFunc, bool]:
+    """``func`` with a last parameter, of no axes, for what it returns; and whether it does."""
+    returns = [s for s in stmt.walk(func.body) if _is_return(s)]
+    if not returns:
+        return func, False
+    *before, last = func.body.seq if isinstance(func.body, stmt.SeqStmt) else (func.body,)
+    if len(returns) > 1 or last is not returns[0] or not isinstance(last, stmt.Evaluate):
+        raise TVMError(f"{name} returns before its end, which a kernel cannot do; use a select")
+    assert isinstance(last.value, tir.Call)
+    (value,) = last.value.args
+    buffer = tir.decl_buffer((), value.dtype, "returned")
+    body = stmt.seq([*before, tir.BufferStore(buffer, value, (), line=last.line)], func.body.line)
+    made = tir.PrimFunc([*func.params, buffer], body, None, func.buffer_map, func.attrs)
+    return made, True
+
+
+def _is_return(s: stmt.Stmt) -> bool:
+    value = s.value if isinstance(s, stmt.Evaluate) else None
+    return isinstance(value, tir.Call) and value.op == "tir.ret"
 
 
 def _size(dim: tir.Dim, sizes: dict[tir.PrimExpr, tir.Var]) -> tir.Dim:

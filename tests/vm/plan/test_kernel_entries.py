@@ -60,17 +60,56 @@ def twice(a: T.handle, c: T.handle):
     np.testing.assert_array_equal(np.asarray(got), np.repeat(a, 2, 0))
 
 
-def test_numbers_are_refused() -> None:
+def test_numbers() -> None:
     text = """
 from relax2xla.script import tir as T
 
 @T.prim_func
-def scale(A: T.Buffer((4,), "float32"), k: T.int32):
-    for i in range(4):
-        A[i] = A[i] * T.Cast("float32", k)
+def scale(A: T.Buffer((4,), "float32"), k: T.int32, x: T.float32):
+    for i in range(k):
+        A[i] = A[i] * T.Cast("float32", k) + x
 """
-    with pytest.raises(TVMError, match=r"takes numbers beside buffers \(k\)"):
-        relax2xla.build(from_source(text))
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_source(text)), relax2xla.cpu())
+    got = machine["scale"](np.ones(4, "float32"), 3, 0.5)
+    np.testing.assert_array_equal(np.asarray(got), [3.5, 3.5, 3.5, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "expected"),
+    [
+        ("def f(x: T.int8, y: T.int8) -> T.int8:\n    return x * y", (100, 2), -56),
+        ("def f() -> T.int32:\n    return T.int32(10)", (), 10),
+        (
+            'def f(A: T.Buffer((2,), "float32")) -> T.float32:\n    return A[0] + A[1]',
+            (np.array([1, 2], "float32"),),
+            3,
+        ),
+    ],
+)
+def test_what_a_kernel_returns(text: str, args: tuple[object, ...], expected: int) -> None:
+    func = from_source(f"from relax2xla.script import tir as T\n\n@T.prim_func\n{text}\n")
+    machine = relax2xla.VirtualMachine(relax2xla.build(func), relax2xla.cpu())
+    assert np.asarray(machine["f"](*args)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'def f(a: T.handle, n: T.int32):\n    A = T.match_buffer(a, (n,), "float32")\n'
+            "    for i in range(n):\n        A[i] = T.float32(0)",
+            r"takes numbers beside buffers whose shapes they are \(n\)",
+        ),
+        (
+            "def f(x: T.int32) -> T.int32:\n    if x > 0:\n        return x\n    return -x",
+            "returns before its end",
+        ),
+    ],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    func = from_source(f"from relax2xla.script import tir as T\n\n@T.prim_func\n{text}\n")
+    with pytest.raises(TVMError, match=message):
+        relax2xla.build(func)
 
 
 def test_nothing_written_is_refused() -> None:
