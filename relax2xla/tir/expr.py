@@ -30,6 +30,7 @@ from .node import (
     is_int,
     lanes_of,
     operations,
+    rounded,
     same_structure,
     set_field,
 )
@@ -86,13 +87,19 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
         return Cast(dtype, value)
     if isinstance(value, IntImm | FloatImm):
         if is_float(dtype):
-            return FloatImm(dtype, value.written if isinstance(value, FloatImm) else value.value)
+            return float_imm(dtype, value.written if isinstance(value, FloatImm) else value.value)
         if dtype == "bool":
             return IntImm("bool", int(value.value != 0))
         if (is_int(dtype)) and math.isfinite(value.value):
             low, high = int_range(dtype)
             return IntImm(dtype, (int(value.value) - low) % (high - low + 1) + low)
     return Cast(dtype, value)
+
+
+def float_imm(dtype: str, value: float) -> FloatImm:
+    """What a computation gives as a literal: infinite where it is beyond the dtype."""
+    held = rounded(dtype, value)
+    return FloatImm(dtype, value if math.isfinite(held) else held)
 
 
 def as_prim_expr(value: PrimExpr | StandsForExpr | float, dtype: str | None = "int64") -> PrimExpr:
@@ -269,12 +276,13 @@ class BinaryExpr(PrimExpr):
                 raise DivisionByZeroError(_DIVISION_BY_ZERO) from None
             return const(value, cls._result_dtype(a.dtype))
         if isinstance(a, FloatImm) and isinstance(b, FloatImm):
-            made = const(cls.compute(a.value, b.value), cls._result_dtype(a.dtype))
-            if isinstance(made, FloatImm):
-                # The text shows the sum of the numbers as they were written, if it is this one.
-                shown = FloatImm(made.dtype, cls.compute(a.written, b.written))
-                return shown if shown == made else made
-            return made
+            value, dtype = cls.compute(a.value, b.value), cls._result_dtype(a.dtype)
+            if not is_float(dtype):
+                return const(value, dtype)
+            # The text shows the sum of the numbers as they were written, if it is this one.
+            made = float_imm(dtype, value)
+            shown = float_imm(dtype, cls.compute(a.written, b.written))
+            return shown if shown == made else made
         found = cls.identity(a, b)
         if found is not None:
             return found

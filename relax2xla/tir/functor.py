@@ -11,7 +11,7 @@ from typing import Any
 from relax2xla.dtypes import is_float
 
 from .expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
-from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, int_range
+from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, int_range, rounded
 
 
 def post_order(root: PrimExpr) -> Iterator[PrimExpr]:
@@ -195,7 +195,7 @@ def _evaluate_node(node: PrimExpr, values: list[int | float]) -> int | float:
         return not values[0]
     if isinstance(node, Cast):
         if is_float(node.dtype):
-            return FloatImm(node.dtype, values[0]).value
+            return rounded(node.dtype, values[0])
         if node.dtype == "bool":
             return values[0] != 0
         low, high = int_range(node.dtype)

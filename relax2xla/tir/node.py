@@ -13,12 +13,15 @@ Rules of this file
 from __future__ import annotations
 
 import importlib
+import math
 import operator
 import re
 import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
+
+import numpy as np
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
 from relax2xla.errors import BudgetError
@@ -382,10 +385,17 @@ class IntImm(PrimExpr):
     __index__ = __int__
 
 
+def rounded(dtype: str, value: float) -> float:
+    """The number of a floating-point dtype that is nearest to ``value``; infinite beyond them."""
+    with np.errstate(over="ignore"):
+        return float(numpy_dtype(dtype).type(value))
+
+
 class FloatImm(PrimExpr):
     """A floating-point literal; its value is rounded to float16 and float32 as these demand.
 
-    ``written`` is the number before it was rounded, which TVM's text shows.
+    ``written`` is the number before it was rounded, which TVM's text shows. ``BudgetError``, which
+    is a ``ValueError``, for a number that the dtype would make infinite.
     """
 
     __slots__ = ("value", "written")
@@ -397,8 +407,14 @@ class FloatImm(PrimExpr):
         dtype = OTHER_NAMES.get(dtype, dtype)
         if not is_float(dtype):
             raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
+        held = rounded(dtype, value)
+        if math.isfinite(value) and not math.isfinite(held):
+            raise BudgetError(
+                f"literal {value} does not fit {dtype}, where it would be {held}: write "
+                f'T.{dtype}("{"-" if value < 0 else ""}inf"), or take a larger dtype'
+            )
         set_field(self, "dtype", dtype)
-        set_field(self, "value", float(numpy_dtype(dtype).type(value)))
+        set_field(self, "value", held)
         set_field(self, "written", float(value))
         set_field(self, "_hash", hash(self.payload()))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import pytest
 
 from relax2xla import tir
+from relax2xla.errors import DiagnosticError
+from relax2xla.script import from_source
 from relax2xla.tir.expr import as_expr
 
 n, m = tir.Var("n"), tir.Var("m")
@@ -116,6 +119,22 @@ def test_float_literals_round_to_their_dtype() -> None:
     assert tir.FloatImm("float32", 0.1).value != 0.1
     assert tir.FloatImm("float64", 0.1).value == 0.1
     assert str(tir.FloatImm("float32", float("inf"))) == 'T.float32("inf")'
+
+
+def test_a_float_literal_does_not_become_infinite() -> None:
+    with pytest.raises(ValueError, match=r'would be -inf: write T.float32\("-inf"\)'):
+        tir.const(-3.5e38, "float32")
+    with pytest.raises(DiagnosticError, match=r"literal 70000\.0 does not fit float16"):
+        from_source(
+            '@T.prim_func\ndef f(A: T.Buffer((1,), "float16")):\n    A[0] = T.float16(70000.0)'
+        )
+    func = from_source(
+        '@T.prim_func\ndef f(A: T.Buffer((), "float64")):\n    A[()] = T.float64(1e300)'
+    )
+    assert f"T.float64({int(1e300)}.0)" in str(func)
+    # What is computed may be.
+    assert tir.Mul.make(*[tir.const(3e30, "float32")] * 2) == tir.const(math.inf, "float32")
+    assert tir.const(1e39, "float64").astype("float32") == tir.const(math.inf, "float32")
 
 
 def test_pickle() -> None:

@@ -259,7 +259,11 @@ def dtype_name(value: object) -> str:
 
 def cast(value: object, dtype: object) -> Value:
     """``value`` in another dtype; literals fold."""
-    target, given = dtype_name(dtype), number(value)
+    target = dtype_name(dtype)
+    if isinstance(value, float | np.floating) and is_float(element_of(target)):
+        given = tir.FloatImm(element_of(target), float(value))
+    else:
+        given = number(value)
     if given.dtype == "handle":
         raise TypeError(f"a handle cannot be cast to {target}")
     lanes = lanes_of(target)

@@ -268,8 +268,8 @@ def _for(kernel: Kernel, s: st.For, scope: Scope) -> None:
         run(kernel, s.body, inner)
         return
     race = _race(kernel, s) if tag else None
-    why = None if race is not None else _vector(kernel, s, scope, extent, low, tag)
-    if race is None and why is None:
+    why = _vector(kernel, s, scope, extent, low, tag) if race is None else ""
+    if why is None:
         return
     kernel.line = s.line or kernel.line
     if s.kind in ("parallel", "vectorized"):
@@ -347,7 +347,7 @@ def _race(kernel: Kernel, s: st.For) -> st.BufferStore | None:
 
 
 def _refuse_talk(
-    kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str | None
+    kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str
 ) -> None:
     """LegalizeError where a thread reads what others write: one after the other they must not."""
     body = accesses_of(kernel, s.body, _with(scope, s, of_axis(axis), low, axis.thread))
