@@ -33,6 +33,7 @@ from .node import (
     rounded,
     same_structure,
     set_field,
+    wrapped,
 )
 
 
@@ -91,8 +92,7 @@ def cast(dtype: str, value: PrimExpr) -> PrimExpr:
         if dtype == "bool":
             return IntImm("bool", int(value.value != 0))
         if (is_int(dtype)) and math.isfinite(value.value):
-            low, high = int_range(dtype)
-            return IntImm(dtype, (int(value.value) - low) % (high - low + 1) + low)
+            return IntImm(dtype, wrapped(int(value.value), dtype))
     return Cast(dtype, value)
 
 
@@ -274,7 +274,9 @@ class BinaryExpr(PrimExpr):
                 value = cls.compute(a.value, b.value)
             except ZeroDivisionError:
                 raise DivisionByZeroError(_DIVISION_BY_ZERO) from None
-            return const(value, cls._result_dtype(a.dtype))
+            dtype = cls._result_dtype(a.dtype)
+            # Sizes are int64, where an overflow is a mistake; others wrap, as they do in a kernel.
+            return const(value if dtype in ("int64", "bool") else wrapped(value, dtype), dtype)
         if isinstance(a, FloatImm) and isinstance(b, FloatImm):
             value, dtype = cls.compute(a.value, b.value), cls._result_dtype(a.dtype)
             if not is_float(dtype):

@@ -11,7 +11,7 @@ from typing import Any
 from relax2xla.dtypes import is_float
 
 from .expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
-from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, int_range, rounded
+from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, rounded, wrapped
 
 
 def post_order(root: PrimExpr) -> Iterator[PrimExpr]:
@@ -198,8 +198,7 @@ def _evaluate_node(node: PrimExpr, values: list[int | float]) -> int | float:
             return rounded(node.dtype, values[0])
         if node.dtype == "bool":
             return values[0] != 0
-        low, high = int_range(node.dtype)
-        return (int(values[0]) - low) % (high - low + 1) + low
+        return wrapped(int(values[0]), node.dtype)
     if isinstance(node, Call) and node.op in _BUILTINS:
         return _BUILTINS[node.op](*values)
     what = "a string" if isinstance(node, StringImm) else f"`{node}`"

@@ -461,6 +461,12 @@ def int_range(dtype: str) -> tuple[int, int]:
     return found
 
 
+def wrapped(value: int, dtype: str) -> int:
+    """``value`` in the range of an integer dtype, as its bits would be."""
+    low, high = int_range(dtype)
+    return (value - low) % (high - low + 1) + low
+
+
 def is_int(dtype: str) -> bool:
     """Whether ``dtype`` is a signed or unsigned integer type (bool is not)."""
     return dtype != "bool" and dtype in _INT_RANGES

@@ -121,6 +121,14 @@ def test_float_literals_round_to_their_dtype() -> None:
     assert str(tir.FloatImm("float32", float("inf"))) == 'T.float32("inf")'
 
 
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "total"),
+    [("int8", 127, 1, -128), ("uint32", 1, 2**32 - 1, 0), ("int32", -(2**31), -1, 2**31 - 1)],
+)
+def test_narrow_literals_wrap(dtype: str, a: int, b: int, total: int) -> None:
+    assert tir.Add.make(tir.const(a, dtype), tir.const(b, dtype)) == tir.const(total, dtype)
+
+
 def test_a_float_literal_does_not_become_infinite() -> None:
     with pytest.raises(ValueError, match=r'would be -inf: write T.float32\("-inf"\)'):
         tir.const(-3.5e38, "float32")

@@ -31,7 +31,7 @@ from relax2xla.op.shared.lowering import (
     tensor_info,
 )
 from relax2xla.stablehlo.loops import contract, windows
-from relax2xla.stablehlo.loops.affine import overlaps, wrapped
+from relax2xla.stablehlo.loops.affine import overlaps
 from relax2xla.stablehlo.loops.axes import (
     Axis,
     NeedsLoop,
@@ -53,6 +53,7 @@ from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.stablehlo.loops.writes import lanes_of, write
 from relax2xla.tir.buffer import Buffer, BufferLoad, Let
 from relax2xla.tir.functor import post_order
+from relax2xla.tir.node import wrapped
 from relax2xla.tir.stmt import BufferStore
 
 _NODES: Final[dict[type[tir.PrimExpr], str]] = {

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from relax2xla.ir.expr import Expr
 from relax2xla.op.shared.lowering import broadcast_to, convert, hlo, iota, scalar
 from relax2xla.stablehlo.loops.axes import Axis, Value, in_order
-from relax2xla.tir.node import int_range
+from relax2xla.tir.node import wrapped
 
 INDEX = "int64"
 """The dtype of scalars that are part of an index."""
@@ -160,9 +160,3 @@ def value_of(form: Form, dtype: str) -> Value:
     if form.const or form.scalar is not None:
         total = hlo("add", total, broadcast_to(base, shape))
     return Value(total, tuple(axes))
-
-
-def wrapped(value: int, dtype: str) -> int:
-    """``value`` in an integer dtype."""
-    low, high = int_range(dtype)
-    return (value - low) % (high - low + 1) + low

@@ -346,9 +346,7 @@ def _race(kernel: Kernel, s: st.For) -> st.BufferStore | None:
     return None
 
 
-def _refuse_talk(
-    kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str
-) -> None:
+def _refuse_talk(kernel: Kernel, s: st.For, scope: Scope, axis: Axis, low: Form, why: str) -> None:
     """LegalizeError where a thread reads what others write: one after the other they must not."""
     body = accesses_of(kernel, s.body, _with(scope, s, of_axis(axis), low, axis.thread))
     by_memory: dict[tir.Var, list[Access]] = {}
