@@ -5,7 +5,8 @@ PrimFuncs: what TVM's LegalizeOps makes of each operator in ``tests/parity/opera
 own kernels of caches, those of the modules in its tests (folders of ``test_*.py``, of 0.20 or
 later) and those of a checkout of MLC-LLM. It compiles each for the processor, runs it, and writes
 ``corpus.jsonl`` and an ``.npz`` of results for each into FOLDER. Nothing of that is kept in this
-repository.
+repository. ``--exact NUMBER,...`` adds runs of some of them with float64 in the place of smaller
+floats: what ``compare.py`` asks where roundings may be all that differs.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "parity")]
-import corpus as parity  # noqa: E402  # pyright: ignore[reportMissingImports]
-from inputs import SIZE, WAYS, arguments  # noqa: E402  # pyright: ignore[reportMissingImports]
+from inputs import SIZE, arguments, doubled, in_double, ways  # noqa: E402
 
 SECONDS = 60
 """The longest that one kernel may take to be compiled and run."""
@@ -153,7 +153,7 @@ def of_tests(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 def of_operators() -> Iterator[tuple[str, str, str]]:
     """What LegalizeOps makes of single operators."""
-    for program in parity.of_operators():
+    for program in importlib.import_module("corpus").of_operators():  # tests/parity/corpus.py
         if program.category in ("op_static", "op_symbolic"):
             made = apart(lambda text=program.text: of_text(text), SECONDS)
             if not isinstance(made, str):
@@ -318,17 +318,26 @@ def parameters(func: Any) -> list[list[Any]]:
     return made
 
 
-def run(func: Any, params: list[list[Any]], way: str, file: Path) -> None:
-    """Compile and run a kernel, and write all its buffers."""
+def run(func: Any, given_by: Callable[[str], list[Any]], files: dict[str, Path]) -> None:
+    """Compile a kernel, run it in each way, and write all its buffers, or the error as text."""
     tvm = _tvm("tvm")
     made = tvm.compile(tvm.IRModule({"main": func}), target="llvm")["main"]
     tensor = tvm.runtime.tensor
-    given = arguments(params, way)
-    held = [tensor(a) if isinstance(a, np.ndarray) else a for a in given]
-    made(*held)
-    arrays = [a.numpy() for a in held if not isinstance(a, int | float)]
-    bits = [a if a.dtype.isbuiltin else a.view(f"u{a.dtype.itemsize}") for a in arrays]
-    np.savez(file, *bits)
+    for way, file in files.items():
+        given = given_by(way)
+        held = [tensor(a) if isinstance(a, np.ndarray) else a for a in given]
+        try:
+            result = made(*held)
+        except Exception as e:
+            file.write_text(f"error: {type(e).__name__}: {str(e).splitlines()[0][:200]}")
+            continue
+        arrays = [a.numpy() for a in held if not isinstance(a, int | float)]
+        if isinstance(result, int | float):
+            arrays.append(np.asarray(result))
+        bits = [a if a.dtype.isbuiltin else a.view(f"u{a.dtype.itemsize}") for a in arrays]
+        part = file.with_suffix(".part.npz")
+        np.savez(part, *bits)
+        part.rename(file)
 
 
 def outcome(kernel: Kernel, folder: Path) -> None:
@@ -338,22 +347,51 @@ def outcome(kernel: Kernel, folder: Path) -> None:
         return _tvm("tvm.script").from_source(kernel["text"], names())
 
     params = apart(lambda: parameters(func()), SECONDS)
-    kernel["runs"] = {}
+    runs: dict[str, str] = {}
+    kernel.update(runs=runs, parameters=params)
     if isinstance(params, str):
-        kernel["parameters"] = params
         return
-    kernel["parameters"] = params
     sizes = [int(np.prod(p[1])) for p in params if p[0] == "buffer"]
     if max(sizes, default=0) > MOST_ELEMENTS:
-        kernel["runs"] = dict.fromkeys(WAYS, "error: too large")
+        runs.update(dict.fromkeys(ways(params), "error: too large"))
         return
-    integers = any(p[0] == "number" or "int" in p[-1] for p in params)
-    for way in WAYS if integers else WAYS[:1]:
-        file = folder / f"{kernel['number']:04}.{way}.npz"
-        made = apart(lambda way=way, file=file: run(func(), params, way, file), SECONDS)
-        kernel["runs"][way] = made or "ok"
-        if "thread" in kernel["text"]:
-            break
+
+    def given_by(way: str) -> list[Any]:
+        return arguments(params, way)
+
+    left = {way: folder / f"{kernel['number']:04}.{way}.npz" for way in ways(params)}
+    for file in left.values():
+        file.unlink(missing_ok=True)
+    while left:  # an end of the process is that of the first way which wrote nothing
+        made = apart(lambda files=dict(left): run(func(), given_by, files), SECONDS)
+        for way in [w for w, f in left.items() if f.exists()]:
+            data = left.pop(way).read_bytes()[:300]
+            runs[way] = "ok" if data[:2] == b"PK" else data.decode()
+        if left:
+            ended = list(left)[:1] if made.startswith("error: ended by") else list(left)
+            for way in ended:
+                runs[way] = made
+                del left[way]
+
+
+def exact(folder: Path, numbers: set[str]) -> None:
+    """Run kernels of a corpus once more, with float64 in the place of smaller floats."""
+    for line in (folder / "corpus.jsonl").read_text("utf-8").splitlines():
+        kernel = json.loads(line)
+        if str(kernel["number"]) not in numbers:
+            continue
+        params = kernel["parameters"]
+        text = in_double(kernel["text"])
+        done = [way for way, state in kernel["runs"].items() if state == "ok"]
+        files = {way: folder / f"{kernel['number']:04}.{way}.exact.npz" for way in done}
+
+        def given_by(way: str, params: Any = params) -> list[Any]:
+            return doubled(arguments(params, way))
+
+        def work(text: str = text, given_by: Any = given_by, files: Any = files) -> None:
+            run(_tvm("tvm.script").from_source(text, names()), given_by, files)
+
+        print(kernel["number"], apart(work, 10 * SECONDS) or "ok", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -364,7 +402,12 @@ def main() -> None:
     parser.add_argument("--mlc", type=Path, help="a checkout of MLC-LLM")
     parser.add_argument("--operators", action="store_true", help="of operators and caches")
     parser.add_argument("--few", type=int, default=1, help="one kernel in so many")
+    parser.add_argument("--exact", default="", help="numbers of kernels, to run in float64")
     options = parser.parse_args()
+    if options.exact:
+        names()
+        exact(options.folder, set(options.exact.split(",")))
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     names()  # imports TVM once, before processes are forked
     sources = list(map(of_tests, options.tests))
