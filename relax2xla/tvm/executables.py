@@ -21,8 +21,8 @@ from relax2xla.vm.save.executable import VMExecutable
 class KernelModule:
     """Loop-level functions, built alone: ``lib["add"](a, b, out)`` writes into ``out``.
 
-    ``lib(a, b, out)`` calls the only function, or the one named ``main``; it gives the number that the
-    function returns, or None.
+    ``lib(a, b, out)`` calls the only function, or the one named ``main``; it gives the number
+    that the function returns, or None.
     """
 
     def __init__(self, executable: VMExecutable, mod: IRModule) -> None:
