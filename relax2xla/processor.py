@@ -38,6 +38,12 @@ def features() -> frozenset[str]:
     return frozenset(description().get("flags", description().get("Features", "")).split())
 
 
+def count() -> int:
+    """The number of processors that this process may use."""
+    own = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
+
+
 @functools.cache
 def machine() -> str:
     """What compiled code depends on in this machine: architecture, processor, its features."""

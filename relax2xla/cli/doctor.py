@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import sys
 from typing import Any, Final
@@ -61,9 +60,7 @@ def examined() -> dict[str, Any]:
         "missing_extras": {extra: how_to_install(extra) for extra in missing},
         "processor": {
             "name": known.get("model name", platform.machine()),
-            "cores": len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count(),
+            "cores": processor.count(),
             "memory": physical_memory(),
             "features": [name for name in _SETS if name in processor.features()],
         },

@@ -21,7 +21,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.lattice import dims_equal
 from relax2xla.ir.struct_info import flatten_info, show
-from relax2xla.kv_state import rows
+from relax2xla.kv_state import native, rows
 from relax2xla.kv_state.rope import Rotation
 from relax2xla.kv_state.rows import Bounds, Heads, Maps, Sizes
 from relax2xla.tir import Dim, FloatImm, IntImm
@@ -33,18 +33,28 @@ NO_TREES: Final = "a token tree is of no use to a layer with a window, which cou
 
 @dataclass(frozen=True, slots=True)
 class PagedForm:
-    """A PagedKVCache in a step. latent: of each layer whether it is MLA; rope: None for none."""
+    """A PagedKVCache in a step.
+
+    latent: of each layer whether it is MLA; rope: None for none; native: attention of a decode is a
+    function in C++.
+    """
 
     heads: Heads
     latent: tuple[bool, ...]
     rope: Rotation | None
     inline: bool
     at: Sizes
+    native: bool = False
 
     @property
     def kept(self) -> Sequence[TensorStructInfo]:
         """The pools of the layers."""
         return [TensorStructInfo(self._pool(latent), self.heads.dtype) for latent in self.latent]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """That of attention in C++."""
+        return frozenset([native.TARGET]) if self.native else frozenset()
 
     def _pool(self, latent: bool) -> tuple[int, ...]:
         return (self.heads.slots, self.heads.size) if latent else self.heads.pool
@@ -104,6 +114,7 @@ class PagedForm:
             self._maps(site, tokens),
             _scale(site),
             self._bounds(site),
+            native.decode if self.native else None,
         )
         return _checked(site, o)
 
@@ -199,6 +210,11 @@ class RNNForm:
         """The states, layer by layer: (count, *shape)."""
         pairs = list(zip(self.shapes, self.dtypes, strict=True))
         return [TensorStructInfo((self.count, *s), d) for _ in range(self.layers) for s, d in pairs]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
     def call(self, site: CallSite) -> Expr | None:
         """See :class:`~relax2xla.transform.lower.objects_to_arrays.ObjectForm`."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import RunError, TVMError
-from relax2xla.kv_state import programs
+from relax2xla.kv_state import native, programs
 from relax2xla.kv_state.forms import NO_TREES, PagedForm
 from relax2xla.kv_state.rope import Rotation
 from relax2xla.kv_state.rows import Bounds, Heads, Sizes
@@ -370,7 +370,8 @@ class PagedKVCache(Exclusive, DeviceObject):
         """What programs of a step depend on; how many tokens they take is for them to say."""
         latent = tuple(kind is AttnKind.MLA for kind in self.kinds)
         inline = self.mode is RopeMode.INLINE
-        return PagedForm(self._heads, latent, self.rope, inline, replace(at, tokens=0))
+        fast = native.pays(self._heads, at, inline, self.device)
+        return PagedForm(self._heads, latent, self.rope, inline, replace(at, tokens=0), fast)
 
     def _tables(self, step: _Step, *names: str) -> list[Any]:
         """Tables of the step on the device, as programs of the host take them."""

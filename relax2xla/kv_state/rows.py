@@ -14,6 +14,7 @@ steps), and in token trees those of the mask (sequences, steps, keys).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +79,10 @@ class Bounds:
 
     window: int = 0
     cap: float = 0.0
+
+
+# A pool's attention for one token of each sequence: see ``native.decode``.
+Decode = Callable[[Emitter, Expr, Expr, Expr, Expr, Heads, Sizes, Bounds], Expr]
 
 
 def _rotated(m: Emitter, x: Expr, angles: Expr, how: Rotation) -> Expr:
@@ -228,11 +233,12 @@ def fused(
     maps: Maps,
     scale: Expr,
     bounds: Bounds,
+    decode: Decode | None = None,
 ) -> tuple[Expr, Expr]:
     """The pool with new keys and values, and attention over it: (tokens, queries, size).
 
     rope: of queries, and of keys before they are kept, or as they are read where ``inline``. qkv:
-    (tokens, queries + 2 * keys, size).
+    (tokens, queries + 2 * keys, size). decode: what attends in place of rows.
     """
     ends = [heads.queries, heads.queries + heads.keys]
     parts = m.emit(op.split(qkv, ends, 1))
@@ -241,6 +247,11 @@ def fused(
     q = turn(m, q, where, rope)
     k = k if inline else turn(m, k, where, rope)
     after = _write_heads(m, heads, pool, slots, k, v)
+    if decode is not None:
+        scaled = m.emit(op.multiply(m.emit(op.take(q, maps.rows, 0)), scale))
+        return after, _back(
+            m, decode(m, scaled, after, table, seen, heads, at, bounds), maps, heads
+        )
     k, v = keys_and_values(m, after, table, heads, rope if inline else None, at)
     seen = visible(m, seen, at, bounds.window)
     o, _ = attend(m, by_sequence(m, q, maps.rows, at), k, v, seen, scale, bounds.cap)

@@ -69,6 +69,11 @@ class ObjectForm(Protocol):
         """The arrays that the object keeps from call to call."""
         ...
 
+    @property
+    def targets(self) -> frozenset[str]:
+        """Targets of custom calls of our own that the operators of its calls may have."""
+        ...
+
     def call(self, site: CallSite) -> Expr | None:
         """The result of a call as operators; None where it is the object.
 

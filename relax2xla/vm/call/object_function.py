@@ -170,6 +170,7 @@ class _Unfolded:
             entries={name: Entry.of(name, lift_weights({name: func})[name])},
             donated={},
             find_program=None,
+            allowed=executable.allowed.union(*(form.targets for _, form in forms)),
         )
         self.bound = bind(alone, name, keeping(name, func.params, slots))
 

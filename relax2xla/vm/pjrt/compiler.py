@@ -159,15 +159,13 @@ def fingerprint(device: Device | None) -> str:
     """
     target = xla.jax_device(device)
     client = target.client
-    own = hasattr(os, "sched_getaffinity")
-    processors = len(os.sched_getaffinity(0)) if own else os.cpu_count()
     return "\n".join(
         (
             f"jaxlib {jaxlib_version.__version__}",
             f"{client.platform} {client.platform_version}",
             f"{target.device_kind} {target.id}",
             processor.machine(),
-            f"{processors} processors",
+            f"{processor.count()} processors",
             *(f"{n}={os.environ.get(n, '')}" for n in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")),
         )
     )

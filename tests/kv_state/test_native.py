@@ -1,0 +1,130 @@
+"""Attention of decodes in C++ against the same caches driven by the host, whose calls are rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla import processor
+from relax2xla.kv_state import AttnKind, CacheSizes, PagedKVCache, RopeMode, native, rotation
+from relax2xla.kv_state.rows import Bounds
+from relax2xla.runtime.compiler import has_compiler
+from relax2xla.script import from_source
+from relax2xla.vm.call.object_function import ObjectFunction
+
+HQ, HKV, D = 4, 2, 80
+BOUNDS = (Bounds(), Bounds(3, 0.7))
+
+TEXT = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(qkv: R.Tensor(("n", 8, 80), "float32"), cache: R.Object):
+        n = T.int64()
+        with R.dataflow():
+            a = R.call_dps_packed(
+                "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
+                (cache, R.prim_value(0), R.prim_value(0.3), qkv),
+                out_sinfo=R.Tensor((n, 4, 80), "float32"),
+            )
+            b = R.call_dps_packed(
+                "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
+                (cache, R.prim_value(1), R.prim_value(0.3), qkv, R.prim_value(3),
+                 R.prim_value(0.7)),
+                out_sinfo=R.Tensor((n, 4, 80), "float32"),
+            )
+            out = ((a, b), cache)
+            R.output(out)
+        return out
+"""
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with few processors, for steps of any size."""
+    monkeypatch.setattr(native, "_LEAST", 0)
+    monkeypatch.setattr(processor, "count", lambda: 2)
+
+
+def built() -> ObjectFunction:
+    mod = from_source(TEXT)
+    assert isinstance(mod, rx.IRModule)
+    made = rx.VirtualMachine(rx.build(mod))["main"]
+    assert isinstance(made, ObjectFunction)
+    return made
+
+
+def cache(mode: RopeMode = RopeMode.NORMAL, dtype: str = "float32") -> PagedKVCache:
+    sizes, how = CacheSizes(4, 256, 64, 4), rotation(D, 100.0)
+    return PagedKVCache(sizes, [AttnKind.MHA] * 2, (HQ, HKV), (D, D), how, mode, dtype)
+
+
+def step(
+    run: ObjectFunction, both: tuple[PagedKVCache, PagedKVCache], counts: list[int], qkv: Any
+) -> None:
+    for each in both:
+        each.begin_forward(range(len(counts)), counts)
+    (made, _) = run(qkv, both[0])
+    for layer, bounds in enumerate(BOUNDS):
+        out = np.zeros((len(qkv), HQ, D), qkv.dtype)
+        both[1].attention_with_fused_qkv(layer, 0.3, qkv, out, bounds)
+        np.testing.assert_allclose(made[layer], out, rtol=2e-5, atol=2e-5)
+    for each in both:
+        each.end_forward()
+
+
+def calls(run: ObjectFunction) -> list[int]:
+    """Of each program how many calls of the function it has."""
+    programs = [p for loaded in run.programs().values() for p in loaded]
+    return [p.hlo_text().count(f'custom_call_target="{native.TARGET}"') for p in programs]
+
+
+def test_decodes_of_ragged_batches(rng: np.random.Generator) -> None:
+    run, both = built(), (cache(), cache())
+    for each in both:
+        for i in range(3):
+            each.add_sequence(i)
+
+    def qkv(count: int) -> Any:
+        return rng.standard_normal((count, HQ + 2 * HKV, D)).astype(np.float32)
+
+    step(run, both, [21, 1, 7], qkv(29))
+    assert calls(run) == [0]
+    for _ in range(2):
+        # Three sequences in a program for four.
+        step(run, both, [1, 1, 1], qkv(3))
+    assert calls(run) == [0, 2]
+    # Scores far apart, where weights become zeros; and what is no number stays so.
+    step(run, both, [1, 1, 1], 30 * qkv(3))
+    strange = qkv(3)
+    strange[1, 0] = np.nan
+    step(run, both, [1, 1, 1], strange)
+
+
+def test_what_stays_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def native_now(made: PagedKVCache, parents: list[int] | None = None) -> bool:
+        made.begin_forward([0], [1], parents)
+        with made.lent() as loan:
+            assert loan.form is not None
+            return bool(loan.form.targets)
+
+    plain, turned, half = cache(), cache(RopeMode.INLINE), cache(dtype="float16")
+    for made in (plain, turned, half):
+        made.add_sequence(0)
+    assert not native_now(turned)
+    assert not native_now(half)
+    assert native_now(plain)
+    monkeypatch.setattr(processor, "count", lambda: 64)
+    assert not native_now(plain)
+    monkeypatch.undo()
+    assert not native_now(plain)  # so few keys
+    monkeypatch.setattr(native, "_LEAST", 0)
+    made = cache()
+    made.add_sequence(0)
+    # Two tokens of a tree that do not see each other.
+    assert [native_now(made, [-1]) for _ in range(2)] == [processor.count() <= 4, False]
