@@ -21,38 +21,68 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+#if defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#define RELAX2XLA_WIDE
+#endif
 
 namespace {
 
 // Words that are unpacked at once.
+#if defined(RELAX2XLA_WIDE)
+constexpr int kLanes = 16;
+#else
 constexpr int kLanes = 8;
+#endif
 // Rows of x that share the unpacking of a word.
 constexpr int kRows = 4;
-typedef float Floats __attribute__((vector_size(32)));
-typedef int32_t Ints __attribute__((vector_size(32)));
-typedef uint32_t Words __attribute__((vector_size(32)));
-typedef int16_t Shorts __attribute__((vector_size(32)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(4 * kLanes)));
 
-/* Of each lane the sum of the products of its two halves. */
-inline Ints pairs(Shorts a, Shorts b) {
-#if defined(__AVX2__)
-  return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+/* Added to each lane of `sum` the products of its two halves. */
+inline Ints plus_pairs(Ints sum, Shorts a, Shorts b) {
+#if defined(RELAX2XLA_WIDE)
+  return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return sum + (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #else
-  Ints made;
   for (int i = 0; i < kLanes; ++i)
-    made[i] = int32_t(a[2 * i]) * b[2 * i] + int32_t(a[2 * i + 1]) * b[2 * i + 1];
+    sum[i] += int32_t(a[2 * i]) * b[2 * i] + int32_t(a[2 * i + 1]) * b[2 * i + 1];
+  return sum;
+#endif
+}
+
+/* Each of kLanes / kWords scales in the lanes of its kWords words. */
+template <int kWords>
+inline Floats spread(const float* scales) {
+#if defined(RELAX2XLA_WIDE)
+  if (kWords == 4)
+    return (Floats)_mm512_permutexvar_ps(
+        _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
+        _mm512_castps128_ps512(_mm_loadu_ps(scales)));
+  const __m512d low = _mm512_castps_pd(_mm512_set1_ps(scales[0]));
+  const __m512d high = _mm512_castps_pd(_mm512_set1_ps(scales[1]));
+  return (Floats)_mm512_mask_blend_pd(0xf0, low, high);
+#elif defined(__AVX2__)
+  if (kWords == 8) return (Floats)_mm256_broadcast_ss(scales);
+  const __m256 low = _mm256_castps128_ps256(_mm_broadcast_ss(scales));
+  return (Floats)_mm256_insertf128_ps(low, _mm_broadcast_ss(scales + 1), 1);
+#else
+  Floats made;
+  for (int i = 0; i < kLanes; ++i) made[i] = scales[i / kWords];
   return made;
 #endif
 }
 
-/* Each of two numbers in half of the lanes. */
-inline Floats spread(const float* two) {
-#if defined(__AVX2__)
-  const __m256 low = _mm256_castps128_ps256(_mm_broadcast_ss(two));
-  return (Floats)_mm256_insertf128_ps(low, _mm_broadcast_ss(two + 1), 1);
+inline float total(Floats x) {
+#if defined(RELAX2XLA_WIDE)
+  return _mm512_reduce_add_ps((__m512)x);
 #else
-  return Floats{two[0], two[0], two[0], two[0], two[1], two[1], two[1], two[1]};
+  float sum = 0;
+  for (int l = 0; l < kLanes; ++l) sum += x[l];
+  return sum;
 #endif
 }
 
@@ -107,6 +137,30 @@ struct Given {
   std::vector<Floats> scales;
 };
 
+/* The largest magnitude; infinite, or no number, where one is. */
+inline float largest(const float* x, int64_t count) {
+  uint32_t most = 0;  // magnitudes are ordered as their bits
+  for (int64_t k = 0; k < count; ++k) {
+    uint32_t bits;
+    std::memcpy(&bits, x + k, sizeof(bits));
+    most = std::max(most, bits & 0x7fffffffu);
+  }
+  float made;
+  std::memcpy(&made, &most, sizeof(made));
+  return made;
+}
+
+/* x * by, at most 32767, rounded: added to this number, its last bits are those of the integer. */
+inline void rounded(const float* x, int64_t count, float by, int32_t* numbers) {
+  constexpr float kMoved = 12582912.0f;
+  for (int64_t k = 0; k < count; ++k) {
+    const float moved = x[k] * by + kMoved;
+    int32_t bits;
+    std::memcpy(&bits, &moved, sizeof(bits));
+    numbers[k] = std::max(-32767, std::min(32767, bits - 0x4b400000));
+  }
+}
+
 template <int kBits, int kWords, int kCount>
 void turn(const Weight& w, const float* x, Given& given) {
   constexpr int kPer = 32 / kBits, kSteps = kPer / 2, kGroup = kPer * kWords;
@@ -118,24 +172,24 @@ void turn(const Weight& w, const float* x, Given& given) {
   for (int i = 0; i < kCount; ++i) {
     const float* row = x + i * w.in;
     for (int64_t g = 0; g < w.groups; ++g) {
-      const int64_t from = g * kGroup, to = std::min<int64_t>(from + kGroup, w.in);
-      float most = 0;
-      bool finite = true;
-      for (int64_t k = from; k < to; ++k) {
-        most = std::max(most, std::fabs(row[k]));
-        finite &= std::isfinite(row[k]);
-      }
+      const int64_t from = g * kGroup, count = std::min<int64_t>(kGroup, w.in - from);
+      const float most = largest(row + from, count);
+      const bool finite = std::isfinite(most);
       // What is infinite or no number stays so in the result.
-      const float scale = finite ? most / 32767.0f : NAN, by = finite && most > 0 ? 1 / scale : 0;
-      for (int64_t k = from; k < to; ++k) {
-        const int64_t word = k / kPer, value = k % kPer, b = word / kLanes, lane = word % kLanes;
-        const int number = finite ? static_cast<int>(std::lrintf(row[k] * by)) : 0;
-        const int kept = std::max(-32767, std::min(32767, number));
-        given.values[(b * kSteps + value % kSteps) * kCount + i][2 * lane + value / kSteps] = kept;
-        given.taken[b * kCount + i][lane] -= kMax * kept;
+      const float scale = finite ? most / 32767.0f : NAN;
+      int32_t numbers[kGroup] = {};
+      if (finite && most > 0) rounded(row + from, count, 1 / scale, numbers);
+      for (int k = 0; k < kWords; ++k) {
+        const int64_t b = (g * kWords + k) / kLanes, lane = (g * kWords + k) % kLanes;
+        const int32_t* own = numbers + k * kPer;
+        int32_t sum = 0;
+        for (int v = 0; v < kPer; ++v) {
+          sum += own[v];
+          given.values[(b * kSteps + v % kSteps) * kCount + i][2 * lane + v / kSteps] = own[v];
+        }
+        given.taken[b * kCount + i][lane] = -kMax * sum;
+        given.scales[b * kCount + i][lane] = scale;
       }
-      for (int64_t word = g * kWords; word < (g + 1) * kWords; ++word)
-        given.scales[(word / kLanes) * kCount + i][word % kLanes] = scale;
     }
   }
 }
@@ -158,29 +212,22 @@ void block(const Weight& w, const float* x, float* y, Given& given, std::vector<
 #pragma GCC unroll 5
       for (int step = 0; step < kSteps; ++step) {
         const Shorts weight = unpacked<kBits>(words, step);
-        for (int i = 0; i < kCount; ++i) part[i] += pairs(weight, values[step * kCount + i]);
+        for (int i = 0; i < kCount; ++i) part[i] = plus_pairs(part[i], weight, values[step * kCount + i]);
       }
       for (int i = 0; i < kCount; ++i)
         sums[i] += __builtin_convertvector(part[i], Floats) * (scale * given.scales[b * kCount + i]);
     };
-    for (int64_t b = 0; b < blocks; ++b) {
-      if (kWords == kLanes) {
-        const float s = own[b];
-        add(row + b * kLanes, b, Floats{s, s, s, s, s, s, s, s});
-      } else {
-        add(row + b * kLanes, b, spread(own + 2 * b));
-      }
-    }
+    constexpr int kScales = kLanes / kWords;
+    for (int64_t b = 0; b < blocks; ++b) add(row + b * kLanes, b, spread<kWords>(own + b * kScales));
     if (rest) {
-      uint32_t last[kLanes] = {};
-      std::memcpy(last, row + blocks * kLanes, sizeof(uint32_t) * rest);
-      const float s = own[w.groups - 1];
-      add(last, blocks, Floats{s, s, s, s, 0, 0, 0, 0});
+      uint32_t words[kLanes] = {};
+      float scales[kScales] = {};
+      std::memcpy(words, row + blocks * kLanes, sizeof(uint32_t) * rest);
+      std::memcpy(scales, own + blocks * kScales, sizeof(float) * (rest / kWords));
+      add(words, blocks, spread<kWords>(scales));
     }
     for (int i = 0; i < kCount; ++i) {
-      float sum = 0;
-      for (int l = 0; l < kLanes; ++l) sum += sums[i][l];
-      y[i * w.out + r] = sum;
+      y[i * w.out + r] = total(sums[i]);
     }
   }
 }
