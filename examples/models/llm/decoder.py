@@ -12,7 +12,7 @@ from typing import Any
 from examples.models.llm.config import Config
 from relax2xla.frontend import nn
 from relax2xla.frontend.nn import op
-from relax2xla.frontend.nn.llm.experts import chosen_matmul
+from relax2xla.frontend.nn.llm.experts import ChosenLinear
 from relax2xla.frontend.nn.llm.folder import Source, plain, plus_one, rows, stacked, transposed
 from relax2xla.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode
 from relax2xla.frontend.nn.llm.rotary import rotary_tables, rotate
@@ -85,8 +85,8 @@ class Experts(nn.Module):
     def __init__(self, c: Config) -> None:
         self.config = c
         self.gate = nn.Linear(c.hidden, c.experts, bias=False)
-        self.up_proj = nn.Parameter((c.experts, 2 * c.inner, c.hidden))
-        self.down_proj = nn.Parameter((c.experts, c.hidden, c.inner))
+        self.up_proj = ChosenLinear(c.experts, c.hidden, 2 * c.inner)
+        self.down_proj = ChosenLinear(c.experts, c.inner, c.hidden)
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """x: (1, n, hidden), the same shape."""
@@ -94,9 +94,9 @@ class Experts(nn.Module):
         shares = op.softmax(self.gate(op.reshape(x, [n, c.hidden])).astype("float32"))
         best, which = op.topk(shares, c.experts_per_token, axis=-1)
         best = best / op.sum(best, axis=-1, keepdims=True)
-        up = chosen_matmul(op.reshape(x, [n, 1, c.hidden]), self.up_proj, which)
+        up = self.up_proj(op.reshape(x, [n, 1, c.hidden]), which)
         gate, y = op.split(up, 2, axis=-1)
-        y = chosen_matmul(_active(gate, c.activation) * y, self.down_proj, which)
+        y = self.down_proj(_active(gate, c.activation) * y, which)
         by = op.reshape(best, [n, c.experts_per_token, 1])
         return op.reshape(op.sum(y * by.astype(y.dtype), axis=1), [1, n, c.hidden])
 
@@ -245,7 +245,7 @@ def _named(c: Config) -> Iterator[tuple[str, Source]]:
             yield f"{ours}.mlp.gate.weight", plain(f"{moe}.gate.weight")
             for kind, parts in (("up_proj", ("w1", "w3")), ("down_proj", ("w2",))):
                 names = [[f"{moe}.experts.{e}.{p}.weight" for p in parts] for e in range(c.experts)]
-                yield f"{ours}.mlp.{kind}", stacked(names)
+                yield f"{ours}.mlp.{kind}.weight", stacked(names)
         elif c.gated and not c.fused:
             names = [f"{at}.mlp.{n}_proj" for n in ("gate", "up")]
             yield from fused(f"{ours}.mlp.up_proj", names, [c.inner, c.inner], c.mlp_bias)

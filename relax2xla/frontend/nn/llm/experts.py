@@ -1,12 +1,33 @@
-"""Products with weights that each row chooses, for mixtures of experts."""
+"""Products with weights that each row chooses, for mixtures of experts.
+
+``quantization`` knows ``ChosenLinear``, the layer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from relax2xla import te
-from relax2xla.frontend.nn.core import Tensor
+from relax2xla.frontend.nn.core import Module, Parameter, Tensor
 from relax2xla.frontend.nn.op import tensor_expr_op
+
+
+class ChosenLinear(Module):
+    """Linear layers of one size without biases, of which each row takes some.
+
+    weight: (groups, out_features, in_features)
+    """
+
+    def __init__(
+        self, groups: int, in_features: int, out_features: int, dtype: str | None = None
+    ) -> None:
+        self.groups, self.in_features, self.out_features = groups, in_features, out_features
+        self.weight = Parameter((groups, out_features, in_features), dtype)
+
+    def forward(self, x: Tensor, which: Tensor) -> Tensor:
+        """See ``chosen_matmul``."""
+        return chosen_matmul(x, self.weight, which)
 
 
 def chosen_matmul(x: Tensor, weight: Tensor, which: Tensor) -> Tensor:
@@ -18,13 +39,7 @@ def chosen_matmul(x: Tensor, weight: Tensor, which: Tensor) -> Tensor:
     A kernel of this name, which becomes rows (``relax2xla.register_kernel_rows``). Raises
     ValueError for shapes that do not go together.
     """
-    shapes = [list(t.shape) for t in (x, weight, which)]
-    fit = [len(s) for s in shapes] == [3, 3, 2] and x.shape[2] == weight.shape[2]
-    if not fit or x.shape[1] not in (1, which.shape[1]):
-        raise ValueError(
-            "chosen_matmul takes x (b, s or 1, in), weight (groups, out, in) and which (b, s); got "
-            f"{', '.join(map(str, shapes))}"
-        )
+    check_choice(x, list(weight.shape), which)
     same = x.shape[1] == 1
 
     def product(x: Any, weight: Any, which: Any) -> Any:
@@ -36,3 +51,14 @@ def chosen_matmul(x: Tensor, weight: Tensor, which: Tensor) -> Tensor:
         return te.compute((*which.shape, weight.shape[1]), element, name="chosen_matmul")
 
     return tensor_expr_op(product, "chosen_matmul", [x, weight, which])
+
+
+def check_choice(x: Tensor, weight: Sequence[Any], which: Tensor) -> None:
+    """ValueError for shapes that do not go together in ``chosen_matmul``."""
+    shapes = [list(x.shape), list(weight), list(which.shape)]
+    fit = [len(s) for s in shapes] == [3, 3, 2] and x.shape[2] == weight[2]
+    if not fit or x.shape[1] not in (1, which.shape[1]):
+        raise ValueError(
+            "chosen_matmul takes x (b, s or 1, in), weight (groups, out, in) and which (b, s); got "
+            f"{', '.join(map(str, shapes))}"
+        )

@@ -1,8 +1,8 @@
 """Weights in few bits: groups of q3, q4 and q8, and AWQ, as MLC-LLM lays them out.
 
 ``quantize(model, "q4f16_1")`` puts layers with packed weights in the places of a model's linear
-layers and embeddings. On CPUs a function in C++ reads the packed words as it multiplies (D22); the
-same in operators is what it is tested against, and runs wherever it cannot.
+layers, experts and embeddings. On CPUs functions in C++ read the packed words as they multiply
+(D22); the same in operators is what they are tested against, and runs wherever they cannot.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from relax2xla.frontend.nn import op as nn_op
 from relax2xla.frontend.nn.core import Module, Parameter, Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.exporter import Exporter, add_extern
 from relax2xla.frontend.nn.extern import SourceModule
+from relax2xla.frontend.nn.llm.experts import ChosenLinear, check_choice, chosen_matmul
 from relax2xla.frontend.nn.modules import Embedding, Linear
 from relax2xla.frontend.nn.mutator import Mutator
 from relax2xla.ir import Expr, TensorStructInfo, const
@@ -30,6 +31,7 @@ from relax2xla.runtime.compiler import INCLUDE, has_compiler
 Array = npt.NDArray[Any]
 _WORD: Final = 32
 _SYMBOL: Final = "relax2xla_quantised_matmul"
+_CHOSEN: Final = "relax2xla_quantised_chosen"
 _DTYPES: Final = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
 # Of the last product, whose errors go straight into the logits, under the names of models.
 _LAST: Final = ("head", "lm_head", "lm_head.linear", "embed_out")
@@ -66,10 +68,13 @@ class GroupScheme:
     def packed(self, weight: Array) -> tuple[Array, Array]:
         """Words (rows, words), uint32, and scales (rows, groups) of a weight (rows, columns).
 
-        A last group that is not full counts as if zeros followed; a group of zeros has scale 0.
+        Axes in front of these stay. A last group that is not full counts as if zeros followed; a
+        group of zeros has scale 0.
         """
         kind = numpy_dtype(self.dtype)
-        rows, columns = weight.shape
+        *outer, columns = weight.shape
+        weight = weight.reshape(-1, columns)
+        rows = len(weight)
         groups = -(-columns // self.group)
         full = np.zeros((rows, groups * self.group), kind)
         full[:, :columns] = weight
@@ -83,7 +88,7 @@ class GroupScheme:
         values[:, columns:] = 0
         shifts = np.arange(self.per_word, dtype=np.uint32) * np.uint32(self.bits)
         words = (values.reshape(rows, -1, self.per_word) << shifts).sum(-1, dtype=np.uint32)
-        return words, scales.astype(kind)
+        return words.reshape(*outer, -1), scales.astype(kind).reshape(*outer, groups)
 
     def dequantised(self, words: Tensor, scales: Tensor, columns: int, dtype: str) -> Tensor:
         """The weight (rows, columns) of words (rows, words), in ``dtype``; see ``packed``."""
@@ -207,6 +212,47 @@ class GroupQuantizedLinear(Module):
             self.bias.to(dtype)
 
 
+class GroupQuantizedChosenLinear(Module):
+    """``ChosenLinear`` with weights in groups: ``q_weight``, ``q_scale``, with an axis in front.
+
+    native: as of ``GroupQuantizedLinear``; by operators all weights are unpacked in each call, not
+    only those that are chosen.
+    """
+
+    def __init__(self, groups: int, size: int, out: int, how: GroupScheme, native: bool) -> None:
+        self.groups, self.in_features, self.out_features = groups, size, out
+        self.scheme, self.native = how, native and how.by_rows and how.dtype != "bfloat16"
+        count = -(-size // how.group)
+        shapes = [(out, count * how.group // how.per_word), (out, count)]
+        words, scales = shapes if how.by_rows else [s[::-1] for s in shapes]
+        self.q_weight = Parameter((groups, *words), "uint32")
+        self.q_scale = Parameter((groups, *scales), how.dtype)
+
+    @staticmethod
+    def from_chosen(linear: ChosenLinear, how: GroupScheme, native: bool) -> Module:
+        """The layer of one with plain weights; it holds data where that does."""
+        groups, out, size = linear.weight.shape
+        made = GroupQuantizedChosenLinear(groups, size, out, how, native)
+        _fill(made, linear.weight, how, transposed=not how.by_rows)
+        return made
+
+    def forward(self, x: Tensor, which: Tensor) -> Tensor:
+        """x: (b, s, in), or (b, 1, in) for the same in all s; which: (b, s); (b, s, out)."""
+        how, words, scales = self.scheme, self.q_weight, self.q_scale
+        check_choice(x, (self.groups, self.out_features, self.in_features), which)
+        if self.native and x.dtype == "float32":
+            return _called(_CHOSEN, x, words, scales, which.astype("int32"), how.bits)
+        if not how.by_rows:
+            words, scales = (nn_op.permute_dims(t, [0, 2, 1]) for t in (words, scales))
+        flat = [nn_op.reshape(t, [-1, t.shape[-1]]) for t in (words, scales)]
+        weight = how.dequantised(flat[0], flat[1], self.in_features, x.dtype)
+        shape = [self.groups, self.out_features, self.in_features]
+        return chosen_matmul(x, nn_op.reshape(weight, shape), which)
+
+    def to(self, dtype: str | None = None) -> None:
+        """Nothing: packed weights keep their dtypes."""
+
+
 class GroupQuantizedEmbedding(Module):
     """A table of vectors in groups, of which only the rows that are taken are unpacked."""
 
@@ -267,8 +313,8 @@ def _fill(made: Any, weight: Parameter, how: GroupScheme, transposed: bool = Fal
     if weight.data is None:
         return
     words, scales = how.packed(np.asarray(weight.data))
-    made.q_weight.data = words.T if transposed else words
-    made.q_scale.data = scales.T if transposed else scales
+    made.q_weight.data = words.swapaxes(-1, -2) if transposed else words
+    made.q_scale.data = scales.swapaxes(-1, -2) if transposed else scales
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -276,30 +322,38 @@ def _product(x: Tensor, words: Tensor, scales: Tensor, how: GroupScheme, native:
     """``x`` (..., in) times the transposed weight of words and scales (out, ...)."""
     out = words.shape[0]
     if native and x.dtype == "float32":
-        kernels = _kernels()
-        if kernels not in Exporter.current().extern_mods:
-            add_extern(kernels)
         *outer, size = x.shape
         flat = nn_op.reshape(x, [functools.reduce(lambda a, b: a * b, outer, 1), size])
-        return nn_op.reshape(kernels[_SYMBOL](flat, words, scales, how.bits), [*outer, out])
+        return nn_op.reshape(_called(_SYMBOL, flat, words, scales, how.bits), [*outer, out])
     weight = how.dequantised(words, scales, x.shape[-1], x.dtype)
     return nn_op.matmul(x, nn_op.permute_dims(weight, [1, 0]))
 
 
+def _called(symbol: str, *args: Any) -> Tensor:
+    """What a function in C++ gives."""
+    kernels = _kernels()
+    if kernels not in Exporter.current().extern_mods:
+        add_extern(kernels)
+    return kernels[symbol](*args)
+
+
 @functools.cache
 def _kernels() -> SourceModule:
-    """The function in C++, compiled once for this machine's processor when it is first run."""
+    """The functions in C++, compiled once for this machine's processor when first run."""
 
     def like(x: Tensor, words: Tensor, scales: Tensor, bits: int) -> Tensor:
         return Tensor.placeholder([x.shape[0], words.shape[0]], "float32")
 
+    def chosen(x: Tensor, words: Tensor, scales: Tensor, which: Tensor, bits: int) -> Tensor:
+        return Tensor.placeholder([*which.shape, words.shape[1]], "float32")
+
     options = [*SourceModule.get_compile_options("cpp"), "-march=native"]
     source = INCLUDE / "relax2xla" / "quantised.cpp"
-    return SourceModule({_SYMBOL: like}, source, "cpp", options)
+    return SourceModule({_SYMBOL: like, _CHOSEN: chosen}, source, "cpp", options)
 
 
 def quantize(model: Module, how: str | GroupScheme, native: bool | None = None) -> Module:
-    """Give a model's linear layers and embeddings weights in groups; the model itself, changed.
+    """Give a model's linear layers, experts and embeddings weights in groups: it, changed.
 
     how: a name as "q4f16_1" (see ``scheme``), or a scheme. The dtype of activations stays. Layers
     with ``no_quantization = True``, routers of experts, and layers of symbolic sizes stay as they
@@ -325,6 +379,8 @@ class _Quantizer(Mutator):
             return node
         if isinstance(node, Linear) and self._wanted(name, node):
             return GroupQuantizedLinear.from_linear(node, self._how, self._native)
+        if isinstance(node, ChosenLinear) and _fixed(node.weight):
+            return GroupQuantizedChosenLinear.from_chosen(node, self._how, self._native)
         if isinstance(node, Embedding) and self._how.embedding and _fixed(node.weight):
             return GroupQuantizedEmbedding.from_embedding(node, self._how, self._native)
         return self.visit(name, node)

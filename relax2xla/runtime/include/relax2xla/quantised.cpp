@@ -162,7 +162,7 @@ inline void rounded(const float* x, int64_t count, float by, int32_t* numbers) {
 }
 
 template <int kBits, int kWords, int kCount>
-void turn(const Weight& w, const float* x, Given& given) {
+void turn(const Weight& w, const float* const* x, Given& given) {
   constexpr int kPer = 32 / kBits, kSteps = kPer / 2, kGroup = kPer * kWords;
   constexpr int32_t kMax = (1 << (kBits - 1)) - 1;
   const int64_t blocks = (w.words + kLanes - 1) / kLanes;
@@ -170,7 +170,7 @@ void turn(const Weight& w, const float* x, Given& given) {
   std::memset(given.taken.data(), 0, sizeof(Ints) * blocks * kCount);
   std::memset(given.scales.data(), 0, sizeof(Floats) * blocks * kCount);
   for (int i = 0; i < kCount; ++i) {
-    const float* row = x + i * w.in;
+    const float* row = x[i];
     for (int64_t g = 0; g < w.groups; ++g) {
       const int64_t from = g * kGroup, count = std::min<int64_t>(kGroup, w.in - from);
       const float most = largest(row + from, count);
@@ -195,10 +195,14 @@ void turn(const Weight& w, const float* x, Given& given) {
 }
 
 template <int kBits, int kWords, int kCount>
-void block(const Weight& w, const float* x, float* y, Given& given, std::vector<float>& room) {
+void block(const Weight& w, const float* const* x, float* const* y, Given& given,
+           std::vector<float>& room) {
   constexpr int kSteps = 32 / kBits / 2;
   turn<kBits, kWords, kCount>(w, x, given);
   const int64_t blocks = w.words / kLanes, rest = w.words % kLanes;
+  // Not read again for each row, as if results might lie there.
+  float* results[kCount];
+  std::copy(y, y + kCount, results);
   for (int64_t r = 0; r < w.out; ++r) {
     const uint32_t* row = w.packed + r * w.words;
     const float* own = w.scales_of(r, room);
@@ -212,13 +216,15 @@ void block(const Weight& w, const float* x, float* y, Given& given, std::vector<
 #pragma GCC unroll 5
       for (int step = 0; step < kSteps; ++step) {
         const Shorts weight = unpacked<kBits>(words, step);
-        for (int i = 0; i < kCount; ++i) part[i] = plus_pairs(part[i], weight, values[step * kCount + i]);
+        for (int i = 0; i < kCount; ++i)
+          part[i] = plus_pairs(part[i], weight, values[step * kCount + i]);
       }
       for (int i = 0; i < kCount; ++i)
         sums[i] += __builtin_convertvector(part[i], Floats) * (scale * given.scales[b * kCount + i]);
     };
     constexpr int kScales = kLanes / kWords;
-    for (int64_t b = 0; b < blocks; ++b) add(row + b * kLanes, b, spread<kWords>(own + b * kScales));
+    for (int64_t b = 0; b < blocks; ++b)
+      add(row + b * kLanes, b, spread<kWords>(own + b * kScales));
     if (rest) {
       uint32_t words[kLanes] = {};
       float scales[kScales] = {};
@@ -227,13 +233,13 @@ void block(const Weight& w, const float* x, float* y, Given& given, std::vector<
       add(words, blocks, spread<kWords>(scales));
     }
     for (int i = 0; i < kCount; ++i) {
-      y[i * w.out + r] = total(sums[i]);
+      results[i][r] = total(sums[i]);
     }
   }
 }
 
 template <int kBits, int kWords>
-void product(const Weight& w, const float* x, int64_t rows, float* y) {
+void product(const Weight& w, const float* const* x, int64_t rows, float* const* y) {
   constexpr int kSteps = 32 / kBits / 2;
   const int64_t blocks = (w.words + kLanes - 1) / kLanes * kRows;
   Given given{std::vector<Shorts>(blocks * kSteps), std::vector<Ints>(blocks),
@@ -241,33 +247,79 @@ void product(const Weight& w, const float* x, int64_t rows, float* y) {
   std::vector<float> room(w.groups);
   int64_t i = 0;
   for (; i + kRows <= rows; i += kRows)
-    block<kBits, kWords, kRows>(w, x + i * w.in, y + i * w.out, given, room);
-  for (; i < rows; ++i)
-    block<kBits, kWords, 1>(w, x + i * w.in, y + i * w.out, given, room);
+    block<kBits, kWords, kRows>(w, x + i, y + i, given, room);
+  for (; i < rows; ++i) block<kBits, kWords, 1>(w, x + i, y + i, given, room);
+}
+
+void multiply(const Weight& w, const std::vector<const float*>& x, int bits,
+              const std::vector<float*>& y) {
+  const auto rows = static_cast<int64_t>(x.size());
+  if (bits == 3) product<3, 4>(w, x.data(), rows, y.data());
+  if (bits == 4) product<4, 4>(w, x.data(), rows, y.data());
+  if (bits == 8) product<8, 8>(w, x.data(), rows, y.data());
+}
+
+/* The weight of the last two axes of words and scales, the first one where there are several. */
+Weight weight_of(const DLTensor* words, const DLTensor* scales, int64_t in, int bits) {
+  const int64_t *of = words->shape + words->ndim - 2, *by = scales->shape + scales->ndim - 2;
+  const Weight w{in,
+                 of[0],
+                 of[1],
+                 by[1],
+                 static_cast<const uint32_t*>(words->data),
+                 scales->data,
+                 tvm::DataType(scales->dtype) == tvm::DataType::Float(16)};
+  ICHECK(bits == 3 || bits == 4 || bits == 8) << "weights are of 3, 4 or 8 bits";
+  ICHECK(w.half || tvm::DataType(scales->dtype) == tvm::DataType::Float(32));
+  ICHECK_EQ(w.words, w.groups * (bits == 8 ? 8 : 4)) << "words and groups of a row do not agree";
+  ICHECK_EQ(by[0], w.out);
+  ICHECK(w.in <= w.words * (32 / bits));
+  return w;
 }
 
 int matmul(DLTensor* x, DLTensor* words, DLTensor* scales, int bits, DLTensor* y) {
   ICHECK_EQ(x->ndim, 2);
-  ICHECK(bits == 3 || bits == 4 || bits == 8) << "weights are of 3, 4 or 8 bits";
-  const Weight w{x->shape[1],
-                 words->shape[0],
-                 words->shape[1],
-                 scales->shape[1],
-                 static_cast<const uint32_t*>(words->data),
-                 scales->data,
-                 tvm::DataType(scales->dtype) == tvm::DataType::Float(16)};
-  ICHECK(w.half || tvm::DataType(scales->dtype) == tvm::DataType::Float(32));
-  ICHECK_EQ(w.words, w.groups * (bits == 8 ? 8 : 4)) << "words and groups of a row do not agree";
-  ICHECK_EQ(scales->shape[0], w.out);
-  ICHECK(w.in <= w.words * (32 / bits));
-  const auto* from = static_cast<const float*>(x->data);
-  auto* to = static_cast<float*>(y->data);
-  if (bits == 3) product<3, 4>(w, from, x->shape[0], to);
-  if (bits == 4) product<4, 4>(w, from, x->shape[0], to);
-  if (bits == 8) product<8, 8>(w, from, x->shape[0], to);
+  const Weight w = weight_of(words, scales, x->shape[1], bits);
+  std::vector<const float*> from;
+  std::vector<float*> to;
+  for (int64_t i = 0; i < x->shape[0]; ++i) {
+    from.push_back(static_cast<const float*>(x->data) + i * w.in);
+    to.push_back(static_cast<float*>(y->data) + i * w.out);
+  }
+  multiply(w, from, bits, to);
+  return 0;
+}
+
+/* y[i, j] = x[i, j] * w[which[i, j]]^T; x may have one j for all. Rows of one weight go together,
+ * and a weight that nobody chose is not read.
+ */
+int chosen(DLTensor* x, DLTensor* words, DLTensor* scales, DLTensor* which, int bits,
+           DLTensor* y) {
+  ICHECK_EQ(x->ndim, 3);
+  ICHECK_EQ(words->ndim, 3);
+  ICHECK_EQ(words->shape[0], scales->shape[0]);
+  Weight w = weight_of(words, scales, x->shape[2], bits);
+  const int64_t several = which->shape[1], rows = which->shape[0] * several;
+  const auto* number = static_cast<const int32_t*>(which->data);
+  for (int64_t i = 0; i < rows; ++i)
+    ICHECK(number[i] >= 0 && number[i] < words->shape[0]) << "there is no weight " << number[i];
+  for (int32_t g = 0; g < words->shape[0]; ++g) {
+    std::vector<const float*> from;
+    std::vector<float*> to;
+    for (int64_t i = 0; i < rows; ++i) {
+      if (number[i] != g) continue;
+      const int64_t row = x->shape[1] == 1 ? i / several : i;
+      from.push_back(static_cast<const float*>(x->data) + row * w.in);
+      to.push_back(static_cast<float*>(y->data) + i * w.out);
+    }
+    if (!from.empty()) multiply(w, from, bits, to);
+    w.packed += w.out * w.words;
+    w.scales = static_cast<const char*>(w.scales) + w.out * w.groups * (w.half ? 2 : 4);
+  }
   return 0;
 }
 
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_quantised_matmul, matmul);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_quantised_chosen, chosen);

@@ -9,9 +9,11 @@ import pytest
 
 from relax2xla.errors import UnsupportedError
 from relax2xla.frontend import nn
+from relax2xla.frontend.nn.llm.experts import ChosenLinear
 from relax2xla.frontend.nn.llm.quantization import (
     AwqLinear,
     AwqScheme,
+    GroupQuantizedChosenLinear,
     GroupQuantizedEmbedding,
     GroupQuantizedLinear,
     quantize,
@@ -88,6 +90,44 @@ def test_products_in_cpp(name: str, rng: np.random.Generator) -> None:
     want = (x[kept] @ weight.T + 1).astype(np.float32)
     bound = np.abs(x[kept]).max(1, keepdims=True) * np.abs(weight).sum(1) / 65534
     assert (np.abs(got[kept] - want) <= bound + 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "native", "same"),
+    [
+        ("q8f32_0", False, False),
+        *(
+            pytest.param(
+                *("q4f32_1", True, same),
+                marks=pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler"),
+            )
+            for same in (True, False)
+        ),
+    ],
+)
+def test_experts(name: str, native: bool, same: bool, rng: np.random.Generator) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.up = ChosenLinear(4, 40, 6)
+
+        def forward(self, x: nn.Tensor, which: nn.Tensor) -> nn.Tensor:
+            return self.up(x, which)
+
+    how, model = scheme(name), Model()
+    model.up.weight.data = rng.normal(size=(4, 6, 40)).astype(np.float32)
+    packed = [how.packed(w) for w in np.asarray(model.up.weight.data)]
+    weight = np.stack([read(*p, how.bits, how.group, 40) for p in packed])
+    quantize(model, name, native=native)
+    assert isinstance(model.up, GroupQuantizedChosenLinear)
+    words = np.stack([p[0] for p in packed])
+    wanted = words if how.by_rows else words.swapaxes(1, 2)
+    np.testing.assert_array_equal(model.up.q_weight.data, wanted)
+    # Nobody takes weight 2; six rows of weight 1 are more than go together.
+    which = np.array([[1, 3], [1, 1], [0, 1], [1, 3], [1, 0]])
+    x = rng.normal(size=(5, 1 if same else 2, 40)).astype(np.float32)
+    wide = np.broadcast_to(x, (5, 2, 40))
+    want = np.einsum("bsi,bsoi->bso", wide, weight[which])
+    np.testing.assert_allclose(model(x, which), want, rtol=1e-3, atol=1e-2 if native else 1e-4)
 
 
 def test_tables_of_which_few_rows_are_read(rng: np.random.Generator) -> None:
