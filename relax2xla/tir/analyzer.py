@@ -399,7 +399,7 @@ def _simplify(expr: PrimExpr, text: TextForm, proof: ProofForm) -> PrimExpr:
         # A lone -n is written as it came, n * -1 or 0 - n, as in TVM.
         (term,) = form
         if term.coefficient == -1 and isinstance(expr, BinaryExpr) and expr.b == -1:
-            return text.expr(Linear.of(term.factors[0]), expr.dtype) * -1
+            return text.expr(form.scaled(-1), expr.dtype) * -1
     return text.expr(form, expr.dtype)
 
 
