@@ -12,9 +12,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, TypeAlias, TypeGuard
+from typing import Any, ClassVar, TypeAlias, TypeGuard
 
-from relax2xla.dtypes import DTYPES, is_float, limits
+from relax2xla.dtypes import DTYPES, is_float
 from relax2xla.errors import DivisionByZeroError, OperandTypeError, OpError
 
 from .node import (
@@ -65,10 +65,8 @@ def const(value: float, dtype: str | None = None) -> PrimExpr:
 
 def _float_dtype(value: float) -> str:
     """float32, or float64 for a number that would be an infinity otherwise."""
-    return "float64" if _LARGEST < abs(value) < math.inf else "float32"
-
-
-_LARGEST: Final = float(limits("float32")[1])
+    fits = math.isfinite(rounded("float32", value)) or not math.isfinite(value)
+    return "float32" if fits else "float64"
 
 
 def cast(dtype: str, value: PrimExpr) -> PrimExpr:

@@ -565,14 +565,16 @@ def store(
         raise TypeError(f"only elements of buffers are assigned; got {buffer!r}")
     places = indices if isinstance(indices, tuple | list) else (indices,)
     at = BufferLoad(buffer, [v.vector_index(i) for i in places])
-    held = v.number(value)
+    # A number is a literal of what the buffer holds, and has to fit.
+    element = element_of(buffer.dtype)
+    held = v.cast(value, element) if isinstance(value, float) else v.number(value)
     if lanes_of(held.dtype) != lanes_of(at.dtype):
         raise TypeError(
             f"{held.dtype} is stored where {buffer.name} holds {at.dtype}: the lanes differ"
         )
     if held.dtype == "handle" and buffer.dtype != "handle":
         raise TypeError(f"a handle is stored in {buffer.name}, which holds {buffer.dtype}")
-    held = v.cast(held, with_lanes(element_of(buffer.dtype), lanes_of(at.dtype)))
+    held = v.cast(held, with_lanes(element, lanes_of(at.dtype)))
     made = s.BufferStore(buffer, held, at.indices, predicate, line=owner.line)
     owner.frames[-1].entries.append(made)
 

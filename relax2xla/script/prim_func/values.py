@@ -1,8 +1,8 @@
 """What expressions of a ``T.prim_func`` are made of: numbers as TVM reads them, calls, casts.
 
 A Python number beside an expression becomes a literal: an int is an int32 (an int64 where it does
-not fit), a float a float32. Operators then bring both sides to one dtype; comparisons take a
-number in the dtype of the other side.
+not fit), a float a float32 (a float64 where it would be infinite). Operators then bring both sides
+to one dtype; comparisons take a number in the dtype of the other side.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def number(value: object) -> Value:
         low, high = int_range("int32")
         return tir.IntImm("int32" if low <= value <= high else "int64", value)
     if isinstance(value, float | np.floating):
-        return tir.FloatImm("float32", float(value))
+        return tir.as_prim_expr(float(value), None)
     if isinstance(value, str):
         return tir.StringImm(value)
     raise TypeError(f"expected a scalar expression or a number, got {arith.described(value)}")
