@@ -481,7 +481,8 @@ def verify(
     relax2xla verify model.onnx --html errors.html  the error of each layer, in colour
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
-    from relax2xla.cli.verify import Asked, run_verify
+    from relax2xla.cli.comparison import Asked
+    from relax2xla.cli.verify import run_verify
 
     asked = Asked(inputs or [], seed, rtol, atol, device, taps, json, bisect, html)
     raise typer.Exit(run_verify(file, asked, trust, shape or []))
@@ -525,8 +526,8 @@ def quantize(
     relax2xla quantize model.onnx -o small.mlir --weights small.safetensors
     relax2xla quantize model.pt2 --trust --bits 4 --group 64 --verify
     """
+    from relax2xla.cli.comparison import Asked
     from relax2xla.cli.quantize import run_quantize
-    from relax2xla.cli.verify import Asked
 
     asked = Asked(inputs or [], seed, None, None, device, False, False) if verify else None
     run_quantize(file, output, weights, bits, group, asked, trust, shape or [], json)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from relax2xla.cli.comparison import Asked, results
 from relax2xla.cli.console import note, out, print_json, status, table, weights_text
 from relax2xla.cli.convert import described, told_written
 from relax2xla.cli.inspect import weights
 from relax2xla.cli.model import load_model, parse_device, parse_shapes
 from relax2xla.cli.values import flat_results
-from relax2xla.cli.verify import Asked, results
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, form_of, write_program
 from relax2xla.runtime.convert import to_host

@@ -210,13 +210,13 @@ def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.M
     ],
 )
 def test_compare(ours: np.ndarray, theirs: np.ndarray, fits: bool) -> None:
-    from relax2xla.cli.verify import compare
+    from relax2xla.cli.comparison import compare
 
     assert compare([ours], [theirs], None, None)[0].fits is fits
 
 
 def test_a_tolerance_that_grows_with_the_largest_number() -> None:
-    from relax2xla.cli.verify import compare
+    from relax2xla.cli.comparison import compare
 
     expected = np.float32([1000, 0.001, np.inf])
     off = expected + np.float32([0, 0.05, 0])

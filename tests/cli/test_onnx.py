@@ -259,6 +259,7 @@ def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:
     """What departs because of a neighbour is not found in the node alone."""
     from onnx import load
 
+    from relax2xla.cli.onnx_pieces import onnx_pieces
     from relax2xla.cli.reproduce import reproduce
 
     x = np.ones((2, 3), np.float32)
@@ -272,7 +273,8 @@ def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:
         return "first" in seen[-1]
 
     model = load(save(tmp_path, CHAIN, [2, 3]))
-    names, found = reproduce(tmp_path / "piece", model, "y", values, departs, ["--rtol", "0.1"])
+    pieces = onnx_pieces(model, "y", values)
+    names, found = reproduce(tmp_path / "piece", pieces, departs, ["--rtol", "0.1"])
     assert seen == [["last"], ["third", "last"], ["first", "second", "third", "last"]]
     assert (names, found) == (seen[-1], True)
     assert "['--rtol', '0.1']" in (tmp_path / "piece" / "reproduce.py").read_text()
@@ -282,7 +284,7 @@ def test_a_bisection_that_cannot_be(models: Any, cli: Cli, tmp_path: Path) -> No
     for words, message in (
         ((models("relax"), "--shape", "n=2", "--bisect", tmp_path / "p"), "is for .onnx models"),
         ((models("onnx"), "--bisect", models("onnx")), "that is a file"),
-        ((models("relax"), "--shape", "n=2", "--html", tmp_path / "a.html"), "--taps compares"),
+        ((models("relax"), "--shape", "n=2", "--html", tmp_path / "a.html"), "--html is for"),
     ):
         done = cli("verify", *words)
         assert (done.code, message in done.err) == (2, True), done.err

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper  # noqa: E402
 
 ort = pytest.importorskip("onnxruntime")
 
-from relax2xla.cli import verify  # noqa: E402
+from relax2xla.cli import comparison  # noqa: E402
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 ML = "ai.onnx.ml"
@@ -118,7 +118,7 @@ def test_a_classifier_is_verified_and_timed(kind: str, cli: Cli, tmp_path: Path)
 
 def test_maps_that_differ() -> None:
     def row(mine: Any, yours: Any) -> Any:
-        (found,) = verify.compare([mine], [yours], None, None)
+        (found,) = comparison.compare([mine], [yours], None, None)
         return found
 
     assert row(({1: 0.5},), [{np.int64(1): np.float32(0.50001)}]).fits
