@@ -66,6 +66,17 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What :func:`evaluated` finds: ``values``, the ``program`` that has these, and in ``known``
+    what torch gives for every node of its graph.
+    """
+
+    values: list[Value]
+    program: Program
+    known: Mapping[Node, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``outputs`` in order; ``taps``: what was compared within the model, in program order."""
 
@@ -130,7 +141,7 @@ def verify(
         program = capture(module, args, options, dynamic_shapes)
     outputs: list[Comparison] = []
     inner: list[Comparison] = []
-    for v in evaluated(program, args, options, taps, device):
+    for v in evaluated(program, args, options, taps, device).values:
         made = _compare(v.name, v.where, v.got, v.want, rtol, atol)
         (inner if v.inner else outputs).append(made)
     return Report(outputs, inner)
@@ -142,8 +153,8 @@ def evaluated(
     kwargs: Mapping[str, Any],
     taps: bool | str | Sequence[str],
     device: Device | None,
-) -> list[Value]:
-    """The outputs, then the tapped values in program order; see :func:`verify`."""
+) -> Evaluated:
+    """The values are the outputs, then the tapped values in program order; see :func:`verify`."""
     walked, mod, nodes = _with_taps(exported(program), taps)
     flat = [_copied(x) for x in pytree.tree_leaves((tuple(args), dict(kwargs)))]
     want = _reference(walked, flat)
@@ -160,7 +171,7 @@ def evaluated(
         name = node.name if inner else _output_name(walked, i)
         layer = spans.of(node).name if made else ""
         found.append(Value(name, where, layer, inner, value, want[node] if made else node))
-    return found
+    return Evaluated(found, walked, want)
 
 
 def _output_name(program: Program, at: int) -> str:

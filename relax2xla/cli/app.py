@@ -446,8 +446,8 @@ def verify(
         typer.Option(
             "--bisect",
             metavar="FOLDER",
-            help="Of an .onnx model: write the smallest part that departs to this folder, as a "
-            "model with its inputs, and a script that runs it both ways.",
+            help="Of an .onnx or .pt2 model: write the smallest part that departs to this folder, "
+            "as a model with its inputs, and a script that runs it both ways.",
             show_default=False,
         ),
     ] = None,

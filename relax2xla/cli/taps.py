@@ -1,7 +1,8 @@
 """``verify --taps``: the values inside of a model beside those of its reference.
 
 A class for each format says which values there are (``names``), has what relax2xla gives for them,
-and compares that with what a reference gives.
+and compares that with what a reference gives. Its ``pieces`` are models of the parts that depart,
+for ``--bisect``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ class Taps(Protocol):
 
     def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
         """How many values were compared and depart, and the first one; the errors of layers."""
+        ...
+
+    def pieces(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any]
+    ) -> Iterator[Piece]:
+        """What makes the first value that departs, alone, then with more that comes before it."""
         ...
 
 
@@ -154,7 +161,8 @@ class TorchTaps:
         program = load_exported(file)
         with status("compiling all values"):
             args, kwargs = torch_arguments(program, flat)
-            self.values = evaluated(program, args, kwargs, True, device)
+            self.evaluated = evaluated(program, args, kwargs, True, device)
+        self.values = self.evaluated.values
 
     def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
         """How many values were compared and depart, and the first one; the errors of layers."""
@@ -173,3 +181,10 @@ class TorchTaps:
             value, row = departing[0]
             found["first"] = {"layer": value.layer, "where": value.where, "output": row}
         return found, _layer_errors((v.layer, row) for v, row in rows)
+
+    def pieces(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any]
+    ) -> Iterator[Piece]:
+        from relax2xla.cli.torch_pieces import torch_pieces
+
+        return torch_pieces(self.evaluated, found["first"]["output"].name)

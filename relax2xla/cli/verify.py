@@ -12,7 +12,7 @@ from relax2xla.cli.console import good, note, out, print_json, status, table
 from relax2xla.cli.model import load_model, parse_device, parse_shapes
 from relax2xla.cli.reference import references
 from relax2xla.cli.reproduce import Piece
-from relax2xla.cli.taps import Errors, OnnxTaps, Taps, taps_of
+from relax2xla.cli.taps import Errors, Taps, taps_of
 from relax2xla.cli.values import flat_results
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, format_of, write_atomically
@@ -27,18 +27,14 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     device = parse_device(asked.device)
     shapes = parse_shapes(shape)
     kind = format_of(file).name
-    for option, given in {"--taps": asked.taps, "--html": asked.html}.items():
+    asked_inside = {"--taps": asked.taps, "--bisect": asked.bisect, "--html": asked.html}
+    for option, given in asked_inside.items():
         if given and kind not in TAPPED:
             raise TVMError(
                 f"{option} is for .onnx and .pt2 models: other formats have no framework that "
-                "gives the values inside of them"
+                f"gives the values inside of them, as {file}. relax2xla reduce shrinks any program"
             )
     if asked.bisect is not None:
-        if kind != "onnx":
-            raise TVMError(
-                f"--bisect is for .onnx models, whose nodes make a model of their own; {file} is "
-                "none. relax2xla reduce shrinks any program"
-            )
         from relax2xla.cli.reproduce import check_folder
 
         check_folder(asked.bisect)
@@ -63,10 +59,9 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
                 if tapped is not None:
                     found["taps"], layers = tapped.compare(theirs, asked)
                     errors.append(layers)
-                    bisected = asked.bisect if isinstance(tapped, OnnxTaps) else None
-                    if bisected is not None and not pieces and "first" in found["taps"]:
+                    if asked.bisect is not None and not pieces and "first" in found["taps"]:
                         made_of = tapped.pieces(theirs, flat, found["taps"])
-                        pieces.update(_reproduced(bisected, made_of, asked))
+                        pieces.update(_reproduced(asked.bisect, made_of, kind, asked))
                         found["taps"] |= pieces
                 made.append(found)
         return made
@@ -117,12 +112,14 @@ def _write_page(target: Path, file: Path, mod: IRModule, errors: Errors) -> None
     note(f"wrote {target}")
 
 
-def _reproduced(folder: Path, pieces: Iterator[Piece], asked: Asked) -> dict[str, Any]:
+def _reproduced(folder: Path, pieces: Iterator[Piece], kind: str, asked: Asked) -> dict[str, Any]:
     """Write the smallest of the pieces that departs; gives what it is, for the report."""
     from relax2xla.cli.reproduce import reproduce
 
     given = (("--rtol", asked.rtol), ("--atol", asked.atol))
     options = [word for name, v in given if v is not None for word in (name, str(v))]
+    if kind == "pt2":
+        options.append("--trust")
     names, departs = reproduce(folder, pieces, lambda *files: _departs(*files, asked), options)
     what = "a node, its" if len(names) == 1 else f"{len(names)} nodes, their"
     note(f"wrote {folder}: {what} inputs, and a script")
@@ -132,7 +129,7 @@ def _reproduced(folder: Path, pieces: Iterator[Piece], asked: Asked) -> dict[str
 def _departs(file: Path, inputs: Path, asked: Asked) -> bool:
     """Whether a model of ours gives something else than its references, as ``--taps`` compares."""
     device = parse_device(asked.device)
-    mod = load_model(file, False, {})
+    mod = load_model(file, True, {})
     flat, ours = results(file, mod, device, replace(asked, inputs=[str(inputs)]), {})
     return any(
         not row.fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -94,6 +95,78 @@ def test_taps_name_the_first_value_that_departs(
     assert first["output"]["name"] == "relu"
     assert first["where"]
     assert first["layer"] == "1"
+
+
+class Splitting(torch.nn.Module):  # type: ignore[misc]
+    """Numbers from sizes, a tuple, and bfloat16 between its operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU())
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x).to(torch.bfloat16)
+        left, right = torch.split(torch.add(y, x.shape[0]), 2, dim=1)
+        return torch.maximum(left, right)
+
+
+def _with_an_error(op: Any) -> Any:
+    def convert(ctx: Any, self: Any, other: Any) -> Any:
+        return R.add(op(self, other), const(0.5, "bfloat16"))
+
+    return Converter(convert, frozenset({"self", "other"}))
+
+
+def test_the_part_that_departs_alone(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONVERTERS, "maximum", _with_an_error(R.maximum))
+    file, folder = tmp_path / "model.pt2", tmp_path / "piece"
+    sizes = ({0: torch.export.Dim("n")},)
+    made = torch.export.export(Splitting(), (torch.randn(3, 4),), dynamic_shapes=sizes)
+    torch.export.save(made, file)
+    done = cli("verify", file, "--trust", "--shape", "x=5x4", "--bisect", folder)
+    assert done.code == 1, done.out + done.err
+    assert "reproduce.py (maximum), which departs as well" in done.out
+    assert {p.name for p in folder.iterdir()} == {"model.pt2", "inputs.npz", "reproduce.py"}
+    with np.load(folder / "inputs.npz") as inputs:
+        assert {n: a.shape for n, a in inputs.items()} == {"getitem": (5, 2), "getitem_1": (5, 2)}
+    monkeypatch.setattr("sys.argv", ["reproduce.py"])
+    with pytest.raises(SystemExit) as ended:
+        exec((folder / "reproduce.py").read_text(), {"__file__": str(folder / "reproduce.py")})
+    assert ended.value.code == 1
+
+
+def test_pieces_of_torch_grow() -> None:
+    from torch.export import export, load
+
+    from relax2xla.cli.torch_pieces import torch_pieces
+    from relax2xla.importers.torch.verification import evaluated
+
+    x = torch.randn(5, 4)
+    made = evaluated(export(Splitting(), (x,)), (x,), {}, True, None)
+    pieces = list(torch_pieces(made, "maximum"))
+    assert pieces[0].nodes == ["maximum"]
+    # The tuple of a split is none of the inputs, which are tensors.
+    assert all(a.dtype != object for p in pieces for a in p.inputs.values())
+    assert pieces[-1].nodes[0] == "linear in inner.0"
+    assert set(pieces[-1].inputs) == {"x", "p_inner_0_weight", "p_inner_0_bias"}
+    program = load(io.BytesIO(pieces[-1].data))
+    given = [torch.from_numpy(pieces[-1].inputs[n]) for n in program.graph_signature.user_inputs]
+    (want,) = (v.want for v in made.values if v.name == "maximum")
+    assert torch.equal(program.module()(*given)[0], want)
+
+
+def test_a_piece_that_torch_does_not_repeat(cli: Cli, tmp_path: Path) -> None:
+    class Noisy(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x + torch.rand_like(x)
+
+    file = tmp_path / "noisy.pt2"
+    torch.export.save(torch.export.export(Noisy(), (torch.randn(3, 4),)), file)
+    done = cli("verify", file, "--trust", "--bisect", tmp_path / "piece")
+    assert done.code == 2
+    assert "it draws random numbers" in done.err
 
 
 def test_sizes_that_torch_named(models: Any, cli: Cli, tmp_path: Path) -> None:
