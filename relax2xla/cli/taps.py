@@ -26,7 +26,8 @@ Errors = dict[str, tuple[float, str]]
 class Taps(Protocol):
     """The values inside of a model; ``names``: those that a reference gives after its outputs."""
 
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]: ...
 
     def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
         """How many values were compared and depart, and the first one; the errors of layers."""

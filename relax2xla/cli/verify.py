@@ -120,7 +120,9 @@ def _reproduced(folder: Path, pieces: Iterator[Piece], kind: str, asked: Asked) 
     options = [word for name, v in given if v is not None for word in (name, str(v))]
     if kind == "pt2":
         options.append("--trust")
-    names, departs = reproduce(folder, pieces, lambda *files: _departs(*files, asked), options)
+    names, departs = reproduce(
+        folder, pieces, lambda file, inputs: _departs(file, inputs, asked), options
+    )
     what = "a node, its" if len(names) == 1 else f"{len(names)} nodes, their"
     note(f"wrote {folder}: {what} inputs, and a script")
     return {"reproducer": {"folder": str(folder), "nodes": names, "departs": departs}}

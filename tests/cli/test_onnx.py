@@ -282,7 +282,7 @@ def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:
 
 def test_a_bisection_that_cannot_be(models: Any, cli: Cli, tmp_path: Path) -> None:
     for words, message in (
-        ((models("relax"), "--shape", "n=2", "--bisect", tmp_path / "p"), "--bisect is for .onnx and .pt2"),
+        ((models("relax"), "--shape", "n=2", "--bisect", tmp_path / "p"), "is for .onnx and .pt2"),
         ((models("onnx"), "--bisect", models("onnx")), "that is a file"),
         ((models("relax"), "--shape", "n=2", "--html", tmp_path / "a.html"), "--html is for"),
     ):

@@ -202,7 +202,8 @@ def test_a_trainer_beside_torch() -> None:
         other.step()
         np.testing.assert_allclose(trainer.update(x, CLASSES), loss.item(), rtol=2e-5)
     params = trainer.export_params()
-    np.testing.assert_allclose(params["w"], layer.weight.detach().numpy().T, rtol=1e-4, atol=1e-6)
+    # Adam divides a gradient by its own size: of one that is nearly zero the rounding is left.
+    np.testing.assert_allclose(params["w"], layer.weight.detach().numpy().T, rtol=1e-4, atol=1e-5)
     assert trainer.export_states()["calls"] == 5
     want = layer(torch.from_numpy(x)).detach().numpy()
     np.testing.assert_allclose(trainer.predict(x), want, rtol=1e-4, atol=1e-5)
