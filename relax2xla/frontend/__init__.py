@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from relax2xla.dtypes import Array
 from relax2xla.ir import Function, IRModule
+
+if TYPE_CHECKING:
+    from relax2xla.frontend import nn as nn
+    from relax2xla.frontend import onnx as onnx
+    from relax2xla.frontend import stablehlo as stablehlo
+    from relax2xla.frontend import torch as torch
+
+
+def __getattr__(name: str) -> Any:
+    """The front ends themselves, which load their frameworks when they are first named."""
+    if name not in ("nn", "onnx", "stablehlo", "torch"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Array]]]:

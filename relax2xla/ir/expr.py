@@ -484,6 +484,13 @@ class BindingBlock(Node, Scriptable):
         self.bindings = tuple(bindings)
         self.span = span
 
+    def __repr__(self) -> str:
+        count = len(self.bindings)
+        return f"<{type(self).__name__} of {count} binding{'s' * (count != 1)}>"
+
+    def __str__(self) -> str:
+        return self.script()
+
 
 class DataflowBlock(BindingBlock):
     """Bindings without side effects and control flow."""
@@ -503,6 +510,9 @@ class SeqExpr(Expr):
     ) -> None:
         self.blocks, self.body, self.span = tuple(blocks), body, span
         self.struct_info_ = body.struct_info_
+
+    def __str__(self) -> str:
+        return self.script()
 
 
 def as_seq(body: Expr) -> SeqExpr:
@@ -551,6 +561,9 @@ class Function(Expr):
     ) -> Function:
         """A function whose body is still to come (an empty tuple stands for it)."""
         return Function(params, Tuple(()), ret_struct_info, is_pure, attrs, span)
+
+    def __str__(self) -> str:
+        return self.script()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the text under the signature."""

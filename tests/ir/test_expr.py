@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relax2xla
-from relax2xla import op, tir
+from relax2xla import ir, op, tir
 from relax2xla.analysis import check_well_formed
 from relax2xla.errors import StructInfoError, TVMError
 from relax2xla.ir import (
@@ -306,3 +306,16 @@ def test_struct_info_of_the_wrong_kind() -> None:
         PrimStructInfo([1])
     with pytest.raises(TVMError, match="list of struct infos"):
         TupleStructInfo(1)  # pyright: ignore[reportArgumentType]
+
+
+def test_programs_print_as_scripts_and_show_briefly() -> None:
+    """``print(func)`` is TVM's text; what stands in an error message is one line."""
+    x = Var("x", TensorStructInfo((2,), "float32"))
+    y = Var("y", x.struct_info)
+    block = ir.DataflowBlock([ir.VarBinding(y, op.nn.relu(x))])
+    func = Function([x], ir.SeqExpr([block], y))
+    for node in (func, func.body, block):
+        assert str(node) == node.script()
+        assert "R.nn.relu(x)" in str(node)
+        assert "\n" not in repr(node)
+    assert repr(block) == "<DataflowBlock of 1 binding>"
