@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from relax2xla.dtypes import is_float
 
+from .buffer import BufferLoad, Let
 from .expr import (
     EQ,
     GE,
@@ -32,7 +33,8 @@ from .expr import (
     Select,
     Sub,
 )
-from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var
+from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, printed
+from .vector import Broadcast, Ramp
 
 # Python's precedences. A comparison never stands bare inside a comparison: Python would chain it.
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(1, 8)
@@ -61,6 +63,7 @@ _PREFIX: dict[type[PrimExpr], str] = {
 }
 
 
+@printed.given
 def to_text(
     expr: Dim,
     *,
@@ -73,10 +76,6 @@ def to_text(
     ``name_of`` gives a variable's name (its own by default), ``bare_int`` is the dtype whose
     literals print without ``T.dtype(...)``, ``prefix`` the name of the namespace of builtins.
     """
-    # Both are built on this file's own classes, which print themselves by it.
-    from .buffer import BufferLoad, Let
-    from .vector import Broadcast, Ramp
-
     if isinstance(expr, int):
         return str(int(expr))
     out: list[str] = []
