@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # `python -m tests.test_layers` writes the table of docs/architecture.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("dtypes", "processor", "budget"),
+    ("dtypes", "processor", "budget", "late"),
     ("kernels",),
     ("tir",),
     ("ir",),

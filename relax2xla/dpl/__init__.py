@@ -21,10 +21,7 @@ from relax2xla.dpl.builders import make_matmul_pattern as make_matmul_pattern
 from relax2xla.dpl.builders import make_residual_block_pattern as make_residual_block_pattern
 from relax2xla.dpl.builders import make_rms_norm_pattern as make_rms_norm_pattern
 from relax2xla.dpl.builders import make_stacked_attention_pattern as make_stacked_attention_pattern
-from relax2xla.dpl.context import DFConstraint as DFConstraint
 from relax2xla.dpl.context import PatternContext as PatternContext
-from relax2xla.dpl.context import PatternSeq as PatternSeq
-from relax2xla.dpl.context import SameShapeConstraint as SameShapeConstraint
 from relax2xla.dpl.make import has_attr as has_attr
 from relax2xla.dpl.make import has_dtype as has_dtype
 from relax2xla.dpl.make import is_call_dps_packed as is_call_dps_packed
@@ -63,6 +60,9 @@ from relax2xla.dpl.pattern import TypePattern as TypePattern
 from relax2xla.dpl.pattern import UnorderedTuplePattern as UnorderedTuplePattern
 from relax2xla.dpl.pattern import VarPattern as VarPattern
 from relax2xla.dpl.pattern import WildcardPattern as WildcardPattern
+from relax2xla.dpl.relations import DFConstraint as DFConstraint
+from relax2xla.dpl.relations import PatternSeq as PatternSeq
+from relax2xla.dpl.relations import SameShapeConstraint as SameShapeConstraint
 
 if TYPE_CHECKING:
     from relax2xla.dpl.rewrite import ExprPatternRewriter as ExprPatternRewriter

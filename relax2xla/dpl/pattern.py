@@ -12,10 +12,11 @@ value. Source of names and semantics: ``tvm.relax.dpl``, version 0.20.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from relax2xla import tir
 from relax2xla.dpl.match import Matcher, Steps, Values, key_of
+from relax2xla.dpl.relations import PatternSeq, SameShapeConstraint
 from relax2xla.dtypes import dtype_name
 from relax2xla.ir.base import Attrs, freeze
 from relax2xla.ir.equal import structural_equal
@@ -39,9 +40,6 @@ from relax2xla.ir.op import Op, call_attrs
 from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, as_dims
 from relax2xla.ir.types import Type, type_of
 from relax2xla.tir import Dim
-
-if TYPE_CHECKING:
-    from relax2xla.dpl.context import PatternSeq, SameShapeConstraint
 
 
 class DFPattern:
@@ -118,14 +116,10 @@ class DFPattern:
     # -- relations between patterns, for PatternContext ----------------------------------------
     def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
         """This pattern, then ``other`` that uses it (as argument ``index``; -1: any)."""
-        from relax2xla.dpl.context import PatternSeq
-
         return PatternSeq([self]).used_by(other, index)
 
     def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
         """As :meth:`used_by`, where nothing else of the block uses this one."""
-        from relax2xla.dpl.context import PatternSeq
-
         return PatternSeq([self]).only_used_by(other, index)
 
     def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
@@ -141,8 +135,6 @@ class DFPattern:
 
     def same_shape_as(self, *args: DFPattern) -> SameShapeConstraint:
         """This pattern and the others have the same shape."""
-        from relax2xla.dpl.context import SameShapeConstraint
-
         return SameShapeConstraint(self, *args)
 
     def dup(self) -> DFPattern:

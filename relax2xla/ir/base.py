@@ -7,6 +7,8 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from relax2xla.ir import late
+
 
 class Node:
     """Copies and pickles of everything that IR is made of; see ``relax2xla.ir.serial``."""
@@ -14,19 +16,13 @@ class Node:
     __slots__ = ()
 
     def __copy__(self) -> Self:
-        from relax2xla.ir.serial import shallow_copy
-
-        return shallow_copy(self)
+        return late.shallow_copy.call(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        from relax2xla.ir.serial import deep_copy
-
-        return deep_copy(self, memo)
+        return late.deep_copy.call(self, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from relax2xla.ir.serial import pickled
-
-        return pickled(self)
+        return late.pickled.call(self)
 
 
 class Scriptable:

@@ -9,7 +9,7 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
-from relax2xla.ir import lattice
+from relax2xla.ir import late, lattice
 from relax2xla.ir.base import Span
 from relax2xla.ir.expr import Constant, Expr, Function, Var, convert_to_expr
 from relax2xla.ir.make import const
@@ -44,6 +44,7 @@ def symbolic_vars_of(func: Function) -> list[tir.Var]:
     return list(dict.fromkeys(v for info in infos for v in lattice.free_symbolic_vars(info)))
 
 
+@late.bind_symbolic_vars.given
 def bind_symbolic_vars(func: Function, binding_map: Mapping[tir.Var | str, Dim]) -> Function:
     """``func`` with symbolic variables replaced; see ``Function.bind_symbolic_vars``."""
     variables = symbolic_vars_of(func)
@@ -69,6 +70,7 @@ def bind_symbolic_vars(func: Function, binding_map: Mapping[tir.Var | str, Dim])
     return new
 
 
+@late.bind_params.given
 def bind_params(func: Function, binding_map: Mapping[Var | str, Any]) -> Function:
     """``func`` with parameters replaced by values; see ``Function.bind_params``."""
     known = _by_name([(p.name_hint, p) for p in func.params])

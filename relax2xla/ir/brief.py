@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relax2xla.ir import expr as e
+from relax2xla.ir import late
 from relax2xla.ir.op import Op
 
 LEAVES = (
@@ -18,6 +19,7 @@ LEAVES = (
 )
 
 
+@late.brief.given
 def brief(node: e.Expr) -> str:
     """A short text of ``node``, never more than two levels deep."""
     match node:

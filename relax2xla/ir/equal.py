@@ -16,6 +16,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import StructuralEqualError
 from relax2xla.ir import expr as e
+from relax2xla.ir import late
 from relax2xla.ir.arrays import arrays_equal
 from relax2xla.ir.deep import nests
 from relax2xla.ir.hash import structural_hash as structural_hash
@@ -51,6 +52,7 @@ class _Different(Exception):
         return self
 
 
+@late.structural_equal.given
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     """Whether two modules, functions, expressions, bindings, struct infos or attributes are equal.
 

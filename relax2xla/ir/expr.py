@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError, TVMError
+from relax2xla.ir import late
 from relax2xla.ir.base import EMPTY_ATTRS, Attrs, Node, Scriptable, Span
 from relax2xla.ir.struct_info import (
     Dims,
@@ -31,10 +32,8 @@ from relax2xla.ir.struct_info import (
     as_dims,
 )
 from relax2xla.ir.tensor_fields import TensorFields
+from relax2xla.ir.types import Type, type_of
 from relax2xla.tir import Dim
-
-if TYPE_CHECKING:
-    from relax2xla.ir.types import Type
 
 
 class Id(Node):
@@ -67,8 +66,6 @@ class Expr(Node, TensorFields, Scriptable):
     @property
     def checked_type(self) -> Type:
         """The type that the struct info says: kind of value, dtype and rank, without shapes."""
-        from relax2xla.ir.types import type_of
-
         return type_of(self.struct_info)
 
     @property
@@ -81,9 +78,7 @@ class Expr(Node, TensorFields, Scriptable):
         return self is other
 
     def __repr__(self) -> str:
-        from relax2xla.ir.brief import brief
-
-        return brief(self)
+        return late.brief.call(self)
 
     # Operators build calls through the operator registry, so that ``ir`` never imports ``op``.
     def __add__(self, other: Any) -> Call:
@@ -179,9 +174,7 @@ def _text(value: str, what: str) -> str:
 
 
 def _operator(name: str, *args: Any) -> Call:
-    from relax2xla.ir.op import Op
-
-    return Op.get(name)(*args)
+    return late.operator.call(name)(*args)
 
 
 class Var(Expr):
@@ -404,9 +397,7 @@ class Call(Expr):
         self.sinfo_args = tuple(sinfo_args) if sinfo_args else ()
         self.span = span
         if struct_info is None:
-            from relax2xla.ir.lattice import infer_call
-
-            struct_info = infer_call(self)
+            struct_info = late.infer_call.call(self)
         self.struct_info_ = struct_info
 
 
@@ -428,9 +419,7 @@ class If(Expr):
         a, b = self.true_branch.struct_info_, self.false_branch.struct_info_
         self.struct_info_ = None
         if a is not None and b is not None:
-            from relax2xla.ir.lattice import struct_info_lca
-
-            self.struct_info_ = struct_info_lca(a, b)
+            self.struct_info_ = late.struct_info_lca.call(a, b)
 
 
 class Binding(Node, Scriptable):
@@ -547,9 +536,7 @@ class Function(Expr):
         self.is_pure = is_pure
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs) if attrs else EMPTY_ATTRS
         self.span = span
-        from relax2xla.ir.lattice import signature_info  # which builds on expressions
-
-        self.struct_info_ = signature_info(self.params, ret_struct_info, is_pure)
+        self.struct_info_ = late.signature_info.call(self.params, ret_struct_info, is_pure)
 
     @staticmethod
     def create_empty(
@@ -598,15 +585,11 @@ class Function(Expr):
 
     def bind_symbolic_vars(self, binding_map: Mapping[tir.Var | str, Dim]) -> Function:
         """A copy with symbolic variables replaced; a name must fit exactly one variable."""
-        from relax2xla.ir.bind import bind_symbolic_vars
-
-        return bind_symbolic_vars(self, binding_map)
+        return late.bind_symbolic_vars.call(self, binding_map)
 
     def bind_params(self, binding_map: Mapping[Var | str, Any]) -> Function:
         """A copy with parameters replaced by values, which must fit the parameters' struct info."""
-        from relax2xla.ir.bind import bind_params
-
-        return bind_params(self, binding_map)
+        return late.bind_params.call(self, binding_map)
 
     def inline_functions(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.errors import OpError, StructInfoError
+from relax2xla.ir import late
 from relax2xla.ir.expr import Call, Expr, ShapeExpr, Var
 from relax2xla.ir.op import Op
 from relax2xla.ir.struct_info import (
@@ -33,6 +34,7 @@ def dims_equal(a: Dims | None, b: Dims | None) -> bool:
     return all(x == y or tir.can_prove_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+@late.is_base_of.given
 def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
     """Whether every value that ``derived`` describes is described by ``base``, provably."""
     match base, derived:
@@ -83,15 +85,14 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
 
 def same_function(a: FuncStructInfo, b: FuncStructInfo) -> bool:
     """Whether both are equal up to the symbolic variables that their parameters define."""
-    from relax2xla.ir.equal import structural_equal
-
-    return a == b or structural_equal(a, b)
+    return a == b or late.structural_equal.call(a, b)
 
 
 def _placed_alike(a: DTensorStructInfo, b: DTensorStructInfo) -> bool:
     return a.device_mesh == b.device_mesh and a.placement == b.placement
 
 
+@late.struct_info_lca.given
 def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
     """The most specific struct info that describes the values of both."""
     if is_base_of(a, b):
@@ -268,6 +269,7 @@ def result_info(params: Sequence[Var], info: StructInfo) -> StructInfo:
     return erase(info, defined.__contains__, params.__contains__)
 
 
+@late.signature_info.given
 def signature_info(params: Sequence[Var], ret: StructInfo, pure: bool) -> FuncStructInfo:
     """What callers know of a function: its parameters' struct infos, but not the parameters."""
     if held_shapes(ret):
@@ -384,6 +386,7 @@ def derive_call(func: FuncStructInfo, args: Sequence[StructInfo], what: str) -> 
     return map_dims(func.ret, result)
 
 
+@late.infer_call.given
 def infer_call(call: Call) -> StructInfo | None:
     """Struct info of a call that was just built; None if the callee's is not known yet."""
     if isinstance(call.op, Op):

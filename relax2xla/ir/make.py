@@ -8,6 +8,7 @@ import numpy as np
 
 from relax2xla.dtypes import dtype_name, is_integer, limits, numpy_dtype
 from relax2xla.errors import StructInfoError
+from relax2xla.ir import late
 from relax2xla.ir.base import Span
 from relax2xla.ir.expr import Constant, Expr, ExternFunc
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo
@@ -53,9 +54,7 @@ def extern(
 
 def get_shape_of(expr: Expr) -> Expr:
     """The shape of a tensor: its symbolic shape if known, else a call of ``R.shape_of``."""
-    from relax2xla.ir.op import Op  # which makes constants of operands
-
     info = expr.struct_info
     if not isinstance(info, TensorStructInfo):
         raise StructInfoError(f"get_shape_of needs a tensor; {expr!r} is {info}")
-    return info.shape if info.shape is not None else Op.get("relax.shape_of")(expr)
+    return info.shape if info.shape is not None else late.operator.call("relax.shape_of")(expr)

@@ -44,6 +44,7 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name, is_float
 from relax2xla.errors import OpError, TVMError
+from relax2xla.ir import late
 from relax2xla.ir.expr import (
     Call,
     Constant,
@@ -311,6 +312,7 @@ class Op(Expr, Generic[P]):
         self.struct_info_ = None
 
     @staticmethod
+    @late.operator.given
     def get(name: str) -> Op[...]:
         """The operator ``name``, such as "relax.add"; TVMError if there is none."""
         found = Op.registry.get(name)

@@ -27,6 +27,7 @@ from relax2xla import tir
 from relax2xla.dtypes import DTYPES, dtype_name
 from relax2xla.errors import FileFormatError, TVMError
 from relax2xla.ir import expr as e
+from relax2xla.ir import late
 from relax2xla.ir import struct_info as s
 from relax2xla.ir.base import Attrs, DummyGlobalInfo, Span, VDevice
 from relax2xla.ir.collection import no_collection
@@ -569,6 +570,7 @@ def load_json(json_str: str) -> Any:
 
 
 # ---- pickle and copy
+@late.pickled.given
 def pickled(node: Any) -> tuple[Any, ...]:
     """The reduction of ``node`` for pickle."""
     document, blobs = to_document(node)
@@ -580,6 +582,7 @@ def unpickled(text: str, blobs: Sequence[bytes]) -> Any:
     return from_document(json.loads(text), blobs)
 
 
+@late.deep_copy.given
 @no_collection()
 def deep_copy(root: T, memo: dict[int, Any]) -> T:
     """``root`` with every node and array copied; ``memo`` as in ``copy.deepcopy``."""
@@ -597,6 +600,7 @@ def deep_copy(root: T, memo: dict[int, Any]) -> T:
     return memo[id(root)]
 
 
+@late.shallow_copy.given
 def shallow_copy(node: T) -> T:
     """Another node with the same fields; an operator is itself, for there is but one of it."""
     if isinstance(node, Op):

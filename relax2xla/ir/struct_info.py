@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from relax2xla import tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.errors import StructInfoError
+from relax2xla.ir import late
 from relax2xla.ir.base import Node, Scriptable, Span, VDevice
 from relax2xla.ir.mesh import DeviceMesh, Placement
 from relax2xla.tir import Dim
@@ -38,9 +39,7 @@ class StructInfo(Node, Scriptable):
 
     def is_base_of(self, derived: StructInfo) -> bool:
         """Whether every value described by ``derived`` is described by ``self``."""
-        from relax2xla.ir.lattice import is_base_of
-
-        return is_base_of(self, derived)
+        return late.is_base_of.call(self, derived)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

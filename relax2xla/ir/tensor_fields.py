@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from relax2xla import tir
+from relax2xla.ir import late
+from relax2xla.ir.struct_info import PrimStructInfo, TensorStructInfo
 
 
 def _field(tensor: TensorFields, operator: str, name: str, *args: Any) -> Any:
     """A call of ``relax.inspect``; AttributeError for what is not known to be a tensor."""
-    from relax2xla.ir.op import Op
-    from relax2xla.ir.struct_info import TensorStructInfo
-
     info = getattr(tensor, "struct_info_", None)
     if not isinstance(info, TensorStructInfo):
         raise AttributeError(f"{tensor!r} is {info}; only a tensor has `{name}`")
-    return Op.get(f"relax.inspect.{operator}")(tensor, *args)
+    return late.operator.call(f"relax.inspect.{operator}")(tensor, *args)
 
 
 class TensorFields:
@@ -91,18 +90,14 @@ class AxisFields:
 
     def __getitem__(self, axis: Any) -> Any:
         """axis: an int, a symbolic integer, or a scalar expression of int64."""
-        from relax2xla.ir.expr import Expr, PrimValue
-        from relax2xla.ir.struct_info import PrimStructInfo
-
-        if not isinstance(axis, int | tir.PrimExpr | Expr):
+        if not isinstance(axis, int | tir.PrimExpr | TensorFields):
             raise TypeError(
                 f"the index of `{self._name}` must be an integer; got {type(axis).__name__}"
             )
-        at = axis if isinstance(axis, Expr) else PrimValue(axis)
-        info = at.struct_info_
+        info = getattr(axis, "struct_info_", None)
         if info is not None and not isinstance(info, PrimStructInfo):
             raise TypeError(f'the index of `{self._name}` must be R.Prim("int64"); got {info}')
-        return _field(self._tensor, self._operator, self._name, at)
+        return _field(self._tensor, self._operator, self._name, axis)
 
     def __iter__(self) -> NoReturn:
         raise TypeError(

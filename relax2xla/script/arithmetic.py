@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from relax2xla import ir, tir
 from relax2xla.dtypes import DTYPES
+from relax2xla.script.tir_functions import FUNCTIONS, Dtype
 
 # Results beyond these are denial of service, not shapes.
 MAX_BITS: Final = 4096
@@ -165,8 +166,6 @@ def boolean(op: ast.boolop, values: list[Any]) -> Any:
 
 def arithmetic(node: ast.expr, resolve: Callable[[str], Any]) -> Any:
     """The value of the text of a dimension: names, integers, operators, ``T.max`` and its like."""
-    from relax2xla.script.tir_names import FUNCTIONS, Dtype
-
     match node:
         case ast.Name():
             return resolve(node.id)

@@ -15,9 +15,12 @@ from typing import Any
 from relax2xla import ir, tir
 from relax2xla.errors import DiagnosticError
 from relax2xla.ir.diagnostics import reported
+from relax2xla.script.ir_names import ir as I
 from relax2xla.script.markers import Macro
 from relax2xla.script.parser import Parser
+from relax2xla.script.relax_names import relax as R
 from relax2xla.script.source import Source
+from relax2xla.script.tir_names import tir as T
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -55,6 +58,13 @@ def decorate_function(
     if "__qualname__" in frame.f_locals and "__module__" in frame.f_locals:
         return func
     return _definition(func, frame, {})
+
+
+def decorate_kernel(
+    func: Any, private: bool = False, check_well_formed: bool = True, s_tir: bool = False
+) -> Any:
+    """``@T.prim_func``: the PrimFunc, as :func:`decorate_function` makes a Function."""
+    return decorate_function(func, private, True, check_well_formed)
 
 
 def decorate_module(cls: type, check_well_formed: bool = True, s_tir: bool = False) -> ir.IRModule:
@@ -181,3 +191,11 @@ def _find(
         ]
         best = same[0] if len(same) == 1 else None
     return best
+
+
+I.ir_module.given(decorate_module)
+R.function.given(decorate_function)
+R.macro.given(decorate_macro)
+R.rewriter.given(decorate_rewriter)
+T.prim_func.given(decorate_kernel)
+T.macro.given(decorate_macro)

@@ -28,6 +28,7 @@ from relax2xla.script import ir_names, relax_names, tir_names
 from relax2xla.script.annotations import Annotation, Context
 from relax2xla.script.markers import Decorator, Macro, Marker, Namespace
 from relax2xla.script.source import Source, message_of, suggestion
+from relax2xla.script.tir_functions import Dtype
 
 TENSOR_FIELDS: Final = ("dtype", "ndim", "shape", "strides", "byte_offset", "elem_offset")
 DTYPE_FIELDS: Final = ("type_code", "bits", "lanes")
@@ -377,7 +378,7 @@ class Evaluator:
                 infos = kwargs.pop("sinfo_args", ())
                 _want_attributes(kwargs)
                 return relax_names.call_value(func, args, kwargs, infos, None)
-            case tir_names.Dtype():
+            case Dtype():
                 return func(*args, **kwargs)
             case ModuleAlias() | Decorator():
                 self.source.fail(node.func, f"{func!r} cannot be called here")
@@ -536,7 +537,7 @@ def _argument(p: Param, value: Any) -> Any:
 # What names of R, T and I and of Python stand for that is no value.
 _NO_VALUES: Final = (
     *(Annotation, Op, Marker, Decorator, Macro, Namespace, relax_names.OpNamespace),
-    *(tir_names.Dtype, ModuleAlias, MatchCastPair, type, types.ModuleType),
+    *(Dtype, ModuleAlias, MatchCastPair, type, types.ModuleType),
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType),
 )
 

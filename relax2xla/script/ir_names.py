@@ -21,13 +21,7 @@ def vdevice(target: Any = "cpu", vdevice_id: int = 0, memory_scope: str = "globa
     return VDevice(target, vdevice_id, memory_scope)
 
 
-def _module(thing: Any, **options: Any) -> Any:
-    from relax2xla.script.entry import decorate_module
-
-    return decorate_module(thing, **options)
-
-
-ir_module: Final = Decorator("I.ir_module", _module)
+ir_module: Final = Decorator("I.ir_module")
 ir: Final = Namespace(
     "I",
     {

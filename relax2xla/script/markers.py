@@ -41,10 +41,17 @@ class Statement(Marker):
 
 
 class Decorator:
-    """``@R.function`` and ``@R.function(private=True)``."""
+    """``@R.function`` and ``@R.function(private=True)``.
 
-    def __init__(self, name: str, decorate: Callable[..., Any]) -> None:
+    What it does is the parser's, which knows these names: :mod:`entry` gives it.
+    """
+
+    def __init__(self, name: str) -> None:
         self.name = name
+        self._decorate: Callable[..., Any]
+
+    def given(self, decorate: Callable[..., Any]) -> None:
+        """Let ``decorate(thing, **options)`` be what the decorator does."""
         self._decorate = decorate
 
     def __call__(self, thing: Any = None, /, **options: Any) -> Any:

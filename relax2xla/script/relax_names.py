@@ -187,24 +187,6 @@ def _struct_infos(value: Any) -> Any:
     return value
 
 
-def _function(thing: Any, **options: Any) -> Any:
-    from relax2xla.script.entry import decorate_function
-
-    return decorate_function(thing, **options)
-
-
-def _macro(thing: Any, **options: Any) -> Any:
-    from relax2xla.script.entry import decorate_macro
-
-    return decorate_macro(thing, **options)
-
-
-def _rewriter(thing: Any) -> Any:
-    from relax2xla.script.entry import decorate_rewriter
-
-    return decorate_rewriter(thing)
-
-
 def _tuple(*fields: Any) -> ir.Tuple:
     return ir.Tuple([as_value(f) for f in fields])
 
@@ -220,9 +202,9 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 _TABLE: Final[dict[str, Any]] = {
     **ANNOTATIONS,
-    "function": Decorator("R.function", _function),
-    "macro": Decorator("R.macro", _macro),
-    "rewriter": Decorator("R.rewriter", _rewriter),
+    "function": Decorator("R.function"),
+    "macro": Decorator("R.macro"),
+    "rewriter": Decorator("R.rewriter"),
     "const": const,
     "shape": shape,
     "prim_value": prim_value,

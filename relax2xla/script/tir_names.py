@@ -8,32 +8,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from relax2xla import tir as lib
 from relax2xla.dtypes import DTYPES
-from relax2xla.ir import PrimValue
 from relax2xla.script.markers import Decorator, Marker, Namespace
-
-
-class Dtype:
-    """``T.int64``: of nothing a variable, of a number a literal, of an expression a cast."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, value: Any = None, *, is_size_var: bool = False) -> lib.PrimExpr:
-        if value is None:
-            return (lib.SizeVar if is_size_var else lib.Var)("", self.name)
-        if isinstance(value, PrimValue):
-            value = value.value
-        if isinstance(value, lib.PrimExpr):
-            return lib.cast(self.name, value)
-        return lib.const(float(value) if isinstance(value, str) else value, self.name)
-
-    def __repr__(self) -> str:
-        return f"T.{self.name}"
+from relax2xla.script.tir_functions import FUNCTIONS, Dtype
 
 
 def declared_dtypes(body: Iterable[ast.stmt]) -> dict[str, str]:
@@ -56,54 +37,6 @@ def declared_dtypes(body: Iterable[ast.stmt]) -> dict[str, str]:
     return found
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "index_map": lib.IndexMap.from_func,
-    "max": lib.max,
-    "min": lib.min,
-    "floordiv": lib.floordiv,
-    "floormod": lib.floormod,
-    "truncdiv": lib.truncdiv,
-    "truncmod": lib.truncmod,
-    "ceildiv": lib.ceildiv,
-    "div": lib.div,
-    "Div": lib.Div.make,
-    "Select": lib.Select,
-    "if_then_else": lib.if_then_else,
-    "all": lib.all,
-    "any": lib.any,
-    "And": lib.And.make,
-    "Or": lib.Or.make,
-    "Not": lib.Not,
-    "EQ": lib.EQ.make,
-    "NE": lib.NE.make,
-    "Cast": lambda dtype, value: lib.cast(dtype, value),
-    "cast": lambda value, dtype: lib.cast(dtype, value),
-    "reinterpret": lib.reinterpret,
-    "shift_left": lambda a, b: a << b,
-    "shift_right": lambda a, b: a >> b,
-    "bitwise_and": lambda a, b: a & b,
-    "bitwise_or": lambda a, b: a | b,
-    "bitwise_xor": lambda a, b: a ^ b,
-    "bitwise_not": lambda a: ~a,
-    "Var": lambda name, dtype="int64": lib.Var(name, getattr(dtype, "name", dtype)),
-}
-
-
-def _prim_func(
-    func: Any, private: bool = False, check_well_formed: bool = True, s_tir: bool = False
-) -> Any:
-    # s_tir: see relax2xla.script.functions.
-    from relax2xla.script.entry import decorate_function
-
-    return decorate_function(func, private, True, check_well_formed)
-
-
-def _macro(*args: Any, **options: Any) -> Any:
-    from relax2xla.script.entry import decorate_macro
-
-    return decorate_macro(*args, **options)
-
-
 def _buffer(*args: Any, **kwargs: Any) -> lib.Buffer | None:
     """A buffer of its own. In a signature the parser reads the text, and says what is wrong."""
     from relax2xla.script.prim_func.buffers import make
@@ -117,8 +50,8 @@ def _buffer(*args: Any, **kwargs: Any) -> lib.Buffer | None:
 
 
 _MARKERS: Final[dict[str, Any]] = {
-    "prim_func": Decorator("T.prim_func", _prim_func),
-    "macro": Decorator("T.macro", _macro),
+    "prim_func": Decorator("T.prim_func"),
+    "macro": Decorator("T.macro"),
     "func_attr": Marker("T.func_attr"),
     "Buffer": _buffer,
 }

@@ -25,12 +25,15 @@ import numpy as np
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
 from relax2xla.errors import BudgetError
+from relax2xla.late import Late
 
 set_field = object.__setattr__
 """How a constructor fills the fields of an immutable node."""
 
 operations: dict[str, Callable[..., PrimExpr]] = {}
 """What the Python operators of ``PrimExpr`` build, by name; expr.py fills it."""
+printed = Late()
+"""The text of an expression (printer.py)."""
 
 
 class _Writing:
@@ -250,9 +253,7 @@ class PrimExpr(Operators, Node):
         )
 
     def __str__(self) -> str:
-        from relax2xla.tir.printer import to_text
-
-        return to_text(self)
+        return str(printed.call(self))
 
     __repr__ = __str__
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from relax2xla.dtypes import is_float
+from relax2xla.tir.buffer import BufferLoad, Let
 from relax2xla.tir.expr import (
     EQ,
     GE,
@@ -31,7 +32,8 @@ from relax2xla.tir.expr import (
     Select,
     Sub,
 )
-from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var
+from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, printed
+from relax2xla.tir.vector import Broadcast, Ramp
 
 # Python's precedences. A comparison never stands bare inside a comparison: Python would chain it.
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(1, 8)
@@ -60,6 +62,7 @@ _PREFIX: dict[type[PrimExpr], str] = {
 }
 
 
+@printed.given
 def to_text(
     expr: Dim,
     *,
@@ -72,10 +75,6 @@ def to_text(
     ``name_of`` gives a variable's name (its own by default), ``bare_int`` is the dtype whose
     literals print without ``T.dtype(...)``, ``prefix`` the name of the namespace of builtins.
     """
-    # Both are built on this file's own classes, which print themselves by it.
-    from relax2xla.tir.buffer import BufferLoad, Let
-    from relax2xla.tir.vector import Broadcast, Ramp
-
     if isinstance(expr, int):
         return str(int(expr))
     out: list[str] = []

@@ -13,13 +13,6 @@ from relax2xla.frontend.nn.containers import ModuleDict as ModuleDict
 from relax2xla.frontend.nn.containers import ModuleList as ModuleList
 from relax2xla.frontend.nn.containers import ParameterDict as ParameterDict
 from relax2xla.frontend.nn.containers import ParameterList as ParameterList
-from relax2xla.frontend.nn.core import Effect as Effect
-from relax2xla.frontend.nn.core import IntExpr as IntExpr
-from relax2xla.frontend.nn.core import Module as Module
-from relax2xla.frontend.nn.core import Object as Object
-from relax2xla.frontend.nn.core import Parameter as Parameter
-from relax2xla.frontend.nn.core import Tensor as Tensor
-from relax2xla.frontend.nn.core import set_default_dtype as set_default_dtype
 from relax2xla.frontend.nn.eager import reset as reset
 from relax2xla.frontend.nn.eager import run as run
 from relax2xla.frontend.nn.effects import IOEffect as IOEffect
@@ -29,6 +22,7 @@ from relax2xla.frontend.nn.exporter import add_extern as add_extern
 from relax2xla.frontend.nn.extern import ExternModule as ExternModule
 from relax2xla.frontend.nn.extern import ObjectModule as ObjectModule
 from relax2xla.frontend.nn.extern import SourceModule as SourceModule
+from relax2xla.frontend.nn.module import Module as Module
 from relax2xla.frontend.nn.modules import GELU as GELU
 from relax2xla.frontend.nn.modules import Attention as Attention
 from relax2xla.frontend.nn.modules import Conv1D as Conv1D
@@ -130,4 +124,10 @@ from relax2xla.frontend.nn.op import where as where
 from relax2xla.frontend.nn.op import wrap_nested as wrap_nested
 from relax2xla.frontend.nn.op import zeros as zeros
 from relax2xla.frontend.nn.subroutine import SubroutineMixin as SubroutineMixin
+from relax2xla.frontend.nn.tree import Effect as Effect
+from relax2xla.frontend.nn.values import IntExpr as IntExpr
+from relax2xla.frontend.nn.values import Object as Object
+from relax2xla.frontend.nn.values import Parameter as Parameter
+from relax2xla.frontend.nn.values import Tensor as Tensor
+from relax2xla.frontend.nn.values import set_default_dtype as set_default_dtype
 from relax2xla.frontend.nn.weights import load_safetensors as load_safetensors

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Generic, TypeVar
 
-from relax2xla.frontend.nn.core import Module, Parameter
+from relax2xla.frontend.nn.module import Module
+from relax2xla.frontend.nn.values import Parameter
 
 M = TypeVar("M")
 

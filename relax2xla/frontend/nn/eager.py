@@ -23,18 +23,11 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import dtype_name
-from relax2xla.frontend.nn.core import (
-    Effect,
-    Module,
-    Object,
-    Parameter,
-    Tensor,
-    expr_of,
-    named,
-)
 from relax2xla.frontend.nn.effects import OneValue, StateNeeded
 from relax2xla.frontend.nn.exporter import INITIALIZE, DebugOff, Exporter
 from relax2xla.frontend.nn.extern import ExternModule
+from relax2xla.frontend.nn.tree import Effect, ModuleTree, named
+from relax2xla.frontend.nn.values import Object, Parameter, Tensor, expr_of
 from relax2xla.ir import Constant, Tuple, Var
 from relax2xla.runtime.convert import is_torch, to_host
 
@@ -88,12 +81,12 @@ def run(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     ``reset`` forgets it. Raises ValueError for parameters that hold no data, all of them named.
     """
     module = getattr(method, "__self__", None)
-    if not isinstance(module, Module):
+    if not isinstance(module, ModuleTree):
         raise TypeError(f"run takes a method of an nn.Module; got {method!r}")
     return _run(method, module, args, kwargs, _programs_of(module))
 
 
-def reset(module: Module) -> None:
+def reset(module: ModuleTree) -> None:
     """Forget the state that effects of ``module`` kept between eager calls."""
     for _, effect in named(module, Effect):
         _STATES.pop(effect, None)
@@ -131,12 +124,12 @@ class _Kept:
 
 
 _OPERATORS = _Kept(KEPT_OF_OPERATORS)
-_OF_MODULES: dict[int, tuple[weakref.ref[Module], _Kept]] = {}
+_OF_MODULES: dict[int, tuple[weakref.ref[ModuleTree], _Kept]] = {}
 # The state of effects between eager calls.
 _STATES: weakref.WeakKeyDictionary[Effect, Any] = weakref.WeakKeyDictionary()
 
 
-def _programs_of(module: Module) -> _Kept:
+def _programs_of(module: ModuleTree) -> _Kept:
     """Beside the module, not in it: a module can be copied, and may be unhashable."""
     place = id(module)
     found = _OF_MODULES.get(place)
@@ -176,7 +169,7 @@ def _known(value: Any) -> Any:
 
 def _run(
     function: Callable[..., Any],
-    module: Module | None,
+    module: ModuleTree | None,
     args: Sequence[Any],
     kwargs: dict[str, Any],
     kept: _Kept,
@@ -256,7 +249,7 @@ def _fingerprint(value: Any, seen: dict[int, int]) -> Any:
     if is_array(value):  # constants of the program, which may be written to
         held = np.ascontiguousarray(to_host(value))
         return ("array", str(held.dtype), held.shape, hashlib.sha256(held.tobytes()).digest())
-    if isinstance(value, Module):
+    if isinstance(value, ModuleTree):
         items = value.__children__()
         inner = tuple((n, _fingerprint(v, seen)) for n, v in items)
         return (type(value), value.define_subroutine, inner)
@@ -276,7 +269,7 @@ def _fingerprint(value: Any, seen: dict[int, int]) -> Any:
 
 # -- tracing ---------------------------------------------------------------------------------------
 def _trace(
-    function: Callable[..., Any], module: Module | None, structure: Any, arrays: Sequence[Any]
+    function: Callable[..., Any], module: ModuleTree | None, structure: Any, arrays: Sequence[Any]
 ) -> _Program:
     """Trace; again with effects if they are used, and with that of printing if it prints."""
     if module is not None:
@@ -306,7 +299,7 @@ def _trace(
 
 def _traced(
     function: Callable[..., Any],
-    module: Module | None,
+    module: ModuleTree | None,
     structure: Any,
     arrays: Sequence[Any],
     *,
@@ -347,7 +340,7 @@ def _traced(
     return _Program(vm, [p for _, p in params], [e for _, e in effects], result)
 
 
-def _unique(module: Module | None) -> list[tuple[str, Parameter]]:
+def _unique(module: ModuleTree | None) -> list[tuple[str, Parameter]]:
     """The parameters of a module; one that stands in several places once."""
     found: dict[int, tuple[str, Parameter]] = {}
     for name, param in named(module, Parameter) if module is not None else ():

@@ -7,13 +7,8 @@ from typing import Any
 
 from relax2xla import op, tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.frontend.nn.core import (
-    Effect,
-    Tensor,
-    current_builder,
-    expr_of,
-    get_default_dtype,
-)
+from relax2xla.frontend.nn.tree import Effect
+from relax2xla.frontend.nn.values import Tensor, current_builder, expr_of, get_default_dtype
 from relax2xla.ir import ObjectStructInfo, PrimValue, ShapeExpr, TensorStructInfo, Var
 from relax2xla.op.intrinsic import call_inplace_packed, call_pure_packed
 

@@ -11,18 +11,10 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import WellFormedError
 from relax2xla.frontend.nn import spec as _spec
-from relax2xla.frontend.nn.core import (
-    Effect,
-    Module,
-    Object,
-    Parameter,
-    Tensor,
-    expr_of,
-    named,
-    unwrap_nested,
-)
 from relax2xla.frontend.nn.effects import IOEffect
 from relax2xla.frontend.nn.extern import ExternModule, linked
+from relax2xla.frontend.nn.tree import Effect, ModuleTree, named
+from relax2xla.frontend.nn.values import Object, Parameter, Tensor, expr_of, unwrap_nested
 from relax2xla.ir import (
     Expr,
     IRModule,
@@ -93,7 +85,7 @@ class Exporter:
         finally:
             _CURRENT.reset(token)
 
-    def effects_of(self, module: Module | None) -> list[tuple[str, Effect]]:
+    def effects_of(self, module: ModuleTree | None) -> list[tuple[str, Effect]]:
         """All effects, that of printing first."""
         io: list[tuple[str, Effect]] = [("", self.io_effect)] if self.io_effect else []
         return io + (list(named(module, Effect)) if module is not None else [])

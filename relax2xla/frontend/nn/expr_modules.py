@@ -14,8 +14,8 @@ import numpy as np
 from relax2xla import op
 from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import numpy_dtype
-from relax2xla.frontend.nn.core import current_builder
 from relax2xla.frontend.nn.subroutine import SubroutineMixin
+from relax2xla.frontend.nn.values import current_builder
 from relax2xla.ir import Expr, Function, IRModule, TensorStructInfo, Var
 
 

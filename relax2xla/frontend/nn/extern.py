@@ -11,7 +11,7 @@ from typing import Any
 
 from relax2xla import tir
 from relax2xla.errors import TVMError
-from relax2xla.frontend.nn.core import unwrap_nested, wrap_nested
+from relax2xla.frontend.nn.values import unwrap_nested, wrap_nested
 from relax2xla.ir import Expr, IRModule, PrimValue, StringImm, Tuple
 from relax2xla.op.intrinsic import call_dps_packed
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler

@@ -14,13 +14,13 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.frontend.nn import op
 from relax2xla.frontend.nn.containers import ModuleDict as ModuleDict
 from relax2xla.frontend.nn.containers import ModuleList as ModuleList
-from relax2xla.frontend.nn.core import Effect as Effect
-from relax2xla.frontend.nn.core import Module as Module
-from relax2xla.frontend.nn.core import Parameter as Parameter
-from relax2xla.frontend.nn.core import Size
-from relax2xla.frontend.nn.core import Tensor as Tensor
 from relax2xla.frontend.nn.effects import IOEffect as IOEffect
 from relax2xla.frontend.nn.effects import KVCache as KVCache
+from relax2xla.frontend.nn.module import Module as Module
+from relax2xla.frontend.nn.tree import Effect as Effect
+from relax2xla.frontend.nn.values import Parameter as Parameter
+from relax2xla.frontend.nn.values import Size
+from relax2xla.frontend.nn.values import Tensor as Tensor
 
 
 # -- without parameters ----------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla.frontend.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList
-from relax2xla.frontend.nn.core import Effect, Module, Parameter
+from relax2xla.frontend.nn.module import Module
+from relax2xla.frontend.nn.tree import Effect
+from relax2xla.frontend.nn.values import Parameter
 
 
 class Mutator:

@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from relax2xla.runtime.convert import is_torch
+
 if TYPE_CHECKING:
-    from relax2xla.frontend.nn.core import Module
+    from relax2xla.frontend.nn.tree import ModuleTree
 
 MODES = ("plain", "packed", "none")
 
@@ -135,9 +137,10 @@ class MethodSpec:
     @staticmethod
     def from_torch(args: list[Any], method: Callable[..., Any]) -> MethodSpec:
         """The specification that torch tensors and ints make as arguments of ``method``."""
-        from relax2xla.frontend.nn.torch import method_spec_from_torch
-
-        return method_spec_from_torch(args, method)
+        names = list(inspect.signature(method).parameters)
+        if len(names) != len(args):
+            raise TypeError(f"{len(names)} arguments are needed, {names}; got {len(args)}")
+        return MethodSpec(method, names, [_spec_of(a) for a in args], "plain", "plain")
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -147,14 +150,14 @@ class ModuleSpec:
     """The methods of ``module`` that are exported."""
 
     def __init__(
-        self, module: Module, method_names: Sequence[str], method_specs: Sequence[MethodSpec]
+        self, module: ModuleTree, method_names: Sequence[str], method_specs: Sequence[MethodSpec]
     ) -> None:
         self.module = module
         self.method_names = list(method_names)
         self.method_specs = list(method_specs)
 
     @staticmethod
-    def from_raw(spec: ModuleSpecType, module: Module) -> ModuleSpec:
+    def from_raw(spec: ModuleSpecType, module: ModuleTree) -> ModuleSpec:
         """The specification of ``{method: {argument: spec}}``; a ModuleSpec is given back.
 
         Raises AttributeError for a method that ``module`` has not.
@@ -183,6 +186,15 @@ def _arg_spec(spec: Any, name: str) -> SpecAny:
     if isinstance(spec, tuple | list):
         return Tuple(name, _elements(spec, name))
     raise TypeError(f"not a specification for the argument {name}: {spec!r}")
+
+
+def _spec_of(value: Any) -> SpecAny:
+    """The specification that an argument itself makes, a torch tensor or an int."""
+    if is_torch(value):
+        return Tensor(list(value.shape), str(value.dtype).removeprefix("torch."))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Int()
+    raise TypeError(f"an argument must be a torch.Tensor or an int; got {type(value).__name__}")
 
 
 def _elements(specs: Any, name: str) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import BuilderError
+from relax2xla.frontend.nn.tree import ModuleTree, named
+from relax2xla.frontend.nn.values import Parameter, Tensor, expr_of, wrap_nested
 from relax2xla.ir import Call, Expr, Function, Tuple, Var
 from relax2xla.ir.copy import copy_with_new_vars
 
@@ -48,8 +50,6 @@ def _dispatching(forward: Callable[..., Any]) -> Callable[..., Any]:
 def _call_subroutine(
     module: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    from relax2xla.frontend.nn.core import Tensor, expr_of, wrap_nested
-
     builder = BlockBuilder.current()
     if builder is None:
         raise BuilderError(
@@ -98,9 +98,7 @@ def _call_subroutine(
 @contextlib.contextmanager
 def _own_params(module: Any, inner: list[Var], taken: list[Expr]) -> Generator[None]:
     """Parameters of ``module`` stand for parameters of the subroutine inside of this."""
-    from relax2xla.frontend.nn.core import Module, Parameter, expr_of, named
-
-    if not isinstance(module, Module):  # relax2xla.testing.nn: its parameters are variables
+    if not isinstance(module, ModuleTree):  # relax2xla.testing.nn: its parameters are variables
         params: Iterable[Var] = module.parameters()
         inner.extend(params)
         taken.extend(params)
@@ -119,16 +117,12 @@ def _own_params(module: Any, inner: list[Var], taken: list[Expr]) -> Generator[N
 
 
 def _has_tensors(value: Any) -> bool:
-    from relax2xla.frontend.nn.core import Tensor
-
     if isinstance(value, tuple | list):
         return all(_has_tensors(v) for v in value)
     return isinstance(value, Tensor)
 
 
 def _expr(value: Any) -> Expr:
-    from relax2xla.frontend.nn.core import expr_of
-
     if isinstance(value, tuple | list):
         return Tuple([_expr(v) for v in value])
     return expr_of(value)

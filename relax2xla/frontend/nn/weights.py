@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from relax2xla.errors import FileFormatError
-from relax2xla.frontend.nn.core import Module, Parameter, named
+from relax2xla.frontend.nn.tree import ModuleTree, named
+from relax2xla.frontend.nn.values import Parameter
 
 Rename = Callable[[str], str | None] | Mapping[str, str]
 
 
 def load_state_dict(
-    module: Module, state_dict: Mapping[str, Any], strict: bool = True, *, cast: bool = False
+    module: ModuleTree, state_dict: Mapping[str, Any], strict: bool = True, *, cast: bool = False
 ) -> tuple[list[str], list[str]]:
     """Bind the parameters of ``module`` to the values of ``state_dict``, by path.
 
@@ -47,7 +48,7 @@ def load_state_dict(
 
 
 def load_safetensors(
-    module: Module,
+    module: ModuleTree,
     path: str | Path,
     strict: bool = True,
     *,

@@ -17,6 +17,7 @@ from relax2xla.script.prim_func import active
 from relax2xla.script.prim_func import values as v
 from relax2xla.script.prim_func.buffers import METHODS
 from relax2xla.script.source import message_of, suggestion
+from relax2xla.script.tir_functions import Dtype
 from relax2xla.tir.buffer import Buffer
 from relax2xla.tir.op import size_var, var
 
@@ -239,7 +240,7 @@ class Expressions(Evaluator):
             self.source.fail(node.func, f"{func!r} cannot be called here")
         if isinstance(func, v.Dtype | partial) or _known(func) or self.is_form(func):
             return func(*args, **kwargs)
-        if isinstance(func, tir_names.Dtype):
+        if isinstance(func, Dtype):
             return v.cast(args[0], func.name) if args else tir.Var("", func.name)
         if isinstance(func, types.FunctionType) and self.is_given(node.func, func):
             with active.reading(self):

@@ -12,9 +12,9 @@ from relax2xla.op.shared.lowering import scalar
 from relax2xla.stablehlo.loops.accumulate import accumulation, loads_of, selections
 from relax2xla.stablehlo.loops.affine import Form, of_axis, plus
 from relax2xla.stablehlo.loops.axes import Axis, Value
-from relax2xla.stablehlo.loops.evaluate import decided, settled, sides_of
-from relax2xla.stablehlo.loops.forms import form_of
-from relax2xla.stablehlo.loops.state import Kernel, Scope, viewed_indices
+from relax2xla.stablehlo.loops.forms import decided, form_of, settled, sides_of
+from relax2xla.stablehlo.loops.memory import viewed_indices
+from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer, BufferRegion, Let
 from relax2xla.tir.expr import as_prim_expr

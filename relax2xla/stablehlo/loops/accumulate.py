@@ -25,7 +25,6 @@ from relax2xla.op.shared.lowering import (
     hlo,
     identity_of,
     outputs,
-    reduce,
     region,
     select,
     tensor_info,
@@ -41,12 +40,14 @@ from relax2xla.stablehlo.loops.axes import (
     fixed_at,
     in_order,
     labelled,
+    reduced,
     size_of,
     spread,
     union,
 )
-from relax2xla.stablehlo.loops.evaluate import evaluate, settled
-from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.forms import form_of, settled
+from relax2xla.stablehlo.loops.memory import access
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import row
 from relax2xla.stablehlo.loops.state import Kernel, Scope
@@ -202,7 +203,7 @@ def _accumulate(
 
 def in_range(kernel: Kernel, s: BufferStore, scope: Scope) -> bool:
     """Whether the element exists in every lane, masked or not."""
-    _, indices, memory = kernel.access(s.buffer, s.indices, scope)
+    _, indices, memory = access(kernel, s.buffer, s.indices, scope)
     for index, n in zip(indices, memory.shape, strict=True):
         form = form_of(kernel, index, scope)
         if form is None or form.scalar is not None:
@@ -290,7 +291,7 @@ def _sliding(kernel: Kernel, term: tir.PrimExpr, gone: set[Axis], scope: Scope) 
     found: set[Axis] = set()
     for load in loads_of(term):
         try:
-            _, indices, _ = kernel.access(load.buffer, load.indices, scope)
+            _, indices, _ = access(kernel, load.buffer, load.indices, scope)
             forms = [form_of(kernel, i, scope, scalars=False) for i in indices]
         except (KeyError, NeedsLoop):
             continue
@@ -332,17 +333,6 @@ def fixed_scope(scope: Scope, where: Mapping[Axis, int]) -> Scope:
     mask = None if scope.mask is None else fixed_at(scope.mask, where)
     rest = tuple(a for a in scope.axes if a not in where)
     return scope.but(fixed={**scope.fixed, **where}, mask=mask, axes=rest)
-
-
-def reduced(name: str, value: Value, axes: Sequence[Axis]) -> Value:
-    """``value`` combined over some of its axes."""
-    if not axes:
-        return value
-    places = [value.axes.index(a) for a in axes]
-    if value.dtype == "bool" and name in ("maximum", "minimum"):
-        name = "or" if name == "maximum" else "and"
-    rest = tuple(a for a in value.axes if a not in axes)
-    return Value(reduce(value.expr, name, places), rest)
 
 
 # ---- several accumulators at once

@@ -17,6 +17,7 @@ from relax2xla.op.shared.lowering import (
     broadcast_in_dim,
     dtype_of,
     full,
+    reduce,
     reshape,
     scalar,
     shape_of,
@@ -132,3 +133,14 @@ def drop_axis(x: Expr, axis: int) -> Expr:
     """``x`` without an axis, whose size is 1."""
     shape = shape_of(x)
     return reshape(x, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def reduced(name: str, value: Value, axes: Sequence[Axis]) -> Value:
+    """``value`` combined over some of its axes."""
+    if not axes:
+        return value
+    places = [value.axes.index(a) for a in axes]
+    if value.dtype == "bool" and name in ("maximum", "minimum"):
+        name = "or" if name == "maximum" else "and"
+    rest = tuple(a for a in value.axes if a not in axes)
+    return Value(reduce(value.expr, name, places), rest)

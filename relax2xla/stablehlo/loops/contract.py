@@ -32,6 +32,7 @@ from relax2xla.stablehlo.loops.axes import (
 )
 from relax2xla.stablehlo.loops.evaluate import evaluate
 from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.memory import access
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import row
 from relax2xla.stablehlo.loops.state import Kernel, Scope
@@ -157,7 +158,7 @@ def sliding_read(
 
     Gives the value, the windows, and the loops' axes that the indices name.
     """
-    _, indices, memory = kernel.access(load.buffer, load.indices, scope)
+    _, indices, memory = access(kernel, load.buffer, load.indices, scope)
     if memory.axes or scope.guarded:
         return None
     slides: list[Slide] = []
@@ -185,7 +186,7 @@ def sliding_read(
         var = tir.Var("whole", "int64")
         inner = inner.bind(var, Form({slide.whole: 1}, slide.start))
         changed.append(var)
-    load = BufferLoad(kernel.access(load.buffer, load.indices, scope)[0], changed)
+    load = BufferLoad(access(kernel, load.buffer, load.indices, scope)[0], changed)
     return read(kernel, load, inner), slides, named
 
 

@@ -9,9 +9,9 @@ from relax2xla.dtypes import limits
 from relax2xla.ir.expr import Expr
 from relax2xla.op.shared.lowering import convert, hlo, scalar, select, tensor_info
 from relax2xla.stablehlo.loops import reads
-from relax2xla.stablehlo.loops.affine import Form, plus, value_of
+from relax2xla.stablehlo.loops.affine import Form, value_of
 from relax2xla.stablehlo.loops.axes import Value, constant, elementwise, fixed_at, known
-from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.forms import compared, form_of
 from relax2xla.stablehlo.loops.scalars import CALLS, NODES
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir.buffer import BufferLoad, Let
@@ -47,7 +47,7 @@ def evaluate(kernel: Kernel, e: tir.PrimExpr, scope: Scope, exact: bool = False)
         if form is not None:
             return value_of(form, e.dtype)
     if isinstance(e, tir.CmpExpr):
-        truth = _decided(kernel, e, scope)
+        truth = compared(kernel, e, scope)
         if truth is not None:
             return constant(truth, "bool")
     rule = NODES.get(type(e))
@@ -83,81 +83,6 @@ def _logical(kernel: Kernel, e: tir.And | tir.Or, scope: Scope) -> Value:
     if known(b) is not None:
         return b if known(b) == decides else a
     return elementwise(NODES[type(e)], a, b)
-
-
-def _decided(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> bool | None:
-    """What a comparison of affine forms always is."""
-    if not is_int(e.a.dtype):
-        return None
-    a = form_of(kernel, e.a, scope, scalars=False)
-    b = None if a is None else form_of(kernel, e.b, scope, scalars=False)
-    if a is None or b is None:
-        return None
-    difference = plus(a, b, -1)
-    if difference.scalar is not None:
-        return None
-    low, high = difference.range()
-    match e:
-        case tir.LT():
-            return True if high < 0 else False if low >= 0 else None
-        case tir.LE():
-            return True if high <= 0 else False if low > 0 else None
-        case tir.GT():
-            return True if low > 0 else False if high <= 0 else None
-        case tir.GE():
-            return True if low >= 0 else False if high < 0 else None
-        case _:
-            equal = True if low == high == 0 else False if low > 0 or high < 0 else None
-            return equal if isinstance(e, tir.EQ) or equal is None else not equal
-
-
-def decided(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> bool | None:
-    """What a condition is wherever the loops are, or None; no rows are made."""
-    match e:
-        case tir.IntImm():
-            return bool(e.value)
-        case tir.Call(op="tir.likely"):
-            return decided(kernel, e.args[0], scope)
-        case tir.Not():
-            truth = decided(kernel, e.a, scope)
-            return None if truth is None else not truth
-        case tir.And() | tir.Or():
-            decides = isinstance(e, tir.Or)
-            sides = decided(kernel, e.a, scope), decided(kernel, e.b, scope)
-            if decides in sides:
-                return decides
-            return None if None in sides else not decides
-        case tir.CmpExpr():
-            return _decided(kernel, e, scope)
-        case _:
-            return None
-
-
-def sides_of(e: tir.PrimExpr) -> tuple[tir.PrimExpr, ...] | None:
-    """Condition, value where it holds, value where not; None if ``e`` does not choose."""
-    if isinstance(e, tir.Select):
-        return e.condition, e.true_value, e.false_value
-    return e.args if isinstance(e, tir.Call) and e.op == "tir.if_then_else" else None
-
-
-def settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
-    """``e`` without the sides that are never taken, whatever iteration runs."""
-    if all(sides_of(node) is None for node in tir.post_order(e)):
-        return e
-    return _settled(kernel, e, scope)
-
-
-def _settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
-    sides = sides_of(e)
-    if sides is not None:
-        truth = decided(kernel, sides[0], scope)
-        if truth is not None:
-            return _settled(kernel, sides[1 if truth else 2], scope)
-    if isinstance(e, Let):  # its variable has no value out here
-        return e
-    old = e.children()
-    new = [_settled(kernel, c, scope) for c in old]
-    return e.rebuild(new) if any(a is not b for a, b in zip(old, new, strict=True)) else e
 
 
 def _select(

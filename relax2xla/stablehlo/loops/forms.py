@@ -18,6 +18,7 @@ from relax2xla.stablehlo.loops.affine import (
 )
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value
 from relax2xla.stablehlo.loops.state import Kernel, Scope
+from relax2xla.tir.buffer import Let
 from relax2xla.tir.expr import truncdiv_int
 from relax2xla.tir.node import int_range, is_int
 
@@ -52,12 +53,10 @@ def form_of(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool = True)
 
 def _scalar_form(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> Form | None:
     """A value of no axes as a form."""
-    from relax2xla.stablehlo.loops.evaluate import evaluate
-
     if isinstance(e, tir.Select) or (isinstance(e, tir.Call) and e.op == "tir.if_then_else"):
         return None
     try:
-        value = evaluate(kernel, e, scope, exact=True)
+        value = kernel.evaluate(e, scope, exact=True)
     except NeedsLoop:
         return None
     return None if value.axes else Form(scalar=convert(value.expr, INDEX), key=(e,))
@@ -81,8 +80,6 @@ def _form(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool) -> Form 
 
 def _chosen(kernel: Kernel, e: tir.PrimExpr, scope: Scope, scalars: bool) -> Form | None:
     """The side that a choice always takes."""
-    from relax2xla.stablehlo.loops.evaluate import decided, sides_of
-
     sides = sides_of(e)
     truth = None if sides is None else decided(kernel, sides[0], scope)
     if sides is None or truth is None:
@@ -156,3 +153,79 @@ def _extremum(a: Form, b: Form, smaller: bool) -> Form | None:
     if b_high <= a_low:
         return b if smaller else a
     return None
+
+
+# -- conditions ---------------------------------------------------------------------------------
+def decided(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> bool | None:
+    """What a condition is wherever the loops are, or None; no rows are made."""
+    match e:
+        case tir.IntImm():
+            return bool(e.value)
+        case tir.Call(op="tir.likely"):
+            return decided(kernel, e.args[0], scope)
+        case tir.Not():
+            truth = decided(kernel, e.a, scope)
+            return None if truth is None else not truth
+        case tir.And() | tir.Or():
+            decides = isinstance(e, tir.Or)
+            sides = decided(kernel, e.a, scope), decided(kernel, e.b, scope)
+            if decides in sides:
+                return decides
+            return None if None in sides else not decides
+        case tir.CmpExpr():
+            return compared(kernel, e, scope)
+        case _:
+            return None
+
+
+def compared(kernel: Kernel, e: tir.CmpExpr, scope: Scope) -> bool | None:
+    """What a comparison of affine forms always is."""
+    if not is_int(e.a.dtype):
+        return None
+    a = form_of(kernel, e.a, scope, scalars=False)
+    b = None if a is None else form_of(kernel, e.b, scope, scalars=False)
+    if a is None or b is None:
+        return None
+    difference = plus(a, b, -1)
+    if difference.scalar is not None:
+        return None
+    low, high = difference.range()
+    match e:
+        case tir.LT():
+            return True if high < 0 else False if low >= 0 else None
+        case tir.LE():
+            return True if high <= 0 else False if low > 0 else None
+        case tir.GT():
+            return True if low > 0 else False if high <= 0 else None
+        case tir.GE():
+            return True if low >= 0 else False if high < 0 else None
+        case _:
+            equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+            return equal if isinstance(e, tir.EQ) or equal is None else not equal
+
+
+def sides_of(e: tir.PrimExpr) -> tuple[tir.PrimExpr, ...] | None:
+    """Condition, value where it holds, value where not; None if ``e`` does not choose."""
+    if isinstance(e, tir.Select):
+        return e.condition, e.true_value, e.false_value
+    return e.args if isinstance(e, tir.Call) and e.op == "tir.if_then_else" else None
+
+
+def settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
+    """``e`` without the sides that are never taken, whatever iteration runs."""
+    if all(sides_of(node) is None for node in tir.post_order(e)):
+        return e
+    return _settled(kernel, e, scope)
+
+
+def _settled(kernel: Kernel, e: tir.PrimExpr, scope: Scope) -> tir.PrimExpr:
+    sides = sides_of(e)
+    if sides is not None:
+        truth = decided(kernel, sides[0], scope)
+        if truth is not None:
+            return _settled(kernel, sides[1 if truth else 2], scope)
+    if isinstance(e, Let):  # its variable has no value out here
+        return e
+    old = e.children()
+    new = [_settled(kernel, c, scope) for c in old]
+    return e.rebuild(new) if any(a is not b for a, b in zip(old, new, strict=True)) else e

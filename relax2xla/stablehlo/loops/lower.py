@@ -12,6 +12,8 @@ from relax2xla.op.shared.lowering import convert, dtype_of, full, reshape, shape
 from relax2xla.stablehlo.loops.accesses import resolved, statements, views_below
 from relax2xla.stablehlo.loops.affine import Form, number
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value, constant
+from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.memory import fixed_shape
 from relax2xla.stablehlo.loops.private import uses
 from relax2xla.stablehlo.loops.repeat import function
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope, StayedLoop
@@ -48,7 +50,7 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
     result: the contents of the buffers afterwards. Raises LegalizeError, with the line of the
     script, where an argument does not fit or a statement cannot be lowered.
     """
-    kernel = Kernel(name)
+    kernel = Kernel(name, evaluate, run)
     if len(arguments) != len(func.params):
         raise kernel.error(
             f"the kernel takes {len(func.params)} parameters "
@@ -78,7 +80,9 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
     except RecursionError:
         raise kernel.error("statements or expressions are nested too deeply") from None
     changed = _written(func)
-    contents = {i: kernel.memory[b.data].viewed(kernel.shape(b, scope)).expr for i, b, _ in buffers}
+    contents = {
+        i: kernel.memory[b.data].viewed(fixed_shape(kernel, b, scope)).expr for i, b, _ in buffers
+    }
     return Lowered(
         contents,
         frozenset(i for i, b, _ in buffers if b.data in changed),
@@ -145,7 +149,7 @@ def _sizes(
 
 def _enter(kernel: Kernel, buffer: Buffer, argument: Expr | TensorStructInfo, scope: Scope) -> None:
     """Give a parameter its memory."""
-    shape, given = kernel.shape(buffer, scope), _shape(argument, buffer.name)
+    shape, given = fixed_shape(kernel, buffer, scope), _shape(argument, buffer.name)
     dtype = dtype_of(argument) if isinstance(argument, Expr) else argument.dtype
     if shape != given or dtype != buffer.dtype:
         raise kernel.error(

@@ -25,7 +25,8 @@ from relax2xla.stablehlo.loops.accumulate import loads_of
 from relax2xla.stablehlo.loops.affine import Form, is_nested
 from relax2xla.stablehlo.loops.axes import Axis, in_order, size_of
 from relax2xla.stablehlo.loops.dependence import obstacle
-from relax2xla.stablehlo.loops.state import MOST_ELEMENTS, Kernel, Memory, Scope
+from relax2xla.stablehlo.loops.memory import MOST_ELEMENTS
+from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
 from relax2xla.tir import stmt as st
 
 

@@ -26,7 +26,6 @@ from relax2xla.op.shared.lowering import (
     take_slice,
     tensor_info,
 )
-from relax2xla.stablehlo.loops import evaluate as evaluation
 from relax2xla.stablehlo.loops.affine import (
     INDEX,
     Form,
@@ -46,6 +45,7 @@ from relax2xla.stablehlo.loops.axes import (
     spread,
 )
 from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.memory import access
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir.buffer import Buffer, BufferLoad
 
@@ -57,7 +57,7 @@ SMALL = 1 << 16
 
 def read(kernel: Kernel, load: BufferLoad, scope: Scope) -> Value:
     """The elements that ``load`` reads in every lane."""
-    buffer, indices, memory = kernel.access(load.buffer, load.indices, scope)
+    buffer, indices, memory = access(kernel, load.buffer, load.indices, scope)
     x = memory.expr
     forms: list[Form | None] = [lane(a, scope) for a in memory.axes]
     forms += [form_of(kernel, i, scope) for i in indices]
@@ -106,7 +106,7 @@ def _gathered(
     values: dict[int, Value] = {}
     for k, form in enumerate(forms):
         if form is None:
-            values[k] = evaluation.evaluate(kernel, indices[k - first], scope)
+            values[k] = kernel.evaluate(indices[k - first], scope)
         elif form.scalar is not None and form.terms:
             values[k] = value_of(form, INDEX)
     counted = Counter(a for f in forms if f is not None for a in f.terms)
@@ -278,7 +278,7 @@ def padded(
     bounds = _bounds(kernel, condition, scope)
     if bounds is None:
         return None
-    _, indices, memory = kernel.access(yes.buffer, yes.indices, scope)
+    _, indices, memory = access(kernel, yes.buffer, yes.indices, scope)
     if memory.axes:
         return None
     cut: list[tuple[int, int]] = []

@@ -36,13 +36,12 @@ from relax2xla.op.shared.lowering import (
     select,
 )
 from relax2xla.op.statistical import scan
-from relax2xla.stablehlo.loops import statements
 from relax2xla.stablehlo.loops.accesses import flat_stores, written
 from relax2xla.stablehlo.loops.accumulate import accumulation, fixed_scope, reads_buffer
 from relax2xla.stablehlo.loops.affine import INDEX, Form, number, plus, value_of
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, elementwise
-from relax2xla.stablehlo.loops.evaluate import decided, evaluate, settled
-from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.forms import decided, form_of, settled
 from relax2xla.stablehlo.loops.reads import read
 from relax2xla.stablehlo.loops.scalars import NODES, row
 from relax2xla.stablehlo.loops.state import Kernel, Scope, StayedLoop, both
@@ -66,7 +65,7 @@ def sequential(
         if copies <= MOST_STEPS and not low.terms:
             for i in range(count):
                 step = scope.bind(s.loop_var, plus(number(i), low)).but(unrolled=copies)
-                statements.run(kernel, s.body, step)
+                kernel.run(s.body, step)
             return
     kernel.loops.append(StayedLoop(s.loop_var.name, count, why, s.line))
     kernel.count("while")
@@ -98,7 +97,7 @@ def _counted(kernel: Kernel, s: st.For, scope: Scope, low: Form | None, count: i
             inner = inner.bind(s.loop_var, plus(place, low))
         if lanes is not None:
             inner = inner.where(elementwise(NODES[tir.LT], Value(counter), lanes))
-        statements.run(kernel, s.body, inner)
+        kernel.run(s.body, inner)
 
     loop = _Loop(kernel, s.body, scope, [end, *([start.expr] if start else ())])
     if lanes is not None:
@@ -130,7 +129,7 @@ def while_statement(kernel: Kernel, s: st.While, scope: Scope) -> None:
 
     def body() -> None:
         running = condition()
-        statements.run(kernel, s.body, scope.where(running) if running.axes else scope)
+        kernel.run(s.body, scope.where(running) if running.axes else scope)
 
     results = loop.traced(body)
     tested = loop.fresh()

@@ -22,6 +22,7 @@ from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, constant, ele
 from relax2xla.stablehlo.loops.dependence import obstacle
 from relax2xla.stablehlo.loops.evaluate import bound, evaluate
 from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.memory import allocate, fixed_size
 from relax2xla.stablehlo.loops.private import give, own_scratch
 from relax2xla.stablehlo.loops.scalars import NODES
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
@@ -55,12 +56,12 @@ def run(kernel: Kernel, s: st.Stmt, scope: Scope) -> None:
         case st.Allocate():
             _allocate(kernel, s, scope)
         case st.AllocateConst():
-            shape = tuple(kernel.size(e, scope) for e in s.extents)
+            shape = tuple(fixed_size(kernel, e, scope) for e in s.extents)
             kernel.memory[s.buffer_var] = Memory(const(s.data.reshape(shape)), (), shape)
             run(kernel, s.body, scope)
         case st.DeclBuffer():
             if s.buffer.data not in kernel.memory:
-                kernel.allocate(s.buffer, scope)
+                allocate(kernel, s.buffer, scope)
             run(kernel, s.body, scope)
         case st.AssertStmt():
             _assert(kernel, s, scope)
@@ -93,9 +94,9 @@ def _assert(kernel: Kernel, s: st.AssertStmt, scope: Scope) -> None:
 
 
 def _allocate(kernel: Kernel, s: st.Allocate, scope: Scope) -> None:
-    extents = tuple(kernel.size(e, scope) for e in s.extents)
+    extents = tuple(fixed_size(kernel, e, scope) for e in s.extents)
     buffer = tir_buffer(s.buffer_var, extents, s.dtype, s.scope)
-    kernel.allocate(buffer, scope, extents)
+    allocate(kernel, buffer, scope, extents)
     run(kernel, s.body, scope)
 
 
@@ -170,7 +171,7 @@ def _block(kernel: Kernel, s: st.BlockRealize, scope: Scope) -> None:
     if known(evaluate(kernel, s.predicate, scope)) is not True:
         scope = limited(kernel, s.predicate, scope)
     for buffer in block.alloc_buffers:
-        kernel.allocate(buffer, scope)
+        allocate(kernel, buffer, scope)
     for match in block.match_buffers:
         kernel.views[match.buffer] = match.source
         _check_match(kernel, match, scope)

@@ -14,7 +14,7 @@ from relax2xla.op.shared.lowering import (
     shape_of,
     tensor_info,
 )
-from relax2xla.stablehlo.loops.axes import Axis, Value, labelled, size_of
+from relax2xla.stablehlo.loops.axes import Axis, Value, labelled, reduced, size_of
 from relax2xla.stablehlo.loops.contract import Slide, sliding_read
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir.buffer import BufferLoad
@@ -48,8 +48,6 @@ def pooled(
     if any(s.out in value.axes for s in slides):
         return None
     if plain:
-        from relax2xla.stablehlo.loops.accumulate import reduced
-
         value = reduced(name, value, plain)
     result = value.expr
     for slide in slides:

@@ -29,6 +29,7 @@ from relax2xla.stablehlo.loops.affine import INDEX, Form, is_nested, value_of
 from relax2xla.stablehlo.loops.axes import Axis, NeedsLoop, Value, size_of, spread, union
 from relax2xla.stablehlo.loops.evaluate import evaluate
 from relax2xla.stablehlo.loops.forms import form_of
+from relax2xla.stablehlo.loops.memory import access
 from relax2xla.stablehlo.loops.reads import check_range, index_vectors, lane
 from relax2xla.stablehlo.loops.state import Kernel, Memory, Scope
 from relax2xla.tir.buffer import Buffer
@@ -47,7 +48,7 @@ def write(
     With ``combine``, a row's name, lanes that meet in one element are combined by it, and with
     what is there.
     """
-    buffer, indices, memory = kernel.access(buffer, indices, scope)
+    buffer, indices, memory = access(kernel, buffer, indices, scope)
     value = Value(convert(value.expr, buffer.dtype), value.axes)
     forms: list[Form | None] = [lane(a, scope) for a in memory.axes]
     forms += [form_of(kernel, i, scope) for i in indices]
@@ -233,7 +234,7 @@ def lanes_of(
     kernel: Kernel, buffer: Buffer, indices: Sequence[tir.PrimExpr], scope: Scope
 ) -> set[Axis]:
     """The axes that tell the elements apart which ``indices`` name."""
-    _, indices, memory = kernel.access(buffer, indices, scope)
+    _, indices, memory = access(kernel, buffer, indices, scope)
     axes = {a for a in memory.axes if a not in scope.fixed}
     for index in indices:
         form = form_of(kernel, index, scope)

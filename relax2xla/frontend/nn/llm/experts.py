@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from relax2xla import te
-from relax2xla.frontend.nn.core import Module, Parameter, Tensor
+from relax2xla.frontend.nn.module import Module
 from relax2xla.frontend.nn.op import tensor_expr_op
+from relax2xla.frontend.nn.values import Parameter, Tensor
 
 
 class ChosenLinear(Module):

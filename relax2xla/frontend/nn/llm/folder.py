@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.errors import FileFormatError
-from relax2xla.frontend.nn.core import Module, Parameter, named
+from relax2xla.frontend.nn.module import Module
+from relax2xla.frontend.nn.tree import named
+from relax2xla.frontend.nn.values import Parameter
 from relax2xla.runtime.weights import load_weights
 
 Array = npt.NDArray[Any]

@@ -24,8 +24,8 @@ from relax2xla.frontend.nn.llm.text import TextStream, Tokenizer
 from relax2xla.vm.call.objects import power_of_two
 
 if TYPE_CHECKING:
-    from relax2xla.frontend.nn.core import Tensor
     from relax2xla.frontend.nn.jit import CompiledModule
+    from relax2xla.frontend.nn.values import Tensor
 
 # A step with tokens of prompts is padded to at least so many, so that programs are few.
 _LEAST: Final = 16

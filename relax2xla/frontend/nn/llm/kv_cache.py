@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relax2xla import tir
-from relax2xla.frontend.nn.core import IntExpr, Object, Tensor, current_builder, expr_of
 from relax2xla.frontend.nn.llm.kernels import kernel
 from relax2xla.frontend.nn.llm.position_embedding import (
     llama_rope_with_position_map as llama_rope_with_position_map,
@@ -27,6 +26,7 @@ from relax2xla.frontend.nn.llm.tree_attn import (
 from relax2xla.frontend.nn.llm.tree_attn import (
     tree_attn_with_paged_kv_cache_cpu as tree_attn_with_paged_kv_cache_cpu,
 )
+from relax2xla.frontend.nn.values import IntExpr, Object, Tensor, current_builder, expr_of
 from relax2xla.ir import (
     DataTypeImm,
     Expr,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from relax2xla import op, tir
-from relax2xla.frontend.nn.core import Tensor, current_builder, expr_of
 from relax2xla.frontend.nn.llm.kernels import Kernel
 from relax2xla.frontend.nn.llm.rope_frequency import rope_freq_default as rope_freq_default
 from relax2xla.frontend.nn.llm.rope_frequency import rope_freq_gptj as rope_freq_gptj
@@ -16,6 +15,7 @@ from relax2xla.frontend.nn.llm.rope_frequency import rope_freq_llama3 as rope_fr
 from relax2xla.frontend.nn.llm.rope_frequency import rope_freq_longrope as rope_freq_longrope
 from relax2xla.frontend.nn.llm.rope_frequency import rope_freq_yarn as rope_freq_yarn
 from relax2xla.frontend.nn.llm.rope_frequency import switch_rope_freq_func as switch_rope_freq_func
+from relax2xla.frontend.nn.values import Tensor, current_builder, expr_of
 from relax2xla.ir import Expr, TupleGetItem, const
 from relax2xla.kv_state.rope import Rotation, rotation
 

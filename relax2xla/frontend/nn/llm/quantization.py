@@ -19,12 +19,13 @@ from relax2xla import op
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import UnsupportedError
 from relax2xla.frontend.nn import op as nn_op
-from relax2xla.frontend.nn.core import Module, Parameter, Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.exporter import Exporter, add_extern
 from relax2xla.frontend.nn.extern import SourceModule
 from relax2xla.frontend.nn.llm.experts import ChosenLinear, check_choice, chosen_matmul
+from relax2xla.frontend.nn.module import Module
 from relax2xla.frontend.nn.modules import Embedding, Linear
 from relax2xla.frontend.nn.mutator import Mutator
+from relax2xla.frontend.nn.values import Parameter, Tensor, expr_of, wrap_nested
 from relax2xla.ir import Expr, TensorStructInfo, const
 from relax2xla.runtime.compiler import INCLUDE, has_compiler
 

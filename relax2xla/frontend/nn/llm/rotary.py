@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relax2xla import op
-from relax2xla.frontend.nn.core import Tensor, expr_of, wrap_nested
+from relax2xla.frontend.nn.values import Tensor, expr_of, wrap_nested
 from relax2xla.ir import const
 from relax2xla.kv_state.rope import Rotation
 

@@ -5,10 +5,9 @@ Signatures are TVM's: where its prose names a parameter otherwise, the signature
 
 from __future__ import annotations
 
+import sys
 from typing import TypeVar as TypeVar
 
-from relax2xla.frontend.nn.core import get_default_dtype as get_default_dtype
-from relax2xla.frontend.nn.core import wrap_nested as wrap_nested
 from relax2xla.frontend.nn.op.elementwise import add as add
 from relax2xla.frontend.nn.op.elementwise import astype as astype
 from relax2xla.frontend.nn.op.elementwise import divide as divide
@@ -95,3 +94,8 @@ from relax2xla.frontend.nn.op.shape import topk as topk
 from relax2xla.frontend.nn.op.shape import triu as triu
 from relax2xla.frontend.nn.op.shape import unsqueeze as unsqueeze
 from relax2xla.frontend.nn.op.shape import zeros as zeros
+from relax2xla.frontend.nn.values import get_default_dtype as get_default_dtype
+from relax2xla.frontend.nn.values import use_operators
+from relax2xla.frontend.nn.values import wrap_nested as wrap_nested
+
+use_operators(sys.modules[__name__])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from relax2xla.frontend.nn.core import Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.eager import eager
+from relax2xla.frontend.nn.values import Tensor, expr_of, wrap_nested
 from relax2xla.ir import Expr
 
 Build = Callable[..., Expr]

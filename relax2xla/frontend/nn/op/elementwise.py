@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from relax2xla import op
-from relax2xla.frontend.nn.core import Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.eager import eager
 from relax2xla.frontend.nn.op._family import binary, extremum, reduction, unary
+from relax2xla.frontend.nn.values import Tensor, expr_of, wrap_nested
 
 _FLOAT = " The tensor must be of a float dtype."
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 from relax2xla import op, tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.frontend.nn.core import (
+from relax2xla.frontend.nn.eager import eager, is_array
+from relax2xla.frontend.nn.exporter import DebugOff, Exporter
+from relax2xla.frontend.nn.extern import packed_args
+from relax2xla.frontend.nn.values import (
     Tensor,
     current_builder,
     expr_of,
     unwrap_nested,
     wrap_nested,
 )
-from relax2xla.frontend.nn.eager import eager, is_array
-from relax2xla.frontend.nn.exporter import DebugOff, Exporter
-from relax2xla.frontend.nn.extern import packed_args
 from relax2xla.ir import (
     Expr,
     GlobalVar,

@@ -10,8 +10,8 @@ import numpy as np
 
 from relax2xla import op, tir
 from relax2xla.errors import UnsupportedError
-from relax2xla.frontend.nn.core import Tensor, expr_of, get_default_dtype, wrap_nested
 from relax2xla.frontend.nn.eager import eager
+from relax2xla.frontend.nn.values import Tensor, expr_of, get_default_dtype, wrap_nested
 from relax2xla.ir import Expr, const
 
 Sizes = int | Sequence[int]

@@ -6,8 +6,8 @@ import numpy as np
 
 from relax2xla import op
 from relax2xla.errors import UnsupportedError
-from relax2xla.frontend.nn.core import Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.eager import eager
+from relax2xla.frontend.nn.values import Tensor, expr_of, wrap_nested
 from relax2xla.ir import Constant, Expr, TensorStructInfo, const
 
 

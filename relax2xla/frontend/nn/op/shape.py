@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from relax2xla import op, tir
-from relax2xla.frontend.nn.core import IntExpr, Tensor, expr_of, wrap_nested
 from relax2xla.frontend.nn.eager import eager
+from relax2xla.frontend.nn.values import IntExpr, Tensor, expr_of, wrap_nested
 from relax2xla.ir import ShapeExpr
 
 
