@@ -9,7 +9,8 @@ from typing import Any, Final
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import OpError, TVMError, UnsupportedError
 from relax2xla.ir.expr import Call, Expr, SeqExpr
-from relax2xla.ir.op import EXPR, Op, Param, register
+from relax2xla.ir.op import Op, register
+from relax2xla.ir.op_param import EXPR, Param
 from relax2xla.ir.struct_info import StructInfo
 
 # Attributes with a meaning here, and the fields of Op that have it.

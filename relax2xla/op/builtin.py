@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, StringImm
-from relax2xla.ir.op import Kind, PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import Kind, PrimLike, ShapeLike
 from relax2xla.ir.struct_info import TensorStructInfo, show
 from relax2xla.ir.traits import Allocates, Opaque, Pointwise
 from relax2xla.op.shared.checks import literal_dims, want_shape

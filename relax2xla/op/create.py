@@ -17,7 +17,8 @@ from relax2xla.errors import OpError
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr
 from relax2xla.ir.make import const
-from relax2xla.ir.op import DTypeLike, Given, PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import Given, Rule, op
+from relax2xla.ir.op_param import DTypeLike, PrimLike, ShapeLike
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Fills, Opaque, Pointwise
 from relax2xla.op.shared.checks import (

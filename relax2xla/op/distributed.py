@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr, GlobalVar
 from relax2xla.ir.mesh import DeviceMesh, Placement
-from relax2xla.ir.op import Kind, Rule, ShapeLike, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import Kind, ShapeLike
 from relax2xla.ir.struct_info import DTensorStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import AsksPlace, Opaque
 from relax2xla.op.ccl import alone, part_of_worker

@@ -13,7 +13,8 @@ from typing import Any, Final
 from relax2xla.dtypes import is_float, is_kind
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import PrimLike, TupleLike
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Takes
 from relax2xla.op.binary import as_operand, broadcasted

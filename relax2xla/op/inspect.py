@@ -10,7 +10,8 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import Op, PrimLike, Rule, op
+from relax2xla.ir.op import Op, Rule, op
+from relax2xla.ir.op_param import PrimLike
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import norm_axis, product, want_tensor

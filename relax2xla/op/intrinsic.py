@@ -23,7 +23,8 @@ from relax2xla.ir.expr import (
     convert_to_expr,
 )
 from relax2xla.ir.lattice import dims_equal, is_base_of
-from relax2xla.ir.op import Given, IntsLike, Kind, Op, PrimLike, ShapeLike, as_shape_operand, op
+from relax2xla.ir.op import Given, Op, op
+from relax2xla.ir.op_param import IntsLike, Kind, PrimLike, ShapeLike, as_shape_operand
 from relax2xla.ir.struct_info import (
     DTensorStructInfo,
     ObjectStructInfo,

@@ -14,7 +14,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import Given, TupleLike, op
+from relax2xla.ir.op import Given, op
+from relax2xla.ir.op_param import TupleLike
 from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, TupleStructInfo, show
 from relax2xla.ir.traits import AlongAxis, Joins, Opaque, Stacks
 from relax2xla.op.shared import lowering

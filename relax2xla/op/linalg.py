@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import DTypeLike, Op, Rule, TupleLike, op
+from relax2xla.ir.op import Op, Rule, op
+from relax2xla.ir.op_param import DTypeLike, TupleLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Einsum, MatMul, Opaque
 from relax2xla.op.shared.checks import (

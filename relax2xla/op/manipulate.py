@@ -13,7 +13,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue, ShapeExpr, Tuple
-from relax2xla.ir.op import AxesLike, Given, IntsLike, Kind, Rule, ShapeLike, as_ints, op
+from relax2xla.ir.op import Given, Rule, op
+from relax2xla.ir.op_param import AxesLike, IntsLike, Kind, ShapeLike, as_ints
 from relax2xla.ir.struct_info import Dims, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import AlongAxis, Broadcasting, Opaque, Permutes, Reshapes
 from relax2xla.op.shared import lowering

@@ -11,7 +11,8 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import DataTypeImm, Expr, Tuple
-from relax2xla.ir.op import Given, PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import Given, Rule, op
+from relax2xla.ir.op_param import PrimLike, ShapeLike
 from relax2xla.ir.struct_info import (
     ObjectStructInfo,
     StructInfo,

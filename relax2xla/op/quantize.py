@@ -12,7 +12,8 @@ from typing import Final
 from relax2xla.dtypes import dtype_info, is_float, limits
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import TensorStructInfo, show
 from relax2xla.ir.traits import Channelwise
 from relax2xla.op.shared.checks import INTEGER, norm_axis, want_tensor, with_dtype

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, op
+from relax2xla.ir.op import op
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque, Random
 from relax2xla.op.shared.checks import FLOAT, INTEGER, differ, want_tensor, with_dtype

@@ -13,7 +13,8 @@ from typing import Final
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import PrimLike, Rule, TupleLike, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import PrimLike, TupleLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.binary import broadcasted

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import IntsLike, Kind, as_dtype, op
+from relax2xla.ir.op import op
+from relax2xla.ir.op_param import IntsLike, Kind, as_dtype
 from relax2xla.ir.struct_info import ObjectStructInfo, StructInfo, TensorStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import INTEGER, want_tensor

@@ -7,7 +7,8 @@ Sources: TVM Relax v0.20 for inference, numpy for values.
 from __future__ import annotations
 
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import Given, PrimLike, op
+from relax2xla.ir.op import Given, op
+from relax2xla.ir.op_param import PrimLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import norm_axis, tensor, want_tensor

@@ -14,7 +14,8 @@ from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.base import VDevice
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr
-from relax2xla.ir.op import DTypeLike, PrimLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import DTypeLike, PrimLike
 from relax2xla.ir.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import (

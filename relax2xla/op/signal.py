@@ -16,7 +16,8 @@ from relax2xla import tir
 from relax2xla.dtypes import dtype_info
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.ir.op import DTypeLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, fold, norm_axis, tensor, want_tensor

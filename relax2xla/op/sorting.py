@@ -14,7 +14,8 @@ import numpy as np
 from relax2xla.dtypes import dtype_info, is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Function, Tuple
-from relax2xla.ir.op import DTypeLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import AlongAxis, Opaque, Reduction
 from relax2xla.op.shared.checks import (

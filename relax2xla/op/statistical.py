@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import AxesLike, DTypeLike, Given, Op, Rule, op
+from relax2xla.ir.op import Given, Op, Rule, op
+from relax2xla.ir.op_param import AxesLike, DTypeLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import AlongAxis, Reduction
 from relax2xla.op.shared.checks import (

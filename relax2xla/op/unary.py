@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from relax2xla.dtypes import is_float, is_integer, is_kind, limits
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, Op, PrimLike, Rule, op
+from relax2xla.ir.op import Op, Rule, op
+from relax2xla.ir.op_param import DTypeLike, PrimLike
 from relax2xla.ir.struct_info import PrimStructInfo, StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import AsRow, Pointwise, Recognised, Trait
 from relax2xla.op.shared.checks import (

@@ -7,7 +7,8 @@ v0.20.
 from __future__ import annotations
 
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import PrimLike, Rule, ShapeLike, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import PrimLike, ShapeLike
 from relax2xla.ir.struct_info import ObjectStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Allocates, Opaque
 from relax2xla.op.builtin import DTypeOperand, StringOperand, dtype_literal, pointless

@@ -22,7 +22,8 @@ from relax2xla import ir, tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import DiagnosticError, TVMError
 from relax2xla.ir.bind import as_value
-from relax2xla.ir.op import Op, Param, as_dtype
+from relax2xla.ir.op import Op
+from relax2xla.ir.op_param import Param, as_dtype
 from relax2xla.script import arithmetic as arith
 from relax2xla.script import ir_names, relax_names, tir_names
 from relax2xla.script.annotations import Annotation, Context

@@ -18,7 +18,7 @@ from relax2xla.errors import BudgetError, TVMError
 from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.lattice import held_shapes
 from relax2xla.ir.object_path import ObjectPath
-from relax2xla.ir.op import as_dtype
+from relax2xla.ir.op_param import as_dtype
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.ir.source_names import SOURCE_NAMES, names_as_attribute
 from relax2xla.script.literals import quote, scalar_text

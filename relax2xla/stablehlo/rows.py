@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from relax2xla.errors import OpError, TVMError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import ATTR, EXPR, Op, Param, register
+from relax2xla.ir.op import Op, register
+from relax2xla.ir.op_param import ATTR, EXPR, Param
 from relax2xla.ir.struct_info import FuncStructInfo, StructInfo, TupleStructInfo
 from relax2xla.stablehlo.infer import RULES
 from relax2xla.stablehlo.table import CUSTOM_CALL, TABLE, Row

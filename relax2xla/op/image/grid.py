@@ -15,7 +15,8 @@ import numpy as np
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, ShapeExpr
-from relax2xla.ir.op import Given, Rule, ShapeLike, op
+from relax2xla.ir.op import Given, Rule, op
+from relax2xla.ir.op_param import ShapeLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import (

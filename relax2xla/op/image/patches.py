@@ -10,7 +10,8 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import AxesLike, IntsLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import AxesLike, IntsLike
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import REAL, fold, product, tensor, want_tensor
 from relax2xla.op.shared.lowering import dtype_of, hlo, pad, reshape, scalar, shape_of, take_slice

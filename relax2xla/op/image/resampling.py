@@ -19,7 +19,8 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float, numpy_dtype
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr
-from relax2xla.ir.op import AxesLike, FloatsLike, IntsLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import AxesLike, FloatsLike, IntsLike
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import REAL, norm_axes, tensor, want_tensor

@@ -17,7 +17,8 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, PrimValue
-from relax2xla.ir.op import DTypeLike, Given, Kind, Rule, ShapeLike, Shorthand, op
+from relax2xla.ir.op import Given, Rule, Shorthand, op
+from relax2xla.ir.op_param import DTypeLike, Kind, ShapeLike
 from relax2xla.ir.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from relax2xla.ir.traits import Opaque, Window
 from relax2xla.op.shared.checks import REAL, literal_dims, tensor, want_shape, want_tensor

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Call, Expr
-from relax2xla.ir.op import Kind, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import Kind
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, show
 from relax2xla.ir.traits import Contraction
 from relax2xla.op.shared.checks import (

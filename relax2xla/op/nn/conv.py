@@ -13,7 +13,8 @@ from typing import Concatenate
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr
-from relax2xla.ir.op import DTypeLike, Op, Rule
+from relax2xla.ir.op import Op, Rule
+from relax2xla.ir.op_param import DTypeLike
 from relax2xla.ir.struct_info import TensorStructInfo
 from relax2xla.ir.traits import Convolution
 from relax2xla.op.shared.checks import (

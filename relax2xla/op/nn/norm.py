@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Constant, Expr, Tuple
-from relax2xla.ir.op import IntsLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import IntsLike
 from relax2xla.ir.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.traits import Normalises, Opaque
 from relax2xla.op.shared.checks import FLOAT, differ, norm_axes, norm_axis, want_tensor

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 from relax2xla import tir
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import Kind, Rule, as_ints, constant_value, op
+from relax2xla.ir.op import Rule, constant_value, op
+from relax2xla.ir.op_param import Kind, as_ints
 from relax2xla.ir.struct_info import StructInfo, TupleStructInfo
 from relax2xla.ir.traits import Opaque, Pads, Pointwise, Reshapes
 from relax2xla.op.shared import lowering as low

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
 from relax2xla.ir.make import const
-from relax2xla.ir.op import Kind, Op, op
+from relax2xla.ir.op import Op, op
+from relax2xla.ir.op_param import Kind
 from relax2xla.ir.struct_info import StructInfo
 from relax2xla.ir.traits import Contraction
 from relax2xla.op.shared.checks import common_dtype, fold, same_dim, tensor, want_tensor

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
-from relax2xla.ir.op import Kind, Op, Rule, op
+from relax2xla.ir.op import Op, Rule, op
+from relax2xla.ir.op_param import Kind
 from relax2xla.ir.traits import Trait
 
 P = ParamSpec("P")

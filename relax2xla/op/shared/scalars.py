@@ -11,7 +11,7 @@ from relax2xla import tir
 from relax2xla.dtypes import is_float
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir.expr import Constant, Expr, ShapeExpr, Tuple
-from relax2xla.ir.op import Kind, as_prim_operand
+from relax2xla.ir.op_param import Kind, as_prim_operand
 from relax2xla.ir.struct_info import (
     PrimStructInfo,
     ShapeStructInfo,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from relax2xla.errors import OpError
-from relax2xla.ir.op import as_ints
+from relax2xla.ir.op_param import as_ints
 from relax2xla.op.shared.checks import pairs, per_axis
 from relax2xla.op.shared.families import OfRank
 

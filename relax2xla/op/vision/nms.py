@@ -15,7 +15,8 @@ import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import PrimLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import PrimLike
 from relax2xla.ir.struct_info import (
     PrimStructInfo,
     StructInfo,

@@ -12,7 +12,8 @@ import numpy as np
 
 from relax2xla.errors import OpError
 from relax2xla.ir.expr import Expr, Tuple
-from relax2xla.ir.op import IntsLike, Rule, op
+from relax2xla.ir.op import Rule, op
+from relax2xla.ir.op_param import IntsLike
 from relax2xla.ir.struct_info import TensorStructInfo, TupleStructInfo, show
 from relax2xla.ir.traits import Opaque
 from relax2xla.op.shared.checks import FLOAT, common_dtype, differ, tensor, want_tensor

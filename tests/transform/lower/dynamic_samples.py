@@ -12,7 +12,8 @@ from typing import Any
 from relax2xla import BlockBuilder, op
 from relax2xla.errors import LegalizeError, OpError
 from relax2xla.ir import Expr, ShapeExpr, TensorStructInfo, Tuple, Var
-from relax2xla.ir.op import EXPR, Op
+from relax2xla.ir.op import Op
+from relax2xla.ir.op_param import EXPR
 from relax2xla.ir.traits import Broadcasting, Pointwise
 from relax2xla.transform import LegalizeOps
 
