@@ -1,4 +1,10 @@
-"""Relax IR: pure data (expressions, struct info, modules), and how to walk and rebuild it."""
+"""Relax IR: pure data (expressions, struct info, modules), and how to walk and rebuild it.
+
+Imports go one way, but for one circle, which Relax itself has: an expression has struct info (and
+so a type, and fields of a tensor), and the struct info of a tensor has its shape, an expression:
+``expr``, ``struct_info``, ``types``, ``tensor_fields``. Methods of nodes that need what is made of
+nodes call it through ``late``.
+"""
 
 from __future__ import annotations
 
