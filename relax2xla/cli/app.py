@@ -436,8 +436,9 @@ def verify(
         bool | None,
         typer.Option(
             "--taps/--no-taps",
-            help="Of an .onnx or .pt2 model: compare what each node of its graph computes too, and "
-            "name the first layer whose result departs; by default where an output departs.",
+            help="Of an .onnx or .pt2 model, or StableHLO: compare what each node of its graph "
+            "computes too, and name the first layer whose result departs; by default where an "
+            "output departs.",
             show_default=False,
         ),
     ] = None,
@@ -446,8 +447,8 @@ def verify(
         typer.Option(
             "--bisect",
             metavar="FOLDER",
-            help="Of an .onnx or .pt2 model: write the smallest part that departs to this folder, "
-            "as a model with its inputs, and a script that runs it both ways.",
+            help="Write the smallest part that departs to this folder, as a model with its inputs, "
+            "and a script that runs it both ways.",
             show_default=False,
         ),
     ] = None,
@@ -456,8 +457,7 @@ def verify(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Of an .onnx or .pt2 model: write the page of relax2xla view, coloured by the "
-            "error of each layer.",
+            help="Write the page of relax2xla view, coloured by the error of each layer.",
             show_default=False,
         ),
     ] = None,
@@ -477,6 +477,7 @@ def verify(
     relax2xla verify model.onnx
     relax2xla verify model.onnx --taps
     relax2xla verify program.pt2 --trust --taps
+    relax2xla verify program.mlir --taps            beside StableHLO's interpreter and jax.jit
     relax2xla verify model.onnx --bisect wrong      then: python wrong/reproduce.py
     relax2xla verify model.onnx --html errors.html  the error of each layer, in colour
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
