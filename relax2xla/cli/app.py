@@ -22,6 +22,7 @@ class Level(StrEnum):
     as_is = "as-is"
     stablehlo = "stablehlo"
     relax = "relax"
+    model = "model"
 
 
 class To(StrEnum):
@@ -638,31 +639,51 @@ def diff(
         ),
     ],
     level: Annotated[
-        Level,
+        Level | None,
         typer.Option(
             "--as",
-            help="Compare the programs as they are, both lowered to StableHLO, or both raised to "
-            "high-level Relax operators.",
+            help="Compare the programs as they are, both lowered to StableHLO, both raised to "
+            "high-level Relax operators, or as models: signature, weights within tolerance, "
+            "operators. By default as they are, and as models where the formats differ.",
+            show_default=False,
         ),
-    ] = Level.as_is,
+    ] = None,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values", help="Run both on the same inputs: are the results the same, then?"
+        ),
+    ] = False,
+    inputs: INPUTS = None,
+    seed: SEED = 0,
+    rtol: RTOL = None,
+    atol: ATOL = None,
+    device: DEVICE = "cpu",
     json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Show the first place where two programs are not the same.
+    """Show the first place where two programs are not the same, or how two models differ.
 
     Structure, operators, attributes, types and constants are compared; names of variables and
-    places in the source are not. The exit status is 0 for the same program and 1 for another one.
+    places in the source are not. Models are compared by the names and types of inputs and outputs,
+    weights, and what is left after both were raised; with --values by their results, whatever
+    computes them. The exit status is 0 for the same, 1 for another one, and 2 for an error.
 
     \b
     relax2xla diff before.mlir after.mlir
+    relax2xla diff model.onnx model.mlir              a model and what was made of it
+    relax2xla diff model.onnx model.pt2 --trust --values
     relax2xla diff model.relax model.mlir --as stablehlo
     relax2xla diff a.onnx b.onnx --json | jq -r .path
     """
+    from relax2xla.cli.comparison import Asked
     from relax2xla.cli.diff import run_diff
 
-    raise typer.Exit(run_diff((a, b), level.value, json, trust, shape or []))
+    asked = Asked(inputs or [], seed, rtol, atol, device, False, json)
+    chosen = None if level is None else level.value
+    raise typer.Exit(run_diff((a, b), chosen, asked, values, trust, shape or []))
 
 
 @app.command()

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from relax2xla.cli.console import note
+from relax2xla.cli.inspect import STABLEHLO
 from relax2xla.cli.model import entry_name, nest
 from relax2xla.cli.values import flat_results, is_array
 from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.importers.files import format_of, load_exported
 from relax2xla.ir import IRModule, TensorStructInfo
 from relax2xla.runtime.device import Device
-
-#: The formats of files that hold StableHLO.
-STABLEHLO: Final = ("mlir", "mlirbc", "stablehlo", "exported")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from relax2xla.cli.comparison import Asked, Row, compare, results
 from relax2xla.cli.console import good, note, out, print_json, status, table
+from relax2xla.cli.inspect import STABLEHLO
 from relax2xla.cli.model import load_model, parse_device, parse_shapes
-from relax2xla.cli.reference import STABLEHLO, references
+from relax2xla.cli.reference import references
 from relax2xla.cli.reproduce import Piece
 from relax2xla.cli.taps import Errors, Taps, taps_of
 from relax2xla.cli.values import flat_results
