@@ -338,6 +338,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    flame: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the same for https://www.speedscope.app, in the source's modules.",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what memory the program needs, by XLA's account.")
     ] = False,
@@ -366,6 +374,7 @@ def run(
     relax2xla run model.onnx -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
     relax2xla run model.onnx --profile --trace trace.json --memory
+    relax2xla run model.onnx --flame flame.json         a flame graph for speedscope
     relax2xla run model.onnx --weights tuned.safetensors
     relax2xla run model.r2x --trust                     saved by relax2xla compile
     relax2xla run torchvision:resnet50                  where torchvision is installed
@@ -374,7 +383,7 @@ def run(
     from relax2xla.cli.reports import Reports
     from relax2xla.cli.run import run_run
 
-    given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
+    given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory, flame)
     run_run(file, given, output, seed, device, function, trust, sizes, reports, weights, json)
 
 
@@ -545,6 +554,14 @@ def bench(
         int | None,
         typer.Option(help="CPU threads for everyone; by default all.", show_default=False, min=1),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the times: .svg, or .html (one page that works offline).",
+            show_default=False,
+        ),
+    ] = None,
     device: DEVICE = "cpu",
     json: JSON = False,
     trust: TRUST = False,
@@ -560,10 +577,11 @@ def bench(
     relax2xla bench model.onnx
     relax2xla bench program.pt2 --trust --threads 1
     relax2xla bench model.mlir --rounds 50 --json
+    relax2xla bench model.onnx --plot times.svg
     """
     from relax2xla.cli.bench import run_bench
 
-    run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
+    run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [], plot)
 
 
 @app.command()
@@ -828,6 +846,7 @@ def view(
             show_default=False,
         ),
     ] = None,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -847,7 +866,7 @@ def view(
     """
     from relax2xla.cli.view import run_view
 
-    run_view(file, output, trust, shape or [], stablehlo, profile)
+    run_view(file, output, trust, shape or [], stablehlo, profile, json)
 
 
 @app.command()

@@ -17,7 +17,8 @@ from .conftest import Cli
 
 PROGRAM = """
 func.func @main(%x: tensor<2x3xf32> {{jax.arg_info = "x"}},
-                %y: tensor<3xf32> {{jax.arg_info = "y"}}) -> (tensor<2x2xf32> {{jax.result_info = "z"}}) {{
+                %y: tensor<3xf32> {{jax.arg_info = "y"}})
+    -> (tensor<2x2xf32> {{jax.result_info = "z"}}) {{
   %w = stablehlo.constant dense<[[1.0, 2.0], [3.0, 4.0], [5.0, {last}]]> : tensor<3x2xf32> loc("w")
   %b = stablehlo.broadcast_in_dim %y, dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
   %s = stablehlo.{op} %x, %b : tensor<2x3xf32>
