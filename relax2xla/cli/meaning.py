@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from relax2xla.cli.comparison import Asked, Row, compare, results
-from relax2xla.cli.console import good, out, table
-from relax2xla.cli.inputs import Leaf, leaves_of
-from relax2xla.cli.inspect import operators
-from relax2xla.cli.model import Sizes, parse_device
-from relax2xla.cli.values import Array, flat_results
+from relax2xla.cli.commands.inspect import operators
+from relax2xla.cli.process.console import good, out, table
+from relax2xla.cli.proof.comparison import Asked, Row, compare, results
+from relax2xla.cli.reading.inputs import Leaf, leaves_of
+from relax2xla.cli.reading.model import Sizes, parse_device
+from relax2xla.cli.reading.values import Array, flat_results
 from relax2xla.ir import Constant, Expr, Function, IRModule, StructInfo
 from relax2xla.ir.lattice import Mismatch, SymMap, free_symbolic_vars, substitute, unify
 from relax2xla.ir.rewrite import post_order_deep, rewrite_function

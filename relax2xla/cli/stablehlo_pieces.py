@@ -9,7 +9,7 @@ from typing import Any, Final
 from relax2xla.analysis import free_vars
 from relax2xla.cli.page.graph import name_of
 from relax2xla.cli.page.heat import line_of
-from relax2xla.cli.reproduce import Piece, grown
+from relax2xla.cli.proof.reproduce import Piece, grown
 from relax2xla.ir import (
     BindingBlock,
     Call,
