@@ -25,9 +25,10 @@ def replace_tanh(mod: rx.IRModule) -> rx.IRModule:
     class Replace(rx.PyExprMutator):
         def visit_call_(self, op: rx.Call) -> rx.Expr:
             call = super().visit_call_(op)
-            if isinstance(call.op, rx.Op) and call.op.name == "relax.stablehlo.tanh":
-                return rx.op.nn.relu(call.args[0])
-            return call
+            if not isinstance(call, rx.Call) or not isinstance(call.op, rx.Op):
+                return call
+            is_tanh = call.op.name == "relax.stablehlo.tanh"
+            return rx.op.nn.relu(call.args[0]) if is_tanh else call
 
     return rx.IRModule({"main": Replace().visit_expr(mod["main"])})
 
@@ -35,7 +36,7 @@ def replace_tanh(mod: rx.IRModule) -> rx.IRModule:
 def main() -> None:
     """Import, print, run, edit, run again, export."""
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((2, 3), np.float32), rng.standard_normal((3, 4), np.float32)
+    x, w = (jnp.asarray(rng.standard_normal(s, np.float32)) for s in ((2, 3), (3, 4)))
     lowered = jax.jit(network).lower(x, w)
 
     mod = from_stablehlo(lowered, raise_ops=False)

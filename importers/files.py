@@ -279,8 +279,9 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     """The ExportedProgram in a ``.pt2`` file. Reading it can run code that is in the file."""
     import torch
 
-    from relax2xla.importers.torch.source import pytrees
+    from relax2xla.importers.torch.source import dims, pytrees
 
+    extra = {dims.FILE: ""} if _has_extra(path, dims.FILE) else None
     names = pytrees.named_types(path)
     pytrees.register_types(names)
     log, kept = logging.getLogger("torch.export"), _Reasons()
@@ -289,7 +290,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
         warnings.simplefilter("ignore")  # torch warns about classes of its own
         log.handlers, log.propagate = [kept], False
         try:
-            return torch.export.load(path)
+            program = torch.export.load(path, extra_files=extra)
+            if extra is not None:
+                dims.give_names(program, extra[dims.FILE])
+            return program
         except Exception as e:  # of many classes, and what torch logged may say more
             pytrees.refuse_unregistered(path, names)
             if not isinstance(e, RuntimeError):
@@ -304,6 +308,15 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
             raise
         finally:
             log.handlers, log.propagate = handlers, propagate
+
+
+def _has_extra(path: str | os.PathLike[str], name: str) -> bool:
+    """Whether an archive of torch has an extra file of this name: asked for others, torch warns."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(n.endswith(f"/extra/{name}") for n in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False  # torch says what is wrong with it
 
 
 class _Reasons(logging.Handler):

@@ -169,3 +169,42 @@ def test_the_symlink_shows_importers() -> None:
     link = ROOT / "relax2xla" / "importers"
     assert link.is_symlink()
     assert link.resolve() == ROOT / "importers"
+
+
+def test_the_image_is_made_of_what_the_wheel_is() -> None:
+    """No Docker runs in tests; `make newcomer` does what the image's commands do."""
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    built = {"pyproject.toml", "setup.py", "MANIFEST.in", *DOCUMENTS, "relax2xla", "importers"}
+    assert names == built
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == built
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)", text, re.MULTILINE)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+
+
+def test_the_conda_recipe_asks_for_what_the_project_does() -> None:
+    yaml = pytest.importorskip("yaml")
+    from packaging.requirements import Requirement
+
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert recipe["context"]["version"] == project["version"]
+    assert recipe["about"]["summary"] == project["description"]
+    (entry,) = recipe["build"]["python"]["entry_points"]
+    assert dict([entry.split(" = ")]) == project["scripts"]
+
+    def wanted(requirement: str) -> tuple[str, set[str]]:
+        found = Requirement(requirement.replace(" ", ""))
+        return found.name, {str(s) for s in found.specifier}
+
+    needed = dict(map(wanted, project["dependencies"]))
+    needed["python"] = {project["requires-python"]}
+    assert dict(map(wanted, recipe["requirements"]["run"])) == needed
+    extras = [r for rows in project["optional-dependencies"].values() for r in rows]
+    optional = dict(wanted(r) for r in extras if not r.startswith("relax2xla["))
+    optional["pytorch"] = optional["torch"]  # its name among conda's packages
+    for name, limits in map(wanted, recipe["requirements"]["run_constraints"]):
+        assert limits == optional[name], name

@@ -14,6 +14,7 @@ from relax2xla.importers.torch.engine.custom import (
 from relax2xla.importers.torch.engine.export import from_exported_program as from_exported_program
 from relax2xla.importers.torch.engine.fx import TorchFXImporter as TorchFXImporter
 from relax2xla.importers.torch.engine.fx import from_fx as from_fx
+from relax2xla.importers.torch.source.dims import dim_names as dim_names
 
 if TYPE_CHECKING:
     from relax2xla.importers.torch.compile.backend import relax_dynamo as relax_dynamo

@@ -13,21 +13,30 @@ from relax2xla.cli.process.signals import signals
 from relax2xla.cli.process.supervise import supervised
 
 FAILED, PIPE_CLOSED = 2, 1
+# Options of every command, which are taken behind its name, too.
+_ANYWHERE = frozenset({"-q", "--quiet", "-v", "-vv", "--verbose"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status (0, 1 for a mismatch, 2 for an error).
 
     Errors are one message on standard error. ``--debug``, anywhere among the arguments, shows the
-    traceback as well. Without ``arguments`` it is the process's own command, and a child process
-    runs it (:mod:`relax2xla.cli.process.supervise`).
+    traceback as well; ``-v`` and ``-q`` may stand anywhere, too. Without ``arguments`` it is the
+    process's own command, and a child process runs it (:mod:`relax2xla.cli.process.supervise`).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [w for w in words if w != "--debug"]
+    words = _in_front([w for w in words if w != "--debug"])
     if arguments is None:
         return supervised(lambda: _main(words, debug), debug)
     return _main(words, debug)
+
+
+def _in_front(words: Sequence[str]) -> list[str]:
+    """``words`` with those of ``_ANYWHERE`` first; what follows ``--`` stays."""
+    end = words.index("--") if "--" in words else len(words)
+    moved = [w for w in words[:end] if w in _ANYWHERE]
+    return [*moved, *(w for w in words[:end] if w not in _ANYWHERE), *words[end:]]
 
 
 def _main(words: Sequence[str], debug: bool) -> int:

@@ -22,6 +22,7 @@ class Level(StrEnum):
     as_is = "as-is"
     stablehlo = "stablehlo"
     relax = "relax"
+    model = "model"
 
 
 class To(StrEnum):
@@ -337,6 +338,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    flame: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the same for https://www.speedscope.app, in the source's modules.",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what memory the program needs, by XLA's account.")
     ] = False,
@@ -365,6 +374,7 @@ def run(
     relax2xla run model.onnx -i x=image.npy --seed 7    x from a file, the others generated
     relax2xla run model.relax --shape n=4 --device cuda
     relax2xla run model.onnx --profile --trace trace.json --memory
+    relax2xla run model.onnx --flame flame.json         a flame graph for speedscope
     relax2xla run model.onnx --weights tuned.safetensors
     relax2xla run model.r2x --trust                     saved by relax2xla compile
     relax2xla run torchvision:resnet50                  where torchvision is installed
@@ -373,7 +383,7 @@ def run(
     from relax2xla.cli.commands.run import run_run
     from relax2xla.cli.figures.reports import Reports
 
-    given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
+    given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory, flame)
     run_run(file, given, output, seed, device, function, trust, sizes, reports, weights, json)
 
 
@@ -436,8 +446,9 @@ def verify(
         bool | None,
         typer.Option(
             "--taps/--no-taps",
-            help="Of an .onnx or .pt2 model: compare what each node of its graph computes too, and "
-            "name the first layer whose result departs; by default where an output departs.",
+            help="Of an .onnx or .pt2 model, or StableHLO: compare what each node of its graph "
+            "computes too, and name the first layer whose result departs; by default where an "
+            "output departs.",
             show_default=False,
         ),
     ] = None,
@@ -446,8 +457,8 @@ def verify(
         typer.Option(
             "--bisect",
             metavar="FOLDER",
-            help="Of an .onnx or .pt2 model: write the smallest part that departs to this folder, "
-            "as a model with its inputs, and a script that runs it both ways.",
+            help="Write the smallest part that departs to this folder, as a model with its inputs, "
+            "and a script that runs it both ways.",
             show_default=False,
         ),
     ] = None,
@@ -456,8 +467,7 @@ def verify(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Of an .onnx or .pt2 model: write the page of relax2xla view, coloured by the "
-            "error of each layer.",
+            help="Write the page of relax2xla view, coloured by the error of each layer.",
             show_default=False,
         ),
     ] = None,
@@ -477,6 +487,7 @@ def verify(
     relax2xla verify model.onnx
     relax2xla verify model.onnx --taps
     relax2xla verify program.pt2 --trust --taps
+    relax2xla verify program.mlir --taps            beside StableHLO's interpreter and jax.jit
     relax2xla verify model.onnx --bisect wrong      then: python wrong/reproduce.py
     relax2xla verify model.onnx --html errors.html  the error of each layer, in colour
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
@@ -543,6 +554,14 @@ def bench(
         int | None,
         typer.Option(help="CPU threads for everyone; by default all.", show_default=False, min=1),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the times: .svg, or .html (one page that works offline).",
+            show_default=False,
+        ),
+    ] = None,
     device: DEVICE = "cpu",
     json: JSON = False,
     trust: TRUST = False,
@@ -558,10 +577,11 @@ def bench(
     relax2xla bench model.onnx
     relax2xla bench program.pt2 --trust --threads 1
     relax2xla bench model.mlir --rounds 50 --json
+    relax2xla bench model.onnx --plot times.svg
     """
     from relax2xla.cli.commands.bench import run_bench
 
-    run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
+    run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [], plot)
 
 
 @app.command()
@@ -637,31 +657,51 @@ def diff(
         ),
     ],
     level: Annotated[
-        Level,
+        Level | None,
         typer.Option(
             "--as",
-            help="Compare the programs as they are, both lowered to StableHLO, or both raised to "
-            "high-level Relax operators.",
+            help="Compare the programs as they are, both lowered to StableHLO, both raised to "
+            "high-level Relax operators, or as models: signature, weights within tolerance, "
+            "operators. By default as they are, and as models where the formats differ.",
+            show_default=False,
         ),
-    ] = Level.as_is,
+    ] = None,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values", help="Run both on the same inputs: are the results the same, then?"
+        ),
+    ] = False,
+    inputs: INPUTS = None,
+    seed: SEED = 0,
+    rtol: RTOL = None,
+    atol: ATOL = None,
+    device: DEVICE = "cpu",
     json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
 ) -> None:
-    """Show the first place where two programs are not the same.
+    """Show the first place where two programs are not the same, or how two models differ.
 
     Structure, operators, attributes, types and constants are compared; names of variables and
-    places in the source are not. The exit status is 0 for the same program and 1 for another one.
+    places in the source are not. Models are compared by the names and types of inputs and outputs,
+    weights, and what is left after both were raised; with --values by their results, whatever
+    computes them. The exit status is 0 for the same, 1 for another one, and 2 for an error.
 
     \b
     relax2xla diff before.mlir after.mlir
+    relax2xla diff model.onnx model.mlir              a model and what was made of it
+    relax2xla diff model.onnx model.pt2 --trust --values
     relax2xla diff model.relax model.mlir --as stablehlo
     relax2xla diff a.onnx b.onnx --json | jq -r .path
     """
     from relax2xla.cli.commands.diff import run_diff
+    from relax2xla.cli.proof.comparison import Asked
 
-    raise typer.Exit(run_diff((a, b), level.value, json, trust, shape or []))
+    asked = Asked(inputs or [], seed, rtol, atol, device, False, json)
+    chosen = None if level is None else level.value
+    raise typer.Exit(run_diff((a, b), chosen, asked, values, trust, shape or []))
 
 
 @app.command()
@@ -806,6 +846,7 @@ def view(
             show_default=False,
         ),
     ] = None,
+    json: JSON = False,
     trust: TRUST = False,
     shape: SHAPE = None,
     plugin: PLUGIN = None,
@@ -825,7 +866,7 @@ def view(
     """
     from relax2xla.cli.commands.view import run_view
 
-    run_view(file, output, trust, shape or [], stablehlo, profile)
+    run_view(file, output, trust, shape or [], stablehlo, profile, json)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from relax2xla.importers import torch as _importer
 from relax2xla.importers.torch import ExportedProgramImporter as ExportedProgramImporter
 from relax2xla.importers.torch import TorchFXImporter as TorchFXImporter
+from relax2xla.importers.torch import dim_names as dim_names
 from relax2xla.importers.torch import from_exported_program as from_exported_program
 from relax2xla.importers.torch import from_fx as from_fx
 

@@ -85,7 +85,8 @@ def test_formats_are_compared_at_one_level(cli: Cli, write: Write, tmp_path: Pat
     assert cli("convert", relax, "-o", rows, *size).code == 0
     static = tmp_path / "static.relax"
     assert cli("convert", relax, "-o", static, "--to", "relax", *size).code == 0
-    assert cli("diff", static, rows).code == 1
+    assert cli("diff", static, rows, "--as", "as-is").code == 1
+    assert cli("diff", static, rows).code == 0
     assert cli("diff", static, static).code == 0
     lowered = tmp_path / "lowered.relax"
     assert cli("convert", rows, "-o", lowered).code == 0
@@ -119,8 +120,13 @@ def test_one_network_by_two_roads(cli: Cli, tmp_path: Path) -> None:
     torch.export.save(torch.export.export(layer, (torch.ones(2, 4),)), tmp_path / "a.pt2")
     words = (tmp_path / "a.onnx", tmp_path / "a.pt2", "--trust")
     assert cli("diff", *words, "--as", "relax").code == 0
-    done = cli("diff", *words)
+    done = cli("diff", *words, "--as", "as-is")
     assert (done.code, "num_input" in done.out) == (1, True)
+    # As models all but a name is the same.
+    done = cli("diff", *words)
+    assert (done.code, "another name" in done.out) == (1, True)
+    for line in ("0 of 1 inputs", "1 of 1 outputs", "2 of 2 weights"):
+        assert f"{line} are the same" in done.out
 
 
 def test_attributes_of_frameworks(cli: Cli, write: Write) -> None:

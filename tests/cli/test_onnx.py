@@ -291,9 +291,9 @@ def test_a_bisection_that_cannot_be(models: Any, cli: Cli, tmp_path: Path) -> No
 
 
 def test_taps_need_a_framework(models: Any, cli: Cli) -> None:
-    done = cli("verify", models("mlir"), "--taps")
+    done = cli("verify", models("relax"), "--taps")
     assert done.code == 2
-    assert "--taps is for .onnx and .pt2 models" in done.err
+    assert "--taps is for .onnx and .pt2 models and StableHLO" in done.err
 
 
 def test_taps_take_sequences_and_strings(tmp_path: Path, cli: Cli) -> None:

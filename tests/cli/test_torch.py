@@ -179,3 +179,36 @@ def test_sizes_that_torch_named(models: Any, cli: Cli, tmp_path: Path) -> None:
     assert said is not None
     assert "torch's names" not in cli("inspect", models("pt2"), "--trust").err
     assert "torch's names" not in cli("run", file, "--trust", "--shape", f"{said[1]}=2").err
+
+
+def test_sizes_keep_their_names(cli: Cli, tmp_path: Path) -> None:
+    """With the file that dim_names makes, derived sizes and what is compiled included."""
+    from relax2xla import load
+    from relax2xla.frontend.torch import dim_names
+
+    class Network(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.sum(0) + y.sum(0)
+
+    rows, more = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("more")
+    made = torch.export.export(
+        Network(),
+        (torch.zeros(3, 4), torch.zeros(5, 4)),
+        dynamic_shapes={"x": {0: rows}, "y": {0: more}},
+    )
+    file, mlir = tmp_path / "named.pt2", tmp_path / "named.mlir"
+    torch.export.save(made, file, extra_files=dim_names(made))
+    done = cli("convert", file, "--trust", "-o", mlir)
+    assert (done.code, "torch's names" in done.err) == (0, False)
+    assert "rows, 4" in mlir.read_text()
+    main = load(file, trust=True)["main"]
+    assert dict(main.attrs["tir_var_upper_bound"]) == {"rows": 64}
+    assert cli("verify", file, "--trust", "--shape", "rows=3", "--shape", "more=2").code == 0
+    # Another round, and what is no file of ours.
+    again = torch.export.load(file, extra_files={"relax2xla_dims.json": ""})
+    assert set(dim_names(again).values()) == {"{}"}
+    for text in ("[1]", "{", '{"s77": 3, "x": "b"}'):
+        torch.export.save(made, file, extra_files={"relax2xla_dims.json": text})
+        assert "torch's names" in cli("inspect", file, "--trust").err
+    with pytest.raises(TypeError, match="got Linear"):
+        dim_names(torch.nn.Linear(1, 1))  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relax2xla.cli.figures import timing
+from relax2xla.cli.page.plot import plot_page, plot_svg
 from relax2xla.cli.process.console import note, print_json, status, table
 from relax2xla.cli.proof.reference import on_device, references, unoptimised
 from relax2xla.cli.reading.model import (
@@ -22,7 +23,7 @@ from relax2xla.cli.reading.model import (
     parse_shapes,
 )
 from relax2xla.errors import TVMError
-from relax2xla.importers.files import format_of
+from relax2xla.importers.files import check_target, format_of, write_atomically
 
 
 def run_bench(
@@ -35,8 +36,13 @@ def run_bench(
     as_json: bool,
     trust: bool,
     shape: Sequence[str],
+    plot: Path | None = None,
 ) -> None:
-    """Measure and print one row a variant."""
+    """Measure and print one row a variant; ``plot``: a file for a picture of the times."""
+    if plot is not None:
+        if plot.suffix.lower() not in (".svg", ".html"):
+            raise TVMError(f"--plot {plot}: expected a name that ends in .svg or .html")
+        check_target(plot)
     device = parse_device(device_name)
     shapes = parse_shapes(shape)
     if threads is not None:
@@ -79,6 +85,13 @@ def run_bench(
         }
         for name, values in times.items()
     }
+    remark = f"{rounds} rounds of {calls} calls, all variants in turn"
+    if plot is not None:
+        draw = plot_svg if plot.suffix.lower() == ".svg" else plot_page
+        cores = f"{threads} threads" if threads is not None else f"{os.cpu_count()} cores"
+        text = draw(times, file.name, f"{remark}; {device}, {cores}")
+        write_atomically(plot, lambda stream: stream.write(text.encode("utf-8", "replace")))
+        note(f"wrote {plot}")
     if as_json:
         done = {"file": str(file), "rounds": rounds, "compile_s": compiled, "variants": found}
         print_json(done)
@@ -95,7 +108,7 @@ def run_bench(
             for name, f in found.items()
         ],
     )
-    note(f"{rounds} rounds of {calls} calls, all variants in turn; compiled in {compiled:.1f} s")
+    note(f"{remark}; compiled in {compiled:.1f} s")
 
 
 def use_cores(count: int) -> None:

@@ -1,18 +1,24 @@
-"""``relax2xla diff``: the first place where two programs are not the same."""
+"""``relax2xla diff``: the first place where two programs are not the same, or models by meaning."""
 
 from __future__ import annotations
 
+import itertools
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relax2xla.cli.process.console import out, print_json
+from relax2xla.cli.commands.inspect import STABLEHLO
+from relax2xla.cli.process.console import coloured, good, out, print_json
+from relax2xla.cli.proof.comparison import Asked
+from relax2xla.cli.proof.meaning import meaning, print_meaning, sizes_of
 from relax2xla.cli.reading.inputs import leaves_of
 from relax2xla.cli.reading.model import Sizes, load_model, parse_shapes
 from relax2xla.errors import StructuralEqualError, TVMError
-from relax2xla.importers.files import symbols
+from relax2xla.importers.files import format_of, symbols
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.ir import Binding, Function, IRModule, Span, Var
 from relax2xla.ir.equal import assert_structural_equal
@@ -21,6 +27,8 @@ from relax2xla.transform.export import to_stablehlo
 
 _MESSAGE: Final = re.compile(r"(?s)([^\n]*) at ([^\n]*)\n  lhs: (.*)\n  rhs: (.*)")
 _STEP: Final = re.compile(r"\.?(\w+)|\[(\d+)\]")
+# Columns of a terminal from which on both sides stand beside each other.
+_WIDE: Final = 120
 # How MLIR calls text that came from no file.
 _NO_FILE: Final = re.compile(r"(?<![\w./-])-(?=:\d+:\d+)")
 
@@ -46,30 +54,92 @@ class Difference:
 
 def run_diff(
     files: tuple[Path, Path],
-    level: str,
-    as_json: bool,
+    level: str | None,
+    asked: Asked,
+    values: bool,
     trust: bool,
     shape: Sequence[str],
 ) -> int:
-    """Compare and print; gives 0 where the programs are the same, else 1."""
+    """Compare and print; gives 0 where the programs are the same, else 1.
+
+    level: what programs are compared as; None is the model, where formats differ or ``values`` are
+           asked for, and the program as it is otherwise
+    """
+    if values and level not in (None, "model"):
+        raise TVMError(f"--values goes with --as model, not with --as {level}")
+    kinds = {_family(file) for file in files}
     shapes = parse_shapes(shape)
     a, b = _loaded(files, trust, shapes)
+    whole = all(any(g.name_hint == "main" for g in mod.functions) for mod in (a, b))
+    if not whole and (values or level == "model"):
+        raise TVMError("models are compared by their function main, which one of the files has not")
+    level = level or ("as-is" if not values and (len(kinds) == 1 or not whole) else "model")
+    if level == "model":
+        say = _plain_words if asked.json else _words
+        found = meaning(
+            (a, b),
+            at_level(a, b, "relax"),
+            files,
+            lambda x, y: say(difference(x, y, files)),
+            asked if values else None,
+            (asked.rtol, asked.atol),
+            shapes,
+        )
+        if asked.json:
+            print_json(found.as_dict())
+        else:
+            print_meaning(found, files)
+        return 0 if found.same else 1
     if level != "as-is":
         a, b = at_level(a, b, level)
-    found = difference(a, b, files)
-    if as_json:
-        print_json(_plain(found))
-    elif found is None:
+    first = difference(a, b, files)
+    if asked.json:
+        print_json(_plain(first))
+    elif first is None:
         out(f"{files[0]} and {files[1]} are the same program")
     else:
-        out(f"{found.why} at {found.path}")
-        for side in found.sides:
-            out(f"\n{side.file}")
-            where = ", ".join(filter(None, (side.binding, side.source)))
-            if where:
-                out(f"  in {where}")
-            out("\n".join(f"    {line}" for line in side.text.splitlines()))
-    return 0 if found is None else 1
+        out(_words(first))
+    return 0 if first is None else 1
+
+
+def _family(file: Path) -> str:
+    """The format of a file; those of StableHLO are one."""
+    name = format_of(file).name
+    return "stablehlo" if name in STABLEHLO else name
+
+
+def _plain_words(found: Difference | None) -> str:
+    if found is None:
+        return ""
+    parts = ["\n".join(_side(side)) for side in found.sides]
+    return "\n\n".join([f"{found.why} at {found.path}", *parts])
+
+
+def _words(found: Difference | None) -> str:
+    """A difference for people: in colours on a terminal, side by side on a wide one."""
+    if found is None or not coloured(sys.stdout):
+        return _plain_words(found)
+    sides = [_side(side) for side in found.sides]
+    head = f"{found.why} at {found.path}"
+    width = shutil.get_terminal_size().columns
+    if width < _WIDE:
+        parts = ["\n".join(good(line, i == 1) for line in lines) for i, lines in enumerate(sides)]
+        return "\n\n".join([head, *parts])
+    half = (width - 3) // 2
+    left, right = ([w for line in lines for w in _wrapped(line, half)] for lines in sides)
+    rows = itertools.zip_longest(left, right, fillvalue="")
+    text = (f"{good(a.ljust(half), False)} | {good(b, True)}" for a, b in rows)
+    return "\n".join([head, "", *text])
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return [line[i : i + width] for i in range(0, len(line), width)] or [""]
+
+
+def _side(side: Side) -> list[str]:
+    where = ", ".join(filter(None, (side.binding, side.source)))
+    head = [side.file, *([f"  in {where}"] if where else [])]
+    return [*head, *(f"    {line}" for line in side.text.splitlines())]
 
 
 def _loaded(files: tuple[Path, Path], trust: bool, shapes: Sizes) -> list[IRModule]:
@@ -86,6 +156,11 @@ def _loaded(files: tuple[Path, Path], trust: bool, shapes: Sizes) -> list[IRModu
     for i, names in enumerate(known):
         if given := {n: size for n, size in shapes.items() if n in names}:
             mods[i] = load_model(files[i], trust, given)
+    if shapes:
+        # The other one may have other names for these sizes.
+        for i in (0, 1):
+            if given := sizes_of(mods[i], mods[1 - i]):
+                mods[i] = load_model(files[i], trust, given)
     return mods
 
 

@@ -66,8 +66,9 @@ def run_run(
     shapes = parse_shapes(shape)
     if output is not None:
         _check_output(output)
-    if reports.trace is not None:
-        check_target(reports.trace)
+    for target in (reports.trace, reports.flame):
+        if target is not None:
+            check_target(target)
     if reports != Reports():
         # A program of the cache may have been compiled from another source, with its names.
         cache.use(None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.process.console import good, note, out, print_json, status, table
 from relax2xla.cli.proof.comparison import Asked, Row, compare, results
 from relax2xla.cli.proof.reference import references
@@ -19,7 +20,7 @@ from relax2xla.importers.files import check_target, format_of, write_atomically
 from relax2xla.ir import IRModule
 
 #: The formats whose models have values inside of them that a reference gives, too.
-TAPPED: Final = ("onnx", "pt2")
+TAPPED: Final = ("onnx", "pt2", *STABLEHLO)
 
 
 def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> int:
@@ -31,8 +32,9 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     for option, given in asked_inside.items():
         if given and kind not in TAPPED:
             raise TVMError(
-                f"{option} is for .onnx and .pt2 models: other formats have no framework that "
-                f"gives the values inside of them, as {file}. relax2xla reduce shrinks any program"
+                f"{option} is for .onnx and .pt2 models and StableHLO; of Relax text as {file} "
+                "nobody else gives the values inside. relax2xla convert makes StableHLO of it, and "
+                "relax2xla reduce shrinks any program"
             )
     if asked.bisect is not None:
         from relax2xla.cli.proof.reproduce import check_folder
@@ -48,19 +50,23 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     def compared(taps: bool) -> list[dict[str, Any]]:
         tapped: Taps | None = None
         if taps:
-            tapped = taps_of(kind, file, shapes, flat, device, asked)
+            tapped = taps_of(kind, file, mod, shapes, flat, device, asked)
         names = () if tapped is None else tapped.names
         made: list[dict[str, Any]] = []
         with status("running the reference"):
-            for reference, theirs in references(file, mod, flat, device, taps=names):
-                given = theirs if tapped is None else theirs[: -len(names) or None]
+            others = references(file, mod, flat, device) if tapped is None else tapped.references()
+            for reference, theirs in others:
+                given = theirs[: -len(names) or None]
                 rows = compare(flat_results(ours), flat_results(given), asked.rtol, asked.atol)
                 found: dict[str, Any] = {"reference": reference.name, "outputs": rows}
                 if tapped is not None:
                     found["taps"], layers = tapped.compare(theirs, asked)
                     errors.append(layers)
-                    if asked.bisect is not None and not pieces and "first" in found["taps"]:
-                        made_of = tapped.pieces(theirs, flat, found["taps"])
+                    # Where no value inside departs, an output may, since more is fused then.
+                    wrong = (i for i, row in enumerate(rows) if not row.fits)
+                    first = found["taps"].get("first", next(wrong, None))
+                    if asked.bisect is not None and not pieces and first is not None:
+                        made_of = tapped.pieces(theirs, first)
                         pieces.update(_reproduced(asked.bisect, made_of, kind, asked))
                         found["taps"] |= pieces
                 made.append(found)
@@ -72,7 +78,7 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
     reports = compared(inside)
     departs = any(not r.fits for f in reports for r in f["outputs"])
     if asked.taps is None and not inside and departs and kind in TAPPED:
-        reports = _looked_for(reports, lambda: compared(True))
+        _looked_for(reports, lambda: compared(True))
     if asked.bisect is not None and not pieces:
         note(f"nothing departs, and {asked.bisect} is not written")
     fits = [
@@ -92,13 +98,17 @@ def run_verify(file: Path, asked: Asked, trust: bool, shape: Sequence[str]) -> i
 
 def _looked_for(
     reports: list[dict[str, Any]], compared: Callable[[], list[dict[str, Any]]]
-) -> list[dict[str, Any]]:
-    """The reports with what departs inside of the model, where that can be had."""
+) -> None:
+    """Add what departs inside of the model, where that can be had; results stay as they were."""
     try:
-        return compared()
+        found = {f["reference"]: f for f in compared()}
     except (TVMError, NotImplementedError, RuntimeError) as e:
         note(f"where it departs first cannot be said: {' '.join(str(e).split())[:300]}")
-        return reports
+        return
+    for report in reports:
+        if (more := found.pop(report["reference"], None)) is not None:
+            report["taps"] = more["taps"]
+    reports.extend(found.values())
 
 
 def _write_page(target: Path, file: Path, mod: IRModule, errors: Errors) -> None:
@@ -120,9 +130,14 @@ def _reproduced(folder: Path, pieces: Iterator[Piece], kind: str, asked: Asked) 
     options = [word for name, v in given if v is not None for word in (name, str(v))]
     if kind == "pt2":
         options.append("--trust")
+    if kind in STABLEHLO:
+        options.append("--taps")  # beside the interpreter, too
     names, departs = reproduce(
         folder, pieces, lambda file, inputs: _departs(file, inputs, asked), options
     )
+    if not names:
+        note(f"what departs is computed by nothing, and {folder} is not written")
+        return {}
     what = "a node, its" if len(names) == 1 else f"{len(names)} nodes, their"
     note(f"wrote {folder}: {what} inputs, and a script")
     return {"reproducer": {"folder": str(folder), "nodes": names, "departs": departs}}
@@ -135,7 +150,7 @@ def _departs(file: Path, inputs: Path, asked: Asked) -> bool:
     flat, ours = results(file, mod, device, replace(asked, inputs=[str(inputs)]), {})
     return any(
         not row.fits
-        for _, theirs in references(file, mod, flat, device)
+        for _, theirs in references(file, mod, flat, device, interpreter=True)
         for row in compare(
             flat_results(ours), flat_results(theirs), asked.rtol, asked.atol, scaled=True
         )
@@ -180,9 +195,9 @@ def _print_taps(taps: Mapping[str, Any]) -> None:
         off = first.get("largest relative error of its inputs")
         if off is not None:
             out(f"  its inputs are off by at most {off:.2e} (relative)")
-        if "reproducer" in taps:
-            _print_piece(taps["reproducer"])
         _print_departures(taps["departures"])
+    if "reproducer" in taps:
+        _print_piece(taps["reproducer"])
 
 
 def _print_piece(piece: Mapping[str, Any]) -> None:

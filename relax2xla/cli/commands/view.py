@@ -8,7 +8,7 @@ from pathlib import Path
 from relax2xla.cli.commands.saved import saved_functions
 from relax2xla.cli.page.graph import Graph, graph_of
 from relax2xla.cli.page.heat import Heat, read_profile, times_heat
-from relax2xla.cli.process.console import note, size, status
+from relax2xla.cli.process.console import note, print_json, size, status
 from relax2xla.cli.reading.model import load_model, parse_shapes
 from relax2xla.errors import TVMError
 from relax2xla.importers.files import check_target, write_atomically
@@ -24,6 +24,7 @@ def run_view(
     shape: Sequence[str],
     stablehlo: bool = True,
     profile: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write the page of ``file`` to ``output``, by default FILE.html in this directory.
 
@@ -57,6 +58,18 @@ def run_view(
         data = picture(mod, form, file.name, stablehlo, heat)
         write_atomically(target, lambda stream: stream.write(data))
     note(f"wrote {target}: {size(len(data))}")
+    if as_json:
+        shown = graph_of(mod)
+        print_json(
+            {
+                "file": str(file),
+                "output": str(target),
+                "bytes": len(data),
+                "operators": sum(n.kind not in ("input", "output") for n in shown.nodes),
+                "groups": len(shown.groups),
+                "weights": len(shown.weights),
+            }
+        )
 
 
 def picture(

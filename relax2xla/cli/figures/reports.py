@@ -21,11 +21,12 @@ _MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Which reports the user asks for; ``trace`` is the file to write."""
+    """Which reports the user asks for; ``trace`` and ``flame`` are files to write."""
 
     profile: bool = False
     trace: Path | None = None
     memory: bool = False
+    flame: Path | None = None
 
 
 def report(
@@ -39,7 +40,7 @@ def report(
 
     ``as_json``: give the times, if they are asked for, as plain data instead of printing them.
     """
-    if not reports.profile and reports.trace is None:
+    if not reports.profile and reports.trace is None and reports.flame is None:
         return None
     from relax2xla.vm.observe.trace import write_chrome_trace
 
@@ -53,6 +54,11 @@ def report(
     if reports.trace is not None:
         write_atomically(reports.trace, lambda file: write_chrome_trace(file, found.steps))
         note(f"wrote {reports.trace}: {len(found.steps)} steps")
+    if reports.flame is not None:
+        from relax2xla.cli.flame import write_speedscope
+
+        write_atomically(reports.flame, lambda file: write_speedscope(file, found.steps, name))
+        note(f"wrote {reports.flame}: {len(found.steps)} steps")
     return json.loads(found.json()) if reports.profile else None
 
 

@@ -127,10 +127,10 @@ def _key(node: Node, known: Mapping[str, Any]) -> str | None:
     if node.kind in ("input", "output"):
         return None
     spans = [span for var, value in node.values for span in (value.span, var.span) if span]
-    return next((k for k in (node.source, *map(_line, spans)) if k and k in known), None)
+    return next((k for k in (node.source, *map(line_of, spans)) if k and k in known), None)
 
 
-def _line(span: Span) -> str:
+def line_of(span: Span) -> str:
     """File and line of what has no name, as XLA's steps have them."""
     while span.kind in ("callsite", "fused") and span.children:
         span = span.children[0]

@@ -440,7 +440,7 @@ function hottest() {
   const left = $("left"), rows = Object.entries(D.heat ? D.heat.nodes : {}).sort((a, b) => b[1][0] - a[1][0]);
   left.replaceChildren(make("small", D.heat ? "by " + D.heat.title + (D.heat.remark ? "; " + D.heat.remark : "") : "no --profile was given"));
   for (const [i, [, text]] of rows.slice(0, 300)) {
-    const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", (D.nodes[i][SOURCE] || D.nodes[i][NAME]) + "  " + text));
+    const row = make("div", "", make("b", D.nodes[i][LABEL] + "  "), make("small", D.nodes[i][SOURCE] || D.nodes[i][NAME]), make("br", ""), make("small", text));
     row.addEventListener("click", () => show(NODE, Number(i)));
     left.append(row);
   }

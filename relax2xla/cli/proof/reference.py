@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relax2xla.cli.commands.inspect import STABLEHLO
 from relax2xla.cli.process.console import note
 from relax2xla.cli.reading.model import entry_name, nest
 from relax2xla.cli.reading.values import flat_results, is_array
-from relax2xla.errors import TVMError
+from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.importers.files import format_of, load_exported
 from relax2xla.ir import IRModule, TensorStructInfo
 from relax2xla.runtime.device import Device
@@ -31,12 +32,22 @@ def references(
     device: Device,
     threads: int | None = None,
     taps: Sequence[str] = (),
+    interpreter: bool = False,
 ) -> Generator[tuple[Reference, list[Any]]]:
     """The references of ``verify`` (see its help) that can run the model, with their results.
 
-    ``taps``: values inside of an ONNX graph that are results too, after its outputs
+    taps: values inside of an ONNX graph that are results too, after its outputs
+    interpreter: StableHLO's, too, for files of StableHLO
     """
     kind = format_of(file).name
+    if interpreter and kind in STABLEHLO:
+        from relax2xla.importers.stablehlo import from_stablehlo
+
+        program, args = static_program(file, mod, flat, device)
+        yield from both_ways(
+            from_stablehlo(program, raise_ops=False), args, device, "jax.jit of the file"
+        )
+        return
     if kind != "onnx":
         made = _reference(kind, file, mod, flat, device, threads)
         yield made, made.run()
@@ -145,7 +156,17 @@ def on_device(flat: Sequence[Any], device: Device) -> list[Any]:
 
 def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device) -> Reference:
     """The StableHLO program of the file, untouched by importer and passes, under ``jax.jit``."""
-    import jax
+    return jitted(*static_program(file, mod, flat, device), device, "jax.jit of the file")
+
+
+def static_program(
+    file: Path, mod: IRModule, flat: Sequence[Any], device: Device
+) -> tuple[Any, list[Any]]:
+    """The MLIR module of a StableHLO file for the shapes of ``flat``, and its arguments.
+
+    They are ``flat``, after the number of the platform where the program takes one.
+    Raises TVMError for a program without a function ``main``.
+    """
     import numpy as np
 
     from relax2xla.importers.beside import Found
@@ -153,7 +174,7 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     from relax2xla.stablehlo import parse, to_stablehlo
     from relax2xla.stablehlo.exported import PLATFORMS, is_exported, read_exported
     from relax2xla.stablehlo.specialise import specialise
-    from relax2xla.vm.pjrt import jit, xla
+    from relax2xla.vm.pjrt import xla
 
     attrs = mod["main"].attrs
     data = file.read_bytes()
@@ -170,20 +191,53 @@ def jit_reference(file: Path, mod: IRModule, flat: Sequence[Any], device: Device
     main = from_stablehlo(module, raise_ops=False)["main"]
     if [p.struct_info for p in main.params] != infos:
         module = specialise(module, infos)
-        main = from_stablehlo(module, raise_ops=False)["main"]
-    text = str(module)
-    if "@main" not in text:
+    if "@main" not in str(module):
         raise TVMError(f"{file}: the program has no function @main, so nothing else can run it")
-    outputs = [xla.aval(i) for i in flat_infos(main.ret_struct_info)]
-    jitted = jax.jit(lambda *args: jit.inline_program(args, text, outputs))
+    return module, list(flat)
 
+
+def jitted(program: Any, flat: Sequence[Any], device: Device, name: str) -> Reference:
+    """An MLIR module of static shapes as it is, under ``jax.jit``."""
+    import jax
+
+    from relax2xla.importers.stablehlo import from_stablehlo
+    from relax2xla.vm.pjrt import jit, xla
+
+    main = from_stablehlo(program, raise_ops=False)["main"]
+    text = str(program)
+    outputs = [xla.aval(i) for i in flat_infos(main.ret_struct_info)]
+    compiled = jax.jit(lambda *args: jit.inline_program(args, text, outputs))
     placed = on_device(flat, device)
 
     def run() -> list[Any]:
         with jax.enable_x64(True):
-            return list(jax.block_until_ready(jitted(*placed)))
+            return list(jax.block_until_ready(compiled(*placed)))
 
-    return Reference("jax.jit of the file", run)
+    return Reference(name, run)
+
+
+def by_interpreter(program: IRModule, flat: Sequence[Any]) -> Reference:
+    """A program of rows and static shapes, run by StableHLO's reference interpreter."""
+    from relax2xla.runtime.convert import to_host
+    from relax2xla.stablehlo.interpreter import interpret
+
+    args = [to_host(v) for v in flat]
+    return Reference("StableHLO's interpreter", lambda: list(interpret(program, args)))
+
+
+def both_ways(
+    program: IRModule, flat: Sequence[Any], device: Device, name: str
+) -> Generator[tuple[Reference, list[Any]]]:
+    """A program of rows by the interpreter, where that can run it, and by XLA as it stands."""
+    from relax2xla.stablehlo.emitter import emit
+
+    made = by_interpreter(program, flat)
+    try:
+        yield made, made.run()
+    except UnsupportedError as e:
+        note(f"left out: {e}")
+    made = jitted(emit(program), flat, device, name)
+    yield made, made.run()
 
 
 def flat_infos(info: Any) -> list[TensorStructInfo]:

@@ -92,6 +92,8 @@ def reproduce(
         _write(folder, piece)
         if departed := departs(folder / model, folder / INPUTS):
             break
+    if not names:
+        return [], False
     # Names come from the model, and the script is code: JSON leaves no line of the comment.
     text = _TEXT.format(nodes=json.dumps(names), inputs=INPUTS, model=model, options=list(options))
     write_atomically(folder / SCRIPT, lambda file: file.write(text.encode()))

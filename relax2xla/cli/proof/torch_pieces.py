@@ -13,6 +13,7 @@ from relax2xla.cli.proof.reproduce import Piece, grown
 from relax2xla.errors import TVMError
 from relax2xla.importers.torch.engine.tensor_data import as_numpy
 from relax2xla.importers.torch.source.spans import Spans
+from relax2xla.importers.torch.source.torch_internals import pytree
 from relax2xla.importers.torch.verification import Evaluated
 
 
@@ -46,6 +47,18 @@ def torch_pieces(made: Evaluated, name: str) -> Iterator[Piece]:
             f"--bisect: no part of the program gives in torch what {name} is within it, since it "
             "draws random numbers or reads what is written in place elsewhere"
         )
+
+
+def output_node(made: Evaluated, index: int) -> str:
+    """The name of the node that makes the tensor ``index`` of the program's results.
+
+    Raises TVMError where that is an input, or what the program changes.
+    """
+    (output,) = made.program.module.graph.find_nodes(op="output")
+    nodes = [n for n in pytree.tree_leaves(output.args) if isinstance(n, Node)]
+    if index >= len(nodes) or nodes[index].op != "call_function":
+        raise TVMError(f"--bisect: no operator makes the result {index} alone")
+    return nodes[index].name
 
 
 def _needed(made: Evaluated, chosen: Sequence[Node]) -> tuple[list[Node], list[Node]]:

@@ -53,7 +53,8 @@ def load_model(file: Path, trust: bool, shapes: Mapping[str, int | Sequence[int]
             note(f"warning: {' '.join(text.split())[:300]}")
     if file.suffix.lower() == ".pt2" and (names := _torch_sizes(mod)):
         note(
-            f"sizes have torch's names, {', '.join(names)}: a .pt2 file does not hold those of Dim"
+            f"sizes have torch's names, {', '.join(names)}: a .pt2 file has those of Dim if it is "
+            "saved with extra_files=relax2xla.frontend.torch.dim_names(program)"
         )
     return mod
 
