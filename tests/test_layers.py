@@ -102,7 +102,7 @@ CIRCLES = {
     "and a tensor's struct info has a shape, which is an expression: so Relax is defined",
     (
         "tir.function",
-        "tir.specialize",
+        "tir.kernel.specialize",
         "tir.stmt_functor",
     ): "PrimFunc.specialize is TVM's method, and its work is a rewriting of PrimFuncs",
 }

@@ -55,7 +55,7 @@ def report(
         write_atomically(reports.trace, lambda file: write_chrome_trace(file, found.steps))
         note(f"wrote {reports.trace}: {len(found.steps)} steps")
     if reports.flame is not None:
-        from relax2xla.cli.flame import write_speedscope
+        from relax2xla.cli.figures.flame import write_speedscope
 
         write_atomically(reports.flame, lambda file: write_speedscope(file, found.steps, name))
         note(f"wrote {reports.flame}: {len(found.steps)} steps")
