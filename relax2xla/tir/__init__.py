@@ -15,6 +15,10 @@ from .buffer import BufferRegion as BufferRegion
 from .buffer import Let as Let
 from .buffer import PointerVar as PointerVar
 from .buffer import decl_buffer as decl_buffer
+from .data_layout import BijectiveLayout as BijectiveLayout
+from .data_layout import Layout as Layout
+from .data_layout import bijective_layout as bijective_layout
+from .data_layout import layout as layout
 from .expr import EQ as EQ
 from .expr import GE as GE
 from .expr import GT as GT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -462,7 +463,7 @@ def _flatten_results(
                 parts.append(plan(var))
             return parts
         if isinstance(value, ShapeExpr):
-            return HostValue(ShapeTuple(tir.as_dim(d) for d in value.values))
+            return HostValue(ShapeTuple(operator.index(tir.as_dim(d)) for d in value.values))
         if isinstance(value, PrimValue):
             literal = tir.simplify(value.value)
             known = isinstance(literal, tir.IntImm | tir.FloatImm)

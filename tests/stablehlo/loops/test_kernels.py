@@ -97,3 +97,31 @@ def test_zeros_around_become_padding_of_the_convolution(value: int, pads: int) -
     (got,) = run(text, args)[0]
     want = np.einsum("ncyxij,ocij->noyx", windows, w)
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_quotients_are_rounded_once() -> None:
+    """XLA would multiply with the reciprocal of a divisor that repeats itself."""
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def rows(A: T.Buffer((64, 300), "float32"), B: T.Buffer((64,), "float32"),
+             C: T.Buffer((64, 300), "float32"), D: T.Buffer((64, 300), "float32")):
+        for i, j in T.grid(64, 300):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj] / B[vi]
+                D[vi, vj] = A[vi, vj] / T.float32(7)
+
+    @R.function
+    def main(x: R.Tensor((64, 300), "float32"), y: R.Tensor((64,), "float32")):
+        return R.call_tir(Module.rows, (x, y), [
+            R.Tensor((64, 300), "float32"), R.Tensor((64, 300), "float32")])
+"""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 300)).astype("float32")
+    y = rng.uniform(0.1, 3, 64).astype("float32")
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_source(text)), relax2xla.cpu())
+    by_row, by_seven = machine["main"](x, y)
+    np.testing.assert_array_equal(np.asarray(by_row), x / y[:, None])
+    np.testing.assert_array_equal(np.asarray(by_seven), x / np.float32(7))
