@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
@@ -463,7 +462,7 @@ def _flatten_results(
                 parts.append(plan(var))
             return parts
         if isinstance(value, ShapeExpr):
-            return HostValue(ShapeTuple(operator.index(tir.as_dim(d)) for d in value.values))
+            return HostValue(ShapeTuple(cast("Any", tir.as_dim(d)) for d in value.values))
         if isinstance(value, PrimValue):
             literal = tir.simplify(value.value)
             known = isinstance(literal, tir.IntImm | tir.FloatImm)
