@@ -260,8 +260,11 @@ def dtype_name(value: object) -> str:
 def cast(value: object, dtype: object) -> Value:
     """``value`` in another dtype; literals fold."""
     target = dtype_name(dtype)
-    if isinstance(value, float | np.floating) and is_float(element_of(target)):
-        given = tir.FloatImm(element_of(target), float(value))
+    element = element_of(target)
+    if isinstance(value, float | np.floating) and is_float(element):
+        given = tir.FloatImm(element, float(value))
+    elif type(value) is int and is_int(element):
+        given = tir.IntImm(element, value)  # an error where it does not fit
     else:
         given = number(value)
     if given.dtype == "handle":
