@@ -91,7 +91,7 @@ _EXACT: Final = ContextVar("exact quotients", default=False)
 
 @contextmanager
 def exact_quotients(wanted: bool) -> Generator[None]:
-    """Let float quotients be rounded once, as in TVM's code, where ``wanted``.
+    """Let :func:`divide_exactly` do so, where ``wanted``: XLA runs on a CPU.
 
     XLA multiplies with the reciprocal of a divisor that repeats itself, which is one rounding off.
     XLA:CPU does not see through a barrier when it does that, and fuses all the same later; on
@@ -104,7 +104,8 @@ def exact_quotients(wanted: bool) -> Generator[None]:
         _EXACT.reset(token)
 
 
-def _divide(a: Expr, b: Expr) -> Expr:
+def divide_exactly(a: Expr, b: Expr) -> Expr:
+    """``a / b``, of floats rounded once, as in TVM's code."""
     if _EXACT.get() and _is(dtype_of(a), "float") and _is_repeated(b):
         b = hlo("optimization_barrier", b)
     return hlo("divide", a, b)
@@ -137,7 +138,7 @@ NODES: Final[dict[type[tir.PrimExpr], Rule]] = {
     tir.Add: row("add"),
     tir.Sub: row("subtract"),
     tir.Mul: row("multiply"),
-    tir.Div: _divide,
+    tir.Div: row("divide"),
     tir.Mod: row("remainder"),
     tir.FloorDiv: floor_divide,
     tir.FloorMod: floor_remainder,
@@ -245,6 +246,8 @@ _UNARY: Final = {
     "truncmod": "remainder",
     "truncdiv": "divide",
 }
+
+ROUNDINGS: Final = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "rint"})
 
 CALLS: Final[dict[str, Rule]] = {
     **{name: row(to) for name, to in _UNARY.items()},
