@@ -18,6 +18,17 @@ KINDS = tuple(PLATFORMS)
 _CURRENT: ContextVar[tuple[Target, ...]] = ContextVar("relax2xla_targets", default=())
 
 
+class TargetKind(str):
+    """The name of a kind of targets; ``kind.name`` is it, too, as in TVM."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return str(self)
+
+
 class Target:
     """``Target("llvm -mcpu=x")``, ``Target({"kind": "cuda", "arch": "sm_80"})``.
 
@@ -46,7 +57,7 @@ class Target:
             kind, attrs = _words(target)
         if kind not in KINDS:
             raise TVMError(f"unknown target kind {kind!r}; known: {', '.join(KINDS)}")
-        self.kind = kind
+        self.kind = TargetKind(kind)
         self.attrs: dict[str, Any] = dict(attrs)
         self.host = None if host is None else Target(host)
 

@@ -294,14 +294,14 @@ def unify(param: StructInfo, value: StructInfo, env: SymMap) -> None:
             if param.dtype and value.dtype and param.dtype != value.dtype:
                 raise Mismatch(f"dtype {value.dtype}, expected {param.dtype}")
             if param.ndim != -1 and value.ndim != -1 and param.ndim != value.ndim:
-                raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")
+                raise Mismatch(f"ndim {value.ndim}, expected {param.ndim}")
             if param.dims is not None and value.dims is not None:
                 unify_dims(param.dims, value.dims, env)
         case DTensorStructInfo(), DTensorStructInfo() if _placed_alike(param, value):
             unify(param.tensor_sinfo, value.tensor_sinfo, env)
         case ShapeStructInfo(), ShapeStructInfo():
             if param.ndim != -1 and value.ndim != -1 and param.ndim != value.ndim:
-                raise Mismatch(f"rank {value.ndim}, expected {param.ndim}")
+                raise Mismatch(f"ndim {value.ndim}, expected {param.ndim}")
             if param.values is not None and value.values is not None:
                 unify_dims(param.values, value.values, env)
         case PrimStructInfo(), PrimStructInfo():

@@ -21,6 +21,13 @@ from relax2xla.errors import CallError
 NUMBERS = (bool, int, float, complex, list, tuple)
 
 
+class SharedArray(np.ndarray[Any, Any]):
+    """Memory of the caller's that packed functions get themselves, so that they may write to it.
+
+    Where a program calls none, and for its XLA programs, it is an array as any other: copied.
+    """
+
+
 def is_torch(value: Any) -> bool:
     """Whether ``value`` is a torch tensor."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")

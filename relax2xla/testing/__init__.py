@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Expr, Function, IRModule, Var
 from relax2xla.testing.ast_printer import dump_ast as dump_ast
@@ -51,3 +52,9 @@ def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float =
     left, right = np.asanyarray(to_numpy(actual)), np.asanyarray(to_numpy(desired))
     np.testing.assert_allclose(left.shape, right.shape)
     np.testing.assert_allclose(left, right, rtol=rtol, atol=atol, verbose=True)
+
+
+def assert_prim_expr_equal(lhs: tir.PrimExpr, rhs: tir.PrimExpr) -> None:
+    """Raise ValueError unless two symbolic expressions are proved equal."""
+    if not tir.can_prove_equal(lhs, rhs):
+        raise ValueError(f"{lhs} and {rhs} are not proved equal")

@@ -15,6 +15,10 @@ from relax2xla.tir.buffer import BufferRegion as BufferRegion
 from relax2xla.tir.buffer import Let as Let
 from relax2xla.tir.buffer import PointerVar as PointerVar
 from relax2xla.tir.buffer import decl_buffer as decl_buffer
+from relax2xla.tir.data_layout import BijectiveLayout as BijectiveLayout
+from relax2xla.tir.data_layout import Layout as Layout
+from relax2xla.tir.data_layout import bijective_layout as bijective_layout
+from relax2xla.tir.data_layout import layout as layout
 from relax2xla.tir.expr import EQ as EQ
 from relax2xla.tir.expr import GE as GE
 from relax2xla.tir.expr import GT as GT

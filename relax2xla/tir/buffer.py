@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
-from relax2xla.errors import OpError
+from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.expr import as_dim, as_expr, as_prim_expr
 from relax2xla.tir.node import (
@@ -347,6 +347,10 @@ class Let(PrimExpr):
 
     def __init__(self, var: Var, value: PrimExpr, body: PrimExpr) -> None:
         value, body = as_expr(value), as_expr(body)
+        if value.dtype != var.dtype and var.dtype != "handle":
+            raise OperandTypeError(
+                f"Let: {var.name} is {var.dtype}, and cannot stand for `{value}` of {value.dtype}"
+            )
         set_field(self, "var", var)
         set_field(self, "value", value)
         set_field(self, "body", body)

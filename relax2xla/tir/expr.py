@@ -219,6 +219,11 @@ def _literal_like(value: object, like: PrimExpr) -> PrimExpr:
         if low <= number <= high:
             return IntImm(like.dtype, number)
         return IntImm("int64", number)
+    element = element_of(like.dtype)
+    if element != like.dtype and is_int(element):
+        low, high = int_range(element)
+        if low <= number <= high:
+            return IntImm(element, number)
     return IntImm("int32", number)
 
 
@@ -615,7 +620,7 @@ class Select(PrimExpr):
         if isinstance(condition, bool):
             condition = IntImm("bool", condition)
         if element_of(condition.dtype) != "bool":
-            raise TypeError(f"Select: expected a bool condition, got {condition.dtype}")
+            raise OperandTypeError(f"Select: expected a bool condition, got {condition.dtype}")
         true_value, false_value = match_dtypes(true_value, false_value)
         set_field(self, "condition", condition)
         set_field(self, "true_value", true_value)

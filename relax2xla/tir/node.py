@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 import numpy as np
 
 from relax2xla.dtypes import DTYPES, is_float, is_kind, limits, numpy_dtype
-from relax2xla.errors import BudgetError
+from relax2xla.errors import BudgetError, OperandTypeError, OpError
 from relax2xla.late import Late
 
 set_field = object.__setattr__
@@ -313,7 +313,7 @@ class Var(PrimExpr):
         if not isinstance(dtype, str):
             dtype = str(getattr(dtype, "dtype", dtype))
         if not isinstance(name, str):
-            raise TypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
+            raise OperandTypeError(f"tir.Var: name must be a str, got {type(name).__name__}")
         set_field(self, "name", name)
         set_field(self, "dtype", OTHER_NAMES.get(dtype, dtype))
         set_field(self, "_hash", object.__hash__(self))
@@ -407,7 +407,7 @@ class FloatImm(PrimExpr):
     def __init__(self, dtype: str, value: float) -> None:
         dtype = OTHER_NAMES.get(dtype, dtype)
         if not is_float(dtype):
-            raise ValueError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
+            raise OpError(f"FloatImm: expected a floating-point dtype, got {dtype!r}")
         held = rounded(dtype, value)
         if math.isfinite(value) and not math.isfinite(held):
             raise BudgetError(

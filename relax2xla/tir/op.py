@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relax2xla.errors import OperandTypeError
 from relax2xla.tir.expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
 from relax2xla.tir.node import IntImm, PrimExpr, SizeVar, Var
 
@@ -65,7 +66,7 @@ def if_then_else(
     if isinstance(condition, bool):
         condition = IntImm("bool", condition)
     if condition.dtype != "bool":
-        raise TypeError(f"if_then_else: expected a bool condition, got {condition.dtype}")
+        raise OperandTypeError(f"if_then_else: expected a bool condition, got {condition.dtype}")
     return Call(yes.dtype, "tir.if_then_else", (condition, yes, no)).rebuild((condition, yes, no))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,13 +36,15 @@ class BlockRV:
 class Schedule:
     """Steps that say how loops run. They are checked and not taken: XLA decides how loops run.
 
-    mod: a PrimFunc, or a mapping of names to them. ``sch.mod`` is what was given (a mapping with
+    mod: a PrimFunc, or a mapping of names to them. ``sch.mod`` is what was given (an IRModule with
     ``main`` for a PrimFunc). Steps that keep what a kernel computes are accepted; others
     (``tensorize``, ``transform_layout``, sampling) are an UnsupportedError.
     """
 
     def __init__(self, mod: Any, **options: Any) -> None:
-        self._mod: Mapping[Any, Any] = {"main": mod} if isinstance(mod, PrimFunc) else mod
+        if isinstance(mod, PrimFunc):  # IRModule is of a layer above
+            mod = importlib.import_module("relax2xla.ir").IRModule({"main": mod})
+        self._mod: Mapping[Any, Any] = mod
         self._loops: dict[BlockRV, list[LoopRV]] = {}
 
     @property

@@ -12,10 +12,11 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.ir import Constant
+from relax2xla.runtime.convert import SharedArray
 from relax2xla.runtime.device import Device
 
 
-class HostArray(np.ndarray[Any, Any]):
+class HostArray(SharedArray):
     """An array in the host's memory with the methods of TVM's NDArray."""
 
     def numpy(self) -> np.ndarray[Any, Any]:

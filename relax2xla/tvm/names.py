@@ -50,6 +50,7 @@ tvm.te.tensor                   te
 tvm.topi                        topi
 tvm.topi.nn                     topi.nn
 tvm.topi.image                  topi.image
+tvm.topi.utils                  topi.utils
 tvm.script                      script
 tvm.script.parser               script
 tvm.script.printer              script.printer
@@ -140,4 +141,11 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
 # Modules that register something when they are imported, and what does it here.
 REGISTERING: Final = {"tvm.relax.backend": "relax2xla.tvm.cublas"}
 # Names of TVM 0.25 that v0.20 calls otherwise.
-NEWER: Final = {"tirx": "tir", "register_global_func": "register_func"}
+NEWER: Final = {
+    "tirx": "tir",
+    "register_global_func": "register_func",
+    "SLayout": "Layout",
+    "SBijectiveLayout": "BijectiveLayout",
+    "slayout": "layout",
+    "sbijective_layout": "bijective_layout",
+}

@@ -122,8 +122,8 @@ MISTAKES: list[tuple[Any, str]] = [
     ([[10**400]], "too large"),
     (np.ones((3, 4)), "dtype float64, expected float32"),
     (np.ones((4, 4), "f"), "4 in dimension 0, expected 3"),
-    (np.ones(3, "f"), "rank 1, expected 2"),
-    (3.0, "rank 0, expected 2"),
+    (np.ones(3, "f"), "ndim 1, expected 2"),
+    (3.0, "ndim 0, expected 2"),
 ]
 
 

@@ -315,7 +315,7 @@ def test_program(name: str) -> None:
 
 def test_casts_are_checked() -> None:
     mod = from_source(MODULE + PROGRAMS["match_cast names dimensions"][0])
-    with pytest.raises(CallError, match="rank 1, expected 2"):
+    with pytest.raises(CallError, match="ndim 1, expected 2"):
         rx.VirtualMachine(rx.build(mod))["entry"](X.ravel())
 
 

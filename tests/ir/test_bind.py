@@ -48,7 +48,7 @@ def test_bind_torch_tensors() -> None:
         ({"nope": 1}, "the parameter 'nope' must occur exactly once, but occurs not at all"),
         ({Var("x"): 1}, "the function has no parameter x; it has x, w"),
         ({"w": np.ones((2, 3))}, "its value has dtype float64, expected float32"),
-        ({"w": np.ones(2, "float32")}, "its value has rank 1, expected 2"),
+        ({"w": np.ones(2, "float32")}, "its value has ndim 1, expected 2"),
     ],
 )
 def test_bind_params_errors(binding: dict[object, object], message: str) -> None:

@@ -242,7 +242,7 @@ class M:
         ),
         (
             *('(32,), "float16"', 'call_tir(cls.flatten, x, R.Tensor((32,), "float16"))'),
-            "argument 0 .* has rank 1, expected 2",
+            "argument 0 .* has ndim 1, expected 2",
         ),
         (
             *('(8, 4), "float16"', 'call_tir(cls.flatten, (x, x), R.Tensor((32,), "float16"))'),

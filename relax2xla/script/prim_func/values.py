@@ -17,7 +17,7 @@ import numpy as np
 
 from relax2xla import tir
 from relax2xla.dtypes import DTYPES, is_float, limits
-from relax2xla.errors import OpError
+from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.script import arithmetic as arith
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, Let, PointerVar
 from relax2xla.tir.intrinsic import RULES, op_of
@@ -260,8 +260,11 @@ def dtype_name(value: object) -> str:
 def cast(value: object, dtype: object) -> Value:
     """``value`` in another dtype; literals fold."""
     target = dtype_name(dtype)
-    if isinstance(value, float | np.floating) and is_float(element_of(target)):
-        given = tir.FloatImm(element_of(target), float(value))
+    element = element_of(target)
+    if isinstance(value, float | np.floating) and is_float(element):
+        given = tir.FloatImm(element, float(value))
+    elif type(value) is int and is_int(element):
+        given = tir.IntImm(element, value)  # an error where it does not fit
     else:
         given = number(value)
     if given.dtype == "handle":
@@ -317,7 +320,7 @@ def packed(buffer: Buffer) -> Value:
 def _rounding(name: str, compute: Callable[[float], float]) -> Callable[..., Value]:
     def make(x: object, **_: object) -> Value:
         value = number(x)
-        if is_int(value.dtype):
+        if is_int(value.dtype) or value.dtype == "bool":
             return value
         if isinstance(value, tir.FloatImm) and math.isfinite(value.value):
             return tir.FloatImm(value.dtype, compute(value.written))
@@ -344,7 +347,7 @@ def _isnan(x: object, **_: object) -> Value:
     dtype = with_lanes("bool", lanes_of(value.dtype))
     if isinstance(value, tir.FloatImm):
         return tir.IntImm("bool", math.isnan(value.value))
-    if is_int(value.dtype):
+    if is_int(value.dtype) or value.dtype == "bool":
         return tir.IntImm("bool", 0)
     if value.dtype == "float16":
         value = tir.cast("float32", value)
@@ -383,7 +386,7 @@ def _limit(which: int) -> Callable[..., Value]:
 def _power(x: object, y: object, **_: object) -> Value:
     a, b = tir.match_dtypes(number(x), number(y))
     if not is_float(element_of(a.dtype)):
-        raise TypeError(f"pow: expected floating-point operands, got {a.dtype}")
+        raise OperandTypeError(f"pow: expected floating-point operands, got {a.dtype}")
     return tir.Call(a.dtype, "tir.pow", (a, b))
 
 
@@ -438,9 +441,13 @@ def _fold(kind: type[tir.And | tir.Or]) -> Callable[..., Value]:
     def make(*args: object, **_: object) -> Value:
         if not args:
             raise ValueError("expected one condition or more")
-        result = number(args[0])
-        for a in args[1:]:
-            result = kind.make(result, number(a))
+        conditions = [number(a) for a in args]
+        for c in conditions:
+            if element_of(c.dtype) != "bool" and len(conditions) > 1:
+                raise OperandTypeError(f"{kind.__name__}: `{c}` is {c.dtype}, not a condition")
+        result = conditions[0]
+        for c in conditions[1:]:
+            result = kind.make(result, c)
         return result
 
     return make

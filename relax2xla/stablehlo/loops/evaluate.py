@@ -12,7 +12,7 @@ from relax2xla.stablehlo.loops import reads
 from relax2xla.stablehlo.loops.affine import Form, value_of
 from relax2xla.stablehlo.loops.axes import Value, constant, elementwise, fixed_at, known
 from relax2xla.stablehlo.loops.forms import compared, form_of
-from relax2xla.stablehlo.loops.scalars import CALLS, NODES
+from relax2xla.stablehlo.loops.scalars import CALLS, NODES, ROUNDINGS, divide_exactly
 from relax2xla.stablehlo.loops.state import Kernel, Scope
 from relax2xla.tir.buffer import BufferLoad, Let
 from relax2xla.tir.node import is_int
@@ -34,7 +34,8 @@ def evaluate(kernel: Kernel, e: tir.PrimExpr, scope: Scope, exact: bool = False)
         case tir.Call(op="tir.if_then_else"):
             return _select(kernel, e, e.args, scope)
         case tir.Cast():
-            value = evaluate(kernel, e.value, scope)
+            whole = is_int(e.dtype) and not is_int(e.value.dtype)
+            value = evaluate(kernel, e.value, scope.but(rounded=True) if whole else scope)
             return Value(convert(value.expr, e.dtype), value.axes)
         case tir.And() | tir.Or():
             return _logical(kernel, e, scope)
@@ -50,7 +51,7 @@ def evaluate(kernel: Kernel, e: tir.PrimExpr, scope: Scope, exact: bool = False)
         truth = compared(kernel, e, scope)
         if truth is not None:
             return constant(truth, "bool")
-    rule = NODES.get(type(e))
+    rule = divide_exactly if scope.rounded and isinstance(e, tir.Div) else NODES.get(type(e))
     if rule is None:
         raise kernel.error(f"the expression `{e}` of kind {type(e).__name__} cannot be lowered")
     return elementwise(rule, *(evaluate(kernel, c, scope) for c in e.children()))
@@ -117,6 +118,8 @@ def _call(kernel: Kernel, e: tir.Call, scope: Scope) -> Value:
         return constant(_LIMITS[name](e.dtype), e.dtype)
     if name in ("q_multiply_shift", "q_multiply_shift_per_axis"):
         return _multiply_shift(kernel, name, [evaluate(kernel, a, scope) for a in e.args])
+    if name in ROUNDINGS:
+        scope = scope.but(rounded=True)
     rule = CALLS.get(name)
     if rule is None:
         raise kernel.error(

@@ -8,12 +8,15 @@ them (accumulate.py) have no such order, and give NaN if there is one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from relax2xla import tir
 from relax2xla.dtypes import dtype_info
-from relax2xla.ir.expr import Constant, Expr
+from relax2xla.ir.expr import Call, Constant, Expr
+from relax2xla.ir.op import Op
 from relax2xla.op.shared.lowering import (
     chlo,
     compare,
@@ -83,6 +86,40 @@ def floor_remainder(a: Expr, b: Expr) -> Expr:
     return select(off, hlo("add", rest, b), rest)
 
 
+_EXACT: Final = ContextVar("exact quotients", default=False)
+
+
+@contextmanager
+def exact_quotients(wanted: bool) -> Generator[None]:
+    """Let :func:`divide_exactly` do so, where ``wanted``: XLA runs on a CPU.
+
+    XLA multiplies with the reciprocal of a divisor that repeats itself, which is one rounding off.
+    XLA:CPU does not see through a barrier when it does that, and fuses all the same later; on
+    other platforms a barrier would keep the repeated divisor in memory.
+    """
+    token = _EXACT.set(wanted)
+    try:
+        yield
+    finally:
+        _EXACT.reset(token)
+
+
+def divide_exactly(a: Expr, b: Expr) -> Expr:
+    """``a / b``, of floats rounded once, as in TVM's code."""
+    if _EXACT.get() and _is(dtype_of(a), "float") and _is_repeated(b):
+        b = hlo("optimization_barrier", b)
+    return hlo("divide", a, b)
+
+
+def _is_repeated(x: Expr) -> bool:
+    """Whether XLA sees that ``x`` repeats what has an inexact reciprocal."""
+    if isinstance(x, Constant):
+        first = x.data.reshape(-1)[:1].astype("float64")
+        one = all(step == 0 for step, n in zip(x.data.strides, x.data.shape, strict=True) if n > 1)
+        return not (one and first.size and abs(math.frexp(float(first[0]))[0]) == 0.5)
+    return isinstance(x, Call) and x.op is Op.get("relax.stablehlo.broadcast_in_dim")
+
+
 def _extremum(name: str, direction: str) -> Rule:
     def rule(a: Expr, b: Expr) -> Expr:
         if _is(dtype_of(a), "float"):
@@ -143,6 +180,33 @@ def _copysign(x: Expr, sign: Expr) -> Expr:
     return select(negative, hlo("negate", size), size)
 
 
+def _power_of_float64(exponent: Expr) -> Expr:
+    """Two to the power of an int64 from -1022 to 1023, exactly: the bits of it."""
+    biased = hlo("add", exponent, full_like(exponent, 1023))
+    bits = hlo("shift_left", biased, full_like(exponent, 52))
+    return hlo("bitcast_convert", bits, out=tensor_info(shape_of(bits), "float64"))
+
+
+def _within(x: Expr, low: int, high: int) -> Expr:
+    return hlo("minimum", hlo("maximum", x, full_like(x, low)), full_like(x, high))
+
+
+def _ldexp(x: Expr, exponent: Expr) -> Expr:
+    """``x`` times a power of two, rounded once: in float64, which has room for smaller floats.
+
+    A step that is not the last leaves 53 bits above what is subnormal, or what is left is zero.
+    """
+    made, left = convert(x, "float64"), convert(exponent, "int64")
+    for _ in range(2):
+        far = compare(left, full_like(left, -1022), "LT")
+        step = select(far, full_like(left, -969), _within(left, -1022, 1023))
+        made = hlo("multiply", made, _power_of_float64(step))
+        left = hlo("subtract", left, step)
+    return convert(
+        hlo("multiply", made, _power_of_float64(_within(left, -1022, 1023))), dtype_of(x)
+    )
+
+
 def _hypot(x: Expr, y: Expr) -> Expr:
     return hlo("sqrt", hlo("add", hlo("multiply", x, x), hlo("multiply", y, y)))
 
@@ -183,6 +247,8 @@ _UNARY: Final = {
     "truncdiv": "divide",
 }
 
+ROUNDINGS: Final = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "rint"})
+
 CALLS: Final[dict[str, Rule]] = {
     **{name: row(to) for name, to in _UNARY.items()},
     **{
@@ -207,6 +273,7 @@ CALLS: Final[dict[str, Rule]] = {
     "isinf": _is_inf,
     "clz": lambda x: convert(hlo("count_leading_zeros", x), "int32"),
     "copysign": _copysign,
+    "ldexp": _ldexp,
     "hypot": _hypot,
     "shift_right": _shift_right,
 }

@@ -27,7 +27,8 @@ class Scope:
     ``env``: what variables are; ``axes``: the vector loops around it; ``mask``: where it runs;
     ``fixed``: axes that are at one place; ``unrolled``: how often loops around it are repeated;
     ``guarded``: whether it may stand where it is not run, so that indices may be out of range;
-    ``threads``: forms of the threads by tag.
+    ``threads``: forms of the threads by tag; ``rounded``: whether an expression is part of what is
+    rounded to an integer, so that its last bit may decide.
     """
 
     env: Bindings = field(default_factory=lambda: MappingProxyType({}))
@@ -37,6 +38,7 @@ class Scope:
     unrolled: int = 1
     guarded: bool = False
     threads: Mapping[str, Form] = field(default_factory=lambda: MappingProxyType({}))
+    rounded: bool = False
 
     def but(self, **changes: Any) -> Scope:
         """A scope that differs in some fields."""

@@ -284,7 +284,7 @@ _MATH: dict[str, Callable[..., Any]] = {
     "erf": _erf,
     "round": np.rint,  # halves to even, as the compiled kernel
     "nearbyint": np.rint,
-    "ldexp": lambda a, n: a * np.power(a.dtype.type(2), n),
+    "ldexp": np.ldexp,
 }
 _FLAGS: dict[str, Callable[[Any], Any]] = {
     "isnan": np.isnan,

@@ -110,15 +110,18 @@ class LiftWeights(Pass):
 
 
 def lift_weights(
-    functions: Mapping[str, Function], kernels: Mapping[GlobalVar, PrimFunc] | None = None
+    functions: Mapping[str, Function], mod: IRModule | None = None
 ) -> dict[str, Lifted]:
     """Functions split by :class:`LiftWeights`, or as they are where the context disables it.
 
-    ``kernels``: the loop-level functions that they call.
+    ``mod``: the module that they are of, with what they call.
     """
     lift = LiftWeights()
-    own = {GlobalVar(name): f for name, f in functions.items()}
-    run_enabled([lift], IRModule({**(kernels or {}), **own}), whole=False)
+    held = {} if mod is None else dict(mod.functions)
+    names = {g.name_hint: g for g in held}
+    own = {names.get(name) or GlobalVar(name): f for name, f in functions.items()}
+    kernels = {g: f for g, f in held.items() if isinstance(f, PrimFunc)}
+    run_enabled([lift], IRModule({**kernels, **own}), whole=False)
     whole = {n: Lifted(f, len(f.params), (), None, ()) for n, f in functions.items()}
     return whole | lift.lifted
 

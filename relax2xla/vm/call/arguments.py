@@ -63,6 +63,14 @@ class Arguments:
             f"{count}{self._hint}"
         )
 
+    def refuse_lists(self, args: Sequence[Any], error: CallError) -> None:
+        """ArgumentTypeError instead of ``error`` where a list that is no such array was given."""
+        for param, value in zip(self.params, args, strict=True):
+            if isinstance(param.struct_info, TensorStructInfo) and isinstance(value, list | tuple):
+                raise ArgumentTypeError(
+                    f"{error}; `{param.name_hint}` was given as a {type(value).__name__}"
+                ) from None
+
     def on_device(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The arrays among the arguments, on the device, and what their program is found by."""
         leaves = self._flat(args)

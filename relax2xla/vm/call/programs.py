@@ -18,6 +18,7 @@ from relax2xla.errors import CallError, OpError, StructInfoError
 from relax2xla.ir import IRModule, StructInfo, TensorStructInfo, no_collection
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.emitter import emit
+from relax2xla.stablehlo.loops.scalars import exact_quotients
 from relax2xla.vm.call.arguments import Arguments
 from relax2xla.vm.call.call_shapes import Key, difference, infos_of, key_of
 from relax2xla.vm.call.donation import Donation
@@ -91,7 +92,7 @@ class Programs:
             if p.info.platform in ("", platform) and not (several and p.info.one_device)
         ]
         try:
-            with self.executable.context.resumed():
+            with self.executable.context.resumed(), exact_quotients(platform == "cpu"):
                 made = specialise(self.executable.mod, self.name, func, env, passes, infos)
         except (StructInfoError, OpError) as e:
             if not env:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla.dtypes import DTYPES
+from relax2xla.errors import CallError
 from relax2xla.ir import StructInfo, TensorStructInfo
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.emitter import emit
@@ -96,7 +97,11 @@ class Road:
         buffers, key = self._arguments.on_device(args)
         if any(map(xla.is_tracer, buffers)):
             return self._traced(buffers, key)
-        loaded, program = self._programs.find(tuple(key))
+        try:
+            loaded, program = self._programs.find(tuple(key))
+        except CallError as e:
+            self._arguments.refuse_lists(args, e)
+            raise
         weights, run, pack = self._weights.operands(), loaded.run, program.pack
         if self._arguments.only_tensors:
             self.direct = (key, lambda args: pack(run([*weights, *args])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from relax2xla import tir
 from relax2xla.analysis.sizes_fit import check_sizes
@@ -39,6 +39,7 @@ from relax2xla.ir.lattice import Mismatch, SymMap, is_base_of, unify
 from relax2xla.ir.rewrite import Rewriter, bindings_of, rewrite_function
 from relax2xla.ir.struct_info import flatten_info, show
 from relax2xla.ir.traits import ShapedByValue
+from relax2xla.runtime.shape_tuple import ShapeTuple
 from relax2xla.stablehlo.prelude import derived
 from relax2xla.stablehlo.specialise import static_program, with_main
 from relax2xla.transform.core import Pass, run_alone, run_on_function
@@ -461,7 +462,7 @@ def _flatten_results(
                 parts.append(plan(var))
             return parts
         if isinstance(value, ShapeExpr):
-            return HostValue(tuple(tir.as_dim(d) for d in value.values))
+            return HostValue(ShapeTuple(cast("Any", tir.as_dim(d)) for d in value.values))
         if isinstance(value, PrimValue):
             literal = tir.simplify(value.value)
             known = isinstance(literal, tir.IntImm | tir.FloatImm)

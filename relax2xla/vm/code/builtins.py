@@ -12,6 +12,7 @@ from typing import Any
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import ArgumentTypeError, CallError, RunError
 from relax2xla.runtime.registry import register_func
+from relax2xla.runtime.shape_tuple import ShapeTuple
 from relax2xla.tir.expr import truncdiv_int
 from relax2xla.vm.code.size_bounds import check_condition, check_range
 
@@ -92,7 +93,7 @@ def _match(value: Any, pattern: Any, where: str, known: Sequence[Any], bound: li
         if dtype and value.dtype != _array_dtype(dtype):
             raise CallError(f"{where} has dtype {value.dtype.name}, expected {dtype}")
         if ndim != -1 and len(shape) != ndim:
-            raise CallError(f"{where} has rank {len(shape)}, expected {ndim}")
+            raise CallError(f"{where} has ndim {len(shape)}, expected {ndim}")
         if dims is not None:
             _match_dims(shape, dims, where, known, bound)
     elif kind == "shape":
@@ -148,14 +149,14 @@ def truncmod(a: int, b: int) -> int:
     return a - b * truncdiv_int(a, b)
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any) -> ShapeTuple:
     """The shape of an array."""
-    return tuple(value.shape)
+    return ShapeTuple.of_sizes(*value.shape)
 
 
-def tensor_to_shape(value: Any) -> tuple[int, ...]:
+def tensor_to_shape(value: Any) -> ShapeTuple:
     """The values of a vector of integers."""
-    return tuple(int(v) for v in value)
+    return ShapeTuple(int(v) for v in value)
 
 
 def tuple_reset_item(whole: Any, index: int) -> tuple[()]:
@@ -166,6 +167,7 @@ def tuple_reset_item(whole: Any, index: int) -> tuple[()]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "vm.builtin.make_shape": ShapeTuple.of_sizes,
     "vm.builtin.shape_of": shape_of,
     "vm.builtin.tensor_to_shape": tensor_to_shape,
     "vm.builtin.reshape": lambda value, shape: value.reshape(shape),

@@ -14,7 +14,7 @@ import numpy as np
 
 from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import CallError, RunError, TVMError
-from relax2xla.runtime.convert import aligned_zeros, is_torch, to_host
+from relax2xla.runtime.convert import SharedArray, aligned_zeros, is_torch, to_host
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.device import device as device_named
 from relax2xla.runtime.external import find_external
@@ -61,6 +61,7 @@ class Interpreter:
         external: Sequence[Any] = (),
     ) -> None:
         self._external = external
+        self._shares = any(row.kind == "packed" for row in code.functions)
         self.hook, self.machine = hook, machine
         self.steps = None if max_steps is None else _Steps(max_steps)
         self.code, self.device, self.regions = code, device, regions
@@ -199,6 +200,8 @@ class Interpreter:
                 f"{where} is traced by JAX, but the function does work on the host, which JAX "
                 "cannot trace; call it outside of jax.jit"
             )
+        if self._shares and isinstance(value, SharedArray) and kind in ("tensor", "object"):
+            return value
         try:
             if kind == "tensor":
                 return self.put(to_host(value, pattern[1]), device)

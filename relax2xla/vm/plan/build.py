@@ -24,7 +24,6 @@ from relax2xla.transform.core.context import EXTERNAL_ON_HOST
 from relax2xla.transform.core.registry import refuse_without_needed
 from relax2xla.transform.lower.calls_as_values import CallsAsValues
 from relax2xla.transform.lower.distributed import LowerDistIR
-from relax2xla.transform.lower.legalize import prim_funcs
 from relax2xla.transform.lower.one_device import OneDevice
 from relax2xla.transform.lower.tail_recursion import TailRecursionToLoops
 from relax2xla.transform.lower.workers import WORKERS, LowerWorkers
@@ -125,7 +124,7 @@ def build(
     public = split.public()
     regions = {name: f for name, f in split.rest.regions.items() if name not in split.whole}
     whole = {name: split.mod[name] for name in split.whole}
-    lifted = lift_weights({**whole, **regions}, prim_funcs(split.mod))
+    lifted = lift_weights({**whole, **regions}, split.mod)
     entries = {name: Entry.of(name, lifted[name]) for name in split.whole}
     return VMExecutable(
         split.mod,

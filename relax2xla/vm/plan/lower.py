@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relax2xla import tir
+from relax2xla.analysis.variables import used_vars
 from relax2xla.errors import LegalizeError, TVMError
 from relax2xla.ir import (
     Binding,
@@ -189,6 +191,13 @@ class Lowerer:
         self.locals: dict[Var, tuple[int, list[bc.Arg]]] = {}
         self.span = ""
         self.count = 0
+        # Whether anything reads the result of the call that is being lowered.
+        self.is_read = True
+
+    @functools.cached_property
+    def _read(self) -> set[Var]:
+        """The variables that the function reads anywhere."""
+        return set(used_vars(self.func))
 
     def run(self) -> bc.FunctionRow:
         try:
@@ -336,7 +345,7 @@ class Lowerer:
             case Constant():
                 return self.module.constant(root.data)
             case ShapeExpr():
-                return self.tuple_of([self.dim(d) for d in root.values])
+                return self.shape_of([self.dim(d) for d in root.values])
             case PrimValue():
                 return self.dim(root.value)
             case StringImm() | DataTypeImm():
@@ -367,6 +376,11 @@ class Lowerer:
         if all(isinstance(f, bc.Imm) for f in fields):
             return self.module.constant(tuple(f.value for f in fields if isinstance(f, bc.Imm)))
         return self.builtin("make_tuple", *fields)
+
+    def shape_of(self, sizes: Sequence[bc.Arg]) -> bc.Arg:
+        """A shape of these sizes; where all are known it is a tuple, which equals one."""
+        known = all(isinstance(s, bc.Imm) for s in sizes)
+        return self.tuple_of(sizes) if known else self.builtin("make_shape", *sizes)
 
     # -- sequences
 
@@ -440,6 +454,7 @@ class Lowerer:
             if ends and value.op is self._itself():
                 self._tail_call(value)
                 return True
+            self.is_read = b.var in self._read
             self.env[b.var] = self._call(value)
         else:
             self.env[b.var] = self.arg(value)
@@ -553,10 +568,13 @@ class Lowerer:
         return self.stated(made, call, f"{self.name}: the result of {name}")
 
     def stated(self, made: bc.Arg, call: Call, where: str) -> bc.Arg:
-        """A result that must be what ``sinfo_args`` say."""
-        if not call.sinfo_args:
-            return made
+        """A result that must be what ``sinfo_args`` say, if anything reads it or its sizes.
+
+        A function that only writes into its arguments gives nothing, whatever is stated.
+        """
         info = call.struct_info
+        if not call.sinfo_args or not (self.is_read or free_symbolic_vars(info)):
+            return made
         wanted = self.pattern(info)
         if wanted == ("object",):
             return made

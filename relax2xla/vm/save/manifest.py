@@ -22,6 +22,7 @@ from relax2xla.ir import (
     TupleStructInfo,
 )
 from relax2xla.runtime.device import Device, Mesh, device
+from relax2xla.runtime.shape_tuple import ShapeTuple
 from relax2xla.transform.pipeline import STATIC
 from relax2xla.vm.call.specialise import HostValue
 
@@ -228,7 +229,7 @@ def tree_data(tree: Any) -> Any:
 def read_tree(tree: Any, arrays: int) -> Any:
     """The inverse of :func:`tree_data`; ValueError where it names an array that is not there."""
     if isinstance(tree, dict):
-        return HostValue(tuple(tree["shape"]) if "shape" in tree else tree["number"])
+        return HostValue(ShapeTuple(tree["shape"]) if "shape" in tree else tree["number"])
     if isinstance(tree, list):
         return [read_tree(t, arrays) for t in tree]
     if type(tree) is not int or not 0 <= tree < arrays:

@@ -95,6 +95,7 @@ FLOATS = [
     _element("nearbyint", "T.nearbyint(x)", lambda a, b: np.rint(a)),
     _element("abs", "T.fabs(x)", lambda a, b: np.abs(a)),
     _element("copysign", "T.copysign(x, y)", np.copysign),
+    _element("ldexp", 'T.ldexp(x, T.Cast("int32", y))', lambda a, b: np.ldexp(a, b.astype("i4"))),
     _element("hypot", "T.hypot(x, y)", np.hypot),
     _element("fmod", "T.fmod(x, y)", np.fmod, low=0.5),
     _element("isnan", "T.isnan(x / (x - x))", lambda a, b: np.zeros_like(a, bool), out="bool"),

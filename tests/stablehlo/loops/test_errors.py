@@ -6,7 +6,7 @@ import pytest
 
 from relax2xla import tir
 from relax2xla.errors import DiagnosticError, LegalizeError, TVMError
-from relax2xla.ir import TensorStructInfo, Var
+from relax2xla.ir import IRModule, TensorStructInfo, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
 
@@ -53,12 +53,30 @@ def test_threads_that_read_what_others_write_do_not_run_in_turn() -> None:
         ("C[i] = A[i, 0]", ":5:16: the buffer A has 1 axes; got 2 indices"),
         ("C[i] = A[j]", ":5:18: undefined name 'j'"),
         ("C[i] = B[i]", ":5:16: undefined name 'B'"),
+        ('C[i] = A[i] + T.Cast("float32", T.int8(300))', ":5:41: literal 300 does not fit int8"),
         ("C[i] = A[i // 0]", ":5:18: division by the literal 0"),
     ],
 )
 def test_a_script_that_is_wrong(body: str, message: str) -> None:
     with pytest.raises(DiagnosticError, match=message):
         lower("range(4)", body)
+
+
+def test_recursion() -> None:
+    text = """from relax2xla.script import ir as I, tir as T
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        C[0] = A[0]
+        Module.main(A.data, C.data)
+"""
+    module = from_source(text)
+    assert isinstance(module, IRModule)
+    func = module["main"]
+    assert isinstance(func, tir.PrimFunc)
+    with pytest.raises(LegalizeError, match="line 7: the call of @main for its effect"):
+        loops.lower(func, [Var(p.name, TensorStructInfo((4,), "float32")) for p in func.params])
 
 
 def test_arguments_of_another_rank() -> None:

@@ -97,3 +97,35 @@ def test_zeros_around_become_padding_of_the_convolution(value: int, pads: int) -
     (got,) = run(text, args)[0]
     want = np.einsum("ncyxij,ocij->noyx", windows, w)
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_quotients_are_rounded_once() -> None:
+    """XLA would multiply with the reciprocal of a divisor that repeats itself.
+
+    What is rounded to an integer then may be another one.
+    """
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def rows(A: T.Buffer((64, 300), "float32"), B: T.Buffer((64,), "float32"),
+             C: T.Buffer((64, 300), "float32"), D: T.Buffer((64, 300), "int32")):
+        for i, j in T.grid(64, 300):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.round(A[vi, vj] / B[vi])
+                D[vi, vj] = T.Cast("int32", T.Cast("float32", vj * 7) / T.float32(7))
+
+    @R.function
+    def main(x: R.Tensor((64, 300), "float32"), y: R.Tensor((64,), "float32")):
+        return R.call_tir(Module.rows, (x, y), [
+            R.Tensor((64, 300), "float32"), R.Tensor((64, 300), "int32")])
+"""
+    y = np.random.default_rng(0).uniform(0.1, 3, 64).astype("float32")
+    x = (np.arange(-149.5, 150, dtype="float32") * y[:, None]).astype("float32")
+    by_reciprocal = x * (np.float32(1) / y[:, None])
+    assert np.any(np.rint(by_reciprocal) != np.rint(x / y[:, None]))
+    machine = relax2xla.VirtualMachine(relax2xla.build(from_source(text)), relax2xla.cpu())
+    by_row, by_seven = machine["main"](x, y)
+    np.testing.assert_array_equal(np.asarray(by_row), np.rint(x / y[:, None]))
+    np.testing.assert_array_equal(np.asarray(by_seven), np.tile(np.arange(300), (64, 1)))

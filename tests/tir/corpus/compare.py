@@ -32,6 +32,7 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
 from relax2xla.stablehlo.loops.repeat import function
+from relax2xla.stablehlo.loops.scalars import exact_quotients
 from relax2xla.tir.kernel.interpret import interpret
 from relax2xla.tir.stmt_functor import post_order_visit
 from tests.tir.corpus.inputs import arguments, doubled, in_double, ways
@@ -255,9 +256,10 @@ class _Ours:
             if isinstance(a, np.ndarray)
         ]
         left = iter(params)
-        made = loops.lower(
-            self.func, [next(left) if isinstance(a, np.ndarray) else a for a in given]
-        )
+        with exact_quotients(True):  # as where the machine lowers for a CPU
+            made = loops.lower(
+                self.func, [next(left) if isinstance(a, np.ndarray) else a for a in given]
+            )
         results = [made.contents[i] for i in sorted(made.contents)]
         main: Function = function(params, [Tuple(results)]).with_attr("global_symbol", "main")
         machine = relax2xla.VirtualMachine(

@@ -165,7 +165,7 @@ def test_wrong_calls_name_function_parameter_expected_and_given(dtype: str) -> N
     x, y = np.ones((2, 3), dtype), np.ones(3, dtype)
     for args, expected in [
         ((x, np.ones(3, "int32")), r"forward.*`y`.*dtype int32, expected " + dtype),
-        ((x, np.ones((3, 1), dtype)), r"forward.*`y`.*rank 2, expected 1"),
+        ((x, np.ones((3, 1), dtype)), r"forward.*`y`.*ndim 2, expected 1"),
         ((x, np.ones(4, dtype)), r"forward.*`y`.*4 in dimension 0, expected 3"),
         ((x,), r"forward takes 2 arguments \(x, y\); got 1"),
         ((x, y, y), r"forward takes 2 arguments \(x, y\); got 3"),

@@ -258,7 +258,7 @@ def test_parameters_of_every_kind() -> None:
         ((x, [2, 3], 7, (x,)), "must be a tuple of 2; got 1"),
         ((x, [2, 3], 7, (x[:5], 1)), r"`t`\[0\]: dimension 0 is 5, expected 6"),
         ((x.astype("f8"), [2, 3], 7, (x, 1)), "parameter `x` has dtype float64, expected float32"),
-        ((X, [2, 3], 7, (x, 1)), "parameter `x` has rank 2, expected 1"),
+        ((X, [2, 3], 7, (x, 1)), "parameter `x` has ndim 2, expected 1"),
         ((x, [1, 2, 3], 7, (x, 1)), "parameter `s` has 3 dimensions, expected 2"),
         (("text", [2, 3], 7, (x, 1)), "parameter `x`"),
     ):
@@ -283,7 +283,7 @@ def test_casts_are_checked() -> None:
     with pytest.raises(CallError, match=r"match_cast of v: dimension 0 is 5, expected 4") as e:
         vm["main"](x, np.ones(5, "f"))
     assert "in the VM function main, instruction" in e.value.__notes__[0]
-    with pytest.raises(CallError, match="match_cast of v has rank 2, expected 1"):
+    with pytest.raises(CallError, match="match_cast of v has ndim 2, expected 1"):
         vm["main"](x, np.ones((4, 1), "f"))
 
 
@@ -302,7 +302,7 @@ def test_results_are_what_their_function_declares() -> None:
     equal(vm["main"](x, np.ones((2, 1), "f")), np.ones((2, 1), "f"))
     with pytest.raises(CallError, match="return_value: dimension 0 is 1, expected 2"):
         vm["main"](x, np.ones((1, 2), "f"))
-    with pytest.raises(CallError, match="return_value has rank 3, expected 2"):
+    with pytest.raises(CallError, match="return_value has ndim 3, expected 2"):
         vm["main"](x, np.ones((2, 1, 1), "f"))
     with pytest.raises(TypeError, match="return_value must be a tensor; got str"):
         vm["main"](x, "text")

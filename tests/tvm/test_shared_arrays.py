@@ -1,0 +1,76 @@
+"""Arrays of ``tvm.nd`` are memory that packed functions get themselves, and may write into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax2xla as rx
+from relax2xla.errors import ArgumentTypeError, CallError
+from relax2xla.runtime import ShapeTuple
+from relax2xla.script import from_source
+from relax2xla.tvm.arrays import array
+
+WRITES = """
+@R.function
+def main(x: R.Tensor((3,), "float32"), y: R.Tensor((3,), "float32")):
+    z = R.call_pure_packed("test.shared.write", x, y, sinfo_args=R.Tensor((3,), "float32"))
+    return {}
+"""
+
+
+def machine(text: str) -> rx.VirtualMachine:
+    return rx.VirtualMachine(rx.build(from_source(text)))
+
+
+def write(source: Any, target: Any) -> None:
+    target[:] = np.asarray(source) * 2
+
+
+def test_a_packed_function_writes_into_the_callers_array() -> None:
+    rx.register_func("test.shared.write", write, override=True)
+    x, y = array(np.arange(3, dtype="float32")), array(np.zeros(3, "float32"))
+    assert machine(WRITES.format("y"))["main"](x, y) is y
+    np.testing.assert_array_equal(y.numpy(), [0, 2, 4])
+
+
+def test_what_a_program_computes_of_such_an_array_is_its_own() -> None:
+    rx.register_func("test.shared.write", write, override=True)
+    x, y = array(np.ones(3, "float32")), array(np.zeros(3, "float32"))
+    text = WRITES.format("w").replace("    return", "    w = R.add(x, x)\n    return")
+    result = machine(text)["main"](x, y)
+    x[:] = 7
+    np.testing.assert_array_equal(np.asarray(result), [2, 2, 2])
+
+
+def test_a_result_that_is_read_must_be_what_is_stated() -> None:
+    rx.register_func("test.shared.write", write, override=True)
+    with pytest.raises(CallError, match=r"result of test\.shared\.write.*NoneType"):
+        machine(WRITES.format("z"))["main"](np.ones(3, "f"), array(np.zeros(3, "float32")))
+
+
+def test_shapes_equal_lists_as_those_of_tvm_do() -> None:
+    text = """
+@R.function
+def main(s: R.Shape(["m", "n"])):
+    m = T.int64()
+    n = T.int64()
+    return R.shape([2 * m, 3 * n])
+"""
+    made = machine(text)["main"](ShapeTuple([2, 3]))
+    assert made == [4, 9]
+    assert made == (4, 9)
+    assert made != [4, 8]
+    assert hash(made) == hash((4, 9))
+
+
+def test_a_list_that_is_no_such_array_is_of_another_kind() -> None:
+    text = """
+@R.function
+def main(x: R.Tensor(("n", "m"), "float32")):
+    return x
+"""
+    with pytest.raises(ArgumentTypeError, match=r"ndim 1, expected 2.*`x` was given as a list"):
+        machine(text)["main"]([1.0])
