@@ -12,12 +12,11 @@ from typing import Any
 
 from relax2xla.dtypes import is_integer
 from relax2xla.errors import OpError
-
-from .analyzer import simplify
-from .bounds import Range
-from .expr import as_dim
-from .node import Dim, IntImm, PrimExpr, Var
-from .stmt import IterVar
+from relax2xla.tir.arith.analyzer import simplify
+from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.expr import as_dim
+from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
+from relax2xla.tir.stmt import IterVar
 
 _AXES = re.compile(r"([A-Z])|([1-9]\d*)([a-z])")
 UNDEFINED = "__undef__"
