@@ -204,20 +204,22 @@ def _with_states(program: _Program, values: Sequence[Any]) -> Any:
 
 def _taken(value: Any, arrays: list[Any], known: bool) -> Any:
     """``value`` with leaves in place of arrays, which go to ``arrays``."""
-
-    def taken(value: Any) -> Any:
-        if known and isinstance(value, Tensor):
-            held = _known(value)
-            value = value if held is None else held
-        if not is_array(value):
-            return value
-        if not is_torch(value) and isinstance(value, np.generic):
-            value = np.asarray(value)
-        arrays.append(value)
-        shape, dtype = _info(value)
-        return _Leaf(len(arrays) - 1, (dtype, tuple(shape)))
-
-    return _mapped(value, taken)
+    if isinstance(value, tuple | list):
+        items = [_taken(v, arrays, known) for v in cast("Sequence[Any]", value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        named = cast("dict[Any, Any]", value)
+        return {k: _taken(v, arrays, known) for k, v in named.items()}
+    if known and isinstance(value, Tensor):
+        held = _known(value)
+        value = value if held is None else held
+    if not is_array(value):
+        return value
+    if not is_torch(value) and isinstance(value, np.generic):
+        value = np.asarray(value)
+    arrays.append(value)
+    dtype = str(value.dtype).removeprefix("torch.") if is_torch(value) else dtype_name(value.dtype)
+    return _Leaf(len(arrays) - 1, (dtype, tuple(value.shape)))
 
 
 def _key(value: Any) -> Any:

@@ -118,10 +118,9 @@ class _Conv(Module):
         self.weight = Parameter((first, each, *kernel), dtype)
         self.bias = Parameter((self.out_channels,), dtype) if bias else None
 
-    def _operands(self) -> tuple[Any, ...]:
+    def _operands(self) -> tuple[Any, Any, Any, Any, Any, Any]:
         """What the operators of convolution take after their input."""
-        settings = (self.stride, self.padding, self.dilation, self.groups)
-        return (self.weight, self.bias, *settings)
+        return self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
 
 
 def _grouped(channels: Size, groups: int) -> Size:
