@@ -186,7 +186,7 @@ def _imports(name: str, path: Path) -> Iterator[Import]:
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             todo += [(child, "typing") for child in node.body]
             todo += [(child, kind) for child in node.orelse]
-        elif literal := _imported(node):
+        elif isinstance(node, ast.Call) and (literal := _imported(node)):
             yield Import(literal, node.lineno, "literal")
             todo += [(child, kind) for child in ast.iter_child_nodes(node)]
         else:

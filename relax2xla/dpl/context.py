@@ -19,8 +19,8 @@ from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
 from relax2xla.dpl.relations import Edge, Relations
 from relax2xla.errors import TVMError
-from relax2xla.ir.expr import Binding, DataflowBlock, Expr, Var, VarBinding
-from relax2xla.ir.rewrite import deep_children
+from relax2xla.ir.expr import Binding, DataflowBlock, Var, VarBinding
+from relax2xla.ir.rewrite import reads
 
 
 class PatternContext(Relations):
@@ -73,7 +73,7 @@ class GraphMatcher:
         for b in bindings:
             if isinstance(b, VarBinding):
                 self.matcher.define(b.var, b.value)
-                self.reads[b.var] = reads(b.value)
+                self.reads[b.var] = reads(b.value, inside=True)
         self.users: dict[Var, dict[Var, None]] = {}
         for user, used in self.reads.items():
             for var in used:
@@ -176,16 +176,3 @@ class GraphMatcher:
             return False
         read = self.reads[user]
         return edge.place == -1 or (edge.place < len(read) and read[edge.place] is var)
-
-
-def reads(value: Expr) -> list[Var]:
-    """Variables that ``value`` reads, in order, each as often as it does."""
-    found: list[Var] = []
-    todo: list[Expr] = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Var):
-            found.append(node)
-        else:
-            todo.extend(reversed(deep_children(node)))
-    return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from relax2xla.dpl.context import reads
 from relax2xla.dpl.emit import part_key
 from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
 from relax2xla.ir.equal import structural_equal
 from relax2xla.ir.expr import Binding, Expr, Tuple, TupleGetItem, Var, VarBinding
+from relax2xla.ir.rewrite import reads
 
 Found = dict[DFPattern, Expr]
 Replace = Callable[[Tuple, Found], Expr | None]
@@ -64,7 +64,7 @@ class _Search:
                 self.matcher.define(b.var, b.value)
                 if matched:
                     self._note(new)
-        for var in reads(b.value):
+        for var in reads(b.value, inside=True):
             if var in self.by_var:
                 self.by_var[var].free = False
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from relax2xla.dpl.context import GraphMatcher, PatternContext, reads
+from relax2xla.dpl.context import GraphMatcher, PatternContext
 from relax2xla.dpl.emit import Emitter, refitted, retyped
 from relax2xla.dpl.from_module import as_rule
 from relax2xla.dpl.implicit_tuples import matched_tuples
@@ -40,7 +40,7 @@ from relax2xla.ir.expr import (
     VarBinding,
 )
 from relax2xla.ir.module import BaseFunc, IRModule
-from relax2xla.ir.rewrite import Rewriter, bindings_of
+from relax2xla.ir.rewrite import Rewriter, bindings_of, reads
 from relax2xla.transform import Pass, PassContext, PassInfo
 
 CallRewriter: TypeAlias = Callable[[Expr, dict[DFPattern, Expr]], Expr | None]
@@ -249,7 +249,7 @@ class _Stretch:
 def _in_order(bindings: list[Binding]) -> list[Binding]:
     """``bindings``, those that need later ones behind them; the others as they are."""
     place = {b.var: i for i, b in enumerate(bindings)}
-    needs = [{place[v] for v in reads(b.value) if v in place} for b in bindings]
+    needs = [{place[v] for v in reads(b.value, inside=True) if v in place} for b in bindings]
     if all(not need or max(need) < i for i, need in enumerate(needs)):
         return bindings
     missing = [len(need) for need in needs]
@@ -461,7 +461,7 @@ def _without(block: BindingBlock, result: Var, old: Expr) -> tuple[BindingBlock,
     rest = [b for b in block.bindings if b.var.vid not in names]
     if value is not old:
         seen = isinstance(value, (*LEAVES, Tuple))
-        if not seen or any(isinstance(v, DataflowVar) for v in reads(value)):
+        if not seen or any(isinstance(v, DataflowVar) for v in reads(value, inside=True)):
             output = Var("gv", value.struct_info_)
             rest.append(VarBinding(output, value, value.span))
             value = output

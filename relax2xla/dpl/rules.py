@@ -29,7 +29,6 @@ from relax2xla.dpl.emit import Emitter, refitted, retyped
 from relax2xla.dpl.match import Matcher, key_of
 from relax2xla.dpl.pattern import DFPattern
 from relax2xla.errors import TransformError
-from relax2xla.ir.check import LEAVES
 from relax2xla.ir.deep import nests
 from relax2xla.ir.equal import structural_equal
 from relax2xla.ir.expr import (
@@ -47,7 +46,7 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.op import Op, is_op
-from relax2xla.ir.rewrite import Rewriter, bindings_of, children, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_of, post_order_deep, reads
 
 
 class Match:
@@ -263,14 +262,14 @@ class Sweep:
             if self._root is not None:
                 for node in post_order_deep(self._root):
                     if isinstance(node, SeqExpr):
-                        self._uses.update(v for b in bindings_of(node) for v in _plain(b.value))
-                        self._uses.update(_plain(node.body))
+                        self._uses.update(v for b in bindings_of(node) for v in reads(b.value))
+                        self._uses.update(reads(node.body))
         return self._uses
 
     def from_constants(self, root: Expr) -> bool:
         """See :meth:`Match.from_constants`."""
         known = self._constant
-        todo = _plain(root)
+        todo = reads(root)
         while todo:
             var = todo[-1]
             if var in known:
@@ -280,13 +279,13 @@ class Sweep:
             if value is None or is_op(value, "relax.stablehlo.optimization_barrier"):
                 known[var] = False
                 continue
-            reads = _plain(value)
-            unknown = [v for v in reads if v not in known]
+            read = reads(value)
+            unknown = [v for v in read if v not in known]
             if unknown:
                 todo += unknown
             else:
-                known[var] = all(known[v] for v in reads)
-        return all(known[v] for v in _plain(root))
+                known[var] = all(known[v] for v in read)
+        return all(known[v] for v in reads(root))
 
     @nests
     def seq(self, seq: SeqExpr) -> SeqExpr:
@@ -312,7 +311,7 @@ class Sweep:
         if dataflow:
             for b in out:
                 hidden = isinstance(b.var, DataflowVar) or any(
-                    isinstance(v, DataflowVar) for v in _plain(b.value)
+                    isinstance(v, DataflowVar) for v in reads(b.value)
                 )
                 if hidden:
                     self.matcher.forget(b.var)
@@ -393,16 +392,3 @@ def with_scopes(value: Expr, change: Callable[[SeqExpr], SeqExpr]) -> Expr:
     args = [a.replace(body=change(a.body)) if isinstance(a, Function) else a for a in value.args]
     info = value.struct_info_
     return Call(value.op, args, value.attrs, value.sinfo_args, value.span, struct_info=info)
-
-
-def _plain(value: Expr) -> list[Var]:
-    """Variables that a value reads itself, not in its scopes; each as often as it does."""
-    found: list[Var] = []
-    todo = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Var):
-            found.append(node)
-        elif not isinstance(node, LEAVES):
-            todo.extend(children(node))
-    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from relax2xla.analysis.unused import remove_all_unused
-from relax2xla.dpl.context import reads
 from relax2xla.dpl.emit import value_key
 from relax2xla.ir.check import LEAVES
 from relax2xla.ir.deep import nests
@@ -26,7 +25,7 @@ from relax2xla.ir.expr import (
     Var,
     VarBinding,
 )
-from relax2xla.ir.rewrite import Rewriter
+from relax2xla.ir.rewrite import Rewriter, reads
 from relax2xla.ir.struct_info import TupleStructInfo
 
 
@@ -86,8 +85,8 @@ class _Tidy(Rewriter):
         for i, block in enumerate(seq.blocks):
             for b in block.bindings:
                 home[b.var] = i
-                self._outside.update(v for v in reads(b.value) if home.get(v, i) != i)
-        self._outside.update(reads(seq.body))
+                self._outside.update(v for v in reads(b.value, inside=True) if home.get(v, i) != i)
+        self._outside.update(reads(seq.body, inside=True))
         mark = len(self._added)
         try:
             new = super().seq(seq)

@@ -161,6 +161,23 @@ def deep_children(node: Expr) -> Sequence[Expr]:
     return children(node)
 
 
+def reads(value: Expr, *, inside: bool = False) -> list[Var]:
+    """Variables that ``value`` reads, in order, each as often as it does.
+
+    Those that functions, branches and sequences in it read are among them where ``inside``.
+    """
+    parts = deep_children if inside else children
+    found: list[Var] = []
+    todo: list[Expr] = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Var):
+            found.append(node)
+        else:
+            todo.extend(reversed(parts(node)))
+    return found
+
+
 def post_order_deep(root: Expr) -> Iterator[Expr]:
     """All expressions in ``root``, insides included, children first, each object once."""
     return post_order(root, below=deep_children)

@@ -126,24 +126,21 @@ def binary(
             return PrimStructInfo(result or dtype)
         return broadcasted(infos, result or dtype)
 
-    @made.legalize
-    def _(x1: Expr, x2: Expr) -> Expr:
-        if not any(isinstance(x.struct_info, TensorStructInfo) for x in (x1, x2)):
-            raise LegalizeError(f"{name} of two scalars is computed by the virtual machine")
-        a, b = broadcast_together(as_operand(x1), as_operand(x2))
-        return hlo(row, a, b) if isinstance(row, str) else row(a, b)
+    plain: Lowering = (lambda a, b: hlo(row, a, b)) if isinstance(row, str) else row
 
-    lower = made.lowering
+    def of_operands(rule: Lowering) -> Callable[..., Expr]:
+        def lower(*operands: Expr) -> Expr:
+            tensors = any(isinstance(x.struct_info, TensorStructInfo) for x in operands)
+            if rule is plain and not tensors:
+                raise LegalizeError(f"{name} of two scalars is computed by the virtual machine")
+            a, b = broadcast_together(*map(as_operand, operands))
+            return (rule if is_float(dtype_of(a)) else plain)(a, b)
+
+        return lower
+
+    made.legalize(of_operands(plain))
     if smooth is not None:
-
-        @made.derivative
-        def _(x1: Expr, x2: Expr) -> Expr:
-            a, b = broadcast_together(as_operand(x1), as_operand(x2))
-            if is_float(dtype_of(a)):
-                return smooth(a, b)
-            assert lower is not None
-            return lower(x1, x2)
-
+        made.derivative(of_operands(smooth))
     return made
 
 

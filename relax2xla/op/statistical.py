@@ -9,6 +9,7 @@ propagate NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from relax2xla.dtypes import is_kind
 from relax2xla.ir.expr import Expr, Tuple
@@ -65,10 +66,12 @@ HALF = ("float16", "bfloat16")
 Lowering = Callable[[Expr, Sequence[int], bool], Expr]
 
 
-def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str, *rows: str) -> Op[...]:
+def reduction(
+    name: str, lower: Lowering, dtypes: Sequence[str], text: str, *of_rows: str
+) -> Op[...]:
     """One member of the family; ``lower`` takes axes counted from the front.
 
-    ``rows``: in whose ``reduce`` the operator is recognised.
+    ``of_rows``: in whose ``reduce`` the operator is recognised.
     """
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
     doc = f"""{text}
@@ -78,13 +81,12 @@ def reduction(name: str, lower: Lowering, dtypes: Sequence[str], text: str, *row
     Raises ``OpError`` if an axis is out of range or named twice.
     """
 
-    @op(name, Reduction(rows), doc=doc)
-    def made(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> StructInfo:
-        return reduced(want_tensor(x, "x", dtypes), axis, keepdims)
+    @op(name, Reduction(of_rows), doc=doc)
+    def made(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Rule:
+        def rows() -> Expr:
+            return lower(x, norm_axes(axis, len(shape_of(x))), keepdims)
 
-    @made.legalize
-    def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
-        return lower(x, norm_axes(axis, len(shape_of(x))), keepdims)
+        return reduced(want_tensor(x, "x", dtypes), axis, keepdims), rows
 
     return made
 
@@ -171,9 +173,9 @@ variance = reduction(
 std = reduction("relax.std", _std, REAL_OR_BOOL, "Square root of the variance.")
 
 
-def _jax_variance(x: Expr, axes: Sequence[int] | None, keepdims: bool, root: bool = False) -> Expr:
+def _jax_variance(x: Expr, axis: AxesLike, keepdims: bool, root: bool = False) -> Expr:
     """JAX: the square of the centred values is a row of its own."""
-    dims = norm_axes(axes, len(shape_of(x)))
+    dims = norm_axes(axis, len(shape_of(x)))
 
     def over(y: Expr) -> Expr:
         total = reduce(y, "add", dims)
@@ -189,14 +191,8 @@ def _jax_variance(x: Expr, axes: Sequence[int] | None, keepdims: bool, root: boo
     return reshape(made, shape) if keepdims else made
 
 
-@variance.spelling
-def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
-    return _jax_variance(x, axis, keepdims)
-
-
-@std.spelling
-def _(x: Expr, axis: AxesLike = None, keepdims: bool = False) -> Expr:
-    return _jax_variance(x, axis, keepdims, root=True)
+variance.spelling(_jax_variance)
+std.spelling(partial(_jax_variance, root=True))
 
 
 # ---- median

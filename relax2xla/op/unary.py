@@ -8,7 +8,8 @@ and numpy's. Sources: TVM Relax v0.20 for names and inference, numpy for values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from relax2xla.dtypes import is_float, is_integer, is_kind, limits
 from relax2xla.errors import LegalizeError, OpError
@@ -42,7 +43,13 @@ from relax2xla.op.shared.lowering import (
 from relax2xla.op.shared.lowering import full as full_constant
 from relax2xla.op.shared.scalars import clamp_to, number
 
-Lowering = Callable[[Expr], Expr]
+
+class Lowering(Protocol):
+    """The rows of an operator of one operand."""
+
+    def __call__(self, x: Expr) -> Expr: ...
+
+
 ANY = (*NUMBER, *BOOL)
 REAL_OR_BOOL = (*INTEGER, *FLOAT, *BOOL)
 REAL_PART = {"complex64": "float32", "complex128": "float64"}
@@ -66,7 +73,6 @@ def unary(
     """One member of the family: a row, or a function that lowers it; ``result``: its dtype."""
     if isinstance(row, str):
         traits = (AsRow(row), *traits)
-    lower = _row(row) if isinstance(row, str) else row
     accepted = "any dtype" if len(dtypes) >= len(ANY) else ", ".join(dtypes)
     doc = f"""{text}
 
@@ -82,10 +88,7 @@ def unary(
             return with_dtype(info, result)
         return info
 
-    @made.legalize
-    def _(x: Expr) -> Expr:
-        return lower(x)
-
+    made.legalize(_row(row) if isinstance(row, str) else row)
     return made
 
 

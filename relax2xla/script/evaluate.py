@@ -128,6 +128,9 @@ class Evaluator:
     ``numpy``: whether functions of numpy may be called.
     """
 
+    # How many macros are being expanded in each other.
+    depth_of_macros: int = 0
+
     def __init__(self, source: Source, outside: Mapping[str, Any], numpy: bool = False) -> None:
         self.source = source
         self.outside = outside

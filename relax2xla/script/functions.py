@@ -59,7 +59,6 @@ class FunctionParser(Evaluator):
     # Symbolic variables that parameters and casts have defined where the parser is.
     defined: Set[tir.Var] = frozenset()
     # How many calls of macros are being expanded.
-    depth_of_macros: int = 0
 
     def apply(self, node: ast.Call, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """As of any evaluator; a macro's statements enter the function that calls it."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from relax2xla.errors import DiagnosticError
-from relax2xla.script.evaluate import Scope
+from relax2xla.script.evaluate import Evaluator, Scope
 from relax2xla.script.markers import Decorator, Macro
 from relax2xla.script.source import Source
 
@@ -56,10 +57,11 @@ def macro_in_text(parser: FunctionParser, node: ast.FunctionDef) -> Macro | None
     return Macro(node, parser.source, inspect.Signature(params), names, hygienic)
 
 
-def expand(
-    parser: FunctionParser, macro: Macro, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
-    """The value of ``macro(*args, **kwargs)``; its statements become bindings of the caller.
+@contextmanager
+def inside(
+    parser: Evaluator, macro: Macro, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Generator[None]:
+    """``parser`` reads the body of ``macro(*args, **kwargs)``, which stands at ``node``.
 
     Errors show the macro's own line, with a note that says where it is used.
     """
@@ -81,13 +83,21 @@ def expand(
     parser.depth_of_macros += 1
     parser.scope.names.update(bound.arguments)
     try:
-        return _value(parser, macro.node)
+        yield
     except DiagnosticError as e:
         e.add_note(f"in the macro {name!r}, used at {place.file}:{place.line}:{place.column}")
         raise
     finally:
         parser.source, parser.outside, parser.scope = saved
         parser.depth_of_macros -= 1
+
+
+def expand(
+    parser: FunctionParser, macro: Macro, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """The value of ``macro(*args, **kwargs)``; its statements become bindings of the caller."""
+    with inside(parser, macro, node, args, kwargs):
+        return _value(parser, macro.node)
 
 
 def _value(parser: FunctionParser, node: ast.FunctionDef) -> Any:

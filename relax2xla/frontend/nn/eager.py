@@ -366,33 +366,36 @@ def _names(function: Callable[..., Any], structure: Any, count: int) -> list[str
 
 def _given(value: Any, outputs: list[Any]) -> Any:
     """A result with leaves in place of Tensors, which go to ``outputs``."""
-    if isinstance(value, tuple | list):
-        items = [_given(v, outputs) for v in cast("Sequence[Any]", value)]
-        return tuple(items) if isinstance(value, tuple) else items
-    if isinstance(value, dict):
-        named = cast("dict[Any, Any]", value)
-        return {k: _given(v, outputs) for k, v in named.items()}
-    if isinstance(value, Tensor):
-        outputs.append(value)
-        return _Leaf(len(outputs) - 1)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Object | tir.PrimExpr):
-        raise TypeError("an eager call gives tensors; an Object stays inside of the program")
-    raise TypeError(f"an eager call gives tensors and plain values; got {type(value).__name__}")
+
+    def given(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            outputs.append(value)
+            return _Leaf(len(outputs) - 1)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, Object | tir.PrimExpr):
+            raise TypeError("an eager call gives tensors; an Object stays inside of the program")
+        raise TypeError(f"an eager call gives tensors and plain values; got {type(value).__name__}")
+
+    return _mapped(value, given)
 
 
 def _filled(value: Any, leaves: Sequence[Any]) -> Any:
     """``value`` with ``leaves`` in their places."""
-    if isinstance(value, _Leaf):
-        return leaves[value.place]
+    return _mapped(value, lambda v: leaves[v.place] if isinstance(v, _Leaf) else v)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested tuples, lists and dicts with what is in them changed."""
+    if isinstance(value, _Leaf):  # a tuple, too
+        return change(value)
     if isinstance(value, tuple | list):
-        items = [_filled(v, leaves) for v in cast("Sequence[Any]", value)]
+        items = [_mapped(v, change) for v in cast("Sequence[Any]", value)]
         return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, dict):
         named = cast("dict[Any, Any]", value)
-        return {k: _filled(v, leaves) for k, v in named.items()}
-    return value
+        return {k: _mapped(v, change) for k, v in named.items()}
+    return change(value)
 
 
 def _to_torch(value: Any) -> Any:

@@ -118,6 +118,10 @@ class _Conv(Module):
         self.weight = Parameter((first, each, *kernel), dtype)
         self.bias = Parameter((self.out_channels,), dtype) if bias else None
 
+    def _operands(self) -> tuple[Any, Any, Any, Any, Any, Any]:
+        """What the operators of convolution take after their input."""
+        return self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+
 
 def _grouped(channels: Size, groups: int) -> Size:
     if isinstance(channels, str):
@@ -146,9 +150,7 @@ class Conv1D(_Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(N, in, W)`` to ``(N, out, W')``."""
-        return op.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return op.conv1d(x, *self._operands())
 
 
 class Conv2D(_Conv):
@@ -178,16 +180,7 @@ class Conv2D(_Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(N, in, H, W)`` to ``(N, out, H', W')``, or with channels last."""
-        return op.conv2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-            self.data_layout,
-        )
+        return op.conv2d(x, *self._operands(), self.data_layout)
 
 
 class Conv3D(_Conv):
@@ -217,16 +210,7 @@ class Conv3D(_Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(N, in, D, H, W)`` to ``(N, out, D', H', W')``, or with channels last."""
-        return op.conv3d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-            self.data_layout,
-        )
+        return op.conv3d(x, *self._operands(), self.data_layout)
 
 
 class ConvTranspose1D(_Conv):

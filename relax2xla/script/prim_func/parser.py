@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Final
 
 from relax2xla import tir
-from relax2xla.errors import DiagnosticError
 from relax2xla.script import macros
 from relax2xla.script.evaluate import Evaluator, Scope
 from relax2xla.script.markers import Macro
@@ -51,7 +50,6 @@ class PrimFuncParser(Expressions):
         self.frames: list[Frame] = []
         self.func = forms.FunctionHead()
         self.line = node.lineno
-        self.depth_of_macros = 0
 
     def read(self, check: bool) -> tir.PrimFunc:
         """The function; ``check``: it must be well-formed."""
@@ -428,35 +426,11 @@ class PrimFuncParser(Expressions):
 
     def _expand(self, node: ast.Call, macro: Macro) -> Any:
         """The statements of a macro in the place of its call."""
-        if self.depth_of_macros >= macros.MAX_DEPTH:
-            self.source.fail(node, f"the macro {macro.node.name!r} calls itself without end")
         args = [self.operand(a) for a in node.args]
         kwargs = {k.arg: self.operand(k.value) for k in node.keywords if k.arg is not None}
-        try:
-            bound = macro.signature.bind(*args, **kwargs)
-        except TypeError as e:
-            self.source.fail(node, f"the macro {macro.node.name!r}: {e}", e)
-        bound.apply_defaults()
-        saved = self.source, self.outside, self.scope
-        if macro.hygienic:
-            self.scope, self.outside = Scope(None), macro.outside
-        else:
-            self.scope = Scope(self.scope)
-        self.source = macro.source
-        self.depth_of_macros += 1
-        self.scope.names.update(bound.arguments)
-        place = saved[0].span(node)
-        try:
+        with macros.inside(self, macro, node, args, kwargs):
             for statement in macro.node.body:
                 self.statement(statement)
-        except DiagnosticError as e:
-            at = f"{place.file}:{place.line}:{place.column}"
-            e.add_note(f"in the macro {macro.node.name!r}, used at {at}")
-            raise
-        finally:
-            self.source, self.outside, self.scope = saved
-            self.depth_of_macros -= 1
-        return None
 
     _STATEMENTS: Final[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {
         ast.For: _for,

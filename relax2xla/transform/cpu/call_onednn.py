@@ -21,20 +21,18 @@ from relax2xla.ir import (
     Binding,
     BindingBlock,
     Call,
-    Constant,
     Expr,
     Function,
     GlobalVar,
     IRModule,
     Op,
-    PrimValue,
     SeqExpr,
     TensorStructInfo,
     Var,
     VarBinding,
 )
 from relax2xla.ir.op import call_attrs
-from relax2xla.ir.rewrite import bindings_deep, bindings_of, children
+from relax2xla.ir.rewrite import bindings_deep, bindings_of, reads
 from relax2xla.kernels.onednn import choice
 from relax2xla.kernels.onednn.calls import FORMS, Convolution, Product, Tensor
 from relax2xla.transform.core import Pass, PassContext, register
@@ -346,25 +344,12 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return [order.index(axis) for axis in range(len(order))]
 
 
-def _reads(value: Expr) -> list[Var]:
-    """The variables that a value reads, each as often as it does."""
-    found: list[Var] = []
-    todo: list[Expr] = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Var):
-            found.append(node)
-        elif not isinstance(node, Constant | PrimValue):
-            todo.extend(children(node))
-    return found
-
-
 def _readers(bindings: Sequence[Binding]) -> dict[Var, list[VarBinding]]:
     """By variable the bindings that read it, in order, each once."""
     found: dict[Var, list[VarBinding]] = {}
     for b in bindings:
         if isinstance(b, VarBinding):
-            for var in dict.fromkeys(_reads(b.value)):
+            for var in dict.fromkeys(reads(b.value)):
                 found.setdefault(var, []).append(b)
     return found
 
@@ -373,6 +358,6 @@ def _uses(func: Function) -> Counter[Var]:
     """How often variables are read in a function, wherever."""
     found: Counter[Var] = Counter()
     for b in bindings_deep(func):
-        found.update(_reads(b.value))
-    found.update(_reads(func.body.body))
+        found.update(reads(b.value))
+    found.update(reads(func.body.body))
     return found

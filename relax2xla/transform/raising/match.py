@@ -9,6 +9,13 @@ A *template* is the lowering of an operator over :class:`Hole`\\ s: an expressio
 * splats, however they are made; rows that copy their operand (``maximum(-inf, x)``).
 
 So a match is exact: the operator lowers to rows that compute the same numbers.
+
+It stands beside the matcher of ``dpl`` because a template is no pattern. A pattern is written once,
+each of its nodes is one value of the program, and an order of operands that has matched stays
+(TVM's rules). A template is made for the shapes and attributes of the rows at hand; a part of it
+may stand for several values, rows that the program computes twice; and a level or an order that
+fitted is taken back where a later part does not fit. Which templates are tried is said by pairs of
+a row's name and a function (``raising/common.py``), as by the rules of ``dpl``.
 """
 
 from __future__ import annotations
