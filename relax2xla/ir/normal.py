@@ -172,6 +172,10 @@ class Normalizer:
         return self._frames[-1]
 
     # -- bindings ---------------------------------------------------------------------------
+    def lookup_binding(self, var: Var) -> Expr | None:
+        """The value that ``var`` was bound to by this builder, or None."""
+        return self._values.get(var)
+
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding that is in A-normal form already, with its own variable."""
         if not isinstance(binding, VarBinding | MatchCast):
