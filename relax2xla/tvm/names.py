@@ -130,8 +130,8 @@ tvm.relax.frontend.nn.spec      frontend.nn.spec
 tvm.relax.frontend.nn.llm       frontend.nn.llm
 tvm.relax.frontend.onnx         frontend.onnx
 tvm.relax.frontend.stablehlo    frontend.stablehlo
-tvm.relax.frontend.torch        frontend.torch
-tvm.relax.frontend.torch.exported_program_translator frontend.torch
+tvm.relax.frontend.torch        tvm.torch_frontend frontend.torch
+tvm.relax.frontend.torch.exported_program_translator tvm.torch_frontend frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
 tvm_ffi                         tvm.containers tvm.arrays runtime ir .
 tvm_ffi.libinfo                 tvm.libinfo
