@@ -17,4 +17,5 @@ def from_exported_program(exported_program: Any, **options: Any) -> IRModule:
     """
     from relax2xla.frontend.torch import from_exported_program as convert
 
-    return convert(exported_program, **{"keep_input_writes": False, "name_dims": False, **options})
+    given: dict[str, Any] = {"keep_input_writes": False, "name_dims": False, **options}
+    return convert(exported_program, **given)

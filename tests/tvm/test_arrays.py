@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from relax2xla.tvm.topi_testing import strided_slice_python
 
 
 def test_views() -> None:
-    memory = empty([64], "int32")
+    memory: Any = empty((64,), "int32")
     view = memory._create_view([2, 4], "int32", 64)._create_view([4], "int16", 8)
     assert isinstance(view, HostArray)
     assert (view.shape, view.dtype, view.byte_offset) == ((4,), np.int16, 72)
@@ -42,7 +44,7 @@ def test_a_function_that_is_only_there_to_be_imported() -> None:
 
 def test_slices_by_numpy() -> None:
     x = np.arange(60).reshape(3, 4, 5)
-    cases = (
+    cases: tuple[tuple[Any, dict[str, Any], Any], ...] = (
         (([0, 3], [3, 0], [2, -1]), {}, x[0:3:2, 3:0:-1]),
         (([1, 2], [2, -1], 1), {"slice_mode": "size", "axes": (1, 2)}, x[:, 1:3, 2:]),
     )

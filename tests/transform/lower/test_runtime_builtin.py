@@ -12,20 +12,27 @@ from relax2xla.ir import (
     DataTypeImm,
     ExternFunc,
     FuncStructInfo,
+    Function,
     PrimValue,
     ShapeExpr,
     TensorStructInfo,
     assert_structural_equal,
 )
 from relax2xla.runtime import get_global_func
-from relax2xla.script import ir as I
-from relax2xla.script import relax as R
+from relax2xla.script import from_source
 from relax2xla.tir import const
 from relax2xla.transform import LowerRuntimeBuiltin
 
+HEAD = "from tvm.script import ir as I, relax as R\n@I.ir_module\nclass Module:\n"
 
-@I.ir_module
-class Before:
+
+def parsed(function: str) -> rx.IRModule:
+    made = from_source(HEAD + function)
+    assert isinstance(made, rx.IRModule)
+    return made
+
+
+BEFORE = parsed("""
     @R.function
     def main(A: R.Tensor([4096], "uint8")):
         B = R.memory.view(A)
@@ -37,11 +44,14 @@ class Before:
             relative_byte_offset=R.prim_value(2048),
         )
         return (B, C, R.add(D, D))
+""")
 
 
 def test_views() -> None:
-    made = LowerRuntimeBuiltin()(Before)
-    calls = [b.value for b in made["main"].body.blocks[0].bindings[:3]]
+    made = LowerRuntimeBuiltin()(BEFORE)
+    function = made["main"]
+    assert isinstance(function, Function)
+    calls = [b.value for b in function.body.blocks[0].bindings[:3]]
     rule = FuncStructInfo.opaque_func(
         derive_func="tvm.relax.struct_info.infer_view_sinfo", purity=True
     )
@@ -65,20 +75,19 @@ def test_both_give_the_same_values() -> None:
     x = np.arange(4096).astype(np.uint8)
     results = [
         rx.VirtualMachine(rx.build(mod), rx.cpu())["main"](x)
-        for mod in (Before, LowerRuntimeBuiltin()(Before))
+        for mod in (BEFORE, LowerRuntimeBuiltin()(BEFORE))
     ]
     for part, other in zip(*results, strict=True):
         np.testing.assert_array_equal(part, other)
 
 
 def test_what_is_not_known_stays() -> None:
-    @I.ir_module
-    class Open:
-        @R.function
-        def main(A: R.Tensor("float32"), B: R.Tensor((4,))):
-            return (R.memory.view(A), R.memory.view(B))
-
-    assert LowerRuntimeBuiltin()(Open) is Open
+    unknown = parsed("""
+    @R.function
+    def main(A: R.Tensor("float32"), B: R.Tensor((4,))):
+        return (R.memory.view(A), R.memory.view(B))
+""")
+    assert LowerRuntimeBuiltin()(unknown) is unknown
 
 
 def test_a_view_beyond_the_memory() -> None:
