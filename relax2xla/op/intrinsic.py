@@ -282,7 +282,9 @@ def destination(
     return Call(operator, operands, attrs, _tensors_only(out_sinfo, operator.name))
 
 
-def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = None) -> Call:
+def call_tir(
+    gvar: GlobalVar | tir.PrimFunc, args: Any, out_sinfo: Infos, tir_vars: TirVars = None
+) -> Call:
     """``gvar(*args, *results)`` of a PrimFunc, with new tensors for the results.
 
     args: one value or several; out_sinfo: of each result (several make a tuple); tir_vars: values
@@ -292,7 +294,7 @@ def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = N
 
 
 def call_tir_inplace(
-    gvar: GlobalVar,
+    gvar: GlobalVar | tir.PrimFunc,
     args: Any,
     inplace_indices: int | Sequence[int],
     out_sinfo: Infos,
@@ -354,7 +356,7 @@ def _same_tensor(result: StructInfo, arg: StructInfo) -> bool:
 
 
 def call_tir_with_grad(
-    gvar: GlobalVar,
+    gvar: GlobalVar | tir.PrimFunc,
     args: Any,
     out_sinfo: Infos,
     te_grad_name: str,
