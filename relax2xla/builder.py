@@ -371,10 +371,6 @@ class BlockBuilder(Normalizer):
         made = tir_call(func, *args, **kwargs)
         return made, self.add_func(made.func, name)
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value that ``var`` was bound to by this builder, or None."""
-        return self._values.get(var)
-
     def get_unique_name(self, name_prefix: str) -> str:
         """A variable name that this builder has not used."""
         return self._names.fresh(name_prefix)

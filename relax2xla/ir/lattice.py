@@ -59,8 +59,10 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
                 return dims_equal(base.values, derived.values)
             return base.ndim in (-1, derived.ndim)
         case PrimStructInfo(), PrimStructInfo():
+            if base.dtype != derived.dtype:
+                return False  # also where both have one value: 0 of int32 is none of int64
             if base.value is None:
-                return base.dtype == derived.dtype
+                return True
             return derived.value is not None and tir.can_prove_equal(base.value, derived.value)
         case TupleStructInfo(), TupleStructInfo():
             return len(base.fields) == len(derived.fields) and all(

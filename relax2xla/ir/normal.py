@@ -31,7 +31,7 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.lattice import definable_vars, erase, held_shapes, infer_call
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import bindings_of, children, post_order_deep
+from relax2xla.ir.rewrite import bindings_of, children, holders_deep, post_order_deep
 from relax2xla.ir.struct_info import StructInfo
 
 OPERANDS = (*LEAVES, Tuple)
@@ -172,6 +172,10 @@ class Normalizer:
         return self._frames[-1]
 
     # -- bindings ---------------------------------------------------------------------------
+    def lookup_binding(self, var: Var) -> Expr | None:
+        """The value that ``var`` was bound to by this builder, or None."""
+        return self._values.get(var)
+
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding that is in A-normal form already, with its own variable."""
         if not isinstance(binding, VarBinding | MatchCast):
@@ -326,7 +330,7 @@ class Normalizer:
         """Whether ``seq`` can stay as it is: normal, and its variables are bound nowhere else."""
         if not is_normal(seq) or self._is_known(seq):
             return False
-        for node in post_order_deep(seq):
+        for node in holders_deep(seq):
             if isinstance(node, SeqExpr):
                 self._values.update((b.var, b.value) for b in bindings_of(node))
             elif isinstance(node, Function):
@@ -335,7 +339,7 @@ class Normalizer:
 
     def _is_known(self, root: Expr) -> bool:
         """Whether a variable that is defined in ``root`` has been defined here before."""
-        for node in post_order_deep(root):
+        for node in holders_deep(root):
             if isinstance(node, SeqExpr):
                 if any(b.var in self._values for b in bindings_of(node)):
                     return True

@@ -152,6 +152,11 @@ def deep_children(node: Expr) -> Sequence[Expr]:
     Of a function its body, of a sequence the bound values and the result, in order. Variables at
     their definitions are not among them.
     """
+    kind = type(node)
+    if kind in LEAF_TYPES:  # most nodes are, and of the others most are calls
+        return ()
+    if kind is Call:
+        return children(node)
     if isinstance(node, If):
         return (node.cond, node.true_branch, node.false_branch)
     if isinstance(node, SeqExpr):
@@ -358,6 +363,8 @@ class Rewriter:
         """One node of a plain expression, whose children are done, under the rule."""
         if not kids and not isinstance(node, Call | Tuple):
             new = self.leaf(node)
+            if type(new) in LEAF_TYPES:  # most nodes are
+                return new if self.rule is None else self.rule(new) or new
         else:
             new = rebuild(node, kids)
         if isinstance(new, If):

@@ -1,6 +1,7 @@
 """``relax.inspect``: properties of a tensor as scalars, for code that checks arguments.
 
-All but the layout (strides, offsets) follow from the struct info; then the result's value is known.
+What follows from the struct info is known as the result's value. The layout (strides, offsets) of a
+tensor whose shape is unknown is that of the array a function is called with.
 Source: TVM Relax v0.20.
 """
 
@@ -56,9 +57,9 @@ def _property(name: str, dtype: str, text: str) -> Op[[Expr]]:
             "tensor_dtype_code": type_code(info.dtype) if info.dtype else None,
             "tensor_dtype_bits": _bits(info),
             "tensor_dtype_lanes": 1 if info.dtype else None,
-            # Arrays of XLA start where their buffer does.
-            "tensor_byte_offset": 0,
-            "tensor_elem_offset": 0,
+            # As in TVM, tensors of known shape are taken to start where their buffer does.
+            "tensor_byte_offset": None if info.dims is None else 0,
+            "tensor_elem_offset": None if info.dims is None else 0,
         }[name]
         result = _known(dtype, value)
         return result, lambda: _constant(result)
@@ -100,9 +101,10 @@ def tensor_shape_i(x: Expr, axis: PrimLike) -> Rule:
 
 @op("relax.inspect.tensor_stride_i", Opaque())
 def tensor_stride_i(x: Expr, axis: PrimLike) -> Rule:
-    """How many elements lie between neighbours along an axis, in row-major order.
+    """How many elements lie between neighbours along an axis.
 
-    x: any tensor; axis: counted from the front
+    x: any tensor; one of known shape is row-major, one of unknown shape has the strides of the
+    array that a function is called with; axis: counted from the front
     result: a scalar, int64
     """
     info = want_tensor(x, "x")

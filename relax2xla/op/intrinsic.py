@@ -20,9 +20,12 @@ from relax2xla.ir.expr import (
     PrimValue,
     StringImm,
     Tuple,
+    TupleGetItem,
+    Var,
     convert_to_expr,
 )
 from relax2xla.ir.lattice import dims_equal, is_base_of
+from relax2xla.ir.normal import Normalizer
 from relax2xla.ir.op import Given, Op, op
 from relax2xla.ir.op_param import IntsLike, Kind, PrimLike, ShapeLike, as_shape_operand
 from relax2xla.ir.struct_info import (
@@ -201,6 +204,31 @@ def invoke_pure_closure_op(closure: Expr, args: Arguments) -> StructInfo:
     return ObjectStructInfo()
 
 
+# ---- their part of A-normal form
+def _operands_written_out(builder: Normalizer | None, call: Call) -> Expr:
+    """The call with its arguments as a tuple that stands in it, not one that a variable holds.
+
+    A variable that ``builder`` bound to a tuple gives that tuple's fields, another one its items.
+    """
+    args = call.args[1] if len(call.args) > 1 else None
+    if args is None or isinstance(args, Tuple):
+        return call
+    known = builder.lookup_binding(args) if builder is not None and isinstance(args, Var) else None
+    info = args.struct_info_
+    if isinstance(known, Tuple):
+        fields = Tuple(known.fields)  # The bound one is that variable to the builder.
+    elif isinstance(info, TupleStructInfo):
+        fields = Tuple([TupleGetItem(args, i) for i in range(len(info.fields))])
+    else:
+        return call
+    operands = [call.args[0], fields, *call.args[2:]]
+    return Call(call.op, operands, call.attrs, call.sinfo_args, call.span)
+
+
+for _kernel_call in (call_tir_op, call_tir_inplace_op, call_tir_with_grad_op):
+    _kernel_call.normal = _operands_written_out
+
+
 # ---- how users build them
 def _one(out: Infos, name: str) -> list[StructInfo]:
     """The result's struct info; several are one tuple, a list of one is that one, as in TVM."""
@@ -226,16 +254,27 @@ def _tensors_only(out: Infos, name: str) -> list[StructInfo]:
 TirVars = Expr | Sequence[tir.PrimExpr | int] | None
 
 
+def _named_by_itself(func: tir.PrimFunc) -> GlobalVar:
+    """The GlobalVar under which a module has ``func``: that of its ``global_symbol``."""
+    name = func.attrs.get("global_symbol")
+    if not isinstance(name, str):
+        raise OpError(
+            "a private PrimFunc is called by the GlobalVar that it has in its module, which "
+            "mod.get_global_var(name) or BlockBuilder.add_func gives"
+        )
+    return GlobalVar(name)
+
+
 def destination(
     operator: Op[...],
-    func: Expr | str,
+    func: Expr | tir.PrimFunc | str,
     args: Any,
     out_sinfo: Infos,
     tir_vars: TirVars,
     attrs: Mapping[str, Any] | None = None,
 ) -> Call:
     """A call of ``operator`` whose results are new tensors that ``out_sinfo`` describes."""
-    callee = as_callee(func)
+    callee = as_callee(_named_by_itself(func) if isinstance(func, tir.PrimFunc) else func)
     if operator is not call_dps_packed_op and not isinstance(callee, GlobalVar):
         raise OpError(f"{operator.name} calls a function of the module by its GlobalVar")
     operands = [callee, as_args(args)]
@@ -244,7 +283,9 @@ def destination(
     return Call(operator, operands, attrs, _tensors_only(out_sinfo, operator.name))
 
 
-def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = None) -> Call:
+def call_tir(
+    gvar: GlobalVar | tir.PrimFunc, args: Any, out_sinfo: Infos, tir_vars: TirVars = None
+) -> Call:
     """``gvar(*args, *results)`` of a PrimFunc, with new tensors for the results.
 
     args: one value or several; out_sinfo: of each result (several make a tuple); tir_vars: values
@@ -254,7 +295,7 @@ def call_tir(gvar: GlobalVar, args: Any, out_sinfo: Infos, tir_vars: TirVars = N
 
 
 def call_tir_inplace(
-    gvar: GlobalVar,
+    gvar: GlobalVar | tir.PrimFunc,
     args: Any,
     inplace_indices: int | Sequence[int],
     out_sinfo: Infos,
@@ -316,7 +357,7 @@ def _same_tensor(result: StructInfo, arg: StructInfo) -> bool:
 
 
 def call_tir_with_grad(
-    gvar: GlobalVar,
+    gvar: GlobalVar | tir.PrimFunc,
     args: Any,
     out_sinfo: Infos,
     te_grad_name: str,

@@ -12,8 +12,12 @@ from relax2xla.errors import TVMError
 Packed = Callable[..., Any]
 
 # Names that TVM and MLC-LLM bring, and the rooms whose ``BUILTINS`` serve them, imported if asked.
-_BUILTIN = ("vm.builtin.", "mlc.create_paged_kv_cache_")
-_ROOMS = ("relax2xla.runtime.vm_builtins", "relax2xla.kv_state.builtins")
+_BUILTIN = ("vm.builtin.", "mlc.create_paged_kv_cache_", "runtime.TVM", "tvm.relax.struct_info.")
+_ROOMS = (
+    "relax2xla.runtime.vm_builtins",
+    "relax2xla.kv_state.builtins",
+    "relax2xla.runtime.tensor_views",
+)
 _functions: dict[str, Packed] = {}
 _lock = threading.Lock()
 

@@ -79,6 +79,10 @@ class Annotation:
     def __repr__(self) -> str:
         return f"R.{self.name}"
 
+    def as_struct_info(self) -> ir.StructInfo:
+        """What the annotation means by itself; TypeError where it needs arguments."""
+        return as_struct_info(self)
+
 
 def as_struct_info(value: Any) -> ir.StructInfo:
     """Struct info that an annotation's value means; TypeError for anything else."""

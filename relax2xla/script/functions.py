@@ -58,6 +58,9 @@ class FunctionParser(Evaluator):
     outputs: dict[str, ast.stmt] | None = None
     # Symbolic variables that parameters and casts have defined where the parser is.
     defined: Set[tir.Var] = frozenset()
+    # Whether an annotation that contradicts its value is a mistake; without the rules of
+    # well-formedness (``check_well_formed=False``) it is believed.
+    checks_annotations: bool = True
     # How many calls of macros are being expanded.
 
     def apply(self, node: ast.Call, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -359,7 +362,7 @@ class FunctionParser(Evaluator):
         known: ir.StructInfo | None,
     ) -> None:
         """As in TVM an annotation may say less or more than is known, but not contradict it."""
-        if known is None or declared.is_base_of(known):
+        if known is None or not self.checks_annotations or declared.is_base_of(known):
             return
         try:
             unify(declared, known, {})

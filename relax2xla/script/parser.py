@@ -52,15 +52,15 @@ class Parser(FunctionParser):
         """A module or a lone function."""
         check = self._check_rules
         if isinstance(node, ast.ClassDef):
-            check = check and self._wants_check(node)
+            check = self.checks_annotations = check and self._wants_check(node)
             made: ir.IRModule | ir.Function | tir.PrimFunc = self.module(node)
         else:
             decorator, flags = self.flags(node)
             if decorator.name != "R.function":
                 return self.prim_func(node, flags, check)
+            check = self.checks_annotations = check and flags.check_well_formed
             head = self.signature(node, flags, self.scope)
             made = self.function(head, None if flags.private else node.name)
-            check = check and flags.check_well_formed
         if check:
             # The parser has compared annotations itself; like TVM it lets them say more.
             try:

@@ -69,6 +69,7 @@ from relax2xla.transform.lower.one_device import OneDevice as OneDevice
 from relax2xla.transform.lower.rewrite_dataflow_reshape import (
     RewriteDataflowReshape as RewriteDataflowReshape,
 )
+from relax2xla.transform.lower.runtime_builtin import LowerRuntimeBuiltin as LowerRuntimeBuiltin
 from relax2xla.transform.lower.safe_division import ShieldDivisions as ShieldDivisions
 from relax2xla.transform.lower.sizes_as_tensors import SizesAsTensors as SizesAsTensors
 from relax2xla.transform.lower.specialize_call_sites import (
@@ -139,7 +140,6 @@ from relax2xla.transform.tvm.identities import IPCAllReduceRewrite as IPCAllRedu
 from relax2xla.transform.tvm.identities import KillAfterLastUse as KillAfterLastUse
 from relax2xla.transform.tvm.identities import LowerAllocTensor as LowerAllocTensor
 from relax2xla.transform.tvm.identities import LowerGPUIPCAllocStorage as LowerGPUIPCAllocStorage
-from relax2xla.transform.tvm.identities import LowerRuntimeBuiltin as LowerRuntimeBuiltin
 from relax2xla.transform.tvm.identities import (
     MetaScheduleApplyDatabase as MetaScheduleApplyDatabase,
 )

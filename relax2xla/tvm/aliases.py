@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
+from relax2xla.script import printer
 from relax2xla.tvm.names import MODULES, NEWER, REGISTERING
 
 
@@ -129,3 +130,5 @@ def install() -> None:
             "or run the program with python -m relax2xla.tvm"
         )
     sys.meta_path.insert(0, _Finder())
+    # Texts name the modules that the program that prints them imports.
+    printer.PACKAGE = "tvm.script"

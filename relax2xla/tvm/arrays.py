@@ -6,6 +6,8 @@ What ``tvm.nd.array`` gives is numpy's memory; results of the machine are ``jax.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from relax2xla.runtime.device import Device
 
 class HostArray(SharedArray):
     """An array in the host's memory with the methods of TVM's NDArray."""
+
+    #: Where the data starts in the memory that it was made with; see :meth:`_create_view`.
+    byte_offset: int = 0
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a numpy array of their own."""
@@ -35,6 +40,26 @@ class HostArray(SharedArray):
         if isinstance(target, HostArray):
             return target.copyfrom(self)
         return array(self, target)
+
+    def _create_view(
+        self, shape: Sequence[int], dtype: Any = None, relative_byte_offset: int = 0
+    ) -> HostArray:
+        """The bytes from an offset on as another shape and dtype, over the same memory.
+
+        ValueError where the array is not contiguous, or the view reaches beyond it.
+        """
+        if not self.flags.c_contiguous:
+            raise ValueError("_create_view: only a contiguous array can be seen in another shape")
+        kind = self.dtype if dtype is None else numpy_dtype(dtype)
+        end = relative_byte_offset + math.prod(shape) * kind.itemsize
+        if relative_byte_offset < 0 or end > self.nbytes:
+            raise ValueError(
+                f"_create_view: bytes {relative_byte_offset} to {end} of an array of {self.nbytes}"
+            )
+        flat: Any = self.reshape(-1).view(np.uint8)
+        made: HostArray = flat[relative_byte_offset:end].view(kind).reshape(tuple(shape))
+        made.byte_offset = self.byte_offset + relative_byte_offset
+        return made
 
 
 class _AnyArray(type):
@@ -63,6 +88,22 @@ def array(arr: Any, device: Device | None = None) -> HostArray:
 
 
 tensor = array
+
+
+def from_dlpack(
+    ext_tensor: Any, *, require_alignment: int = 0, require_contiguous: bool = False
+) -> HostArray:
+    """The array of another library over the same memory.
+
+    ValueError where its address is not a multiple of ``require_alignment``, or its elements are not
+    in row-major order though ``require_contiguous`` asks for it.
+    """
+    made: Any = np.from_dlpack(ext_tensor)
+    if require_alignment and made.ctypes.data % require_alignment:
+        raise ValueError(f"from_dlpack: the data is not aligned to {require_alignment} bytes")
+    if require_contiguous and not made.flags.c_contiguous:
+        raise ValueError("from_dlpack: the array is not contiguous")
+    return made.view(HostArray)
 
 
 def empty(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from relax2xla.dtypes import dtype_info, dtype_name
@@ -16,7 +17,7 @@ from relax2xla.tir.expr import as_expr
 
 Array = tuple
 Shape = ShapeTuple
-Map = dict
+
 String = str
 Object = object
 BaseFunc = (Function, PrimFunc, ExternFunc)
@@ -25,6 +26,15 @@ BaseFunc = (Function, PrimFunc, ExternFunc)
 # Integers of any width; a dtype and the lanes of a vector.
 _INTEGER: Final = re.compile(r"(u?int)([1-9]\d*)")
 _VECTOR: Final = re.compile(r"(.*[a-z\d])x([1-9]\d*)")
+
+
+class _AnyMap(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Mapping)
+
+
+class Map(dict[Any, Any], metaclass=_AnyMap):
+    """A dictionary. Any mapping counts as an instance, such as the attributes of a call."""
 
 
 class _AnyName(type):

@@ -49,6 +49,7 @@ tvm.te.operation                te
 tvm.te.tensor                   te
 tvm.topi                        topi
 tvm.topi.nn                     topi.nn
+tvm.topi.testing                tvm.topi_testing
 tvm.topi.image                  topi.image
 tvm.topi.utils                  topi.utils
 tvm.script                      script
@@ -72,9 +73,11 @@ tvm.runtime.relax_vm            . vm
 tvm.runtime.vm                  . vm
 tvm.testing                     testing
 tvm.dlight                      tvm.dlight
+tvm.rpc                         tvm.rpc
 tvm.s_tir                       tir
 tvm.s_tir.dlight                tvm.dlight
 tvm.contrib.utils               tvm.contrib
+tvm.contrib.cblas               tvm.cblas
 tvm.contrib.cc                  tvm.toolchains
 tvm.contrib.emcc                tvm.toolchains
 tvm.contrib.ndk                 tvm.toolchains
@@ -110,6 +113,7 @@ tvm.relax.backend               transform.fusion.patterns
 tvm.relax.backend.pattern_registry transform.fusion.patterns
 tvm.relax.backend.cuda          tvm.cuda
 tvm.relax.backend.cuda.cublas   tvm.cublas
+tvm.relax.backend.cuda.cutlass  tvm.cutlass
 tvm.relax.testing               testing
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
@@ -127,10 +131,10 @@ tvm.relax.frontend.nn.spec      frontend.nn.spec
 tvm.relax.frontend.nn.llm       frontend.nn.llm
 tvm.relax.frontend.onnx         frontend.onnx
 tvm.relax.frontend.stablehlo    frontend.stablehlo
-tvm.relax.frontend.torch        frontend.torch
-tvm.relax.frontend.torch.exported_program_translator frontend.torch
+tvm.relax.frontend.torch        tvm.torch_frontend frontend.torch
+tvm.relax.frontend.torch.exported_program_translator tvm.torch_frontend frontend.torch
 tvm.relax.frontend.torch.fx_translator frontend.torch
-tvm_ffi                         tvm.containers runtime ir .
+tvm_ffi                         tvm.containers tvm.arrays runtime ir .
 tvm_ffi.libinfo                 tvm.libinfo
 """
 

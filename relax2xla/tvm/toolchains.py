@@ -5,11 +5,14 @@ Programs import them, and name their functions in settings; calling one is an er
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from relax2xla.errors import UnsupportedError
+from relax2xla.tvm.refusing import refusing
 
+_WHY: Final = (
+    "it makes libraries of code that TVM generates; here XLA compiles. Save what relax.build gives "
+    "with export_library(path), without fcompile"
+)
 _NAMES: Final = (
     "create_shared",
     "create_staticlib",
@@ -25,22 +28,10 @@ _NAMES: Final = (
 )
 
 
-def _refusing(name: str) -> Callable[..., NoReturn]:
-    def call(*args: Any, **kwargs: Any) -> NoReturn:
-        raise UnsupportedError(
-            f"tvm.contrib's {name} makes libraries of code that TVM generates; here XLA compiles. "
-            "Save what relax.build gives with export_library(path), without fcompile"
-        )
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``{name}`` of ``tvm.contrib``; calling it is an UnsupportedError."
-    return call
-
-
 def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(name)
-    return _refusing(name)
+    return refusing(f"tvm.contrib's {name}", _WHY)
 
 
 def __dir__() -> list[str]:

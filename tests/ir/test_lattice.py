@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,15 @@ leaves = st.one_of(
     st.builds(lambda r, d: T(None, d, ndim=r), st.integers(-1, 2), dtypes),
     st.builds(ShapeStructInfo, shapes),
     st.builds(lambda r: ShapeStructInfo(ndim=r), st.integers(-1, 2)),
-    st.sampled_from([PrimStructInfo("int64"), PrimStructInfo(value=n), PrimStructInfo("bool")]),
+    st.sampled_from(
+        [
+            PrimStructInfo("int64"),
+            PrimStructInfo(value=n),
+            PrimStructInfo("bool"),
+            PrimStructInfo(value=tir.const(1, "int32")),
+            PrimStructInfo(value=1),
+        ]
+    ),
 )
 infos: st.SearchStrategy[StructInfo] = st.recursive(
     leaves,
@@ -63,6 +73,15 @@ def test_the_common_ancestor_is_above_both(a: StructInfo, b: StructInfo) -> None
     assert top.is_base_of(b)
     assert struct_info_lca(b, a).is_base_of(top)
     assert top.is_base_of(struct_info_lca(b, a))
+
+
+def test_scalars_of_two_dtypes_have_no_value_in_common() -> None:
+    zeros = [PrimStructInfo(value=tir.const(0, d)) for d in ("int64", "int32", "bool", "float32")]
+    for a, b in itertools.permutations(zeros, 2):
+        assert not a.is_base_of(b)
+        assert struct_info_lca(a, b) == ObjectStructInfo()
+    one = PrimStructInfo(value=tir.const(1, "int32"))
+    assert struct_info_lca(zeros[1], one) == PrimStructInfo("int32")
 
 
 @given(infos, infos, infos)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -84,3 +85,32 @@ def test_what_has_no_such_field_in_text() -> None:
 """
     with pytest.raises(DiagnosticError, match="no attribute 'strides'"):
         from_source(text)
+
+
+class Shifted(np.ndarray[Any, Any]):
+    """An array that says where its data starts in its memory, as views of tvm's arrays do."""
+
+    byte_offset = 12
+
+
+def test_layout_is_that_of_the_caller_s_array() -> None:
+    text = f"""{HEAD}
+    @R.function
+    def main(A: R.Tensor("int32"), B: R.Tensor((3, 2), "int32")):
+        return (A.strides[0], A.strides[1], A.byte_offset, A.elem_offset, B.strides[0], A)
+"""
+    mod = from_source(text)
+    assert isinstance(mod, rx.IRModule)
+    machine = rx.VirtualMachine(rx.build(mod))
+    rows = np.arange(6, dtype=np.int32).reshape(2, 3)
+    for given, layout in (
+        (rows, (3, 1, 0, 0)),
+        (rows.T, (1, 3, 0, 0)),
+        (rows[:, ::2], (3, 2, 0, 0)),
+        (rows.view(Shifted), (3, 1, 12, 3)),
+        (jax.device_put(rows.T), (2, 1, 0, 0)),
+    ):
+        *got, array = machine["main"](given, rows.T)
+        # Inference takes a tensor of known sizes to be row-major, as TVM's does.
+        assert tuple(got) == (*layout, 2)
+        np.testing.assert_array_equal(array, np.asarray(given))

@@ -408,3 +408,47 @@ def test_a_list_of_one_result_is_that_result():
         op.call_dps_packed("f", [X], [F32]),
     ):
         assert made.struct_info == F32
+
+
+def test_a_kernel_s_arguments_are_written_out() -> None:
+    """A-normal form has them as a tuple in the call, whatever held them."""
+    gvar = GlobalVar("f")
+    a, pair = Var("a", F32), Var("pair", TupleStructInfo([F32, F32]))
+    builder = BlockBuilder()
+    with builder.function("main", [a, pair]):
+        bound = builder.emit(Tuple([a, a]))
+        calls = [
+            builder.lookup_binding(builder.emit(op.call_tir(gvar, args, F32)))
+            for args in (bound, pair)
+        ]
+        builder.emit_func_output(a)
+    known, items = calls
+    assert isinstance(known, Call)
+    assert_structural_equal(known.args[1], Tuple([a, a]))
+    assert isinstance(items, Call)
+    assert isinstance(items.args[1], Tuple)
+    assert len(items.args[1].fields) == 2
+    function = builder.get()["main"]
+    assert [str(b.value) for b in function.body.blocks[0].bindings[2:4]] == ["pair[0]", "pair[1]"]
+
+
+def test_a_kernel_is_called_by_its_own_name() -> None:
+    text = """
+from tvm.script import tir as T
+@T.prim_func{options}
+def twice(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    for i in range(4):
+        with T.block("y"):
+            v = T.axis.spatial(4, i)
+            y[v] = x[v] * T.float32(2)
+"""
+    x, result = tensor((4,)), TensorStructInfo((4,), "float32")
+    func = from_source(text.format(options=""))
+    assert isinstance(func, tir.PrimFunc)
+    call = op.call_tir(func, x, result)
+    assert isinstance(call.args[0], GlobalVar)
+    assert call.args[0].name_hint == "twice"
+    private = from_source(text.format(options="(private=True)"))
+    assert isinstance(private, tir.PrimFunc)
+    with pytest.raises(OpError, match="a private PrimFunc is called by the GlobalVar"):
+        op.call_tir(private, x, result)

@@ -47,6 +47,9 @@ def test_installed_by_an_import() -> None:
         "assert [a()] == b() == list(map(str, tvm.relax.frontend.nn.SourceModule.get_includes()))\n"
         "from tvm_ffi.libinfo import find_dlpack_include_path as c; assert c() == a()\n"
         "import relax2xla.tvm.install\n"
+        "assert str(tvm.IRModule()).startswith('# from tvm.script import ir as I')\n"
+        "assert tvm.script.relax.Tuple.as_struct_info().fields == ()\n"
+        "from tvm import rpc; from tvm.contrib import cblas; import tvm.topi.testing\n"
     )
     done = run("-c", program)
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,8 @@ def from_exported_program(
     no_bind_return_tuple: bool = False,
     custom_convert_map: Mapping[str, Converter] | None = None,
     run_ep_decomposition: bool = False,
+    keep_input_writes: bool = True,
+    name_dims: bool = True,
 ) -> IRModule:
     """A program of ``torch.export.export`` as an IRModule with the function ``main``.
 
@@ -82,6 +84,10 @@ def from_exported_program(
     run_ep_decomposition:     decompose into torch's core operators first, as TVM 0.25 does unless
                               told otherwise. Here operators stay whole unless asked for, as in TVM
                               0.20: they are faster, and some decompositions lose digits
+    keep_input_writes:        False leaves out the new values of inputs that the program changes, so
+                              that the results are the program's own, as TVM's importer has them
+    name_dims:                False gives symbolic variables torch's names (``s77``), as TVM's
+                              importer does, and not those of their ``Dim``
 
     Raises ``OpNotImplemented`` with everything that cannot be converted, ``UnsupportedError`` for a
     module that torch does not export, TypeError for anything else than a program or a module with
@@ -116,6 +122,8 @@ def from_exported_program(
         unwrap_unit_return_tuple,
         no_bind_return_tuple,
         custom=by_operator(custom) if custom else None,
+        own=not keep_input_writes,
+        name_dims=name_dims,
     )
     program = exported(exported_program)
     if run_ep_decomposition:

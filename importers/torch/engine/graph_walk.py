@@ -94,6 +94,7 @@ class Options:
     whole:    the graph returns one value: where that is all that an operator gives (``split``), the
               tuple of the operator, where it is a size, a shape, where it is a number, a tensor
     own:      the results are the graph's own: what it writes to its inputs is not returned
+    name_dims: symbols have the user's names of dimensions where torch knows these
     """
 
     keep_params: bool = False
@@ -106,6 +107,7 @@ class Options:
     lenient: bool = False
     whole: bool = False
     own: bool = False
+    name_dims: bool = True
 
 
 class Walk:

@@ -85,7 +85,8 @@ class _Main:
                 walk.gaps.add(f"input {i.name}", e.reason, "", hint)
         if walk.gaps:
             return None
-        self.name_symbols()
+        if self.options.name_dims:
+            self.name_symbols()
         self.derive_symbols()
         inputs, states, params = self.inputs()
         self.traced_for()

@@ -18,7 +18,7 @@ from relax2xla.ir import (
 )
 from relax2xla.ir.deep import nests
 from relax2xla.ir.normal import Normalizer
-from relax2xla.ir.rewrite import Rewriter, post_order_deep
+from relax2xla.ir.rewrite import Rewriter, holders_deep
 from relax2xla.transform.core import FunctionPass, PassContext, register
 from relax2xla.transform.normal.blocks import joined, refined, with_blocks
 
@@ -46,7 +46,7 @@ class _Builder(Normalizer):
 
 
 def _check_nesting(func: Function) -> None:
-    for node in post_order_deep(func):
+    for node in holders_deep(func):
         if not isinstance(node, SeqExpr):
             continue
         for block in node.blocks:

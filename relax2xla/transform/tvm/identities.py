@@ -63,11 +63,6 @@ class LowerGPUIPCAllocStorage(Unchanged):
 
 
 @register()
-class LowerRuntimeBuiltin(Unchanged):
-    """Leave builtins of the runtime as they are: the machine knows them."""
-
-
-@register()
 class MetaScheduleApplyDatabase(Unchanged):
     """Apply no schedules: XLA decides how loops run."""
 

@@ -23,6 +23,7 @@ from relax2xla.vm.code.builtins import FUNCTIONS, INLINE
 from relax2xla.vm.code.bytecode import Call, Code, FunctionRow, Instruction
 from relax2xla.vm.code.call_graph import CLOSURE_CALLS
 from relax2xla.vm.code.codegen import Linked, calls_of, vm_stack
+from relax2xla.vm.host.layout import LAYOUT_OPERATORS, keep_layout
 from relax2xla.vm.host.operators import HOST, bind_host
 from relax2xla.vm.observe.instrument import Hook
 from relax2xla.vm.pjrt import xla
@@ -65,6 +66,8 @@ class Interpreter:
         self.hook, self.machine = hook, machine
         self.steps = None if max_steps is None else _Steps(max_steps)
         self.code, self.device, self.regions = code, device, regions
+        # Whether a program asks how the arrays lay that it is called with.
+        self._layouts = any(row.name in LAYOUT_OPERATORS for row in code.functions)
         # The globals of all generated functions: the machine, callees F0, ..., constants C0, ...
         self._scope: dict[str, Any] = {"VM": machine, "H": hook, "S": self.steps}
         self.linked: dict[CodeType, Linked] = {}
@@ -204,7 +207,10 @@ class Interpreter:
             return value
         try:
             if kind == "tensor":
-                return self.put(to_host(value, pattern[1]), device)
+                made = self.put(to_host(value, pattern[1]), device)
+                if self._layouts and isinstance(value, np.ndarray) and isinstance(made, xla.ARRAY):
+                    keep_layout(made, value)
+                return made
             if kind == "shape":
                 return tuple(int(v) for v in value)
             if kind == "prim":

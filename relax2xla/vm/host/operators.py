@@ -9,7 +9,6 @@ become arrays on the device, with the dtype that they have.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ import numpy.typing as npt
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import AssertError, CallError
-from relax2xla.ir import Call, Constant, Op
+from relax2xla.ir import Call, Constant, Op, TensorStructInfo
+from relax2xla.op.inspect import type_code
 from relax2xla.op.shape import bits_of
+from relax2xla.vm.host.layout import layout_of
 
 Array = npt.NDArray[Any]
 Implementation = Callable[..., Any]
@@ -204,9 +205,6 @@ def null_value() -> None:
     return
 
 
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-
-
 def _bits(x: Any) -> int:
     found = next((d.bits for d in DTYPES.values() if np.dtype(d.numpy) == x.dtype), None)
     return x.dtype.itemsize * 8 if found is None else found
@@ -214,11 +212,9 @@ def _bits(x: Any) -> int:
 
 _PROPERTIES: dict[str, Callable[[Any], int]] = {
     "tensor_ndim": lambda x: x.ndim,
-    "tensor_dtype_code": lambda x: 4 if x.dtype.name == "bfloat16" else _CODES[x.dtype.kind],
+    "tensor_dtype_code": lambda x: type_code(x.dtype.name),
     "tensor_dtype_bits": _bits,
     "tensor_dtype_lanes": lambda x: 1,
-    "tensor_byte_offset": lambda x: 0,
-    "tensor_elem_offset": lambda x: 0,
 }
 for _name, _property in _PROPERTIES.items():
     host(f"relax.inspect.{_name}", light=True, arrays=False)(_property)
@@ -230,10 +226,28 @@ def tensor_shape_i(x: Any, axis: int) -> int:
     return x.shape[axis]
 
 
-@host("relax.inspect.tensor_stride_i", light=True, arrays=False)
+def _lies_anyhow(call: Call) -> bool:
+    """Whether inference leaves the layout open; tensors of known sizes are row-major to it."""
+    info = call.args[0].struct_info
+    return not isinstance(info, TensorStructInfo) or info.dims is None
+
+
+@host("relax.inspect.tensor_byte_offset", applies=_lies_anyhow, arrays=False)
+def tensor_byte_offset(x: Any) -> int:
+    """Where the data of the array starts that the caller gave."""
+    return layout_of(x).byte_offset
+
+
+@host("relax.inspect.tensor_elem_offset", applies=_lies_anyhow, arrays=False)
+def tensor_elem_offset(x: Any) -> int:
+    """The same in elements."""
+    return layout_of(x).byte_offset // x.dtype.itemsize
+
+
+@host("relax.inspect.tensor_stride_i", applies=_lies_anyhow, arrays=False)
 def tensor_stride_i(x: Any, axis: int) -> int:
-    """Elements between neighbours along an axis, in row-major order."""
-    return math.prod(x.shape[axis + 1 :])
+    """Elements between neighbours along an axis of the array as its caller gave it."""
+    return layout_of(x).strides[axis]
 
 
 # ---- effects

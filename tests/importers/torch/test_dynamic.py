@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from relax2xla.errors import CallError, OpNotImplemented  # noqa: E402
+from relax2xla.ir import assert_structural_equal  # noqa: E402
 
 from .helpers import check, imported, run  # noqa: E402
 
@@ -325,3 +326,19 @@ def test_a_size_that_must_be_known() -> None:
             [{2: rows}],
         )
     assert "recursion" not in str(caught.value)
+
+
+def test_sizes_have_the_names_of_dims_or_of_torch() -> None:
+    batch = torch.export.Dim("batch", min=1, max=64)
+    given: Any = (lambda x: x + 1, [torch.ones(3, 4)], [{0: batch}])
+    named = imported(*given)["main"]
+    assert named.attrs["tir_var_upper_bound"] == {"batch": 64}
+    others = imported(*given, name_dims=False)["main"]
+    (name,) = others.attrs["tir_var_upper_bound"]
+    assert name.startswith("s")
+    assert str(others.params[0].struct_info.dims[0]) == name
+    assert_structural_equal(
+        named.without_attr("tir_var_upper_bound").without_attr("tir_var_lower_bound"),
+        others.without_attr("tir_var_upper_bound").without_attr("tir_var_lower_bound"),
+        map_free_vars=True,
+    )

@@ -18,6 +18,7 @@ from relax2xla.frontend.torch import from_exported_program  # noqa: E402
 from relax2xla.importers.shared.gaps import Unsupported  # noqa: E402
 from relax2xla.importers.torch.engine import converters  # noqa: E402
 from relax2xla.importers.torch.engine.converters import CONVERTERS, Converter  # noqa: E402
+from relax2xla.tvm import torch_frontend as tvm_s_face  # noqa: E402
 
 from .helpers import Fn, check, imported, not_traced_anew, run  # noqa: E402
 
@@ -177,6 +178,18 @@ def test_a_changed_input_is_a_result() -> None:
     assert mod["main"].attrs["mutated_inputs"] == {"y": 1}
     got = run(mod, [torch.ones(3), torch.full((3,), 5.0)])
     np.testing.assert_array_equal(got, [[11.0] * 3, [10.0] * 3])
+    # As programs for TVM unpack it: the results are the model's own, and nothing else is told.
+    for convert in (
+        lambda: from_exported_program(
+            program, unwrap_unit_return_tuple=True, keep_input_writes=False
+        ),
+        lambda: tvm_s_face.from_exported_program(program, unwrap_unit_return_tuple=True),
+    ):
+        mod = convert()
+        assert "mutated_inputs" not in mod["main"].attrs
+        assert isinstance(mod["main"].ret_struct_info, relax2xla.TensorStructInfo)
+        (result,) = run(mod, [torch.ones(3), torch.full((3,), 5.0)])
+        np.testing.assert_array_equal(result, [11.0] * 3)
 
 
 def test_batch_norm_in_training_keeps_its_statistics_on_the_device() -> None:

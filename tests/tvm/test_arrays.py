@@ -1,0 +1,52 @@
+"""Arrays of ``tvm.nd``: views over their memory, and arrays of other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.tvm.arrays import HostArray, empty, from_dlpack
+from relax2xla.tvm.rpc import connect
+from relax2xla.tvm.topi_testing import strided_slice_python
+
+
+def test_views() -> None:
+    memory: Any = empty((64,), "int32")
+    view = memory._create_view([2, 4], "int32", 64)._create_view([4], "int16", 8)
+    assert isinstance(view, HostArray)
+    assert (view.shape, view.dtype, view.byte_offset) == ((4,), np.int16, 72)
+    view[:] = 1
+    assert memory.numpy().tolist() == [0] * 18 + [0x10001] * 2 + [0] * 44
+    with pytest.raises(ValueError, match="bytes 252 to 260 of an array of 256"):
+        memory._create_view([2], "int32", 252)
+    with pytest.raises(ValueError, match="only a contiguous array"):
+        memory[::2]._create_view([2])
+
+
+def test_arrays_of_other_libraries() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    made = from_dlpack(x.T, require_alignment=4)
+    assert made.strides == x.T.strides
+    assert np.shares_memory(made, x)
+    with pytest.raises(ValueError, match="not contiguous"):
+        from_dlpack(x.T, require_contiguous=True)
+    with pytest.raises(ValueError, match="not aligned to 1048576 bytes"):
+        from_dlpack(x.reshape(-1)[1:], require_alignment=1 << 20)
+
+
+def test_a_function_that_is_only_there_to_be_imported() -> None:
+    with pytest.raises(UnsupportedError, match=r"tvm\.rpc\.connect: there are no remote devices"):
+        connect("localhost", 9090)
+
+
+def test_slices_by_numpy() -> None:
+    x = np.arange(60).reshape(3, 4, 5)
+    cases: tuple[tuple[Any, dict[str, Any], Any], ...] = (
+        (([0, 3], [3, 0], [2, -1]), {}, x[0:3:2, 3:0:-1]),
+        (([1, 2], [2, -1], 1), {"slice_mode": "size", "axes": (1, 2)}, x[:, 1:3, 2:]),
+    )
+    for given, options, expected in cases:
+        np.testing.assert_array_equal(strided_slice_python(x, *given, **options), expected)
