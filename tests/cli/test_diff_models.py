@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relax2xla.cli import diff as home
+from relax2xla.cli.commands import diff as home
 
 from .conftest import Cli
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relax2xla.cli.flame import stack_of, write_speedscope
+from relax2xla.cli.figures.flame import stack_of, write_speedscope
 from relax2xla.cli.page.plot import plot_page, plot_svg
 from relax2xla.vm.observe.trace import Step
 

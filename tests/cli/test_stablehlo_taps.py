@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from relax2xla import IRModule
-from relax2xla.cli.stablehlo_pieces import inside_of
+from relax2xla.cli.proof.stablehlo_pieces import inside_of
 from relax2xla.ir import Call, Expr, Op
 from relax2xla.ir.rewrite import post_order_deep, rewrite_function
 from relax2xla.stablehlo.interpreter import interpret

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from relax2xla.cli.timing import percentile
+from relax2xla.cli.figures.timing import percentile
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 900.0, 200.0, 170.0, 46.0, 64.0
 _OURS, _OTHERS = "#1c7ed6", "#868e96"
