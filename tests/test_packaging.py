@@ -165,6 +165,25 @@ def test_the_installed_wheel_imports_without_the_frameworks(python: Path, module
     assert loaded == set()
 
 
+def test_programs_of_users_type_check(python: Path, tmp_path: Path) -> None:
+    """With the installed wheel, which says that it is typed, by both checkers."""
+    pytest.importorskip("mypy")
+    names = ("from_onnx", "from_pytorch", "from_jax_stablehlo", "symbolic_batch", "nn_llama")
+    files = [shutil.copy(ROOT / "examples" / f"{name}.py", tmp_path) for name in names]
+    mypy = (sys.executable, "-m", "mypy", "--python-executable", python)
+    # Not all packages beside it are typed.
+    options = ("--follow-imports", "silent", "--ignore-missing-imports", "--cache-dir", tmp_path)
+    assert f"no issues found in {len(names)} source files" in run(*mypy, *options, *files)
+    found = run(sys.executable, "-m", "pyright", "--pythonpath", python, *files)
+    assert "0 errors, 0 warnings" in found
+    # Both see types, and not Any.
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("import relax2xla\n\nmod: int = relax2xla.load('model.onnx')\n")
+    for checker in ((*mypy, *options), (sys.executable, "-m", "pyright", "--pythonpath", python)):
+        with pytest.raises(AssertionError, match="IRModule"):
+            run(*checker, wrong)
+
+
 def test_the_symlink_shows_importers() -> None:
     link = ROOT / "relax2xla" / "importers"
     assert link.is_symlink()
