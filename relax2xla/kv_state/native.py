@@ -4,8 +4,8 @@ XLA:CPU would copy all keys and values for its products. Attention here is a cus
 the pool where it lies, once, and of it what is seen. A layer of 12 heads of 64, for four texts of
 150 tokens, takes 0.25 of the time of the rows that it is tested against (``kv_state.rows``).
 
-A row times a weight is read by XLA at the speed of memory, and two to sixteen rows are not: another
-custom call does.
+A weight that is multiplied with one row XLA reads at the speed of memory. With two to four rows it
+does not (0.5 to 0.8 of that), and another custom call does, on one processor.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ _PRODUCT: Final = "relax2xla_few_rows"
 _SOURCES: Final = {_ATTENTION: "decode_attention.cpp", _PRODUCT: "few_rows.cpp"}
 # Features of a head that the function takes at once.
 _LANES: Final = 16
-# Rows of products that the function multiplies: one row XLA reads as fast, and of more than these
-# arithmetic takes longer than reading the weight.
+# Rows of products that the function multiplies: one row XLA reads as fast, and from eight on
+# arithmetic takes longer than reading, at which YNNPACK is better (1.04 to 1.16 of its time with
+# AVX2; two rows 0.76 to 0.80, four 0.77 to 0.93).
 FEWEST: Final = 2
-MOST: Final = 16
+MOST: Final = 4
 # Elements of a layer's keys that a step may see, from which it is worth a compiler's second.
 _LEAST: Final = 1 << 15
 # The function runs on one processor, and XLA's rows on all that there are.
@@ -89,9 +90,9 @@ def decode(
 def with_products(func: Function, rows: int) -> Function:
     """``func`` with calls of the function for large products of float32, where it multiplies few.
 
-    rows: how many a product has, roughly; func: of any form behind the passes of ``build``
+    rows: how many sequences the step has. On one processor only: XLA takes all that there are.
     """
-    if not FEWEST <= rows <= MOST or _key(_PRODUCT) is None:
+    if not FEWEST <= rows <= MOST or processor.count() > 1 or _key(_PRODUCT) is None:
         return func
     return rewrite_function(func, rule=_product)
 
@@ -145,13 +146,14 @@ def _key(symbol: str) -> str | None:
     if not has_compiler():
         return None
     try:
-        return bind(_compiled(symbol))
+        return bind(compiled(symbol))
     except (TVMError, OSError) as e:
         log.warning("%s runs in rows: %s", symbol, e)
         return None
 
 
-def _compiled(symbol: str) -> NativeFunction:
+def compiled(symbol: str) -> NativeFunction:
+    """A function of these, compiled for this processor; CompilerError where it cannot be."""
     source = INCLUDE / "relax2xla" / _SOURCES[symbol]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / f"{symbol}.so"

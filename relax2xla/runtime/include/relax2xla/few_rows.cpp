@@ -1,7 +1,7 @@
 /* Products of few rows with a weight, which is read once: y = x * w^T, all in float32.
  *
- * x (..., in), w (out, in), y (..., out). Of up to about 16 rows the time is that of reading the
- * weight, which is asked for ahead; what was read is multiplied with all rows before it leaves the
+ * x (..., in), w (out, in), y (..., out). Of up to four rows the time is that of reading the weight,
+ * which is asked for ahead; of more, what was read is multiplied with all rows while it is in the
  * nearest cache.
  */
 #include <dlpack/dlpack.h>
