@@ -117,7 +117,11 @@ def _product(node: Expr) -> Expr | None:
 
 
 def _called(
-    symbol: str, operands: Sequence[Expr], arguments: str, info: StructInfo, span: Span | None = None
+    symbol: str,
+    operands: Sequence[Expr],
+    arguments: str,
+    info: StructInfo,
+    span: Span | None = None,
 ) -> Call:
     """A custom call of a function that can be compiled here."""
     key = _key(symbol)

@@ -65,7 +65,7 @@ def main():
     assert x.numpy()[1, 3] == 14
     lib = tvm.compile(scale, target="llvm")
     a, b = tvm.nd.array(np.arange(3, dtype="float32")), tvm.nd.empty((3,))
-    lib(a, b)
+    lib.main(a, b)
     lib["scale"](b, b)
     assert list(b.numpy()) == [0, 9, 18] and isinstance(lib, tvm.runtime.Module)
     x = tvm.te.placeholder((3,), name="X")
