@@ -127,8 +127,8 @@ def _rope(fields: Fields, kind: str | None = None) -> dict[str, Any]:
     new, old = fields.get("rope_parameters"), fields.get("rope_scaling")
     if new and old and any(new.get(n) != v for n, v in old.items()):
         raise FileFormatError(
-            f"config.json says rope_parameters={new!r:.150} and rope_scaling={old!r:.150}, which do "
-            "not agree; leave out the one that does not count"
+            f"config.json says rope_parameters={new!r:.150} and rope_scaling={old!r:.150}, which "
+            "do not agree; leave out the one that does not count"
         )
     if new:
         return dict(new.get(kind, new))

@@ -138,7 +138,8 @@ def bind(
 
     Values are cast to the dtypes of the parameters. ignored: regular expressions of names that may
     be there and are not used. Raises FileFormatError that names every tensor that is missing, of
-    another shape, no floating point, or unexpected; then nothing is bound. ValueError for parameters without a source.
+    another shape, no floating point, or unexpected; then nothing is bound. ValueError for
+    parameters without a source.
     """
     params = dict(named(model, Parameter))
     if unknown := sorted(set(params) ^ set(sources)):
