@@ -336,13 +336,50 @@ def _with_peer(
 
     if small.hf == "bert":
         return _bert(entry, small, made, weights, full)
-    session = Session(made.mod, load(entry, small, made, weights))
+    session = Session(made.mod, load(entry, small, made, _tower(weights, model)))
     tokens = sentences()
     want = wanted_of(full, tokens, session.runs_batched_prefill)
     with torch.no_grad():
         ids = torch.from_numpy(tokens[0].astype(np.int64))
         want["embed"] = model.get_input_embeddings().weight[ids].numpy()
-    return differences(logits_of(session, tokens, small.batches), want)
+    found = differences(logits_of(session, tokens, small.batches), want)
+    if "image_embed" in session.names:
+        found["image embed"] = _image(session, model)
+    return found
+
+
+def _tower(weights: Arrays, model: Any) -> Arrays:
+    """Weights as MLC's vision tower takes them, whose attention is as BERT's is (``_bert``)."""
+    vision = getattr(model.config, "vision_config", None)
+    if vision is None:
+        return weights
+    root = np.float32(np.sqrt(vision.hidden_size // vision.num_attention_heads))
+    queries = re.compile(r"vision_tower\..*\.q_proj\.")
+    return {k: w / root if queries.search(k) else w for k, w in weights.items()}
+
+
+def _image(session: Session, model: Any) -> float:
+    """The largest difference of what an image of the tower's own size becomes."""
+    import torch
+
+    size = model.config.vision_config.image_size
+    pixels = np.random.default_rng(2).integers(0, 256, (1, size, size, 3), dtype=np.uint8)
+    got = np.asarray(session.vm["image_embed"](pixels, session.weights))
+    # What MLC's definition and transformers' processor make of the colours.
+    mean, deviation = (np.array(c, np.float32) for c in (_MEAN, _DEVIATION))
+    scaled = ((pixels.astype(np.float32) / 255 - mean) / deviation).transpose(0, 3, 1, 2)
+    with torch.no_grad():
+        features = model.get_image_features(
+            pixel_values=torch.from_numpy(np.ascontiguousarray(scaled)),
+            vision_feature_layer=-2,
+            vision_feature_select_strategy="default",
+        )
+    want = np.concatenate([np.asarray(f) for f in getattr(features, "pooler_output", features)])
+    return float(np.max(np.abs(got - want.reshape(got.shape))))
+
+
+_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
+_DEVIATION: Final = (0.26862954, 0.26130258, 0.27577711)
 
 
 def _bert(entry: Any, small: Small, made: Made, weights: Arrays, full: Any) -> dict[str, float]:

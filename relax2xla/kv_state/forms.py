@@ -14,6 +14,7 @@ from relax2xla import op
 from relax2xla.errors import TransformError
 from relax2xla.ir import (
     Expr,
+    Function,
     PrimValue,
     TensorStructInfo,
     Tuple,
@@ -35,8 +36,8 @@ NO_TREES: Final = "a token tree is of no use to a layer with a window, which cou
 class PagedForm:
     """A PagedKVCache in a step.
 
-    latent: of each layer whether it is MLA; rope: None for none; native: attention of a decode is a
-    function in C++.
+    latent: of each layer whether it is MLA; rope: None for none; native: attention of a decode, and
+    its products of few rows, are functions in C++.
     """
 
     heads: Heads
@@ -53,7 +54,7 @@ class PagedForm:
 
     @property
     def targets(self) -> frozenset[str]:
-        """That of attention in C++."""
+        """That of functions in C++."""
         return frozenset([native.TARGET]) if self.native else frozenset()
 
     def _pool(self, latent: bool) -> tuple[int, ...]:
@@ -62,6 +63,10 @@ class PagedForm:
     def call(self, site: CallSite) -> Expr | None:
         """See :class:`~relax2xla.transform.lower.objects_to_arrays.ObjectForm`."""
         return _calls(_PAGED, site)(self, site)
+
+    def finish(self, func: Function) -> Function:
+        """With products in C++, where attention is and a step has some sequences."""
+        return native.with_products(func, self.at.sequences) if self.native else func
 
     def _layer(self, site: CallSite, latent: bool | None = None) -> int:
         at = int(_number(site, 0))
@@ -219,6 +224,10 @@ class RNNForm:
     def call(self, site: CallSite) -> Expr | None:
         """See :class:`~relax2xla.transform.lower.objects_to_arrays.ObjectForm`."""
         return _calls(_RNN, site)(self, site)
+
+    def finish(self, func: Function) -> Function:
+        """As it is."""
+        return func
 
     def _place(self, site: CallSite) -> int:
         layer, state = (int(_number(site, i)) for i in range(2))

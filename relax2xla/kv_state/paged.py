@@ -252,8 +252,10 @@ class PagedKVCache(Exclusive, DeviceObject):
         parents: of all tokens, one sequence after the other, -1 for roots: token trees.
         """
         ids, counts = [int(n) for n in numbers], [int(n) for n in lengths]
-        if len(ids) != len(counts) or not ids or len(set(ids)) != len(ids):
+        if len(ids) != len(counts) or not ids:
             raise RunError(f"begin_forward: {len(counts)} lengths for the sequences {ids}")
+        if len(set(ids)) != len(ids):
+            raise RunError(f"begin_forward: the sequences {ids}; each comes once in a step")
         if min(counts) < 1:
             raise RunError(f"begin_forward: each sequence gets tokens; got the lengths {counts}")
         if len(ids) > self.sizes.sequences or sum(counts) > self.sizes.chunk:

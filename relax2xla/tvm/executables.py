@@ -67,6 +67,11 @@ class KernelModule:
         names = list(self._written)
         return self["main" if "main" in names else names[0]]
 
+    @property
+    def main(self) -> Callable[..., Any]:
+        """:attr:`entry_func`, as TVM 0.25 calls it."""
+        return self.entry_func
+
     def __call__(self, *args: Any) -> Any:
         """Run :attr:`entry_func`."""
         return self.entry_func(*args)

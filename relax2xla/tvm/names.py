@@ -14,7 +14,7 @@ tvm                             tvm.top .
 tvm.base                        error
 tvm.error                       error
 tvm._ffi                        .
-tvm._ffi.base                   error
+tvm._ffi.base                   error tvm.ffi_base
 tvm._ffi.libinfo                tvm.ffi_libinfo
 tvm.libinfo                     tvm.libinfo
 tvm.ir                          tvm.containers ir tir transform .

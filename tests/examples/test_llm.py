@@ -154,6 +154,20 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
 
     says(UnsupportedError, "known are GPT2LMHeadModel, Gemma2", architectures=["BertModel"])
     says(FileFormatError, "lacks the fields vocab_size, hidden", vocab_size=None, hidden_size=None)
+    says(
+        FileFormatError,
+        "hidden_size='32', num_hidden_layers=-1; these are positive whole",
+        hidden_size="32",
+        num_hidden_layers=-1,
+    )
+    says(FileFormatError, "num_key_value_heads=0; these", num_key_value_heads=0)
+    says(FileFormatError, "heads of queries cannot share 3 heads of keys", num_key_value_heads=3)
+    says(
+        FileFormatError,
+        "which do not agree",
+        rope_parameters={"rope_type": "default"},
+        rope_scaling={"rope_type": "linear", "factor": 2.0},
+    )
     says(FileFormatError, r"model.embed_tokens.weight is of the shape \[64, 32\]", vocab_size=65)
     says(FileFormatError, "layers.1.self_attn.q_proj.weight is missing", num_hidden_layers=2)
     says(UnsupportedError, "activation 'sin' is unknown", hidden_act="sin")

@@ -9,6 +9,7 @@ import pytest
 
 import relax2xla as rx
 from relax2xla import processor
+from relax2xla.errors import TVMError
 from relax2xla.kv_state import AttnKind, CacheSizes, PagedKVCache, RopeMode, native, rotation
 from relax2xla.kv_state.rows import Bounds
 from relax2xla.runtime.compiler import has_compiler
@@ -51,8 +52,30 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "count", lambda: 2)
 
 
-def built() -> ObjectFunction:
-    mod = from_source(TEXT)
+# Attention, and a product behind it whose weight is large.
+PRODUCT = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(qkv: R.Tensor(("n", 8, 80), "float32"), w: R.Tensor((821, 320), "float32"),
+             cache: R.Object):
+        n = T.int64()
+        with R.dataflow():
+            a = R.call_dps_packed(
+                "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
+                (cache, R.prim_value(0), R.prim_value(0.3), qkv),
+                out_sinfo=R.Tensor((n, 4, 80), "float32"),
+            )
+            x = R.reshape(a, (1, n, 320))
+            y = R.matmul(x, R.permute_dims(w))
+            out = ((x, y), cache)
+            R.output(out)
+        return out
+"""
+
+
+def built(text: str = TEXT) -> ObjectFunction:
+    mod = from_source(text)
     assert isinstance(mod, rx.IRModule)
     made = rx.VirtualMachine(rx.build(mod))["main"]
     assert isinstance(made, ObjectFunction)
@@ -60,7 +83,7 @@ def built() -> ObjectFunction:
 
 
 def cache(mode: RopeMode = RopeMode.NORMAL, dtype: str = "float32") -> PagedKVCache:
-    sizes, how = CacheSizes(4, 256, 64, 4), rotation(D, 100.0)
+    sizes, how = CacheSizes(8, 256, 64, 4), rotation(D, 100.0)
     return PagedKVCache(sizes, [AttnKind.MHA] * 2, (HQ, HKV), (D, D), how, mode, dtype)
 
 
@@ -128,3 +151,36 @@ def test_what_stays_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     made.add_sequence(0)
     # Two tokens of a tree that do not see each other.
     assert [native_now(made, [-1]) for _ in range(2)] == [processor.count() <= 4, False]
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_products_of_few_rows(
+    processors: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "count", lambda: processors)
+    run, made = built(PRODUCT), cache()
+    for i in range(8):
+        made.add_sequence(i)
+    w = rng.standard_normal((821, 320)).astype(np.float32)
+    for count in (3, 1, 8):
+        made.begin_forward(range(count), [1] * count)
+        qkv = rng.standard_normal((count, HQ + 2 * HKV, D)).astype(np.float32)
+        (x, y), _ = run(qkv, w, made)
+        np.testing.assert_allclose(y[0], np.asarray(x)[0] @ w.T, rtol=1e-4, atol=1e-4)
+        made.end_forward()
+    # Attention, and the product where it is of two to four rows.
+    assert calls(run) == [2 if processors == 1 else 1, 1, 1]
+
+
+def test_the_function_of_few_rows(rng: np.random.Generator) -> None:
+    multiply = native.compiled("relax2xla_few_rows")
+    for rows, size, out in ((1, 5, 1), (2, 16, 4), (3, 37, 11), (7, 130, 6), (9, 64, 13)):
+        x, w = (rng.standard_normal((n, size)).astype(np.float32) for n in (rows, out))
+        y = np.zeros((rows, out), np.float32)
+        multiply(x, w, y)
+        np.testing.assert_allclose(y, x @ w.T, rtol=1e-4, atol=1e-5)
+        x[0, -1] = np.nan
+        multiply(x, w, y)
+        assert np.isnan(y).any(1).tolist() == [True] + [False] * (rows - 1)
+    with pytest.raises(TVMError, match="relax2xla_few_rows"):
+        multiply(x[:, 1:].copy(), w, y)

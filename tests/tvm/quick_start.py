@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 import tvm.testing
 from tvm import relax
+from tvm._ffi.base import py_str
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tir as T
@@ -65,7 +66,8 @@ def main():
     assert x.numpy()[1, 3] == 14
     lib = tvm.compile(scale, target="llvm")
     a, b = tvm.nd.array(np.arange(3, dtype="float32")), tvm.nd.empty((3,))
-    lib(a, b)
+    lib.main(a, b)
+    assert py_str("ä".encode()) == "ä"
     lib["scale"](b, b)
     assert list(b.numpy()) == [0, 9, 18] and isinstance(lib, tvm.runtime.Module)
     x = tvm.te.placeholder((3,), name="X")

@@ -67,7 +67,8 @@ def config_from(fields: Fields) -> Config:
     """The configuration that config.json says.
 
     Raises UnsupportedError for an architecture that is not in the table and for settings that the
-    decoder has not, FileFormatError where fields are missing (all of them are named).
+    decoder has not, FileFormatError where fields are missing or are no sizes (all of them are
+    named).
     """
     names = list(fields.get("architectures") or ())
     found = [n for n in names if n in ARCHITECTURES]
@@ -84,7 +85,22 @@ def config_from(fields: Fields) -> Config:
     needs, make = ARCHITECTURES[found[0]]
     if missing := [n for n in needs if fields.get(n) is None]:
         raise FileFormatError(f"config.json of {found[0]} lacks the fields {', '.join(missing)}")
-    return make(fields, found[0])
+    sizes = (*needs, "num_key_value_heads", "head_dim", "n_inner")
+    given = {n: fields[n] for n in sizes if fields.get(n) is not None}
+    if wrong := [f"{n}={v!r:.50}" for n, v in given.items() if not _is_size(n, v)]:
+        raise FileFormatError(f"config.json: {', '.join(wrong)}; these are positive whole numbers")
+    made = make(fields, found[0])
+    if made.heads % made.kv_heads:
+        raise FileFormatError(
+            f"config.json: {made.heads} heads of queries cannot share {made.kv_heads} heads of keys"
+        )
+    return made
+
+
+def _is_size(name: str, value: Any) -> bool:
+    """Whether a field's value may be one; a scale of scores may be no whole number."""
+    kinds = int | float if name == "query_pre_attn_scalar" else int
+    return isinstance(value, kinds) and not isinstance(value, bool) and value > 0
 
 
 _ACTIVATIONS = {
@@ -108,10 +124,15 @@ def _activation(fields: Fields, *names: str) -> str:
 
 def _rope(fields: Fields, kind: str | None = None) -> dict[str, Any]:
     """The description of a rotation: ``rope_parameters`` of new files, two fields of older ones."""
-    new = fields.get("rope_parameters")
+    new, old = fields.get("rope_parameters"), fields.get("rope_scaling")
+    if new and old and any(new.get(n) != v for n, v in old.items()):
+        raise FileFormatError(
+            f"config.json says rope_parameters={new!r:.150} and rope_scaling={old!r:.150}, which "
+            "do not agree; leave out the one that does not count"
+        )
     if new:
         return dict(new.get(kind, new))
-    made = dict(fields.get("rope_scaling") or {})
+    made = dict(old or {})
     made["rope_theta"] = fields.get("rope_theta", 10000.0)
     if kind == "sliding_attention":
         made = {"rope_theta": fields.get("rope_local_base_freq", 10000.0)}

@@ -148,17 +148,24 @@ def _linears(func: Function) -> list[Linear]:
     return [each for each in found if each is not None]
 
 
+def is_linear(subscripts: str) -> bool:
+    """Whether an einsum is a linear layer, ``..i,oi->..o``."""
+    inputs, _, result = subscripts.partition("->")
+    x, _, w = inputs.partition(",")
+    if len(w) != 2 or len(x) < 2:
+        return False
+    return x[-1] == w[1] and result == x[:-1] + w[0] and len({*x, *w}) == len(x) + 1
+
+
 def linear_of(call: Call) -> Linear | None:
     """What ``call`` is if it is a linear layer that gains."""
     if not isinstance(call.op, Op) or not call.op.has(Einsum):
         return None
     operands = call.args[0]
-    inputs, _, result = str(call_attrs(call)["subscripts"]).partition("->")
-    x, _, w = inputs.partition(",")
-    if not isinstance(operands, Tuple) or len(operands.fields) != 2 or len(w) != 2 or len(x) < 2:
+    subscripts = str(call_attrs(call)["subscripts"])
+    if not isinstance(operands, Tuple) or len(operands.fields) != 2 or not is_linear(subscripts):
         return None
-    if x[-1] != w[1] or result != x[:-1] + w[0] or len({*x, *w}) != len(x) + 1:
-        return None
+    x, _, w = subscripts.partition("->")[0].partition(",")
     dims, matrix = dims_of(operands.fields[0]), dims_of(operands.fields[1])
     if dims is None or matrix is None:
         return None

@@ -81,6 +81,10 @@ class ObjectForm(Protocol):
         """
         ...
 
+    def finish(self, func: Function) -> Function:
+        """The function, when all its calls are operators, as suits steps of this form."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Unfolded:
@@ -127,7 +131,11 @@ def unfold_objects(func: Function, forms: Mapping[int, ObjectForm], mod: IRModul
     whole = inline_functions(func, callees) if callees else func
     normal = BlockBuilder().normalize(whole)
     assert isinstance(normal, Function)
-    return _Unfolding(normal, forms).run()
+    made = _Unfolding(normal, forms).run()
+    func = made.func
+    for form in forms.values():
+        func = form.finish(func)
+    return Unfolded(func, made.given)
 
 
 def _has_object(info: StructInfo) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla.dtypes import dtype_name, is_float
 from relax2xla.errors import FileFormatError
 from relax2xla.frontend.nn.module import Module
 from relax2xla.frontend.nn.tree import named
@@ -139,7 +140,8 @@ def bind(
 
     Values are cast to the dtypes of the parameters. ignored: regular expressions of names that may
     be there and are not used. Raises FileFormatError that names every tensor that is missing, of
-    another shape, or unexpected; then nothing is bound. ValueError for parameters without a source.
+    another shape, no floating point, or unexpected; then nothing is bound. ValueError for
+    parameters without a source.
     """
     params = dict(named(model, Parameter))
     if unknown := sorted(set(params) ^ set(sources)):
@@ -159,6 +161,8 @@ def bind(
             elif tensors[place].shape != wanted:
                 has = list(tensors[place].shape)
                 wrong.append(f"{place} is of the shape {has}; config.json says {list(wanted)}")
+            elif not is_float(kind := dtype_name(tensors[place].dtype)):
+                wrong.append(f"{place} is of {kind}; weights are floating point")
             used.add(place)
     spare = [n for n in tensors if n not in used and not any(re.search(p, n) for p in ignored)]
     wrong += [f"{n} is unexpected: the model has no place for it" for n in spare]

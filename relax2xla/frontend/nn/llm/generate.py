@@ -8,6 +8,7 @@ calls ``submit`` and ``step``; ``generate`` and ``stream`` do so themselves.
 from __future__ import annotations
 
 import itertools
+import operator
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -279,8 +280,8 @@ class Generator:
                 raise CallError("the prompt is text, and there is no tokenizer; give tokens")
             prompt = self.tokenizer.encode(prompt)
         try:
-            tokens = tuple(int(t) for t in prompt)
-        except (TypeError, ValueError):
+            tokens = tuple(operator.index(t) for t in prompt)
+        except TypeError:
             raise CallError(f"a prompt is text or tokens; got {prompt!r:.100}") from None
         if not tokens:
             raise CallError("the prompt is empty; begin with the token of the beginning")

@@ -176,11 +176,12 @@ class GroupQuantizedLinear(Module):
 
     native: multiply by the function in C++ where x is float32, which rounds activations to 16 bits
     within each group (half of 1 / 32767 of the largest there is the error); else by operators.
+    Words along the columns are transposed for it: once, where the weights are bound.
     """
 
     def __init__(self, size: int, out: int, how: GroupScheme, bias: bool, native: bool) -> None:
         self.in_features, self.out_features = size, out
-        self.scheme, self.native = how, native and how.by_rows and how.dtype != "bfloat16"
+        self.scheme, self.native = how, native and how.dtype != "bfloat16"
         groups = -(-size // how.group)
         shapes = [(out, groups * how.group // how.per_word), (out, groups)]
         words, scales = shapes if how.by_rows else [s[::-1] for s in shapes]
@@ -222,7 +223,7 @@ class GroupQuantizedChosenLinear(Module):
 
     def __init__(self, groups: int, size: int, out: int, how: GroupScheme, native: bool) -> None:
         self.groups, self.in_features, self.out_features = groups, size, out
-        self.scheme, self.native = how, native and how.by_rows and how.dtype != "bfloat16"
+        self.scheme, self.native = how, native and how.dtype != "bfloat16"
         count = -(-size // how.group)
         shapes = [(out, count * how.group // how.per_word), (out, count)]
         words, scales = shapes if how.by_rows else [s[::-1] for s in shapes]
@@ -241,10 +242,10 @@ class GroupQuantizedChosenLinear(Module):
         """x: (b, s, in), or (b, 1, in) for the same in all s; which: (b, s); (b, s, out)."""
         how, words, scales = self.scheme, self.q_weight, self.q_scale
         check_choice(x, (self.groups, self.out_features, self.in_features), which)
-        if self.native and x.dtype == "float32":
-            return _called(_CHOSEN, x, words, scales, which.astype("int32"), how.bits)
         if not how.by_rows:
             words, scales = (nn_op.permute_dims(t, [0, 2, 1]) for t in (words, scales))
+        if self.native and x.dtype == "float32":
+            return _called(_CHOSEN, x, words, scales, which.astype("int32"), how.bits)
         flat = [nn_op.reshape(t, [-1, t.shape[-1]]) for t in (words, scales)]
         weight = how.dequantised(flat[0], flat[1], self.in_features, x.dtype)
         shape = [self.groups, self.out_features, self.in_features]

@@ -16,9 +16,23 @@
 #include <limits>
 #include <vector>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
+// Features at once; GCC keeps wider vectors than the processor's in memory.
+#if defined(__AVX512F__)
 constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+// Vectors of 64 features, whose sums stay in registers.
+constexpr int kWidest = 64 / kLanes;
+// Floats of a line of the cache, and rows that are asked for ahead.
+constexpr int kLine = 16;
+constexpr int kAhead = 8;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 
@@ -40,6 +54,27 @@ inline float total(Floats x) {
   return lanes[0];
 }
 
+/* The sums of the lanes of four, one after the other. */
+inline void totals(const Floats* sums, float* to) {
+#if defined(__AVX2__)
+  __m256 half[4];
+  for (int j = 0; j < 4; ++j) {
+#if defined(__AVX512F__)
+    half[j] = _mm256_add_ps(_mm512_castps512_ps256((__m512)sums[j]),
+                            _mm256_castpd_ps(_mm512_extractf64x4_pd((__m512d)sums[j], 1)));
+#else
+    half[j] = (__m256)sums[j];
+#endif
+  }
+  const __m256 pairs = _mm256_hadd_ps(half[0], half[1]), others = _mm256_hadd_ps(half[2], half[3]);
+  const __m256 quarters = _mm256_hadd_ps(pairs, others);
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(quarters),
+                               _mm256_extractf128_ps(quarters, 1)));
+#else
+  for (int j = 0; j < 4; ++j) to[j] = total(sums[j]);
+#endif
+}
+
 /* Numbers 1.0f to 0x1p-126f for x from 0 down; 0 below, and what is no number stays so.
  *
  * 2^n * e^r with |r| <= log(2) / 2 and six terms of the series: relative error below 3e-7.
@@ -58,6 +93,11 @@ inline Floats exponential(Floats x) {
   return x < -87.0f ? all(0.0f) : sum * scale;
 }
 
+/* A row is asked for, line by line, before it is read. */
+inline void ask(const float* row, int64_t d) {
+  for (int64_t k = 0; k < d; k += kLine) __builtin_prefetch(row + k);
+}
+
 /* kWide vectors of a row at once, so that sums of values stay in registers. */
 template <int kWide>
 void add_values(const float* weights, const int32_t* slots, int64_t count, const float* values,
@@ -65,15 +105,34 @@ void add_values(const float* weights, const int32_t* slots, int64_t count, const
   Floats sums[kWide] = {};
   for (int64_t i = 0; i < count; ++i) {
     const float* row = values + slots[i] * d;
+    if (i + kAhead < count) ask(values + slots[i + kAhead] * d, kWide * kLanes);
     for (int w = 0; w < kWide; ++w) sums[w] += weights[i] * load(row + w * kLanes);
   }
   std::memcpy(out, sums, sizeof(sums));
 }
 
-float dot(const float* a, const float* b, int64_t d) {
-  Floats sums = {};
-  for (int64_t i = 0; i < d; i += kLanes) sums += load(a + i) * load(b + i);
-  return total(sums);
+/* Scores of kTogether keys, whose sums run at the same time. Keys that come next are asked for. */
+void add_scores(const float* query, const int32_t* slots, int64_t count, const float* keys,
+                int64_t d, float* scores) {
+  constexpr int kTogether = 4;
+  int64_t i = 0;
+  for (; i + kTogether <= count; i += kTogether) {
+    const float* row[kTogether];
+    for (int j = 0; j < kTogether; ++j) row[j] = keys + slots[i + j] * d;
+    if (i + 3 * kTogether <= count)
+      for (int j = 0; j < kTogether; ++j) ask(keys + slots[i + 2 * kTogether + j] * d, d);
+    Floats sums[kTogether] = {};
+    for (int64_t k = 0; k < d; k += kLanes) {
+      const Floats part = load(query + k);
+      for (int j = 0; j < kTogether; ++j) sums[j] += part * load(row[j] + k);
+    }
+    totals(sums, scores + i);
+  }
+  for (; i < count; ++i) {
+    Floats sums = {};
+    for (int64_t k = 0; k < d; k += kLanes) sums += load(query + k) * load(keys + slots[i] * d + k);
+    scores[i] = total(sums);
+  }
 }
 
 /* Weights in the place of scores, not divided yet; their sum. `count` is followed by room. */
@@ -120,11 +179,11 @@ int attend(DLTensor* q, DLTensor* pool, DLTensor* table, DLTensor* limits, int k
         std::fill(made, made + d, 0.0f);
         continue;
       }
-      for (int64_t i = 0; i < count; ++i) scores[i] = dot(query, key + seen[i] * d, d);
+      add_scores(query, seen, count, key, d, scores.data());
       const float sum = softened(scores.data(), count, static_cast<float>(cap));
       int64_t at = 0;
-      for (; at + 4 * kLanes <= d; at += 4 * kLanes)
-        add_values<4>(scores.data(), seen, count, value + at, d, made + at);
+      for (; at + kWidest * kLanes <= d; at += kWidest * kLanes)
+        add_values<kWidest>(scores.data(), seen, count, value + at, d, made + at);
       for (; at < d; at += kLanes)
         add_values<1>(scores.data(), seen, count, value + at, d, made + at);
       for (int64_t i = 0; i < d; ++i) made[i] /= sum;

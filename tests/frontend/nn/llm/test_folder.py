@@ -81,6 +81,9 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ):
         assert line in said
     assert model.c.data is None  # nothing is bound
+    whole = {**tensors(q=(4, 3)), "q": np.ones((4, 3), np.int8)}
+    with pytest.raises(FileFormatError, match="q is of int8; weights are floating point"):
+        bind(model, whole, SOURCES)
 
 
 def test_files_in_parts(tmp_path: Path) -> None:

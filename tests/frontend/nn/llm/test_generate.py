@@ -107,7 +107,8 @@ def test_what_does_not_fit_is_refused(generator: Generator) -> None:
         "ask for at most 57": ([1, 2, 3], Sampling(max_tokens=58)),
         r"the tokens \[-1, 64\], and the model knows 64": ([3, 64, -1], None),
         "the prompt is empty": ([], None),
-        "a prompt is text or tokens": ([None], None),
+        "a prompt is text or tokens; got .None": ([None], None),
+        "a prompt is text or tokens; got .1, 2.5": ([1, 2.5], None),
     }
     for said, (prompt, how) in cases.items():
         with pytest.raises(CallError, match=said):

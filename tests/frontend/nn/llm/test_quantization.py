@@ -73,7 +73,7 @@ def test_products_by_operators(name: str, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
-@pytest.mark.parametrize("name", ["q3f16_1", "q4f32_1", "q8f16_1"])
+@pytest.mark.parametrize("name", ["q3f16_1", "q4f32_1", "q8f16_1", "q4f16_0"])
 def test_products_in_cpp(name: str, rng: np.random.Generator) -> None:
     # Odd numbers of groups, a last group that is not full, rows beyond those taken at once.
     how, model = scheme(name), Linear(rng, 210, 5)
@@ -98,7 +98,7 @@ def test_products_in_cpp(name: str, rng: np.random.Generator) -> None:
         ("q8f32_0", False, False),
         *(
             pytest.param(
-                *("q4f32_1", True, same),
+                *("q4f32_1" if same else "q4f32_0", True, same),
                 marks=pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler"),
             )
             for same in (True, False)
