@@ -17,6 +17,7 @@ BENCHMARKS = {
     "pass_networks": "small networks before and after passes, and what passes cost",
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
+    "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
@@ -29,6 +30,8 @@ BENCHMARKS = {
     "mlc": "MLC-LLM's models (--mlc its checkout) beside transformers; writes docs/nn.md's table",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
+
+_SOME = ("torch_models", "roads", "mlc", "passes", "peers", "jax_functions")
 
 
 def main() -> None:
@@ -46,8 +49,10 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="PATTERN",
-        help="torch_models, roads, passes, peers: some, as in 'timm/*'",
+        help=f"{', '.join(_SOME)}: some, as in 'timm/*'",
     )
+    parser.add_argument("--write", action="store_true", help="jax_functions: only the tables")
+    parser.add_argument("--again", action="store_true", help="jax_functions: also what failed")
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
@@ -55,8 +60,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes", "peers"):
-        parser.error("--only goes with torch_models, roads, mlc, passes and peers")
+    if args.only and args.name not in _SOME:
+        parser.error(f"--only goes with {', '.join(_SOME)}")
+    if (args.write or args.again) and args.name != "jax_functions":
+        parser.error("--write and --again go with jax_functions")
     if args.inductor and args.name != "peers":
         parser.error("--inductor goes with peers")
     if args.mlc and args.name != "mlc":
@@ -69,6 +76,8 @@ def main() -> None:
         "dynamic": args.dynamic,
         "only": args.only,
         "ours": args.ours,
+        "write": args.write,
+        "again": args.again,
         "inductor": args.inductor,
         "tvm": args.tvm,
         "mlc": args.mlc,
