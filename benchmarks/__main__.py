@@ -18,6 +18,7 @@ BENCHMARKS = {
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
     "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
+    "jax_training": "20 steps of four torch models in JAX, beside torch",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
@@ -31,7 +32,7 @@ BENCHMARKS = {
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 
-_SOME = ("torch_models", "roads", "mlc", "passes", "peers", "jax_functions")
+_SOME = ("torch_models", "roads", "mlc", "passes", "peers", "jax_functions", "jax_training")
 
 
 def main() -> None:

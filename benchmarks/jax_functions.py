@@ -3,7 +3,8 @@
 ``python -m benchmarks jax_functions`` tries what has not been tried yet (``--again`` also what did
 not pass), and writes the tables of docs/jax.md and docs/results/jax_functions.md; ``--only
 PATTERN``: those whose names match; ``--write`` only writes. Outcomes are kept in
-benchmarks/results/jax_functions.jsonl, a line a program.
+benchmarks/results/jax_functions.jsonl, to which several runs may add; the last line of a program
+counts, and ``--write`` leaves only that.
 
 Each is run in a process that is replaced where a program ends it or takes longer than ``LIMIT``.
 XLA is told not to optimise: what is measured is whether derivatives are right, on small sizes.
@@ -55,6 +56,8 @@ def _outcome(name: str) -> Row:
         f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
         " --xla_llvm_disable_expensive_passes=true --xla_force_host_platform_device_count=8"
     )
+    # Equinox raises through callbacks into Python, which programs that are read may not make.
+    os.environ["EQX_ON_ERROR"] = "nan"
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     from benchmarks.jax_functions_cases import cases
     from benchmarks.jax_functions_checks import outcome
@@ -100,16 +103,17 @@ def main(
             f.write(json.dumps(row) + "\n")
         bad = {k: c for k, c in row["checks"].items() if c["status"] not in ("pass", "none")}
         print(f"{row['name']:48} {row.get('seconds', 0):6.1f} s  {'pass' if not bad else bad}"[:900])
+    if write:  # no other run adds to the file now
+        RESULTS.write_text("".join(json.dumps(done[n]) + "\n" for n in names if n in done))
     if not quick:
         document(names, load())
 
 
 # ---- pages
 def document(names: Sequence[str], rows: Mapping[str, Row]) -> None:
-    """Write the tables of both pages; results of programs that are no more are dropped."""
+    """Write the tables of both pages."""
     from benchmarks.jax_functions_checks import CHECKS
 
-    RESULTS.write_text("".join(json.dumps(rows[n]) + "\n" for n in names if n in rows))
     PAGE.write_text("\n".join(_page(names, rows, CHECKS)) + "\n")
     head, _, rest = SUMMARY.read_text().partition(BEGIN)
     tail = rest.partition(END)[2]

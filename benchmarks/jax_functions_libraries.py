@@ -157,7 +157,14 @@ def _solved(**options: Any) -> Program:
 
     def run(y: Any, args: Any) -> Any:
         return diffrax.diffeqsolve(
-            diffrax.ODETerm(_oscillator), t0=0.0, t1=1.0, dt0=0.125, y0=y, args=args, **options
+            diffrax.ODETerm(_oscillator),
+            t0=0.0,
+            t1=1.0,
+            dt0=0.125,
+            y0=y,
+            args=args,
+            throw=False,
+            **options,
         ).ys
 
     return run, (np.array([1.0, 0.5], "f"), np.float32(2))
@@ -207,6 +214,7 @@ def diffrax_brownian() -> Program:
             2.0,
             adjoint=diffrax.DirectAdjoint(),
             max_steps=16,
+            throw=False,
         ).ys
 
     return run, (np.array([1.0, 0.5], "f"), jax.random.key(0))
