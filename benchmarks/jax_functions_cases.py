@@ -129,10 +129,11 @@ def _of_zoo(name: str) -> Case:
 
 def _of_wide(name: str) -> Case:
     import torch
-    import transformers
+
+    from benchmarks.torch_models_zoo import package
 
     kind, options, inputs = WIDE[name]
-    model = getattr(transformers, kind)
+    model = getattr(package("transformers"), kind)
     common = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config_class: Any = model.config_class
     given = common | dict(options) if inputs == "text" else dict(options)

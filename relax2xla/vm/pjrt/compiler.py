@@ -70,7 +70,7 @@ LAPACK = b"lapack_"
 
 
 @functools.cache
-def _load_lapack() -> None:
+def load_lapack() -> None:
     """Point XLA:CPU's calls to scipy's LAPACK; without it they end the process."""
     importlib.import_module("jaxlib.cpu._lapack").initialize()
 
@@ -83,7 +83,7 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
     if dtypes & few_bits.FORMS:
         few_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
-        _load_lapack()
+        load_lapack()
     shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
     make = target.client.compile_and_load
     made = _with_options(make, device, module, overrides, shardy)
@@ -307,7 +307,7 @@ def _serialize(executable: Any, target: Any) -> bytes | None:
 def _deserialize(device: Device | None, data: bytes, overrides: Mapping[str, Any]) -> Any:
     target = xla.jax_device(device)
     if target.platform == "cpu" and LAPACK in data:
-        _load_lapack()
+        load_lapack()
     return _with_options(target.client.deserialize_executable, device, data, overrides)
 
 
