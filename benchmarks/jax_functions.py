@@ -7,7 +7,8 @@ benchmarks/results/jax_functions.jsonl, to which several runs may add; the last 
 counts, and ``--write`` leaves only that.
 
 Each is run in a process that is replaced where a program ends it or takes longer than ``LIMIT``.
-XLA is told not to optimise: what is measured is whether derivatives are right, on small sizes.
+XLA is told to optimise little: what is measured is whether derivatives are right, on small sizes.
+(At level 0 XLA:CPU of jaxlib 0.10 gives NaN for `networks/deeplab`.)
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def passed(row: Row | None) -> bool:
 # ---- runs
 def _outcome(name: str) -> Row:
     os.environ["XLA_FLAGS"] = (
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1"
         " --xla_llvm_disable_expensive_passes=true --xla_force_host_platform_device_count=8"
     )
     # Equinox raises through callbacks into Python, which programs that are read may not make.

@@ -149,8 +149,8 @@ def _timm(name: str, size: int = 64, keep: int = 1, **options: Any) -> Example:
 
 # -- text, speech and more -----------------------------------------------------------------------
 def _transformers(name: str, kind: str, options: Mapping[str, Any]) -> Example:
-    package = package("transformers")
-    model = getattr(package, name)
+    library = package("transformers")
+    model = getattr(library, name)
     config_class = model.config_class
     known = config_class().to_dict()
     options = {**{k: v for k, v in SMALL.items() if k in known or "_id" in k}, **options}
