@@ -20,6 +20,7 @@ BENCHMARKS = {
     "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
     "jax_training": "20 steps of four torch models in JAX, beside torch",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
+    "shardings": "Shardy's executable tests (--shardy its checkout) over devices of the CPU",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
     "roads": "torch networks by torch.export beside the same by ONNX",
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
+    parser.add_argument("--shardy", metavar="FOLDER", help="shardings: a checkout of Shardy")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
@@ -69,6 +71,8 @@ def main() -> None:
         parser.error("--inductor goes with peers")
     if args.mlc and args.name != "mlc":
         parser.error("--mlc goes with mlc")
+    if args.shardy and args.name != "shardings":
+        parser.error("--shardy goes with shardings")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
     if args.tvm and args.name != "kernels":
@@ -77,6 +81,7 @@ def main() -> None:
         "dynamic": args.dynamic,
         "only": args.only,
         "ours": args.ours,
+        "shardy": args.shardy,
         "write": args.write,
         "again": args.again,
         "inductor": args.inductor,

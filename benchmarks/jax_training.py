@@ -77,7 +77,7 @@ def _vit(transformers: Any) -> Any:
 
 # Name: how it is made, its batches, the learning rate, and the optimiser in both.
 MODELS: dict[str, tuple[Callable[[Any], Any], Callable[..., Any], float, str]] = {
-    "ResNet-18": (_resnet18, _images(64), 0.01, "sgd"),
+    "ResNet-18": (_resnet18, _images(64), 1e-3, "sgd"),
     "BERT-small": (_bert_small, _text, 1e-4, "adamw"),
     "GPT-2-small": (_gpt2_small, _text, 0.01, "sgd"),
     "ViT-S/16": (_vit, _images(64), 1e-4, "adamw"),

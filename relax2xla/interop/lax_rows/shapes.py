@@ -90,6 +90,10 @@ _ANNOTATIONS: dict[str, Rule] = {
     for name in (
         "sharding_constraint",
         "reshard",
+        "all_gather",
+        "all_slice",
+        "all_to_all",
+        "collective_permute",
         "propagation_barrier",
         "data_flow_edge",
         "func_data_flow_edge",

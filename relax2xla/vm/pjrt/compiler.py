@@ -28,7 +28,7 @@ from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, limits, six_bits
 from relax2xla.stablehlo.gate_mlir import check_mlir
 from relax2xla.stablehlo.mlir import operations
-from relax2xla.stablehlo.shardings import without_shardings
+from relax2xla.stablehlo.shardings import with_constraints, without_shardings
 from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm.pjrt import cache, dot_library, mesh, onednn, xla
 from relax2xla.vm.pjrt.complete_code import is_complete
@@ -85,6 +85,8 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
         load_lapack()
     shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
+    if shardy:
+        module = with_constraints(module)
     make = target.client.compile_and_load
     made = _with_options(make, device, module, overrides, shardy)
     _check_memory(made)
