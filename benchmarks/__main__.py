@@ -18,6 +18,7 @@ BENCHMARKS = {
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
     "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
+    "jax_speed": "models as functions of JAX beside the machine and Flax; cost of tracing",
     "jax_training": "20 steps of four torch models in JAX, beside torch",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
     "shardings": "Shardy's executable tests (--shardy its checkout) over devices of the CPU",
