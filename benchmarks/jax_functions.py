@@ -103,7 +103,7 @@ def main(
         with RESULTS.open("a") as f:
             f.write(json.dumps(row) + "\n")
         bad = {k: c for k, c in row["checks"].items() if c["status"] not in ("pass", "none")}
-        print(f"{row['name']:48} {row.get('seconds', 0):6.1f} s  {'pass' if not bad else bad}"[:900])
+        print(f"{row['name']:48} {row.get('seconds', 0):6.1f} s  {bad or 'pass'}"[:900])
     if write:  # no other run adds to the file now
         RESULTS.write_text("".join(json.dumps(done[n]) + "\n" for n in names if n in done))
     if not quick:

@@ -13,25 +13,58 @@ from benchmarks.jax_functions_checks import Case, is_float, leaves
 
 Cases = dict[str, Callable[[], Case]]
 #: Of the architectures of docs/torch.md: of many kinds, and small.
-ARCHITECTURES = """
-torchvision/alexnet torchvision/resnet18 torchvision/googlenet torchvision/squeezenet1_1
-torchvision/mnasnet0_5 torchvision/efficientnet_b0 torchvision/regnet_y_400mf
-torchvision/convnext_tiny torchvision/vit_b_32 torchvision/swin_t torchvision/fcn_resnet50
-timm/mixer_s32_224 timm/gmlp_ti16_224 timm/beit_base_patch16_224 timm/cait_xxs24_224
-timm/convit_tiny timm/dla34 timm/ghostnet_050 timm/pvt_v2_b0 timm/resnest14d
-timm/xcit_nano_12_p16_224
-transformers/BertModel transformers/RobertaForSequenceClassification
-transformers/DistilBertModel transformers/AlbertModel transformers/ElectraForTokenClassification
-transformers/DebertaV2Model transformers/MPNetModel transformers/MobileBertModel
-transformers/SqueezeBertModel transformers/ConvBertModel transformers/LongformerModel
-transformers/RoFormerModel transformers/ModernBertModel transformers/XLNetModel
-transformers/FNetModel transformers/GPT2LMHeadModel transformers/GPTNeoXForCausalLM
-transformers/GPTJForCausalLM transformers/OPTForCausalLM transformers/BloomForCausalLM
-transformers/LlamaForCausalLM transformers/MixtralForCausalLM transformers/Qwen3ForCausalLM
-transformers/Gemma3ForCausalLM transformers/MambaForCausalLM
-transformers/T5ForConditionalGeneration transformers/BartForConditionalGeneration
-transformers/ViTForImageClassification transformers/ConvNextModel
-""".split()
+ARCHITECTURES = [
+    "torchvision/alexnet",
+    "torchvision/resnet18",
+    "torchvision/googlenet",
+    "torchvision/squeezenet1_1",
+    "torchvision/mnasnet0_5",
+    "torchvision/efficientnet_b0",
+    "torchvision/regnet_y_400mf",
+    "torchvision/convnext_tiny",
+    "torchvision/vit_b_32",
+    "torchvision/swin_t",
+    "torchvision/fcn_resnet50",
+    "timm/mixer_s32_224",
+    "timm/gmlp_ti16_224",
+    "timm/beit_base_patch16_224",
+    "timm/cait_xxs24_224",
+    "timm/convit_tiny",
+    "timm/dla34",
+    "timm/ghostnet_050",
+    "timm/pvt_v2_b0",
+    "timm/resnest14d",
+    "timm/xcit_nano_12_p16_224",
+    "transformers/BertModel",
+    "transformers/RobertaForSequenceClassification",
+    "transformers/DistilBertModel",
+    "transformers/AlbertModel",
+    "transformers/ElectraForTokenClassification",
+    "transformers/DebertaV2Model",
+    "transformers/MPNetModel",
+    "transformers/MobileBertModel",
+    "transformers/SqueezeBertModel",
+    "transformers/ConvBertModel",
+    "transformers/LongformerModel",
+    "transformers/RoFormerModel",
+    "transformers/ModernBertModel",
+    "transformers/XLNetModel",
+    "transformers/FNetModel",
+    "transformers/GPT2LMHeadModel",
+    "transformers/GPTNeoXForCausalLM",
+    "transformers/GPTJForCausalLM",
+    "transformers/OPTForCausalLM",
+    "transformers/BloomForCausalLM",
+    "transformers/LlamaForCausalLM",
+    "transformers/MixtralForCausalLM",
+    "transformers/Qwen3ForCausalLM",
+    "transformers/Gemma3ForCausalLM",
+    "transformers/MambaForCausalLM",
+    "transformers/T5ForConditionalGeneration",
+    "transformers/BartForConditionalGeneration",
+    "transformers/ViTForImageClassification",
+    "transformers/ConvNextModel",
+]
 
 # What a published model of more than 100 M parameters has, but for its depth: (class, options,
 # inputs). Sizes of vocabularies are cut as well: no layer is another for it.
@@ -44,15 +77,61 @@ _LARGE = {
 WIDE: dict[str, tuple[str, Mapping[str, Any], str]] = {
     "bert-large": ("BertModel", _LARGE, "text"),
     "roberta-large": ("RobertaModel", _LARGE, "text"),
-    "deberta-v2-xlarge": ("DebertaV2Model", _LARGE | {"hidden_size": 1536, "num_attention_heads": 24, "intermediate_size": 6144}, "text"),
+    "deberta-v2-xlarge": (
+        "DebertaV2Model",
+        _LARGE
+        | {
+            "hidden_size": 1536,
+            "num_attention_heads": 24,
+            "intermediate_size": 6144,
+        },
+        "text",
+    ),
     "gpt2-medium": ("GPT2Model", {"n_embd": 1024, "n_head": 16, "n_layer": 1}, "text"),
-    "opt-1.3b": ("OPTModel", {"hidden_size": 2048, "word_embed_proj_dim": 2048, "num_attention_heads": 32, "ffn_dim": 8192, "num_hidden_layers": 1}, "text"),
-    "tinyllama-1.1b": ("LlamaModel", {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 5632, "num_hidden_layers": 1}, "text"),
-    "qwen2-1.5b": ("Qwen2Model", {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2, "intermediate_size": 8960, "num_hidden_layers": 1}, "text"),
+    "opt-1.3b": (
+        "OPTModel",
+        {
+            "hidden_size": 2048,
+            "word_embed_proj_dim": 2048,
+            "num_attention_heads": 32,
+            "ffn_dim": 8192,
+            "num_hidden_layers": 1,
+        },
+        "text",
+    ),
+    "tinyllama-1.1b": (
+        "LlamaModel",
+        {
+            "hidden_size": 2048,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 1,
+        },
+        "text",
+    ),
+    "qwen2-1.5b": (
+        "Qwen2Model",
+        {
+            "hidden_size": 1536,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "intermediate_size": 8960,
+            "num_hidden_layers": 1,
+        },
+        "text",
+    ),
     "vit-large": ("ViTModel", _LARGE | {"image_size": 64, "patch_size": 16}, "image"),
     "dinov2-large": ("Dinov2Model", _LARGE | {"image_size": 56, "patch_size": 14}, "image56"),
-    "convnext-large": ("ConvNextModel", {"hidden_sizes": [192, 384, 768, 1536], "depths": [1, 1, 1, 1]}, "image"),
-}  # fmt: skip
+    "convnext-large": (
+        "ConvNextModel",
+        {
+            "hidden_sizes": [192, 384, 768, 1536],
+            "depths": [1, 1, 1, 1],
+        },
+        "image",
+    ),
+}
 
 
 def cases() -> Cases:

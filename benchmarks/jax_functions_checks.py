@@ -21,7 +21,8 @@ CHECKS = {
     "vmap": "`jax.vmap` over two arguments, beside calls one after the other",
     "scan": "the same in `jax.lax.scan`",
     "remat": "the gradient through `jax.checkpoint`, beside that without",
-    "export": "to the bytes of `jax.export`, back by `from_jax` and `extract_jax`, beside the source",
+    "export": "to the bytes of `jax.export`, back by `from_jax` and `extract_jax`, beside the "
+    "source",
 }
 #: Largest differences beside values of size one.
 TOLERANCE = {"values": 1e-4, "jit": 1e-4, "vmap": 1e-4, "scan": 1e-4, "export": 1e-4}
@@ -144,7 +145,9 @@ class Checks:
         found |= {str(i): g for i, g in zip(self.places, got[1], strict=True)}
         if missing := {*slopes} - {*found}:
             raise ValueError(f"no gradient of {sorted(missing)[:5]}")
-        largest = max((float(np.abs(_plain(g)).max(initial=0.0)) for g in slopes.values()), default=0)
+        largest = max(
+            (float(np.abs(_plain(g)).max(initial=0.0)) for g in slopes.values()), default=0
+        )
         floor = max(1e-2 * largest, 1e-6)
         return max((difference(found[n], slopes[n], floor) for n in slopes), default=0.0)
 
@@ -158,7 +161,9 @@ class Checks:
         if not self._wanted():
             return None
         given = (self.case.params, self.floats)
-        ways = jax.tree.map(lambda x: np.sin(np.arange(x.size) + 1).reshape(x.shape).astype(x.dtype), given)
+        ways = jax.tree.map(
+            lambda x: np.sin(np.arange(x.size) + 1).reshape(x.shape).astype(x.dtype), given
+        )
         made = float(jax.jit(lambda g, w: jax.jvp(self.loss, g, w)[1])(given, ways))
         try:
             gradient = self._gradient()
@@ -180,13 +185,20 @@ class Checks:
         """Beside the slope between two points, where there is no reverse mode."""
         h = 1e-2
         run = jax.jit(self.loss)
-        ends = [run(*jax.tree.map(lambda x, w: x + s * h * w, given, ways)) for s in (1, -1)]
+
+        def moved(step: float) -> Any:
+            return jax.tree.map(lambda x, w: x + step * w, given, ways)
+
+        ends = [run(*moved(step)) for step in (h, -h)]
         slope = float(ends[0] - ends[1]) / (2 * h)
         # Differences in float32 have few digits.
         return max(0.0, abs(made - slope) / max(abs(slope), 1.0) - 0.05)
 
     def _pairs(self) -> tuple[list[Any], list[list[Any]]]:
-        other = [x * np.asarray(0.75, x.dtype) if i in self.places else x for i, x in enumerate(self.flat)]
+        other = [
+            x * np.asarray(0.75, x.dtype) if i in self.places else x
+            for i, x in enumerate(self.flat)
+        ]
         rows = [self.flat, other]
         return [jax.numpy.stack(x) for x in zip(*rows, strict=True)], rows
 
@@ -216,7 +228,9 @@ class Checks:
         call = jax.checkpoint(self.call)
         run = jax.jit(jax.grad(lambda p, x: self.loss(p, x, call), (0, 1)))
         got = run(self.case.params, self.floats)
-        largest = max((float(np.abs(_plain(g)).max(initial=0.0)) for g in jax.tree.leaves(want)), default=0)
+        largest = max(
+            (float(np.abs(_plain(g)).max(initial=0.0)) for g in jax.tree.leaves(want)), default=0
+        )
         return difference(got, want, max(1e-2 * largest, 1e-6))
 
     def export(self) -> float:
@@ -263,7 +277,11 @@ def outcome(name: str, make: Callable[[], Case]) -> dict[str, Any]:
             limit = TOLERANCE.get(check, SLACK) * case.tolerance
             found: dict[str, Any] = {"status": "pass", "error": error}
             if not error <= limit:
-                found = {"status": "wrong", "reason": f"differs by {error:.1e}", "error": str(error)}
+                found = {
+                    "status": "wrong",
+                    "reason": f"differs by {error:.1e}",
+                    "error": str(error),
+                }
             row["checks"][check] = found
     jax.clear_caches()
     return row | {"seconds": round(time.process_time() - start, 1)}

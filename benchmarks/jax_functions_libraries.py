@@ -133,9 +133,7 @@ def equinox_gru() -> Program:
     import equinox as eqx
 
     cell = eqx.nn.GRUCell(4, 5, key=jax.random.key(0))
-    return _equinox(
-        cell, lambda m, x: jax.lax.scan(lambda h, t: (m(t, h), h), jnp.zeros(5), x), X
-    )
+    return _equinox(cell, lambda m, x: jax.lax.scan(lambda h, t: (m(t, h), h), jnp.zeros(5), x), X)
 
 
 @program
@@ -308,7 +306,9 @@ def numpyro_distributions() -> Program:
 def numpyro_predictive() -> Program:
     from numpyro.infer import Predictive
 
-    return lambda key, w, s, x: Predictive(_regression, {"w": w[None], "s": s[None]})(key, x)["y"], (
+    return lambda key, w, s, x: Predictive(_regression, {"w": w[None], "s": s[None]})(key, x)[
+        "y"
+    ], (
         jax.random.key(0),
         W["w"][:, 0],
         np.float32(0.7),

@@ -95,7 +95,9 @@ def main(quick: bool = False) -> None:
             rounds,
         )
         _show(name, found)
-        print(f"{name}, tracing: {_tracing(fn, params, given, count):.1f} us an operator", flush=True)
+        print(
+            f"{name}, tracing: {_tracing(fn, params, given, count):.1f} us an operator", flush=True
+        )
         if name == "bert_base":
             other, weights = flax_bert(given[0].shape[1])
 

@@ -95,7 +95,9 @@ def trained(name: str, steps: int = STEPS) -> tuple[float, float, list[float]]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     make, batch, rate, kind = MODELS[name]
-    model = make(package("transformers")).eval()  # no dropout; a ResNet's running statistics are fixed
+    model = make(
+        package("transformers")
+    ).eval()  # no dropout; a ResNet's running statistics are fixed
     fn, params = relax2xla.jax_function(model, (), example_kwargs=batch(torch, 0)[0])
     adam = {"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
     tx = optax.sgd(rate) if kind == "sgd" else optax.adamw(rate, **adam)

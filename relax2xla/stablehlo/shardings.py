@@ -1,7 +1,8 @@
 """Sharding annotations that XLA does not take: all, for one device; some forms of them, for a mesh.
 
-For one device they say nothing. XLA takes them out itself, but not all (a ``sdy.manual_computation`` is an unknown custom call), and
-one that names an unknown mesh ends the process. So they are gone before XLA sees a program.
+For one device they say nothing. XLA takes them out itself, but not all (a
+``sdy.manual_computation`` is an unknown custom call), and one that names an unknown mesh ends the
+process. So they are gone before XLA sees a program.
 """
 
 from __future__ import annotations
