@@ -202,12 +202,16 @@ class Checks:
         rows = [self.flat, other]
         return [jax.numpy.stack(x) for x in zip(*rows, strict=True)], rows
 
-    def vmap(self) -> float:
+    def vmap(self) -> float | None:
+        if not self.flat:
+            return None
         stacked, rows = self._pairs()
         got = jax.jit(jax.vmap(self.call, (None, 0)))(self.case.params, stacked)
         return self._beside_a_loop(got, rows)
 
-    def scan(self) -> float:
+    def scan(self) -> float | None:
+        if not self.flat:
+            return None
         stacked, rows = self._pairs()
 
         @jax.jit

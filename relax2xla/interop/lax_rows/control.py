@@ -13,7 +13,7 @@ from jax import lax
 from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
-from relax2xla.ir import Call, Expr
+from relax2xla.ir import Attrs, Call, Expr
 
 
 def _if(site: Site, pred: Any, true: Region, false: Region) -> Any:
@@ -103,9 +103,9 @@ def _composite(site: Site, *operands: Any) -> Any:
     # decomposition there is that of a polynomial, or none.
     attributes = site.attrs.get("composite_attributes") or {}
     rule = _CHLO.get(site.attrs["name"])
-    if rule is not None and {*attributes} == _OPTIONS.get(site.attrs["name"], frozenset()):
+    if rule is not None and sorted(attributes) == _OPTIONS.get(site.attrs["name"], []):
         own = copy.copy(site)
-        own.attrs = attributes
+        own.attrs = Attrs(attributes)
         return rule(own, *arrays)
     return site.runner.call(site.runner.named(site.attrs["decomposition"]), arrays, {})
 
@@ -118,7 +118,7 @@ def _named(site: Site, *operands: Any) -> Any:
 _CHLO: dict[str, Rule] = {
     name: rule for name, rule in (ARITHMETIC | SORTING).items() if name.startswith("chlo.")
 }
-_OPTIONS = {"chlo.top_k": frozenset(["k"])}
+_OPTIONS = {"chlo.top_k": ["k"]}
 
 RULES: dict[str, Rule] = {
     "stablehlo.if_": _if,

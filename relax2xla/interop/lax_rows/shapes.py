@@ -42,8 +42,8 @@ def _dynamic_slice(site: Site, x: Any, start: Any, limit: Any, strides: Any) -> 
     return lax.slice(x, *(known(v, "the bounds of a slice") for v in (start, limit, strides)))
 
 
-def _constant(site: Site) -> Any:
-    return np.asarray(site.attrs["value"])
+def _constant(site: Site, value: Any) -> Any:
+    return value
 
 
 def _constant_like(site: Site, x: Any) -> Any:
