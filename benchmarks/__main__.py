@@ -17,7 +17,11 @@ BENCHMARKS = {
     "pass_networks": "small networks before and after passes, and what passes cost",
     "kernels": "kernels of TVMScript beside jax.numpy, and TVM (--tvm names its Python)",
     "memory": "memory of a process that loads a saved BERT-base",
+    "jax_functions": "JAX's transformations on imported models; writes docs/jax.md's table",
+    "jax_speed": "models as functions of JAX beside the machine and Flax; cost of tracing",
+    "jax_training": "20 steps of four torch models in JAX, beside torch",
     "networks": "small networks of many architectures by every route; writes docs/networks.md",
+    "shardings": "Shardy's executable tests (--shardy its checkout) over devices of the CPU",
     "opinfo": "torch's operator database through the importer; writes docs/torch.md's table",
     "torch_models": "torchvision, timm, transformers beside torch; writes docs/results",
     "roads": "torch networks by torch.export beside the same by ONNX",
@@ -29,6 +33,8 @@ BENCHMARKS = {
     "mlc": "MLC-LLM's models (--mlc its checkout) beside transformers; writes docs/nn.md's table",
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
+
+_SOME = ("torch_models", "roads", "mlc", "passes", "peers", "jax_functions", "jax_training")
 
 
 def main() -> None:
@@ -46,21 +52,28 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="PATTERN",
-        help="torch_models, roads, passes, peers: some, as in 'timm/*'",
+        help=f"{', '.join(_SOME)}: some, as in 'timm/*'",
     )
+    parser.add_argument("--write", action="store_true", help="jax_functions: only the tables")
+    parser.add_argument("--again", action="store_true", help="jax_functions: also what failed")
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
     parser.add_argument("--tvm", metavar="PYTHON", help="kernels: a Python that has apache-tvm")
     parser.add_argument("--mlc", metavar="FOLDER", help="mlc: a checkout of mlc-ai/mlc-llm")
+    parser.add_argument("--shardy", metavar="FOLDER", help="shardings: a checkout of Shardy")
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes", "peers"):
-        parser.error("--only goes with torch_models, roads, mlc, passes and peers")
+    if args.only and args.name not in _SOME:
+        parser.error(f"--only goes with {', '.join(_SOME)}")
+    if (args.write or args.again) and args.name != "jax_functions":
+        parser.error("--write and --again go with jax_functions")
     if args.inductor and args.name != "peers":
         parser.error("--inductor goes with peers")
     if args.mlc and args.name != "mlc":
         parser.error("--mlc goes with mlc")
+    if args.shardy and args.name != "shardings":
+        parser.error("--shardy goes with shardings")
     if args.ours and args.name != "torch_models":
         parser.error("--ours goes with torch_models")
     if args.tvm and args.name != "kernels":
@@ -69,6 +82,9 @@ def main() -> None:
         "dynamic": args.dynamic,
         "only": args.only,
         "ours": args.ours,
+        "shardy": args.shardy,
+        "write": args.write,
+        "again": args.again,
         "inductor": args.inductor,
         "tvm": args.tvm,
         "mlc": args.mlc,

@@ -37,10 +37,10 @@ def absent() -> list[str]:
 
 
 @functools.cache
-def _package(name: str) -> Any:
+def package(name: str) -> Any:
     """An installed package; the other two use torchvision where they find it."""
     if name != "torchvision" and "torchvision" not in absent():
-        _package("torchvision")
+        package("torchvision")
     if name == "torchvision":
         _define_operators()
     return importlib.import_module(name)
@@ -120,7 +120,7 @@ def _vision(make: Callable[[], nn.Module], size: int, keep: int, frames: int = 0
 def _torchvision(
     name: str, size: int = 64, keep: int = 1, frames: int = 0, **options: Any
 ) -> Example:
-    models = _package("torchvision").models
+    models = package("torchvision").models
     options = {"num_classes": 10, **options}
     if name[0].isupper():  # a class, for sizes that its functions fix
         return _vision(lambda: getattr(models, name)(**options), size, keep, frames)
@@ -130,7 +130,7 @@ def _torchvision(
 def _flow(name: str, size: int = 128, steps: int = 2) -> Example:
     """A network of torchvision that says how the pixels of one image move to those of another."""
     torch.manual_seed(0)
-    network = _settled(_package("torchvision").models.get_model(name, weights=None))
+    network = _settled(package("torchvision").models.get_model(name, weights=None))
 
     def make(batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         (images,), _ = _images(size)(2 * batch)
@@ -141,7 +141,7 @@ def _flow(name: str, size: int = 128, steps: int = 2) -> Example:
 
 
 def _timm(name: str, size: int = 64, keep: int = 1, **options: Any) -> Example:
-    timm = _package("timm")
+    timm = package("timm")
     return _vision(
         lambda: timm.create_model(name, pretrained=False, num_classes=10, **options), size, keep
     )
@@ -149,8 +149,8 @@ def _timm(name: str, size: int = 64, keep: int = 1, **options: Any) -> Example:
 
 # -- text, speech and more -----------------------------------------------------------------------
 def _transformers(name: str, kind: str, options: Mapping[str, Any]) -> Example:
-    package = _package("transformers")
-    model = getattr(package, name)
+    library = package("transformers")
+    model = getattr(library, name)
     config_class = model.config_class
     known = config_class().to_dict()
     options = {**{k: v for k, v in SMALL.items() if k in known or "_id" in k}, **options}

@@ -81,12 +81,15 @@ class Evaluator:
         self.mod, self.dtype, self.remat = mod, dtype, tuple(remat)
         self.symbols = symbols or {}
         self.functions = {g.name_hint: f for g, f in mod.relax_functions().items()}
-
+        # Symbols that are no names in Relax ("chlo.erf.impl") are attributes of their functions.
+        self._symbols = {
+            f.attrs["sym_name"]: f for f in self.functions.values() if "sym_name" in f.attrs
+        }
         self._known = functools.cache(functools.partial(jax_function, mod))
 
     def named(self, name: str) -> Function:
-        """The function of the module of this name."""
-        return self.functions[name]
+        """The function of the module of this name, or this symbol."""
+        return self._symbols.get(name) or self.functions[name]
 
     def dimension(self, dim: Any) -> Any:
         """A dimension as JAX has it."""

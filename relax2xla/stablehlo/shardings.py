@@ -1,7 +1,8 @@
-"""Sharding annotations in programs for one device, where they say nothing.
+"""Sharding annotations that XLA does not take: all, for one device; some forms of them, for a mesh.
 
-XLA takes them out itself, but not all (a ``sdy.manual_computation`` is an unknown custom call), and
-one that names an unknown mesh ends the process. So they are gone before XLA sees a program.
+For one device they say nothing. XLA takes them out itself, but not all (a
+``sdy.manual_computation`` is an unknown custom call), and one that names an unknown mesh ends the
+process. So they are gone before XLA sees a program.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from relax2xla.stablehlo.untrusted.targets import ANNOTATIONS
 #: One of them is in the bytecode of each program that has annotations.
 _MARKS: Final = (b"sdy", b"harding", b"SPMD")
 _FRONTEND: Final = "mhlo.frontend_attributes"
+# Operations that only move a value, and their attribute that says where to.
+_MOVES: Final = {
+    "sdy.reshard": "sharding",
+    "sdy.all_gather": "out_sharding",
+    "sdy.all_slice": "out_sharding",
+    "sdy.all_to_all": "out_sharding",
+    "sdy.collective_permute": "out_sharding",
+}
 # Operations whose value is that of their region.
 _SCOPES: Final = frozenset({"sdy.manual_computation", "sdy.named_computation"})
 
@@ -37,6 +46,36 @@ def without_shardings(module: ir.Module) -> ir.Module:
             if (rewrite := _rewrite(op)) is not None:
                 rewrite(op)
     return made
+
+
+def with_constraints(module: ir.Module) -> ir.Module:
+    """``module`` for a mesh: a copy whose annotations are those that XLA takes, or ``module``.
+
+    Shardy's own passes say how a value moves between devices (``sdy.reshard``, ``sdy.all_gather``
+    of whole values); where it lies then is what a ``sdy.sharding_constraint`` says, and XLA moves
+    it there.
+    """
+    if not any(op.name in _MOVES or op.name == "sdy.constant" for op in operations(module)):
+        return module
+    with module.context, ir.Location.unknown():
+        made = ir.Module.parse(_bytecode(module))
+        for op in operations(made):
+            if op.name == "sdy.constant":
+                _constant(op)
+            elif op.name in _MOVES:
+                _constrain(op)
+    return made
+
+
+def _constrain(op: Any) -> None:
+    (given,) = op.operands
+    held = {"sharding": op.attributes[_MOVES[op.name]]}
+    point = ir.InsertionPoint(op)
+    made = ir.Operation.create(
+        "sdy.sharding_constraint", [given.type], [given], held, loc=op.location, ip=point
+    )
+    _replace(op, [made.results[0]])
+    op.erase()
 
 
 def _rewrite(op: Any) -> Callable[[Any], None] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -389,3 +391,69 @@ def test_derivatives_at_kinks_are_those_of_torch() -> None:
         if not np.allclose(g, leaf.grad, rtol=1e-4, atol=1e-5, equal_nan=True):
             wrong.append(f"{name}: {g}, torch has {leaf.grad.numpy()}")
     assert not wrong, "\n".join(wrong)
+
+
+FACTORED = """
+import torch, jax
+import relax2xla as rx
+class Factors(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.qr(x)
+x = torch.tensor([[1.0, 2, 3], [2, 4, 7], [0, 1, 1]])
+fn, params = rx.jax_function(Factors(), (x,))
+q, r = fn(params, x.numpy())
+assert abs(q @ r - x.numpy()).max() < 1e-5
+"""
+
+
+def test_lapack_is_loaded_by_what_calls_it_first() -> None:
+    """In a process of its own: where it is not, the process ends."""
+    made = subprocess.run([sys.executable, "-c", FACTORED], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+class Factors(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.qr(x)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_known"),
+    [
+        # The second reflection's sign is that of a rounding error.
+        ([[1.0, 2, 3], [2, 4, 7], [0, 1, 1]], True),
+        ([[3.0, 1], [1, 2], [2, 5], [1, 0]], True),
+        ([[0.0, 0], [0, 0], [0, 0]], False),
+        ([[1.0, 1], [0, 2], [0, 3]], False),
+    ],
+)
+def test_derivatives_of_qr(rows: Any, is_known: bool) -> None:
+    """Those of the factors that LAPACK gives; NaN where there is none, or none is known."""
+    x = torch.tensor(rows, requires_grad=True)
+    fn, params = rx.jax_function(Factors(), (x.detach(),))
+
+    def weighted(parts: Any, cos: Any, arange: Any, size: Any) -> Any:
+        return sum((y * cos(arange(size(y))).reshape(y.shape)).sum() for y in parts)
+
+    got = jax.grad(lambda x: weighted(fn(params, x), jnp.cos, jnp.arange, jnp.size))(
+        x.detach().numpy()
+    )
+    if not is_known:
+        assert np.isnan(got).all()
+        return
+    weighted(torch.linalg.qr(x), torch.cos, torch.arange, torch.numel).backward()
+    np.testing.assert_allclose(got, x.grad, rtol=1e-4, atol=1e-5)
+
+
+class Exponential(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.matrix_exp(x)
+
+
+def test_products_ask_for_no_64_bits_in_backward_passes() -> None:
+    """Warnings are errors here."""
+    x = torch.tensor([[0.3, -1.0], [0.5, 0.2]], requires_grad=True)
+    fn, params = rx.jax_function(Exponential(), (x.detach(),))
+    got = jax.grad(lambda x: fn(params, x).sum())(x.detach().numpy())
+    torch.linalg.matrix_exp(x).sum().backward()
+    np.testing.assert_allclose(got, x.grad, rtol=1e-4)

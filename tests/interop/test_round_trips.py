@@ -165,3 +165,24 @@ def test_sizes_that_are_values_are_no_symbols() -> None:
     same(fn(params, X), jnp.asarray(X).reshape(-1))
     with pytest.raises(LegalizeError, match="computes sizes as values"):
         export.export(jax.jit(fn))(params, shape)
+
+
+EXPORTED: dict[str, Any] = {
+    "erf": lambda x: jax.lax.erf(x),
+    "top_k": lambda x: jax.lax.top_k(x, 2)[0],
+    "cosh in a branch": lambda x: jax.lax.cond(
+        x.sum() > 0, lambda: jnp.cosh(x), lambda: jnp.arcsin(x)
+    ),
+    "sinh in one of three": lambda x: jax.lax.switch(
+        jnp.int32(1), [jnp.tan, jnp.sinh, jnp.arccosh], x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_composites_that_jax_export_writes_are_rows_with_derivatives(name: str) -> None:
+    f = EXPORTED[name]
+    fn, params = extract_jax(from_jax(export.export(jax.jit(f))(X).serialize()))
+    same(fn(params, X), f(X))
+    slope = jax.grad(lambda x: fn(params, x).sum())(X)
+    np.testing.assert_allclose(slope, jax.grad(lambda x: f(x).sum())(X), rtol=1e-5)

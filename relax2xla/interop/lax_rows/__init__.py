@@ -55,9 +55,8 @@ OPAQUE: dict[str, str] = {
     for why, names in (
         (
             _DEVICES,
-            """stablehlo.cross_replica_sum stablehlo.collective_reduce sdy.all_gather sdy.all_reduce
-            sdy.all_slice sdy.all_to_all sdy.collective_permute sdy.reduce_scatter
-            sdy.replicated_to_unreduced sdy.sharded_to_unreduced""",
+            """stablehlo.cross_replica_sum stablehlo.collective_reduce sdy.all_reduce
+            sdy.reduce_scatter sdy.replicated_to_unreduced sdy.sharded_to_unreduced""",
         ),
         (
             _HOST,

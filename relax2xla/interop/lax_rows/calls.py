@@ -16,6 +16,7 @@ from relax2xla.interop.lax_rows.site import Rule, Site, shape_of, with_derivativ
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
 from relax2xla.stablehlo.untrusted.lapack import TARGET
 from relax2xla.stablehlo.untrusted.targets import SAFE
+from relax2xla.vm.pjrt.compiler import load_lapack
 
 _ALGORITHMS = {
     "DEFAULT": lax.RandomAlgorithm.RNG_DEFAULT,
@@ -124,8 +125,11 @@ def _geev(site: Site, x: Any) -> Any:
     return *parts, *vectors, _failed(lax.real(values), x, 1)
 
 
-def _reflectors(x: Any) -> tuple[Any, Any]:
-    """geqrf, column by column: Householder's vectors under R, and their factors."""
+def _reflectors(x: Any, signs: Any) -> tuple[Any, Any]:
+    """geqrf, column by column: Householder's vectors under R, and their factors.
+
+    ``signs``: of the diagonal of R, which LAPACK takes from numbers that may be rounding alone.
+    """
     m, n = x.shape[-2:]
     rows = lax.iota(np.int32, m)
 
@@ -135,7 +139,8 @@ def _reflectors(x: Any) -> tuple[Any, Any]:
         alpha = jnp.take(column, j, axis=-1)
         tail = (below * below).sum(-1)
         size = jnp.sqrt(jnp.where(tail == 0, 1, alpha * alpha + tail))
-        beta = jnp.where(tail == 0, alpha, jnp.where(alpha > 0, -size, size))
+        sign = jnp.take(signs, j, axis=-1)
+        beta = jnp.where(tail == 0, alpha, jnp.where(sign < 0, -size, size))
         safe = jnp.where(tail == 0, 1, alpha - beta)
         tau = jnp.where(tail == 0, 0, (beta - alpha) / jnp.where(tail == 0, 1, beta))
         vector = jnp.where(rows == j, 1, below / safe[..., None])
@@ -169,7 +174,8 @@ def _product(x: Any, taus: Any) -> Any:
 
 
 def _foreign(site: Site, *xs: Any) -> Any:
-    """The routine itself."""
+    """The routine itself, which JAX does not know to need LAPACK."""
+    load_lapack()
     infos = [jax.ShapeDtypeStruct(shape_of(o), o.dtype) for o in site.outputs]
     layouts = [tuple(reversed(p)) for p in site.attrs.get("operand_layouts") or ()] or None
     results = [tuple(reversed(p)) for p in site.attrs.get("result_layouts") or ()] or None
@@ -187,7 +193,29 @@ def _foreign(site: Site, *xs: Any) -> Any:
 def _geqrf(site: Site, x: Any) -> Any:
     if jnp.iscomplexobj(x):
         raise NoRule("QR of complex matrices")
-    return with_derivative_of(lambda x: _foreign(site, x), _reflectors)(x)
+    return _factored(site)(x)
+
+
+def _factored(site: Site) -> Callable[[Any], Any]:
+    """geqrf, with the derivative of what LAPACK found; NaN where there is none.
+
+    That is where R is singular, and where a column is 0 below the diagonal: LAPACK leaves it, and
+    turns its neighbours round.
+    """
+    call = jax.custom_jvp(lambda x: tuple(_foreign(site, x)))
+
+    @call.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        made = call(*primals)
+        m, n = made[0].shape[-2:]
+        diagonal = jnp.diagonal(lax.stop_gradient(made[0]), axis1=-2, axis2=-1)
+        kept = lax.stop_gradient(made[1])[..., : min(m - 1, n)] == 0
+        bad = jnp.where((diagonal == 0).any(-1) | kept.any(-1), np.nan, 0).astype(diagonal.dtype)
+        _, (factors, taus) = jax.jvp(lambda x: _reflectors(x, diagonal), primals, tangents)
+        zero = jnp.sum(tangents[0], (-2, -1)) * bad  # linear in the tangent
+        return made, (factors + zero[..., None, None], taus + zero[..., None])
+
+    return call
 
 
 def _orgqr(site: Site, x: Any, taus: Any) -> Any:

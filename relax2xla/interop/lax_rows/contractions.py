@@ -46,14 +46,24 @@ def _dims(site: Site, name: str = "dot_dimension_numbers") -> Any:
     return (lhs, rhs), (left, right)
 
 
+def _element_type(site: Site, *xs: Any) -> Any:
+    """The dtype of the result, where the operands do not say it.
+
+    JAX would ask for it again in backward passes, outside of what makes 64 bits known to it.
+    """
+    return None if jnp.result_type(*xs) == site.dtype else site.dtype
+
+
 def _dot_general(site: Site, x: Any, y: Any) -> Any:
+    kind = _element_type(site, x, y)
     return lax.dot_general(
-        x, y, _dims(site), precision=_precision(site), preferred_element_type=site.dtype
+        x, y, _dims(site), precision=_precision(site), preferred_element_type=kind
     )
 
 
 def _dot(site: Site, x: Any, y: Any) -> Any:
-    return lax.dot(x, y, precision=_precision(site), preferred_element_type=site.dtype)
+    kind = _element_type(site, x, y)
+    return lax.dot(x, y, precision=_precision(site), preferred_element_type=kind)
 
 
 def _ragged_dot(site: Site, x: Any, y: Any, sizes: Any) -> Any:
@@ -64,7 +74,12 @@ def _ragged_dot(site: Site, x: Any, y: Any, sizes: Any) -> Any:
         tuple(dims.get("rhs_group_dimensions", ())),
     )
     return lax.ragged_dot_general(
-        x, y, sizes, numbers, precision=_precision(site), preferred_element_type=site.dtype
+        x,
+        y,
+        sizes,
+        numbers,
+        precision=_precision(site),
+        preferred_element_type=_element_type(site, x, y),
     )
 
 
@@ -100,7 +115,7 @@ def _convolution(site: Site, x: Any, w: Any, *padding: Any) -> Any:
         site.attrs["feature_group_count"],
         site.attrs["batch_group_count"],
         _precision(site),
-        None if site.dtype == jnp.result_type(x) else site.dtype,
+        _element_type(site, x, w),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
 from relax2xla.interop.lax_rows.site import Region, Rule, Site, numbers, short_name
-from relax2xla.ir import Call, Expr
+from relax2xla.interop.lax_rows.sorting import RULES as SORTING
+from relax2xla.ir import Attrs, Call, Expr
 
 
 def _if(site: Site, pred: Any, true: Region, false: Region) -> Any:
@@ -96,6 +99,14 @@ def _step(body: Region, expr: Expr, counter: int) -> int | None:
 
 def _composite(site: Site, *operands: Any) -> Any:
     arrays = [x for x in operands if not isinstance(x, Region)]
+    # What jax.export writes for a row of CHLO is that row, with its own derivative: through its
+    # decomposition there is that of a polynomial, or none.
+    attributes = site.attrs.get("composite_attributes") or {}
+    rule = _CHLO.get(site.attrs["name"])
+    if rule is not None and sorted(attributes) == _OPTIONS.get(site.attrs["name"], []):
+        own = copy.copy(site)
+        own.attrs = Attrs(attributes)
+        return rule(own, *arrays)
     return site.runner.call(site.runner.named(site.attrs["decomposition"]), arrays, {})
 
 
@@ -103,6 +114,11 @@ def _named(site: Site, *operands: Any) -> Any:
     *arrays, region = operands
     return region(*arrays)
 
+
+_CHLO: dict[str, Rule] = {
+    name: rule for name, rule in (ARITHMETIC | SORTING).items() if name.startswith("chlo.")
+}
+_OPTIONS = {"chlo.top_k": ["k"]}
 
 RULES: dict[str, Rule] = {
     "stablehlo.if_": _if,

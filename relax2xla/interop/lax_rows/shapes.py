@@ -42,8 +42,8 @@ def _dynamic_slice(site: Site, x: Any, start: Any, limit: Any, strides: Any) -> 
     return lax.slice(x, *(known(v, "the bounds of a slice") for v in (start, limit, strides)))
 
 
-def _constant(site: Site) -> Any:
-    return np.asarray(site.attrs["value"])
+def _constant(site: Site, value: Any) -> Any:
+    return value
 
 
 def _constant_like(site: Site, x: Any) -> Any:
@@ -90,6 +90,10 @@ _ANNOTATIONS: dict[str, Rule] = {
     for name in (
         "sharding_constraint",
         "reshard",
+        "all_gather",
+        "all_slice",
+        "all_to_all",
+        "collective_permute",
         "propagation_barrier",
         "data_flow_edge",
         "func_data_flow_edge",

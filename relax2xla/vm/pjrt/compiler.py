@@ -27,7 +27,7 @@ from relax2xla.errors import BudgetError, UnsupportedError
 from relax2xla.runtime.device import Device, Mesh
 from relax2xla.stablehlo import few_bits, six_bits
 from relax2xla.stablehlo.mlir import operations
-from relax2xla.stablehlo.shardings import without_shardings
+from relax2xla.stablehlo.shardings import with_constraints, without_shardings
 from relax2xla.stablehlo.untrusted import limits
 from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
 from relax2xla.stablehlo.untrusted.targets import CALLBACKS, CALLS_BACK
@@ -71,7 +71,7 @@ LAPACK = b"lapack_"
 
 
 @functools.cache
-def _load_lapack() -> None:
+def load_lapack() -> None:
     """Point XLA:CPU's calls to scipy's LAPACK; without it they end the process."""
     importlib.import_module("jaxlib.cpu._lapack").initialize()
 
@@ -84,8 +84,10 @@ def _compile(device: Device | None, module: ir.Module, overrides: Mapping[str, A
     if dtypes & few_bits.FORMS:
         few_bits.widen(module)
     if target.platform == "cpu" and LAPACK in _bytecode(module.operation):
-        _load_lapack()
+        load_lapack()
     shardy = isinstance(device, Mesh) and b"sdy." in str(module).encode()
+    if shardy:
+        module = with_constraints(module)
     make = target.client.compile_and_load
     made = _with_options(make, device, module, overrides, shardy)
     _check_memory(made)
@@ -308,7 +310,7 @@ def _serialize(executable: Any, target: Any) -> bytes | None:
 def _deserialize(device: Device | None, data: bytes, overrides: Mapping[str, Any]) -> Any:
     target = xla.jax_device(device)
     if target.platform == "cpu" and LAPACK in data:
-        _load_lapack()
+        load_lapack()
     return _with_options(target.client.deserialize_executable, device, data, overrides)
 
 

@@ -218,6 +218,8 @@ jax_mlir.register_lowering(_program_p, _program_lowering)
 
 def inline_program(args: Sequence[Any], program: str, outputs: Sequence[Any]) -> list[Any]:
     """The results of a program (StableHLO text, function main) on jax values, traced or not."""
+    if compiler.LAPACK.decode() in program:
+        compiler.load_lapack()
     return _program_p.bind(*args, program=program, outputs=tuple(outputs))
 
 

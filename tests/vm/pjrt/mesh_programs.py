@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import relax2xla as rx
 from relax2xla.errors import DeviceError, TransformError, TVMError, UnsupportedError
 from relax2xla.frontend.stablehlo import from_stablehlo
+from relax2xla.interop.jax import extract_jax
 from relax2xla.ir import DeviceMesh
 from relax2xla.script import from_source
 
@@ -150,6 +151,29 @@ def distributed_tensors() -> None:
     refused(TransformError, "is spread over 8 devices, and the program runs on one", mod, None)
 
 
+SHARDY = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> (tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>}) {
+  %c = sdy.constant dense<2.0> : tensor<8x16xf32>
+  %a = stablehlo.multiply %x, %c : tensor<8x16xf32>
+  %b = sdy.reshard %a <@mesh, [{"x"}, {"y"}]> : tensor<8x16xf32>
+  %d = sdy.all_gather [{"x"}, {}] %b out_sharding=<@mesh, [{}, {"y"}]> : tensor<8x16xf32>
+  return %d : tensor<8x16xf32>
+}
+"""
+
+
+def moves_of_shardy() -> None:
+    """What Shardy's own passes write: XLA itself does not know these operations."""
+    mod = from_stablehlo(SHARDY)
+    got = run(mod, A)
+    np.testing.assert_allclose(got, A * 2)
+    assert got.sharding.is_equivalent_to(on(None, "y"), 2), got.sharding
+    fn, params = extract_jax(mod)
+    np.testing.assert_allclose(fn(params, A), A * 2)
+
+
 def weights_and_symbols() -> None:
     """Weights are copied to each device once; call shapes have programs of their own."""
     bb = rx.BlockBuilder()
@@ -194,6 +218,7 @@ def errors() -> None:
 def main() -> None:
     against_jax()
     distributed_tensors()
+    moves_of_shardy()
     weights_and_symbols()
     errors()
 

@@ -1,0 +1,147 @@
+"""What an imported model costs as a function of JAX: its calls, its gradients and its tracing.
+
+``python -m benchmarks jax_speed``: processor time of this process, the variants in turn, medians
+of the ratios round by round.
+
+* ``jax.jit`` of the function of ``extract_jax`` beside the machine's own program, of ResNet-50 and
+  BERT-base (``examples/models``; batch 1, 128 tokens);
+* ``jax.jit(jax.grad)`` of BERT-base beside the same network written in Flax linen;
+* tracing (``jax.make_jaxpr``), microseconds an operator of the program.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def ratios(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Median milliseconds of each call, and of its ratio to the last."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        jax.block_until_ready(call())
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.process_time()
+            jax.block_until_ready(call())
+            times[name].append(time.process_time() - start)
+    last = list(times.values())[-1]
+    return {
+        name: (
+            1e3 * statistics.median(found),
+            statistics.median(a / b for a, b in zip(found, last, strict=True)),
+        )
+        for name, found in times.items()
+    }
+
+
+def flax_bert(length: int) -> tuple[Callable[..., Any], Any]:
+    """BERT-base's encoder as one writes it in Flax linen: a function and its weights."""
+    from flax import linen as nn
+
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any, mask: Any) -> Any:
+            mixed = nn.MultiHeadDotProductAttention(num_heads=12)(x, x, x, mask=mask)
+            x = nn.LayerNorm(epsilon=1e-12)(x + mixed)
+            wide = nn.gelu(nn.Dense(3072)(x), approximate=False)
+            return nn.LayerNorm(epsilon=1e-12)(x + nn.Dense(768)(wide))
+
+    class Bert(nn.Module):
+        @nn.compact
+        def __call__(self, ids: Any, mask: Any, kinds: Any) -> Any:
+            x = nn.Embed(30522, 768)(ids) + nn.Embed(2, 768)(kinds)
+            x = x + nn.Embed(512, 768)(jnp.arange(ids.shape[1]))
+            x = nn.LayerNorm(epsilon=1e-12)(x)
+            for _ in range(12):
+                x = Layer()(x, mask[:, None, None, :] > 0)
+            return x, jnp.tanh(nn.Dense(768)(x[:, 0]))
+
+    model, ids = Bert(), jnp.zeros((1, length), jnp.int32)
+    return model.apply, model.init(jax.random.key(0), ids, ids, ids)
+
+
+def main(quick: bool = False) -> None:
+    """Measure, and print."""
+    import torch
+
+    import relax2xla as rx
+    from examples.models import MODELS
+    from relax2xla.frontend.torch import from_exported_program
+    from relax2xla.interop.jax import extract_jax
+
+    rounds = 2 if quick else 8
+    torch.set_num_threads(1)
+    for name in ("resnet50", "bert_base"):
+        model = MODELS[name]
+        network, inputs = model.build(), model.example_inputs()
+        with torch.no_grad():
+            mod = from_exported_program(torch.export.export(network, inputs))
+        given = [jnp.asarray(x.numpy()) for x in inputs]
+        fn, params = extract_jax(mod)
+        count = _operators(fn, params, given)
+        jitted = jax.jit(fn)
+        vm = rx.VirtualMachine(rx.build(mod))
+        found = ratios(
+            {
+                "jit of the function": lambda j=jitted, p=params, g=given: j(p, *g),
+                "the machine's": lambda v=vm, g=given: v["main"](*g),
+            },
+            rounds,
+        )
+        _show(name, found)
+        print(
+            f"{name}, tracing: {_tracing(fn, params, given, count):.1f} us an operator", flush=True
+        )
+        if name == "bert_base":
+            other, weights = flax_bert(given[0].shape[1])
+
+            def loss(f: Any, ids: Any, *rest: Any) -> Callable[[Any], Any]:
+                return lambda p: sum(y.sum() for y in jax.tree.leaves(f(p, ids, *rest)))
+
+            grads = [jax.jit(jax.grad(loss(f, *given))) for f in (fn, other)]
+            _show(
+                "bert_base, gradient",
+                ratios(
+                    {
+                        "of the function": lambda g=grads[0], p=params: g(p),
+                        "in Flax": lambda g=grads[1], p=weights: g(p),
+                    },
+                    max(2, rounds // 2),
+                ),
+            )
+
+
+def _operators(fn: Any, params: Any, given: Any) -> int:
+    """How many operations the program has, as JAX counts them."""
+    made = jax.make_jaxpr(fn)(params, *given)
+    return sum(1 for _ in _equations(made.jaxpr))
+
+
+def _equations(jaxpr: Any) -> Any:
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from _equations(inner)
+
+
+def _tracing(fn: Any, params: Any, given: Any, count: int) -> float:
+    """Microseconds an operator that a trace takes: the least of some."""
+    times: list[float] = []
+    for _ in range(5):
+        start = time.process_time()
+        jax.make_jaxpr(lambda p, *g: fn(p, *g))(params, *given)
+        times.append(time.process_time() - start)
+    return 1e6 * min(times) / count
+
+
+def _show(name: str, found: Mapping[str, tuple[float, float]]) -> None:
+    for variant, (milliseconds, ratio) in found.items():
+        print(f"{name}, {variant}: {milliseconds:.1f} ms, ratio {ratio:.2f}", flush=True)
