@@ -19,7 +19,7 @@ using namespace relax2xla_integers;
 
 // Numbers of the left operand that a block of rows holds, of the columns that lie nearest to the
 // processor, and the rows themselves.
-constexpr int64_t kNear = 192 * 1024 / sizeof(Left);
+constexpr int64_t kNear = 320 * 1024 / sizeof(Left);
 constexpr int64_t kNearest = 24 * 1024 / sizeof(Right) / kColumns / kDepth;
 constexpr int64_t kMostRows = 40 * kRows;
 
@@ -159,26 +159,33 @@ void depthwise(const Image<int16_t>& image, int64_t count, const Window& w, cons
   // As it lies in a panel of the product: the corrections of bytes are not for this one.
   Ends own = ends;
   own.left_point = 0;
-  int32_t sums[kColumns];
+  const int64_t taps = w.height * w.width;
+  std::vector<int32_t> window(taps * kColumns);
   for (int64_t c = 0; c < channels; c += kColumns) {
     const int64_t some = std::min<int64_t>(kColumns, channels - c);
+    for (int64_t t = 0; t < taps; ++t)
+      for (int64_t k = 0; k < some; ++k) window[t * kColumns + k] = right[t * channels + c + k];
     PanelEnds end(own, c, some);
     end.centred = true;
     for (int64_t row = 0; row < count * size.height; ++row) {
       const int64_t n = row / size.height, i = row % size.height;
       for (int64_t j = 0; j < size.width; ++j) {
-        std::fill(sums, sums + kColumns, 0);
-        for (int64_t a = 0; a < w.height; ++a)
-          for (int64_t b = 0; b < w.width; ++b) {
-            const int16_t* x = image.at(n, i * w.stride_h + a * w.dilation_h,
-                                        j * w.stride_w + b * w.dilation_w) + c;
-            const int16_t* y = right + (a * w.width + b) * channels + c;
-            if (some == kColumns)
-              for (int k = 0; k < kColumns; ++k) sums[k] += int32_t(x[k]) * y[k];
-            else
-              for (int64_t k = 0; k < some; ++k) sums[k] += int32_t(x[k]) * y[k];
-          }
-        finish(own, end, sums, nullptr, 1, some,
+        // What is behind the last channel is read, too, and left out of the results.
+        const int16_t* x = image.at(n, i * w.stride_h, j * w.stride_w) + c;
+        Ints sums[kWide] = {};
+        const int32_t* y = window.data();
+        for (int64_t a = 0; a < w.height; ++a, x += w.dilation_h * image.width * channels) {
+          const int16_t* at = x;
+          for (int64_t b = 0; b < w.width; ++b, at += w.dilation_w * channels, y += kColumns)
+#pragma GCC unroll 4
+            for (int v = 0; v < kWide; ++v) {
+              typedef int16_t Halves __attribute__((vector_size(2 * kLanes)));
+              Halves part;
+              std::memcpy(&part, at + v * kLanes, sizeof(part));
+              sums[v] += __builtin_convertvector(part, Ints) * ints_of(y + v * kLanes);
+            }
+        }
+        finish(own, end, (const int32_t*)sums, nullptr, 1, some,
                to + (row * size.width + j) * channels + c, channels);
       }
     }
@@ -334,32 +341,55 @@ int multiply_both(DLTensor* a, DLTensor* b, DLTensor* factor, DLTensor* points, 
 }
 
 /* One vector of bytes, less a zero point. */
-Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
+inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
   typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
   Narrow bytes;
   std::memcpy(&bytes, from, sizeof(bytes));
-  const Ints wide = __builtin_convertvector(bytes ^ flip, Ints);
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  const Ints wide =
+      (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
+#else
+  const Ints wide = __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
+#endif
   return __builtin_convertvector(wide - (point + flip), Floats);
 }
 
-/* `make(i, some)` for all vectors of `count` numbers. */
-template <typename F>
-void by_vectors(int64_t count, uint8_t* to, F make) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(make(i, kLanes), to + i);
-  if (i < count) {
-    uint8_t last[kLanes];
-    store(make(i, count - i), last);
-    std::memcpy(to + i, last, count - i);
-  }
-}
+/* `x / by` to the nearest integers, in limits. */
+struct Divider {
+  float by, inverse;
+  Ends ends;
+  bool exact;
 
-/* Where a vector can be read: there, or in `room`, where fewer are left. */
-template <typename T>
-const T* readable(const T* from, int64_t some, T* room) {
-  if (some == kLanes) return from;
-  std::memcpy(room, from, sizeof(T) * some);
-  return room;
+  Divider(float by, const Ends& ends)
+      : by(by), inverse(1 / by), ends(ends), exact(!std::isnormal(by) || !std::isnormal(1 / by)) {}
+
+  inline Ints operator()(Floats x) const {
+    // A product takes less time, and is off by so little that it seldom matters.
+    Floats made = within(x * inverse, ends.low, ends.high);
+    if (__builtin_expect(exact || is_near_middle(made), false))
+      made = within(x / by, ends.low, ends.high);
+    return nearest(made) + ends.point;
+  }
+};
+
+/* `make(i)` for the vectors of `count` numbers from i on; what is behind the last is read from
+ * operands that `last` has put elsewhere.
+ */
+template <typename F, typename G>
+void by_vectors(int64_t count, uint8_t* to, F make, G last) {
+  Ints made[kWide];
+  auto whole = [&](int64_t i, uint8_t* place) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) made[v] = make(i + v * kLanes);
+    store_bytes(made, place);
+  };
+  int64_t i = 0;
+  for (; i + kColumns <= count; i += kColumns) whole(i, to + i);
+  if (i == count) return;
+  uint8_t rest[kColumns];
+  last(i, count - i);
+  whole(0, rest);
+  std::memcpy(to + i, rest, count - i);
 }
 
 /* y = a + b, each with its scale and zero point. */
@@ -368,19 +398,25 @@ int add(DLTensor* a, DLTensor* b, DLTensor* scales, DLTensor* points, int relu, 
   ICHECK(is(points, kDLInt, 32) && elements(points) == 3);
   const int64_t count = elements(y);
   ICHECK(elements(a) == count && elements(b) == count && y->dtype.bits == 8);
-  const auto* scale = data<float>(scales);
-  const auto* point = data<int32_t>(points);
-  const Bytes left(a), right(b);
+  const float of_a = data<float>(scales)[0], of_b = data<float>(scales)[1];
+  const int32_t point_a = data<int32_t>(points)[0], point_b = data<int32_t>(points)[1];
+  Bytes left(a), right(b);
   Ends ends{};
-  limit(ends, y, point[2], relu != 0);
-  uint8_t room_a[kLanes] = {}, room_b[kLanes] = {};
-  by_vectors(count, data<uint8_t>(y), [&](int64_t i, int64_t some) {
-    const auto *from_a = readable(left.data + i, some, room_a),
-               *from_b = readable(right.data + i, some, room_b);
-    const Floats x = reals(from_a, left.flip, point[0]) * scale[0];
-    const Floats z = reals(from_b, right.flip, point[1]) * scale[1];
-    return nearest(within((x + z) / scale[2], ends.low, ends.high)) + ends.point;
-  });
+  limit(ends, y, data<int32_t>(points)[2], relu != 0);
+  const Divider divided(data<float>(scales)[2], ends);
+  uint8_t room_a[kColumns] = {}, room_b[kColumns] = {};
+  by_vectors(
+      count, data<uint8_t>(y),
+      [&](int64_t i) {
+        const Floats x = reals(left.data + i, left.flip, point_a) * of_a;
+        return divided(x + reals(right.data + i, right.flip, point_b) * of_b);
+      },
+      [&](int64_t i, int64_t some) {
+        std::memcpy(room_a, left.data + i, some);
+        std::memcpy(room_b, right.data + i, some);
+        left.data = room_a;
+        right.data = room_b;
+      });
   return 0;
 }
 
@@ -392,12 +428,15 @@ int quantise(DLTensor* x, DLTensor* scale, DLTensor* point, DLTensor* y) {
   ICHECK_EQ(elements(x), count);
   Ends ends{};
   limit(ends, y, *data<int32_t>(point), false);
-  const float by = *data<float>(scale);
-  float room_x[kLanes] = {};
-  by_vectors(count, data<uint8_t>(y), [&](int64_t i, int64_t some) {
-    const Floats real = floats_of(readable(data<float>(x) + i, some, room_x));
-    return nearest(within(real / by, ends.low, ends.high)) + ends.point;
-  });
+  const Divider divided(*data<float>(scale), ends);
+  const float* from = data<float>(x);
+  float room_x[kColumns] = {};
+  by_vectors(
+      count, data<uint8_t>(y), [&](int64_t i) { return divided(floats_of(from + i)); },
+      [&](int64_t i, int64_t some) {
+        std::memcpy(room_x, from + i, sizeof(float) * some);
+        from = room_x;
+      });
   return 0;
 }
 

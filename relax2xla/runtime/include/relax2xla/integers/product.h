@@ -84,6 +84,7 @@ void tile(const Left* const* rows, int64_t at, const Right* right, int64_t steps
       if (!first) std::memcpy(&made[i][v], sums + i * kColumns + v * kLanes, sizeof(Ints));
     }
   }
+#pragma GCC unroll 2
   for (int64_t k = 0; k < steps; ++k) {
     Ints columns[kWide];
 #pragma GCC unroll 4
@@ -176,6 +177,24 @@ inline Floats floats_of(const float* from) {
   return made;
 }
 
+/* Whether a number is so near to the middle of two integers that an error could move it over. */
+inline bool is_near_middle(Floats x) {
+  const Floats moved = x + 12582912.0f;
+  const Floats off = x - (moved - 12582912.0f);
+  Ints far;
+  const Ints near = (off > 0.4995f) | (off < -0.4995f);
+  std::memcpy(&far, &near, sizeof(far));
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)far, (__m256i)far);
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)far, (__m512i)far);
+#else
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= far[i];
+  return any;
+#endif
+}
+
 /* The nearest integers to numbers of at most 2^22, halves to even. */
 inline Ints nearest(Floats x) {
   const Floats moved = x + 12582912.0f;
@@ -191,19 +210,27 @@ inline Floats within(Floats x, float low, float high) {
   return x < most ? x : most;
 }
 
-template <typename T>
-inline void store(Ints from, T* to) {
-  if constexpr (sizeof(T) == 4) {
-    std::memcpy(to, &from, sizeof(from));
-  } else {
-    // The lowest bits, which are those of int8 as well.
-    typedef T Narrow __attribute__((vector_size(sizeof(T) * kLanes)));
-    const Narrow made = __builtin_convertvector(from, Narrow);
-    std::memcpy(to, &made, sizeof(made));
-  }
-}
+inline void store(Ints from, int32_t* to) { std::memcpy(to, &from, sizeof(from)); }
 
 inline void store(Floats from, float* to) { std::memcpy(to, &from, sizeof(from)); }
+
+/* The lowest 8 bits of kWide vectors, which are those of int8 as well as of uint8. */
+inline void store_bytes(const Ints* from, uint8_t* to) {
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  const Ints mask = Ints{} + 255;
+  // Halves of vectors are packed by themselves, so that quarters come out of order.
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packus_epi32((__m256i)(from[0] & mask), (__m256i)(from[1] & mask)), 0xd8);
+  _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                                  _mm256_extracti128_si256(words, 1)));
+#else
+  typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
+  for (int v = 0; v < kWide; ++v) {
+    const Narrow made = __builtin_convertvector(from[v], Narrow);
+    std::memcpy(to + v * kLanes, &made, sizeof(made));
+  }
+#endif
+}
 
 /* Results of `rows` rows from their sums, `count` columns of which are there. */
 template <typename T>
@@ -212,6 +239,7 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
   for (int64_t i = 0; i < rows; ++i, sums += kColumns, to += stride) {
     T made[kColumns];
     T* results = count == kColumns ? to : made;
+    Ints whole[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       Ints sum = ints_of(sums + v * kLanes) + ints_of(own.bias + v * kLanes);
@@ -224,9 +252,10 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
         if constexpr (std::is_same_v<T, float>)
           store(real, results + v * kLanes);
         else
-          store(nearest(within(real, ends.low, ends.high)) + ends.point, results + v * kLanes);
+          whole[v] = nearest(within(real, ends.low, ends.high)) + ends.point;
       }
     }
+    if constexpr (sizeof(T) == 1) store_bytes(whole, results);
     if (count != kColumns) std::memcpy(to, made, sizeof(T) * count);
   }
 }
