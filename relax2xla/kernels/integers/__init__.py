@@ -1,1 +1,1 @@
-"""Products and convolutions of 8-bit integers by a function in C++, and what stands between them."""
+"""Products and convolutions of integers of 8 bits by functions in C++, and what joins them."""

@@ -1,7 +1,7 @@
 """What the function in C++ is called for: each call with its operands and its result.
 
-A call is written into programs as a composite: its name, its attributes, and its form in rows. Files
-may bring composites, so everything is checked here before memory is touched.
+A call is written into programs as a composite: its name, its attributes, and its form in rows.
+Files may bring composites, so everything is checked here before memory is touched.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Convolution:
     """Convolution of bytes, [N, H, W, C] and a packed weight, and what is made of its sums.
 
     operands: the image; the weight; (1, O) int32: the bias of each sum, (3, O) with zero points and
-    sums of columns of a weight in bytes; factors, (1,) or (O,) float32; addends, the same; (2,) int32:
-    the zero points of the image and of the result.
+    sums of columns of a weight in bytes; factors, (1,) or (O,) float32; addends, the same; (2,)
+    int32: the zero points of the image and of the result.
 
     result: the sums (int32), ``sum * factor + addend`` (float32), or that rounded (bytes).
 

@@ -29,7 +29,7 @@ def vector(value: Expr) -> Expr:
     return R.reshape(value, (-1,))
 
 
-# -- weights -----------------------------------------------------------------------------------------
+# -- weights ---------------------------------------------------------------------------------------
 def packed(weight: Expr, zero: Expr | None, parts: Parts, by: Packing, dtype: str) -> Expr:
     """A weight [height, width, channels, results] of ``dtype`` as the call wants it.
 
@@ -98,7 +98,7 @@ def _zeros(count: int) -> Any:
     return np.zeros(count, "int32")
 
 
-# -- forms -------------------------------------------------------------------------------------------
+# -- forms -----------------------------------------------------------------------------------------
 def form(call: Call) -> Function:
     """The function of rows that a composite for ``call`` names."""
     params = [Var(f"x{i}", TensorStructInfo(t.shape, t.dtype)) for i, t in enumerate(call.operands)]
@@ -134,15 +134,15 @@ def _convolution(call: Convolution, x: Sequence[Var]) -> Expr:
 
 def _product(call: Product, x: Sequence[Var]) -> Expr:
     right = R.permute_dims(x[1], (0, 2, 1)) if call.turned else x[1]
-    centred = [
-        R.subtract(R.astype(v, "int32"), _at(x[3], i)) for i, v in enumerate((x[0], right))
-    ]
+    centred = [R.subtract(R.astype(v, "int32"), _at(x[3], i)) for i, v in enumerate((x[0], right))]
     return _finished(R.matmul(*centred), x[2], None, _at(x[3], 2), call.dtype, False)
 
 
 def _sum(call: Sum, x: Sequence[Var]) -> Expr:
     real = [
-        R.multiply(R.astype(R.subtract(R.astype(x[i], "int32"), _at(x[3], i)), "float32"), _at(x[2], i))
+        R.multiply(
+            R.astype(R.subtract(R.astype(x[i], "int32"), _at(x[3], i)), "float32"), _at(x[2], i)
+        )
         for i in (0, 1)
     ]
     return _rounded(R.divide(R.add(*real), _at(x[2], 2)), _at(x[3], 2), call.dtype, call.relu)

@@ -16,7 +16,18 @@ import numpy as np
 
 from relax2xla import op as R
 from relax2xla.dtypes import limits
-from relax2xla.ir import Call, Constant, Expr, Op, ShapeExpr, TensorStructInfo, Var
+from relax2xla.ir import (
+    Call,
+    Constant,
+    DataTypeImm,
+    Expr,
+    Op,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    TensorStructInfo,
+    Var,
+)
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import children
 from relax2xla.kernels.integers.calls import BYTES
@@ -113,7 +124,9 @@ class Values:
         """The next binding."""
         self._bound[var] = value
         kids = children(value)
-        if all(isinstance(k, Constant | ShapeExpr) or k in self.fixed or _is_plain(k) for k in kids):
+        if all(
+            isinstance(k, Constant | ShapeExpr) or k in self.fixed or _is_plain(k) for k in kids
+        ):
             self.fixed.add(var)
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return
@@ -140,7 +153,7 @@ class Values:
         return True
 
     def number(self, value: Expr) -> float | None:
-        """The one number that a constant holds, and what is converted from one; None: no constant."""
+        """The one number that a constant holds, or what is converted from it; None: no such."""
         while isinstance(value, Var) and value in self._bound:
             value = self._bound[value]
             if isinstance(value, Call) and isinstance(value.op, Op):
@@ -174,8 +187,6 @@ def is_single(value: Expr | None) -> bool:
 
 
 def _is_plain(value: Expr) -> bool:
-    from relax2xla.ir import DataTypeImm, PrimValue, StringImm
-
     return isinstance(value, PrimValue | StringImm | DataTypeImm | Op)
 
 
@@ -185,10 +196,12 @@ def _along(value: Expr, shape: tuple[int, ...], channel: int) -> bool:
     if dims is None or len(dims) > len(shape):
         return False
     behind = len(shape) - len(dims)
-    return all(d == 1 or (i + behind == channel and d == shape[channel]) for i, d in enumerate(dims))
+    return all(
+        d == 1 or (i + behind == channel and d == shape[channel]) for i, d in enumerate(dims)
+    )
 
 
-# -- rules -------------------------------------------------------------------------------------------
+# -- rules -----------------------------------------------------------------------------------------
 def _astype(values: Values, call: Call, var: Var) -> Description | None:
     (x,), to = call.args, dtype_of(var)
     found = values.of(x)
@@ -353,7 +366,8 @@ def _product(values: Values, call: Call, var: Var) -> Description | None:
     if not _right_fits(values, made, dims_of(operands[1]) or ()):
         return None
     if left.real:
-        assert left.scale is not None and right.scale is not None
+        assert left.scale is not None
+        assert right.scale is not None
         own = _by_channel(right.scale, made)
         return replace(made, factor=R.multiply(R.reshape(left.scale, ()), own))
     return made

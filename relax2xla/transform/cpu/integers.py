@@ -2,13 +2,15 @@
 
 Importers say what a quantised operator computes: its bytes become int32 or float32, are multiplied,
 scaled, rounded and cut. XLA:CPU has nothing fast for products of int32, and where a model says it
-with DequantizeLinear and QuantizeLinear the products are of float32. Here each such operator becomes
-one composite, from bytes to bytes, which a function in C++ takes over (``vm/pjrt/integers.py``); its
-form in rows serves where there is none. Images stay channels last from one to the next.
+with DequantizeLinear and QuantizeLinear the products are of float32. Here each such operator
+becomes one composite, from bytes to bytes, which a function in C++ takes over
+(``vm/pjrt/integers.py``); its form in rows serves where there is none. Images stay channels last
+from one to the next.
 
-Results of operators on integers are those of the rows, bit for bit. Where a model dequantises, its
-numbers are summed up exactly instead of in float32, as quantised operators are; what is a rounding
-error there may become a unit of the result where that lies between two numbers.
+Sums of integers are exact, and those of the rows. Quotients are those of a division, as ONNX says;
+XLA multiplies with inverses where rows divide by one number, which differs where a quotient is a
+half. Where a model dequantises, its numbers are summed up exactly instead of in float32, as those
+of quantised operators are: where a result lies between two numbers, it may be the other one.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ class _Composites:
             out.append(VarBinding(b.var, emitter.flat(value, b.var.span), b.var.span))
         return type(block)(out, block.span)
 
-    def call(self, call: calls.Call, operands: Sequence[Expr], emitter: Emitter, span: object) -> Var:
+    def call(
+        self, call: calls.Call, operands: Sequence[Expr], emitter: Emitter, span: object
+    ) -> Var:
         """A variable for the result of a composite."""
         symbol = self.known.get(call)
         if symbol is None:
@@ -138,7 +142,7 @@ class _Composites:
         )
         return emitter.bind(value, span=span)
 
-    # -- which composites can be made ----------------------------------------------------------------
+    # -- which composites can be made --------------------------------------------------------------
     def _plan(self, values: Values, var: Var, d: Description) -> Plan | None:
         """How a variable is computed by a composite; None where its own binding stays."""
         if isinstance(d, Pooled):
@@ -167,9 +171,7 @@ class _Composites:
             return _Same(of.bytes)
         return _Quantisation(found, d) if dtype_of(found.x) == "float32" else None
 
-    def _multiplied(
-        self, values: Values, p: Product, zero: Expr | None, dtype: str
-    ) -> Plan | None:
+    def _multiplied(self, values: Values, p: Product, zero: Expr | None, dtype: str) -> Plan | None:
         if not values.is_fixed(p.right.bytes):
             whole = p.bias is None and p.addend is None and not p.relu and is_single(p.factor)
             batch = dims_of(p.left.bytes), dims_of(p.right.bytes)
@@ -440,7 +442,7 @@ def _pair(given: Sequence[int]) -> tuple[int, int]:
 
 # -- what is read ----------------------------------------------------------------------------------
 def _kept(block: BindingBlock, plans: dict[Var, Plan], needed: set[Var]) -> list[Binding]:
-    """The bindings of a block that something reads, in order; ``needed`` grows by what they read."""
+    """The bindings of a block that something reads; ``needed`` grows by what they read."""
     kept: list[Binding] = []
     for b in reversed(block.bindings):
         if isinstance(block, DataflowBlock) and b.var not in needed:

@@ -1,9 +1,9 @@
 """Composites of integers that a function in C++ takes over: custom calls, made before compiling.
 
 Programs hold composites with their forms in rows (:mod:`relax2xla.transform.cpu.integers`), and so
-do files. Here, behind the gate that refuses such custom calls of any program, one becomes the other,
-where the operands are what the call needs. The library is compiled at its first use and kept beside
-compiled programs; where it cannot be, XLA compiles the forms in rows.
+do files. Here, behind the gate that refuses such custom calls of any program, one becomes the
+other, where the operands are what the call needs. The library is compiled at its first use and kept
+beside compiled programs; where it cannot be, XLA compiles the forms in rows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def _wanted(op: ir.Operation) -> calls.Call | None:
     given = (
         read_any(attributes["composite_attributes"]) if "composite_attributes" in attributes else {}
     )
-    operands, results = [_tensor(v.type) for v in op.operands], [_tensor(v.type) for v in op.results]
+    operands, results = (
+        [_tensor(v.type) for v in op.operands],
+        [_tensor(v.type) for v in op.results],
+    )
     known = [t for t in operands if t]
     if len(known) != len(operands) or len(results) != 1 or results[0] is None:
         return None
@@ -152,9 +155,7 @@ def library(packed: Packing) -> Mapping[str, NativeFunction]:
         made = Path(folder) / "integers.so"
         if kept is None:
             given = [*packed.flags, "-I", str(INCLUDE), str(home / _SOURCES[0]), "-o", str(made)]
-            run_compiler(
-                [*compiler, *_OPTIONS, *given], "the products of integers do not compile"
-            )
+            run_compiler([*compiler, *_OPTIONS, *given], "the products of integers do not compile")
             if store is not None:
                 store.put(key, made.read_bytes())
         else:

@@ -1,11 +1,10 @@
-"""ComputeInIntegers: models of ONNX in integers give what their rows give, and ONNX Runtime gives."""
+"""ComputeInIntegers: models of ONNX give what their rows and ONNX Runtime give."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -24,6 +23,8 @@ pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler
 
 RNG = np.random.default_rng(3)
 Array = np.ndarray[Any, Any]
+# The zero point of most inputs.
+FIRST = np.uint8(120)
 
 
 class Model:
@@ -40,13 +41,15 @@ class Model:
         self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def node(self, kind: str, *operands: str, count: int = 1, domain: str = "", **attrs: Any) -> Any:
+    def node(
+        self, kind: str, *operands: str, count: int = 1, domain: str = "", **attrs: Any
+    ) -> Any:
         names = [f"v{self.count + i}" for i in range(count)]
         self.count += count
         self.nodes.append(helper.make_node(kind, operands, names, domain=domain, **attrs))
         return names[0] if count == 1 else names
 
-    def quantised(self, x: str, scale: float = 0.05, zero: Any = np.uint8(120)) -> str:
+    def quantised(self, x: str, scale: float = 0.05, zero: Any = FIRST) -> str:
         return self.node("QuantizeLinear", x, *self.how(scale, zero))
 
     def how(self, scale: Any, zero: Any) -> list[str]:
@@ -121,12 +124,21 @@ def image(*shape: int) -> Array:
     return 3 * RNG.standard_normal(shape).astype(np.float32)
 
 
-def qlinear_conv(m: Model, x: str, weight: Array, scales: tuple[Any, Any, Any], zeros: Any, **how: Any) -> str:
+def qlinear_conv(
+    m: Model, x: str, weight: Array, scales: tuple[Any, Any, Any], zeros: Any, **how: Any
+) -> str:
     """``scales`` and ``zeros``: of the image, the weight and the result."""
     pairs = [m.how(s, z) for s, z in zip(scales, zeros, strict=True)]
     bias = m.weight(RNG.integers(-900, 900, len(weight)), np.int32)
     return m.node(
-        "QLinearConv", x, *pairs[0], m.weight(weight, weight.dtype), *pairs[1], *pairs[2], bias, **how
+        "QLinearConv",
+        x,
+        *pairs[0],
+        m.weight(weight, weight.dtype),
+        *pairs[1],
+        *pairs[2],
+        bias,
+        **how,
     )
 
 
@@ -135,17 +147,15 @@ def test_a_network_of_quantised_operators() -> None:
     m = Model(1, 3, 14, 13)
     by_channel = (0.02 + 0.01 * RNG.random(8)).astype(np.float32)
     q = m.quantised("x")
-    a = qlinear_conv(
-        m, q, small(8, 3, 5, 5), (0.05, by_channel, 0.3), (np.uint8(120), np.zeros(8, np.int8), np.uint8(90)),
-        strides=[2, 1], pads=[2, 1, 2, 3],
-    )  # fmt: skip
+    zeros: Any = (FIRST, np.zeros(8, np.int8), np.uint8(90))
+    where = {"strides": [2, 1], "pads": [2, 1, 2, 3]}
+    a = qlinear_conv(m, q, small(8, 3, 5, 5), (0.05, by_channel, 0.3), zeros, **where)
     b = m.node("MaxPool", a, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
     zeros = (np.uint8(90), np.int8(0), np.uint8(0))
     c = qlinear_conv(m, b, small(16, 8, 1, 1), (0.3, 0.02, 0.4), zeros)
-    d = qlinear_conv(
-        m, c, small(16, 4, 3, 3), (0.4, 0.02, 0.5), (zeros[2], np.int8(0), np.uint8(128)),
-        pads=[1, 1, 1, 1], group=4,
-    )  # fmt: skip
+    zeros = (zeros[2], np.int8(0), np.uint8(128))
+    where = {"pads": [1, 1, 1, 1], "group": 4}
+    d = qlinear_conv(m, c, small(16, 4, 3, 3), (0.4, 0.02, 0.5), zeros, **where)
     pairs = [m.how(*p) for p in ((0.5, np.uint8(128)), (0.4, np.uint8(0)), (0.45, np.uint8(100)))]
     e = m.node("QLinearAdd", d, *pairs[0], c, *pairs[1], *pairs[2], domain="com.microsoft")
     model = m.made(e, 4)
@@ -178,7 +188,11 @@ def test_matrix_products() -> None:
     """By a weight, and of two that are computed."""
     m = Model(2, 9, 12)
     q = m.quantised("x")
-    of_q, of_w, of_y = m.how(0.05, np.uint8(120)), m.how(0.01, np.int8(0)), m.how(0.2, np.uint8(128))
+    of_q, of_w, of_y = (
+        m.how(0.05, np.uint8(120)),
+        m.how(0.01, np.int8(0)),
+        m.how(0.2, np.uint8(128)),
+    )
     y = m.node("QLinearMatMul", q, *of_q, m.weight(small(12, 10), np.int8), *of_w, *of_y)
     turned = m.node("Transpose", y, perm=[0, 2, 1])
     z = m.node("QLinearMatMul", y, *of_y, turned, *of_y, *m.how(1.5, np.uint8(100)))
