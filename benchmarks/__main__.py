@@ -9,6 +9,7 @@ from typing import Any
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "peers": "14 networks by all roads beside ONNX Runtime, torch and (--inductor) Inductor",
+    "quantised": "ResNet-50 and two layers of BERT-base in 8 bits beside ONNX Runtime",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
@@ -46,7 +47,7 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="PATTERN",
-        help="torch_models, roads, passes, peers: some, as in 'timm/*'",
+        help="torch_models, roads, passes, peers, quantised: some, as in 'timm/*'",
     )
     parser.add_argument("--ours", action="store_true", help="torch_models: without the peers")
     parser.add_argument("--inductor", action="store_true", help="peers: with TorchInductor")
@@ -55,8 +56,15 @@ def main() -> None:
     args = parser.parse_args()
     if args.dynamic and args.name != "opinfo":
         parser.error("--dynamic goes with opinfo")
-    if args.only and args.name not in ("torch_models", "roads", "mlc", "passes", "peers"):
-        parser.error("--only goes with torch_models, roads, mlc, passes and peers")
+    if args.only and args.name not in (
+        "torch_models",
+        "roads",
+        "mlc",
+        "passes",
+        "peers",
+        "quantised",
+    ):
+        parser.error("--only goes with torch_models, roads, mlc, passes, peers and quantised")
     if args.inductor and args.name != "peers":
         parser.error("--inductor goes with peers")
     if args.mlc and args.name != "mlc":
