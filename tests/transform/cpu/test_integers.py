@@ -235,7 +235,7 @@ def test_between_dequantise_and_quantise() -> None:
     pooled = m.node("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2])
     pooled = m.again(m.quantised(pooled, *third), *third)
     flat = m.node("Flatten", pooled)
-    product = m.node("MatMul", flat, dequantised_weight(m, small(128, 30), 0.01, 1))
+    product = m.node("MatMul", flat, dequantised_weight(m, small(128, 90), 0.01, 1))
     model = m.made(m.quantised(product, 1.0, np.uint8(128)), 2)
     kinds = composites(model)
     assert kinds[:4] == ["quantisation", "convolution", "convolution", "sum"]

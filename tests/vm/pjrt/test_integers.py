@@ -332,7 +332,7 @@ def test_without_a_library_rows_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"window": (9, 9)}, "larger than the image"),
+        ({"window": (30, 30)}, "larger than the image"),
         ({"strides": (0, 1)}, "positive"),
         ({"padding": (0, 0, 0, -1)}, "nothing away"),
         ({"groups": 2}, "groups"),
