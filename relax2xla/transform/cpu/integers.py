@@ -16,7 +16,7 @@ of quantised operators are: where a result lies between two numbers, it may be t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from relax2xla import op as R
@@ -100,7 +100,8 @@ class _Composites:
             return func
         plans = {v: p for v, d in values.found.items() if (p := self._plan(values, v, d))}
         needed = {*_reads(func.body.body)}
-        kept = [_kept(block, plans, needed) for block in reversed(func.body.blocks)][::-1]
+        known = values.found.keys()
+        kept = [_kept(b, plans, known, needed) for b in reversed(func.body.blocks)][::-1]
         blocks = [
             self._block(block, own, plans)
             for block, own in zip(func.body.blocks, kept, strict=True)
@@ -441,11 +442,16 @@ def _pair(given: Sequence[int]) -> tuple[int, int]:
 
 
 # -- what is read ----------------------------------------------------------------------------------
-def _kept(block: BindingBlock, plans: dict[Var, Plan], needed: set[Var]) -> list[Binding]:
-    """The bindings of a block that something reads; ``needed`` grows by what they read."""
+def _kept(
+    block: BindingBlock, plans: dict[Var, Plan], known: Collection[Var], needed: set[Var]
+) -> list[Binding]:
+    """The bindings of a block without those of ``known`` that nothing reads any more.
+
+    ``needed``, what is read, grows. Other bindings stay: they may do more than compute.
+    """
     kept: list[Binding] = []
     for b in reversed(block.bindings):
-        if isinstance(block, DataflowBlock) and b.var not in needed:
+        if isinstance(block, DataflowBlock) and b.var in known and b.var not in needed:
             continue
         kept.append(b)
         plan = plans.get(b.var) if isinstance(block, DataflowBlock) else None
