@@ -190,6 +190,11 @@ def _is_plain(value: Expr) -> bool:
     return isinstance(value, PrimValue | StringImm | DataTypeImm | Op)
 
 
+def _name(call: Call) -> str:
+    assert isinstance(call.op, Op)
+    return call.op.name
+
+
 def _along(value: Expr, shape: tuple[int, ...], channel: int) -> bool:
     """Whether a value broadcasts to ``shape`` as one number, or as one for each channel."""
     dims = dims_of(value)
@@ -290,15 +295,16 @@ def _relu(values: Values, call: Call, var: Var) -> Description | None:
 
 def _round(values: Values, call: Call, var: Var) -> Description | None:
     found = values.of(call.args[0])
-    whole = isinstance(found, Product) and found.real and found.factor is not None
-    return Rounded(found) if isinstance(found, Quotient) or whole else None  # type: ignore[arg-type]
+    if isinstance(found, Product):
+        return Rounded(found) if found.real and found.factor is not None else None
+    return Rounded(found) if isinstance(found, Quotient) else None
 
 
 def _limit(values: Values, call: Call, var: Var) -> Description | None:
     for x, other in (call.args, call.args[::-1]):
         found, bound = values.of(x), values.number(other)
         if isinstance(found, Rounded) and bound is not None and dims_of(x) == dims_of(var):
-            highest = call.op.name == "relax.minimum"  # type: ignore[union-attr]
+            highest = _name(call) == "relax.minimum"
             if highest == (bound > 0):
                 return replace(found, cut=found.cut | {bound})
     return None
@@ -310,7 +316,7 @@ def _moved(values: Values, call: Call, var: Var) -> Description | None:
     if not isinstance(found, Number):
         return None
     single = is_single(found.zero) and is_single(found.scale)
-    name = call.op.name  # type: ignore[union-attr]
+    name = _name(call)
     if single and name == "relax.reshape":
         return replace(found, bytes=R.reshape(found.bytes, call.args[1]))
     if name != "relax.permute_dims":
@@ -337,7 +343,7 @@ def _pool(values: Values, call: Call, var: Var) -> Description | None:
 
 
 def _product(values: Values, call: Call, var: Var) -> Description | None:
-    name = call.op.name  # type: ignore[union-attr]
+    name = _name(call)
     if name == "relax.einsum":
         fields = getattr(call.args[0], "fields", ())
         operands = list(fields)
