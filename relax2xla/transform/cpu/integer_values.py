@@ -219,7 +219,11 @@ def _astype(values: Values, call: Call, var: Var) -> Description | None:
             return replace(found, real=True)
         if isinstance(found, Product) and not found.real:
             return replace(found, real=True)
-    if to in BYTES and isinstance(found, Rounded) and found.cut == {*map(float, limits(to))}:
+    if (
+        to in BYTES
+        and isinstance(found, Rounded)
+        and found.cut == frozenset(map(float, limits(to)))
+    ):
         return Quantised(found.value, found.zero, to)
     return None
 

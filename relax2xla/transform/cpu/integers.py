@@ -402,7 +402,8 @@ def _weight(p: Product) -> Expr:
 
 
 def _matrix(p: Product) -> tuple[int, int]:
-    dims = dims_of(p.right.bytes) or ()
+    dims = dims_of(p.right.bytes)
+    assert dims is not None
     return (dims[-1], dims[-2]) if p.kind == "pixels" else (dims[-2], dims[-1])
 
 
@@ -411,8 +412,10 @@ def _described(p: Product, by: Packing, dtype: str) -> calls.Convolution | None:
     if dims is None or weight is None:
         return None
     kind = dtype_of(p.left.bytes)
-    counts = [1 if v is None or is_single(v) else p.shape[p.channel] for v in (p.factor, p.addend)]
-    rest = (by, dtype, *counts, p.addend is not None, p.relu)
+    factors, addends = (
+        1 if v is None or is_single(v) else p.shape[p.channel] for v in (p.factor, p.addend)
+    )
+    rest = (by, dtype, factors, addends, p.addend is not None, p.relu)
     one = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
     if p.kind != "conv2d":
         depth, results = _matrix(p)
