@@ -25,7 +25,7 @@ from benchmarks.kernel_scripts import KERNELS, Kernel
 from benchmarks.timing import interleaved
 from relax2xla import op, tir
 from relax2xla.builder import BlockBuilder
-from relax2xla.cli.timing import calls_for, ratio
+from relax2xla.cli.figures.timing import calls_for, ratio
 from relax2xla.ir import IRModule, TensorStructInfo, Var
 from relax2xla.script import from_source
 

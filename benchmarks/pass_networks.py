@@ -12,7 +12,7 @@ import numpy as np
 import relax2xla as rx
 from benchmarks.timing import interleaved
 from relax2xla import op, transform
-from relax2xla.cli.timing import ratio
+from relax2xla.cli.figures.timing import ratio
 from relax2xla.ir import Expr, IRModule, TensorStructInfo, Var
 
 RNG = np.random.default_rng(0)

@@ -135,7 +135,7 @@ def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
 
     import relax2xla as rx
     from benchmarks.peers.onnxruntime_options import one_thread
-    from relax2xla.cli.timing import interleaved, ratio, rounds_for
+    from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
     from relax2xla.frontend.onnx import from_onnx
 
     if hasattr(os, "sched_setaffinity"):

@@ -66,7 +66,7 @@ def measure(name: str) -> dict[str, Any]:
     import relax2xla
     from benchmarks.timing import interleaved
     from benchmarks.torch_models_zoo import ZOO
-    from relax2xla.cli.timing import ratio
+    from relax2xla.cli.figures.timing import ratio
     from relax2xla.frontend.onnx import from_onnx
     from relax2xla.frontend.torch import from_exported_program
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from relax2xla.cli.timing import interleaved as interleaved
-from relax2xla.cli.timing import ratio
+from relax2xla.cli.figures.timing import interleaved as interleaved
+from relax2xla.cli.figures.timing import ratio
 
 
 def table(times: Mapping[str, list[float]], against: str, unit: str = "ms") -> str:

@@ -33,7 +33,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.timing import interleaved, ratio
 from benchmarks.torch_models_zoo import DEEP, PACKAGES, ZOO, Example, absent
 from relax2xla import VirtualMachine, build
-from relax2xla.cli.timing import rounds_for
+from relax2xla.cli.figures.timing import rounds_for
 from relax2xla.frontend.torch import from_exported_program
 
 ROOT = Path(__file__).parents[1]

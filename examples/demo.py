@@ -33,8 +33,8 @@ from torch import nn
 
 import relax2xla as rx
 from examples.models import MODELS
-from relax2xla.cli.inspect import operators
-from relax2xla.cli.timing import interleaved, ratio, rounds_for
+from relax2xla.cli.commands.inspect import operators
+from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
 from relax2xla.frontend.onnx import from_onnx
 from relax2xla.frontend.stablehlo import from_stablehlo
 from relax2xla.frontend.torch import from_exported_program

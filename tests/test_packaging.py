@@ -140,7 +140,7 @@ def test_the_extras_are_those_that_texts_name() -> None:
     """Of an extra that is misspelt pip says one line, and installs without it."""
     from packaging.requirements import Requirement
 
-    from relax2xla.cli.doctor import PACKAGES
+    from relax2xla.cli.commands.doctor import PACKAGES
     from tests.installed import brought_by, canonical
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -166,7 +166,7 @@ def measure(name: str, quick: bool = False, inductor: bool = False) -> dict[str,
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from relax2xla.cli.timing import interleaved, ratio, rounds_for
+    from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -74,7 +74,7 @@ def from_stablehlo(
     ``input_info`` does not fit.
     """
     from relax2xla.stablehlo import emit, read
-    from relax2xla.stablehlo.targets import checked_targets
+    from relax2xla.stablehlo.untrusted.targets import checked_targets
 
     allowed = checked_targets(allow_custom_calls)
     module, exported = _module_of(stablehlo_module, isolate)

@@ -9,7 +9,7 @@ from typing import Any
 from relax2xla import tir
 from relax2xla.errors import UnsupportedError
 from relax2xla.tir import stmt as s
-from relax2xla.tir.bounds import Range
+from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.buffer import Buffer, BufferLoad
 from relax2xla.tir.functor import post_order
 from relax2xla.tir.stmt_functor import rebuilt

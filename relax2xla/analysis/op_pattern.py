@@ -13,8 +13,8 @@ from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad
 from relax2xla.tir.expr import Add, Cast, Mul, is_literal
 from relax2xla.tir.functor import free_vars, post_order
+from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.node import PrimExpr, Var
-from relax2xla.tir.use import expressions
 
 
 class OpPatternKind(IntEnum):

@@ -9,8 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from relax2xla.cli.signals import signals
-from relax2xla.cli.supervise import supervised
+from relax2xla.cli.process.signals import signals
+from relax2xla.cli.process.supervise import supervised
 
 FAILED, PIPE_CLOSED = 2, 1
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Errors are one message on standard error. ``--debug``, anywhere among the arguments, shows the
     traceback as well. Without ``arguments`` it is the process's own command, and a child process
-    runs it (:mod:`relax2xla.cli.supervise`).
+    runs it (:mod:`relax2xla.cli.process.supervise`).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
@@ -34,7 +34,7 @@ def _main(words: Sequence[str], debug: bool) -> int:
     try:
         with signals():
             from relax2xla.cli.app import app
-            from relax2xla.cli.console import standard_output
+            from relax2xla.cli.process.console import standard_output
 
             with standard_output():
                 status = _status_of(lambda: app(args=words, prog_name="relax2xla"))

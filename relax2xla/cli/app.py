@@ -36,7 +36,7 @@ class To(StrEnum):
 def _resolved(file: Path) -> Path:
     if ":" not in str(file):
         return file
-    from relax2xla.cli.named_models import resolved
+    from relax2xla.cli.reading.named_models import resolved
 
     return resolved(file)
 
@@ -67,7 +67,7 @@ SHAPE = Annotated[
 
 
 def _load_plugins(names: list[str] | None) -> list[str] | None:
-    from relax2xla.cli.plugins import load_plugins
+    from relax2xla.cli.reading.plugins import load_plugins
 
     load_plugins(names)
     return names
@@ -88,7 +88,7 @@ PLUGIN = Annotated[
 
 def _alone(asked: bool) -> bool:
     if asked:
-        from relax2xla.cli.console import keep_for_json
+        from relax2xla.cli.process.console import keep_for_json
 
         keep_for_json()
     return asked
@@ -183,7 +183,7 @@ def root(
     relax2xla reduce model.mlir --check CMD     a small program with the same fault
     relax2xla doctor                            what is installed, and what is missing?
     """
-    from relax2xla.cli import settings
+    from relax2xla.cli.process import settings
 
     group = context.command
     commands = {
@@ -240,10 +240,10 @@ def inspect(
     relax2xla inspect model.r2x                         saved by relax2xla compile
     """
     if support:
-        from relax2xla.cli.support import run_support
+        from relax2xla.cli.commands.support import run_support
 
         raise typer.Exit(run_support(file, json))
-    from relax2xla.cli.inspect import run_inspect
+    from relax2xla.cli.commands.inspect import run_inspect
 
     run_inspect(file, json, text, trust, shape or [], layers)
 
@@ -293,7 +293,7 @@ def convert(
     relax2xla convert model.mlir -o model.stablehlo --stablehlo-version 1.0.0
     relax2xla convert model.mlirbc -o - --to mlir | less
     """
-    from relax2xla.cli.convert import run_convert
+    from relax2xla.cli.commands.convert import run_convert
 
     run_convert(
         file,
@@ -370,8 +370,8 @@ def run(
     relax2xla run torchvision:resnet50                  where torchvision is installed
     relax2xla run model.onnx --json | jq .outputs
     """
-    from relax2xla.cli.reports import Reports
-    from relax2xla.cli.run import run_run
+    from relax2xla.cli.commands.run import run_run
+    from relax2xla.cli.figures.reports import Reports
 
     given, sizes, reports = inputs or [], shape or [], Reports(profile, trace, memory)
     run_run(file, given, output, seed, device, function, trust, sizes, reports, weights, json)
@@ -419,7 +419,7 @@ def compile_(
     relax2xla compile model.pt2 -o model.r2x --trust --no-compiled
     relax2xla run model.r2x --trust
     """
-    from relax2xla.cli.compile import run_compile
+    from relax2xla.cli.commands.compile import run_compile
 
     run_compile(file, output, compiled, raw_weights, device, trust, shape or [], json)
 
@@ -481,8 +481,8 @@ def verify(
     relax2xla verify model.onnx --html errors.html  the error of each layer, in colour
     relax2xla verify model.onnx --shape batch=2 --inputs in.npz
     """
-    from relax2xla.cli.comparison import Asked
-    from relax2xla.cli.verify import run_verify
+    from relax2xla.cli.commands.verify import run_verify
+    from relax2xla.cli.proof.comparison import Asked
 
     asked = Asked(inputs or [], seed, rtol, atol, device, taps, json, bisect, html)
     raise typer.Exit(run_verify(file, asked, trust, shape or []))
@@ -526,8 +526,8 @@ def quantize(
     relax2xla quantize model.onnx -o small.mlir --weights small.safetensors
     relax2xla quantize model.pt2 --trust --bits 4 --group 64 --verify
     """
-    from relax2xla.cli.comparison import Asked
-    from relax2xla.cli.quantize import run_quantize
+    from relax2xla.cli.commands.quantize import run_quantize
+    from relax2xla.cli.proof.comparison import Asked
 
     asked = Asked(inputs or [], seed, None, None, device, False, False) if verify else None
     run_quantize(file, output, weights, bits, group, asked, trust, shape or [], json)
@@ -559,7 +559,7 @@ def bench(
     relax2xla bench program.pt2 --trust --threads 1
     relax2xla bench model.mlir --rounds 50 --json
     """
-    from relax2xla.cli.bench import run_bench
+    from relax2xla.cli.commands.bench import run_bench
 
     run_bench(file, inputs or [], seed, rounds, threads, device, json, trust, shape or [])
 
@@ -615,7 +615,7 @@ def roundtrip(
     relax2xla roundtrip programs/ --json > report.json
     relax2xla roundtrip programs/ --timeout 20 --save failures
     """
-    from relax2xla.cli.roundtrip import Settings, run_roundtrip
+    from relax2xla.cli.commands.roundtrip import Settings, run_roundtrip
 
     settings = Settings(run, json, seed, isolate, timeout, memory, save)
     raise typer.Exit(run_roundtrip(files, settings))
@@ -659,7 +659,7 @@ def diff(
     relax2xla diff model.relax model.mlir --as stablehlo
     relax2xla diff a.onnx b.onnx --json | jq -r .path
     """
-    from relax2xla.cli.diff import run_diff
+    from relax2xla.cli.commands.diff import run_diff
 
     raise typer.Exit(run_diff((a, b), level.value, json, trust, shape or []))
 
@@ -720,7 +720,7 @@ def opt(
     relax2xla opt model.relax --passes default,LegalizeOps -o model.mlir
     relax2xla opt model.relax --passes default --print-after ChannelsLast > /dev/null
     """
-    from relax2xla.cli.opt import run_opt
+    from relax2xla.cli.commands.opt import run_opt
 
     before, after = print_before or [], print_after or []
     run_opt(file, passes, output, before, after, check, trust, shape or [], json)
@@ -771,7 +771,7 @@ def reduce(
     relax2xla reduce model.onnx -o small.relax --check 'relax2xla run {} 2>&1 | grep -q LegalizeOps'
     relax2xla reduce model.relax --check 'python differs.py {}' --timeout 20 --json
     """
-    from relax2xla.cli.reduce import run_reduce
+    from relax2xla.cli.commands.reduce import run_reduce
 
     run_reduce(file, check, output, timeout, trust, shape or [], json)
 
@@ -823,7 +823,7 @@ def view(
     relax2xla run model.onnx --trace trace.json
     relax2xla view model.onnx --profile trace.json  coloured by time
     """
-    from relax2xla.cli.view import run_view
+    from relax2xla.cli.commands.view import run_view
 
     run_view(file, output, trust, shape or [], stablehlo, profile)
 
@@ -857,7 +857,7 @@ def cache(
     relax2xla cache --limit 200M
     relax2xla cache --clear
     """
-    from relax2xla.cli.cache import run_cache
+    from relax2xla.cli.commands.cache import run_cache
 
     run_cache(clear, limit, json, yes)
 
@@ -876,7 +876,7 @@ def doctor(
     relax2xla doctor
     relax2xla doctor --json > report.json       for a bug report
     """
-    from relax2xla.cli.doctor import run_doctor
+    from relax2xla.cli.commands.doctor import run_doctor
 
     raise typer.Exit(run_doctor(json))
 
@@ -898,6 +898,6 @@ def config(
     relax2xla config
     relax2xla config --example > ~/.config/relax2xla/config.toml
     """
-    from relax2xla.cli.settings import run_config
+    from relax2xla.cli.process.settings import run_config
 
     run_config(json, example)

@@ -167,7 +167,7 @@ def _devices(mod: IRModule) -> Any:
     JAX says which they are when it calls: rows become its own collectives and mapped functions.
     """
     from relax2xla.runtime.device import Mesh
-    from relax2xla.stablehlo.gate import devices_of
+    from relax2xla.stablehlo.untrusted.gate import devices_of
 
     distributed = (m for known in mod.global_infos.values() for m in known)
     sizes = [len(m.device_ids) for m in distributed if isinstance(m, DeviceMesh)]

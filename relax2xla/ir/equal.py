@@ -33,7 +33,7 @@ from relax2xla.ir.struct_info import (
     seen_dims,
 )
 from relax2xla.tir import Dim
-from relax2xla.tir.structural import Comparison, Different
+from relax2xla.tir.kernel.structural import Comparison, Different
 
 _KERNEL_PARTS = (tir.Stmt, tir.Buffer, tir.BufferRegion, tir.IterVar, tir.Range)
 

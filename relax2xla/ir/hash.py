@@ -33,7 +33,7 @@ from relax2xla.ir.struct_info import (
     seen_dims,
 )
 from relax2xla.tir import Dim
-from relax2xla.tir.structural import hash_of
+from relax2xla.tir.kernel.structural import hash_of
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:

@@ -11,8 +11,8 @@ from relax2xla.ir.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.stmt import walk
-from relax2xla.tir.use import expressions
 
 # Calls that do something beside giving a value.
 _EFFECTS = ("tir.call_extern", "tir.tvm_call", "tir.anylist", "tir.ptx_", "tir.tvm_struct_set")

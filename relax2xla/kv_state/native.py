@@ -20,7 +20,7 @@ from relax2xla.kv_state.rows import Bounds, Emitter, Heads, Sizes
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, has_compiler, run_compiler
 from relax2xla.runtime.device import Device
 from relax2xla.runtime.native import NativeFunction, NativeModule
-from relax2xla.stablehlo.targets import TYPED
+from relax2xla.stablehlo.untrusted.targets import TYPED
 from relax2xla.vm.pjrt import xla
 from relax2xla.vm.pjrt.external_calls import TARGET as TARGET
 from relax2xla.vm.pjrt.external_calls import bind

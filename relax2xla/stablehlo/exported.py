@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from relax2xla.errors import StableHLOParseError
 from relax2xla.ir.expr import Function, Var
-from relax2xla.stablehlo.bytecode import MAGIC
+from relax2xla.stablehlo.untrusted.bytecode import MAGIC
 
 #: The function attribute with the platforms that the value of :data:`PLATFORM_INDEX` counts.
 PLATFORMS: Final = "platforms"

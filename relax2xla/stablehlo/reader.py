@@ -75,7 +75,7 @@ from relax2xla.stablehlo.table import (
     TERMINATORS,
     Row,
 )
-from relax2xla.stablehlo.targets import AllowedTarget
+from relax2xla.stablehlo.untrusted.targets import AllowedTarget
 
 # Gives the data of a resource by its name, dtype and shape.
 Outside = Callable[[str, str, tuple[int, ...]], Any]

@@ -9,7 +9,6 @@ from relax2xla.dtypes import numpy_dtype
 from relax2xla.errors import EmitError, StableHLOParseError
 from relax2xla.ir.module import IRModule
 from relax2xla.ir.struct_info import TensorStructInfo
-from relax2xla.stablehlo import bytecode, guard, limits
 from relax2xla.stablehlo.codecs import type_to_sinfo
 from relax2xla.stablehlo.described import described
 from relax2xla.stablehlo.emitter import LeftOut, emit
@@ -17,6 +16,7 @@ from relax2xla.stablehlo.locations import read_location
 from relax2xla.stablehlo.mlir import context, first_line, ir, operations
 from relax2xla.stablehlo.mlir import stablehlo as hlo
 from relax2xla.stablehlo.origin import as_read
+from relax2xla.stablehlo.untrusted import bytecode, guard, limits
 
 Form = Literal["text", "bytecode", "portable"]
 BYTECODE_MAGIC = bytecode.MAGIC

@@ -13,7 +13,7 @@ from typing import Any, Final
 from relax2xla.errors import DeviceError, StableHLOParseError
 from relax2xla.stablehlo.mlir import ir, operations
 from relax2xla.stablehlo.table import CONSTANT
-from relax2xla.stablehlo.targets import ANNOTATIONS
+from relax2xla.stablehlo.untrusted.targets import ANNOTATIONS
 
 #: One of them is in the bytecode of each program that has annotations.
 _MARKS: Final = (b"sdy", b"harding", b"SPMD")

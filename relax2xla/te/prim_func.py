@@ -25,7 +25,7 @@ from relax2xla.te.tensor import (
 )
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, buffer_of
-from relax2xla.tir.complete import with_regions, with_root
+from relax2xla.tir.kernel.complete import with_regions, with_root
 from relax2xla.tir.node import PrimExpr
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import well_formed
-from .functor import free_vars
-from .functor import post_order_visit as post_order_visit
-from .functor import structural_equal as expr_deep_equal
-from .node import Dim, Var
-from .stmt import Stmt
-from .well_formed import verify_well_formed as verify_well_formed
+from relax2xla.tir.functor import free_vars
+from relax2xla.tir.functor import post_order_visit as post_order_visit
+from relax2xla.tir.functor import structural_equal as expr_deep_equal
+from relax2xla.tir.kernel import well_formed
+from relax2xla.tir.kernel.well_formed import verify_well_formed as verify_well_formed
+from relax2xla.tir.node import Dim, Var
+from relax2xla.tir.stmt import Stmt
 
 __all__ = ["expr_deep_equal", "post_order_visit", "undefined_vars", "verify_well_formed"]
 

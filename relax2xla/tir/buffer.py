@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
 from relax2xla.errors import OpError
-
-from .bounds import Range
-from .expr import as_dim, as_expr, as_prim_expr
-from .node import (
+from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.expr import as_dim, as_expr, as_prim_expr
+from relax2xla.tir.node import (
     Dim,
     Node,
     PrimExpr,
@@ -150,7 +149,7 @@ class Buffer(Node):
             start = end
         if len(found) == 1:
             found[0] = found[0] + as_expr(self.elem_offset)
-        analyzer = importlib.import_module("relax2xla.tir.analyzer").Analyzer()
+        analyzer = importlib.import_module("relax2xla.tir.arith.analyzer").Analyzer()
         return [as_prim_expr(analyzer.simplify(f), f.dtype) for f in found]
 
     def get_flattened_buffer(self) -> Buffer:

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from relax2xla.dtypes import DTYPES, is_float
 from relax2xla.errors import DivisionByZeroError, OperandTypeError, OpError
-
-from .node import (
+from relax2xla.tir.node import (
     OTHER_NAMES,
     Dim,
     FloatImm,

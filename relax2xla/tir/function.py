@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .buffer import Buffer
-from .node import Dim, Node, Var
-from .stmt import Stmt
+from relax2xla.tir.buffer import Buffer
+from relax2xla.tir.node import Dim, Node, Var
+from relax2xla.tir.stmt import Stmt
 
 
 class PrimFunc(Node):
@@ -101,7 +101,9 @@ class PrimFunc(Node):
 
         ``ValueError`` for what is no parameter, and for a buffer that does not fit.
         """
-        return importlib.import_module("relax2xla.tir.specialize").specialized(self, param_map)
+        return importlib.import_module("relax2xla.tir.kernel.specialize").specialized(
+            self, param_map
+        )
 
     def __str__(self) -> str:
         return self.script()

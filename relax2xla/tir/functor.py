@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from relax2xla.dtypes import is_float
-
-from .expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
-from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, rounded, wrapped
+from relax2xla.tir.expr import INT_BUILTINS, BinaryExpr, Call, Cast, Not, Select, as_prim_expr
+from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var, rounded, wrapped
 
 
 def post_order(root: PrimExpr) -> Iterator[PrimExpr]:

@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from relax2xla.errors import TVMError
-
-from .analyzer import can_prove_equal, simplify
-from .bounds import Range
-from .expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr, is_literal
-from .functor import free_vars, post_order, structural_equal, substitute
-from .index_inverse import as_digit, extent_from_zero, inverted
-from .node import Dim, IntImm, PrimExpr, Var
+from relax2xla.tir.arith.analyzer import can_prove_equal, simplify
+from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.arith.index_inverse import as_digit, extent_from_zero, inverted
+from relax2xla.tir.expr import Add, FloorDiv, FloorMod, Mul, Sub, as_dim, as_prim_expr, is_literal
+from relax2xla.tir.functor import free_vars, post_order, structural_equal, substitute
+from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 
 Ints = npt.NDArray[np.int64]
 # What a final index takes of an initial one: which, and (index // divisor) % modulus; None: all.

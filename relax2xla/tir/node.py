@@ -250,7 +250,7 @@ class PrimExpr(Operators, Node):
         )
 
     def __str__(self) -> str:
-        from .printer import to_text
+        from relax2xla.tir.printer import to_text
 
         return to_text(self)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
-from .node import IntImm, PrimExpr, SizeVar, Var
+from relax2xla.tir.expr import And, Call, Div, FloorDiv, FloorMod, Max, Min, Mod, Or, match_dtypes
+from relax2xla.tir.node import IntImm, PrimExpr, SizeVar, Var
 
 
 def var(name: str = "tindex", dtype: str = "int32") -> Var:

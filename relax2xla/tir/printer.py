@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 
 from relax2xla.dtypes import is_float
-
-from .expr import (
+from relax2xla.tir.expr import (
     EQ,
     GE,
     GT,
@@ -32,7 +31,7 @@ from .expr import (
     Select,
     Sub,
 )
-from .node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var
+from relax2xla.tir.node import Dim, FloatImm, IntImm, PrimExpr, StringImm, Var
 
 # Python's precedences. A comparison never stands bare inside a comparison: Python would chain it.
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(1, 8)
@@ -74,8 +73,8 @@ def to_text(
     literals print without ``T.dtype(...)``, ``prefix`` the name of the namespace of builtins.
     """
     # Both are built on this file's own classes, which print themselves by it.
-    from .buffer import BufferLoad, Let
-    from .vector import Broadcast, Ramp
+    from relax2xla.tir.buffer import BufferLoad, Let
+    from relax2xla.tir.vector import Broadcast, Ramp
 
     if isinstance(expr, int):
         return str(int(expr))

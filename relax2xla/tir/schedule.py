@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from relax2xla.errors import UnsupportedError
-
-from .function import PrimFunc
-from .stmt import Block, BlockRealize, For, Stmt, children
+from relax2xla.tir.function import PrimFunc
+from relax2xla.tir.stmt import Block, BlockRealize, For, Stmt, children
 
 # What a step gives: nothing, a loop, loops, a block. They all keep what a kernel computes.
 _NOTHING: Final = """

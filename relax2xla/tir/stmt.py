@@ -13,10 +13,20 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
-from .bounds import Range
-from .buffer import Buffer, BufferRegion, PointerVar, check_indices, check_predicate
-from .expr import as_dim, as_expr
-from .node import Dim, IntImm, Node, PrimExpr, StandsForExpr, StringImm, Var, lanes_of, set_field
+from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.buffer import Buffer, BufferRegion, PointerVar, check_indices, check_predicate
+from relax2xla.tir.expr import as_dim, as_expr
+from relax2xla.tir.node import (
+    Dim,
+    IntImm,
+    Node,
+    PrimExpr,
+    StandsForExpr,
+    StringImm,
+    Var,
+    lanes_of,
+    set_field,
+)
 
 LoopKind: TypeAlias = Literal["serial", "parallel", "vectorized", "unroll", "thread_binding"]
 IterType: TypeAlias = Literal["spatial", "reduce", "scan", "opaque", "thread"]

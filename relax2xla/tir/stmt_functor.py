@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeAlias, TypeVar
 
-from . import stmt as s
-from .bounds import Range
-from .buffer import Buffer, BufferLoad, BufferRegion
-from .expr import BinaryExpr, Call, Cast, Not, Select, as_dim, as_prim_expr
-from .function import PrimFunc
-from .functor import post_order
-from .functor import substitute as substitute_expr
-from .node import Dim, IntImm, PrimExpr, Var
-from .use import expressions
+from relax2xla.tir import stmt as s
+from relax2xla.tir.arith.bounds import Range
+from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion
+from relax2xla.tir.expr import BinaryExpr, Call, Cast, Not, Select, as_dim, as_prim_expr
+from relax2xla.tir.function import PrimFunc
+from relax2xla.tir.functor import post_order
+from relax2xla.tir.functor import substitute as substitute_expr
+from relax2xla.tir.kernel.use import expressions
+from relax2xla.tir.node import Dim, IntImm, PrimExpr, Var
 
 Node: TypeAlias = s.Stmt | PrimExpr
 T = TypeVar("T", bound=Node)

@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 from relax2xla.dtypes import DTYPES
 from relax2xla.errors import OpError
-
-from .expr import Call, Mul, as_prim_expr
-from .node import IntImm, PrimExpr, element_of, lanes_of, operations, set_field
+from relax2xla.tir.expr import Call, Mul, as_prim_expr
+from relax2xla.tir.node import IntImm, PrimExpr, element_of, lanes_of, operations, set_field
 
 
 def with_lanes(dtype: str, lanes: int) -> str:

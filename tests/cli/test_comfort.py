@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import relax2xla
-from relax2xla.cli import console, named_models, reports, timing
+from relax2xla.cli.figures import reports, timing
+from relax2xla.cli.process import console
+from relax2xla.cli.reading import named_models
 from relax2xla.vm.observe.profile import Row
 
 from .conftest import Cli, shell
@@ -91,7 +93,7 @@ def test_the_example_is_right(config: Path, cli: Cli) -> None:
 
 # -- doctor ----------------------------------------------------------------------------------------
 def test_doctor_says_what_there_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relax2xla.cli import doctor
+    from relax2xla.cli.commands import doctor
 
     monkeypatch.setattr(doctor, "PACKAGES", (*doctor.PACKAGES, ("no_such_package", "nothing")))
     done = cli("doctor")

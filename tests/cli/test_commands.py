@@ -180,7 +180,7 @@ def test_verify(kind: str, models: Models, cli: Cli) -> None:
 
 
 def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relax2xla.cli import verify
+    from relax2xla.cli.commands import verify
 
     def wrong(*args: object, **options: object) -> object:
         for reference, found in references(*args, **options):
@@ -210,13 +210,13 @@ def test_verify_finds_a_mismatch(models: Models, cli: Cli, monkeypatch: pytest.M
     ],
 )
 def test_compare(ours: np.ndarray, theirs: np.ndarray, fits: bool) -> None:
-    from relax2xla.cli.comparison import compare
+    from relax2xla.cli.proof.comparison import compare
 
     assert compare([ours], [theirs], None, None)[0].fits is fits
 
 
 def test_a_tolerance_that_grows_with_the_largest_number() -> None:
-    from relax2xla.cli.comparison import compare
+    from relax2xla.cli.proof.comparison import compare
 
     expected = np.float32([1000, 0.001, np.inf])
     off = expected + np.float32([0, 0.05, 0])

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relax2xla.cli import console, main
+from relax2xla.cli import main
+from relax2xla.cli.process import console
 from relax2xla.runtime.progress import report
 from relax2xla.runtime.weights import save_weights
 

@@ -269,7 +269,7 @@ def test_a_bug_is_one_message_too(
     def broken(*args: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("relax2xla.cli.inspect.report", broken)
+    monkeypatch.setattr("relax2xla.cli.commands.inspect.report", broken)
     done = cli("inspect", models("mlir"))
     assert done.code == 2
     assert "ZeroDivisionError: oops" in done.err

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla.cli.model import load_model
+from relax2xla.cli.reading.model import load_model
 from relax2xla.importers.files import save
 from relax2xla.ir import Constant, IRModule
 from relax2xla.ir.rewrite import post_order_deep

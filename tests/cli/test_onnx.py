@@ -259,8 +259,8 @@ def test_a_piece_grows_until_it_departs(tmp_path: Path) -> None:
     """What departs because of a neighbour is not found in the node alone."""
     from onnx import load
 
-    from relax2xla.cli.onnx_pieces import onnx_pieces
-    from relax2xla.cli.reproduce import reproduce
+    from relax2xla.cli.proof.onnx_pieces import onnx_pieces
+    from relax2xla.cli.proof.reproduce import reproduce
 
     x = np.ones((2, 3), np.float32)
     values = dict.fromkeys("xabcd", x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relax2xla import transform
-from relax2xla.cli.opt import PIPELINES, WITH_ARGUMENT, names, parse_passes
+from relax2xla.cli.commands.opt import PIPELINES, WITH_ARGUMENT, names, parse_passes
 from relax2xla.errors import TVMError
 from relax2xla.ir import Function, GlobalVar, IRModule
 from relax2xla.transform.core.registry import all_passes, takes_arguments

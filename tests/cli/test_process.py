@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import relax2xla
-from relax2xla.cli import console, timing
 from relax2xla.cli.app import app
+from relax2xla.cli.figures import timing
+from relax2xla.cli.process import console
 
 from .conftest import RELAX, ROOT, Cli, shell
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import relax2xla as rx
-from relax2xla.cli.shrink import cost, shrunk
+from relax2xla.cli.proof.shrink import cost, shrunk
 from relax2xla.ir import Call, IRModule, Op
 from relax2xla.ir.check import check_well_formed
 from relax2xla.ir.rewrite import post_order_deep

@@ -15,9 +15,10 @@ import pytest
 import relax2xla as rx
 from relax2xla import op
 from relax2xla.builder import BlockBuilder
-from relax2xla.cli import programs, roundtrip
-from relax2xla.cli.isolate import Worker
-from relax2xla.cli.programs import Outcome, check_program, split
+from relax2xla.cli.commands import roundtrip
+from relax2xla.cli.process.isolate import Worker
+from relax2xla.cli.proof import programs
+from relax2xla.cli.proof.programs import Outcome, check_program, split
 from relax2xla.ir import TensorStructInfo, Var, const
 
 from .conftest import Cli

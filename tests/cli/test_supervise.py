@@ -20,7 +20,7 @@ def supervised(code: str, *words: str) -> subprocess.Popen[str]:
     text = (
         "import os, signal, sys, time\n"
         "from relax2xla.cli import supervise\n"
-        "from relax2xla.cli.signals import signals\n"
+        "from relax2xla.cli.process.signals import signals\n"
         f"def command():\n    with signals():\n        {code}\n    return 0\n"
         f"sys.exit(supervise.supervised(command{''.join(words)}))"
     )

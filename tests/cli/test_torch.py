@@ -140,7 +140,7 @@ def test_the_part_that_departs_alone(
 def test_pieces_of_torch_grow() -> None:
     from torch.export import export, load
 
-    from relax2xla.cli.torch_pieces import torch_pieces
+    from relax2xla.cli.proof.torch_pieces import torch_pieces
     from relax2xla.importers.torch.verification import evaluated
 
     x = torch.randn(5, 4)

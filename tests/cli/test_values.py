@@ -17,7 +17,7 @@ from onnx import TensorProto, helper  # noqa: E402
 
 ort = pytest.importorskip("onnxruntime")
 
-from relax2xla.cli import comparison  # noqa: E402
+from relax2xla.cli.proof import comparison  # noqa: E402
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 ML = "ai.onnx.ml"

@@ -261,7 +261,7 @@ def serve(memory: int) -> None:
     warnings.simplefilter("ignore")
     # Compiled programs of other runs would hide what compiling does.
     os.environ["RELAX2XLA_CACHE"] = "0"
-    from relax2xla.stablehlo.guard_child import limit_memory
+    from relax2xla.stablehlo.untrusted.guard_child import limit_memory
 
     limit_memory(memory)
 

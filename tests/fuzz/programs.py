@@ -73,7 +73,7 @@ def call(executable: Any, name: str, file: Path, phase: Callable[[str], None]) -
     import numpy as np
 
     from relax2xla import VirtualMachine
-    from relax2xla.cli.model import inputs_of, nest
+    from relax2xla.cli.reading.model import inputs_of, nest
     from relax2xla.ir.lattice import free_symbolic_vars, substitute
     from relax2xla.vm.call.machine import BoundFunction
 

@@ -19,9 +19,10 @@ from relax2xla.errors import TVMError, UnsupportedError
 from relax2xla.importers.stablehlo import from_stablehlo
 from relax2xla.interop.jax import from_jax
 from relax2xla.script import from_source
-from relax2xla.stablehlo import lapack, parse
-from relax2xla.stablehlo.gate_mlir import check_mlir
-from relax2xla.stablehlo.targets import GROUPS, SAFE
+from relax2xla.stablehlo import parse
+from relax2xla.stablehlo.untrusted import lapack
+from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
+from relax2xla.stablehlo.untrusted.targets import GROUPS, SAFE
 from relax2xla.vm.pjrt import compiler
 
 X = np.arange(4, dtype=np.float32)

@@ -12,7 +12,7 @@ import relax2xla as rx
 from relax2xla import budget
 from relax2xla.errors import BudgetError, StableHLOParseError, UnsupportedError, XlaError
 from relax2xla.importers.stablehlo import from_stablehlo
-from relax2xla.stablehlo import limits
+from relax2xla.stablehlo.untrusted import limits
 from relax2xla.vm.pjrt import cache
 
 

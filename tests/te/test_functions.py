@@ -8,7 +8,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import te, tir
 from relax2xla.te import functions as f
-from relax2xla.tir.interpret import Interpreter
+from relax2xla.tir.kernel.interpret import Interpreter
 
 
 def test_functions_of_elements() -> None:

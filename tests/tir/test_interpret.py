@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from relax2xla import tir
 from relax2xla.errors import AssertError, BudgetError, RunError, UnsupportedError
 from relax2xla.script import from_source
-from relax2xla.tir.interpret import interpret
+from relax2xla.tir.kernel.interpret import interpret
 
 
 def parse(text: str) -> tir.PrimFunc:

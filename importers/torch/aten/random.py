@@ -16,7 +16,7 @@ import torch
 
 from relax2xla import op as R
 from relax2xla.dtypes import is_float
-from relax2xla.importers.torch.aten.complex import REAL
+from relax2xla.importers.torch.aten.numbers.complex import REAL
 from relax2xla.importers.torch.engine.context import (
     Context,
     Dims,

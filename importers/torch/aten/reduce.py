@@ -10,7 +10,7 @@ from relax2xla import op as R
 from relax2xla.dtypes import is_float
 from relax2xla.importers.shared.gaps import Unsupported
 from relax2xla.importers.shared.reductions import log_sum_exp
-from relax2xla.importers.torch.aten.complex import REAL, is_complex, square_of_abs
+from relax2xla.importers.torch.aten.numbers.complex import REAL, is_complex, square_of_abs
 from relax2xla.importers.torch.engine.context import (
     Context,
     as_bool,

@@ -21,7 +21,7 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import BY_TORCH
 from relax2xla.errors import TVMError
 from relax2xla.importers.shared.gaps import Gaps, Unsupported
-from relax2xla.importers.torch.aten import data_dependent
+from relax2xla.importers.torch.aten.places import data_dependent
 from relax2xla.importers.torch.engine import control
 from relax2xla.importers.torch.engine.arguments import bind
 from relax2xla.importers.torch.engine.context import Context, UnknownSize, as_bool, dtype_of_torch

@@ -14,8 +14,8 @@ from relax2xla.errors import UnsupportedError
 from relax2xla.interop.lax_rows.arithmetic import RULES as ARITHMETIC
 from relax2xla.interop.lax_rows.site import Rule, Site, shape_of, with_derivative_of
 from relax2xla.interop.lax_rows.sorting import RULES as SORTING
-from relax2xla.stablehlo.lapack import TARGET
-from relax2xla.stablehlo.targets import SAFE
+from relax2xla.stablehlo.untrusted.lapack import TARGET
+from relax2xla.stablehlo.untrusted.targets import SAFE
 
 _ALGORITHMS = {
     "DEFAULT": lax.RandomAlgorithm.RNG_DEFAULT,

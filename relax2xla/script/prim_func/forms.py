@@ -26,9 +26,9 @@ from relax2xla.script.prim_func.frames import (
 )
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad, BufferRegion, PointerVar
-from relax2xla.tir.complete import with_regions, with_root
+from relax2xla.tir.kernel.complete import with_regions, with_root
+from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.node import element_of, lanes_of
-from relax2xla.tir.use import expressions
 from relax2xla.tir.vector import with_lanes
 
 

@@ -9,7 +9,7 @@ from relax2xla import tir
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferLoad
 from relax2xla.tir.functor import free_vars, post_order
-from relax2xla.tir.use import expressions
+from relax2xla.tir.kernel.use import expressions
 
 
 def handle_uses(func: tir.PrimFunc) -> Counter[tir.Var]:

@@ -33,7 +33,7 @@ from relax2xla.script.prim_func.frames import (
 )
 from relax2xla.tir import stmt as s
 from relax2xla.tir.buffer import Buffer, BufferRegion
-from relax2xla.tir.well_formed import problems
+from relax2xla.tir.kernel.well_formed import problems
 
 
 class PrimFuncParser(Expressions):

@@ -19,9 +19,9 @@ from relax2xla.stablehlo.loops.statements import run
 from relax2xla.tir import stmt as st
 from relax2xla.tir.buffer import Buffer, BufferLoad
 from relax2xla.tir.functor import post_order
+from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.node import is_int
 from relax2xla.tir.stmt import BufferStore
-from relax2xla.tir.use import expressions
 
 Argument = Expr | TensorStructInfo | int | float
 """A tensor, the struct info of a new tensor (its first contents are zeros), or a number."""

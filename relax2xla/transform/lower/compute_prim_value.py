@@ -11,7 +11,7 @@ from relax2xla import tir
 from relax2xla.builder import BlockBuilder
 from relax2xla.ir import Call, Expr, Function, GlobalVar, IRModule, PrimValue
 from relax2xla.ir.rewrite import rewrite_function
-from relax2xla.tir.renew import renewed
+from relax2xla.tir.kernel.renew import renewed
 from relax2xla.transform.core import Pass, PassContext, register
 
 HOST: Final = "tir.is_host_func"

@@ -12,8 +12,8 @@ from relax2xla.ir import Call, ExternFunc, Function, GlobalVar, IRModule
 from relax2xla.ir.rewrite import post_order_deep
 from relax2xla.tir import Call as TirCall
 from relax2xla.tir import PrimFunc, Text, post_order
+from relax2xla.tir.kernel.use import expressions
 from relax2xla.tir.stmt import walk
-from relax2xla.tir.use import expressions
 from relax2xla.transform.core import Pass, PassContext, register
 
 

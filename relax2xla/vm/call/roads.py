@@ -17,7 +17,7 @@ from relax2xla.dtypes import DTYPES
 from relax2xla.ir import StructInfo, TensorStructInfo
 from relax2xla.ir.struct_info import flatten_info
 from relax2xla.stablehlo.emitter import emit
-from relax2xla.stablehlo.gate_mlir import check_mlir
+from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
 from relax2xla.vm.call.call_shapes import Key, infos_of
 from relax2xla.vm.call.programs import Programs
 from relax2xla.vm.call.staging import OTHER, staged

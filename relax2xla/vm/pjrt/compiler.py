@@ -25,11 +25,12 @@ from jaxlib.mlir.passmanager import PassManager
 from relax2xla import budget, processor
 from relax2xla.errors import BudgetError, UnsupportedError
 from relax2xla.runtime.device import Device, Mesh
-from relax2xla.stablehlo import few_bits, limits, six_bits
-from relax2xla.stablehlo.gate_mlir import check_mlir
+from relax2xla.stablehlo import few_bits, six_bits
 from relax2xla.stablehlo.mlir import operations
 from relax2xla.stablehlo.shardings import without_shardings
-from relax2xla.stablehlo.targets import CALLBACKS, CALLS_BACK
+from relax2xla.stablehlo.untrusted import limits
+from relax2xla.stablehlo.untrusted.gate_mlir import check_mlir
+from relax2xla.stablehlo.untrusted.targets import CALLBACKS, CALLS_BACK
 from relax2xla.vm.pjrt import cache, dot_library, integers, mesh, onednn, xla
 from relax2xla.vm.pjrt.complete_code import is_complete
 

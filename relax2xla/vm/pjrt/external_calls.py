@@ -18,7 +18,7 @@ import jax
 from relax2xla.errors import TVMError
 from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction
-from relax2xla.stablehlo.targets import AllowedTarget
+from relax2xla.stablehlo.untrusted.targets import AllowedTarget
 
 log = logging.getLogger("relax2xla.vm")
 

@@ -24,7 +24,7 @@ from relax2xla.runtime.compiler import INCLUDE, find_compiler, run_compiler
 from relax2xla.runtime.native import NativeFunction, NativeModule
 from relax2xla.stablehlo.codecs import dtype_of, read_any
 from relax2xla.stablehlo.mlir import ir, operations
-from relax2xla.stablehlo.targets import TYPED
+from relax2xla.stablehlo.untrusted.targets import TYPED
 from relax2xla.vm.pjrt import cache
 from relax2xla.vm.pjrt.external_calls import TARGET, bind
 from relax2xla.vm.pjrt.onednn import COMPOSITE, copied

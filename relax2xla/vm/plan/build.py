@@ -16,8 +16,8 @@ from relax2xla.ir.expr import global_symbol
 from relax2xla.ir.source_names import result_names
 from relax2xla.runtime.device import Device, Mesh, device
 from relax2xla.runtime.external import EXTERNAL_MODS
-from relax2xla.stablehlo.gate import Passed, check_module
-from relax2xla.stablehlo.targets import checked_targets
+from relax2xla.stablehlo.untrusted.gate import Passed, check_module
+from relax2xla.stablehlo.untrusted.targets import checked_targets
 from relax2xla.tir import PrimFunc
 from relax2xla.transform.core import Pass, PassContext, run_enabled
 from relax2xla.transform.core.context import EXTERNAL_ON_HOST

@@ -22,7 +22,7 @@ from relax2xla.ir import (
 from relax2xla.ir.rewrite import post_order_deep, rewrite_function
 from relax2xla.runtime.external import EXTERNAL_MODS, find_external
 from relax2xla.runtime.native import NativeFunction
-from relax2xla.stablehlo.targets import TYPED
+from relax2xla.stablehlo.untrusted.targets import TYPED
 from relax2xla.vm.pjrt.external_calls import DTYPES, LONGEST_PLAIN, TARGET, bind
 
 _DPS: Final = "relax.call_dps_packed"

@@ -27,7 +27,7 @@ from relax2xla.ir.rewrite import rewrite_function
 from relax2xla.runtime.device import device
 from relax2xla.runtime.weights import read_safetensors
 from relax2xla.script.entry import from_source
-from relax2xla.stablehlo.targets import checked_targets
+from relax2xla.stablehlo.untrusted.targets import checked_targets
 from relax2xla.transform.core import PassContext
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.vm.call.executable import Entry, State

@@ -25,8 +25,8 @@ from relax2xla.ir.source_names import source_name
 from relax2xla.runtime.device import Mesh
 from relax2xla.runtime.weights import Writer, write_safetensors
 from relax2xla.script.tables import script_tables
-from relax2xla.stablehlo.gate import check_module
 from relax2xla.stablehlo.prelude import derived
+from relax2xla.stablehlo.untrusted.gate import check_module
 from relax2xla.transform.core import Pass
 from relax2xla.transform.params.lift_weights import Lifted
 from relax2xla.transform.pipeline import STATIC

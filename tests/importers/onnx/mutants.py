@@ -309,7 +309,7 @@ def attempt(contents: bytes, convert: Callable[[bytes], Any]) -> tuple[bool, str
 def main(name: str, count: int) -> None:
     """Import ``count`` mutants of a model."""
     from relax2xla.frontend.onnx import from_onnx
-    from relax2xla.stablehlo.guard_child import limit_memory
+    from relax2xla.stablehlo.untrusted.guard_child import limit_memory
 
     warnings.simplefilter("ignore")
     original = MODELS[name]()

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from relax2xla.importers.torch.aten.data_dependent import ITEMS  # noqa: E402
+from relax2xla.importers.torch.aten.places.data_dependent import ITEMS  # noqa: E402
 from relax2xla.importers.torch.engine import converters  # noqa: E402
 from relax2xla.importers.torch.engine.converters import CONVERTERS, operator_name  # noqa: E402
 from relax2xla.importers.torch.source.decompositions import decompositions  # noqa: E402

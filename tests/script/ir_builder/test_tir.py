@@ -11,7 +11,7 @@ from relax2xla.ir import PointerType, PrimType, assert_structural_equal, load_js
 from relax2xla.script import from_source
 from relax2xla.script.ir_builder import IRBuilder
 from relax2xla.script.ir_builder import tir as T
-from relax2xla.tir.interpret import interpret
+from relax2xla.tir.kernel.interpret import interpret
 from tests.stablehlo.loops.test_kernels import run
 
 

@@ -13,7 +13,7 @@ from relax2xla.errors import DiagnosticError
 from relax2xla.script import from_source
 from relax2xla.script import tir as T
 from relax2xla.stablehlo.loops import lower
-from relax2xla.tir.interpret import Interpreter
+from relax2xla.tir.kernel.interpret import Interpreter
 
 
 def insert(best: Any, places: Any, value: Any, place: Any, count: int) -> None:

@@ -23,7 +23,7 @@ from relax2xla.stablehlo.emitter import emit
 from relax2xla.stablehlo.loops import Lowered
 from relax2xla.stablehlo.mlir import ir
 from relax2xla.tir import PrimFunc
-from relax2xla.tir.interpret import interpret
+from relax2xla.tir.kernel.interpret import interpret
 from tests.stablehlo.loops.programs import program
 from tests.stablehlo.loops.test_kernels import lowered, run
 

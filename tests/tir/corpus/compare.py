@@ -32,7 +32,7 @@ from relax2xla.ir import Function, IRModule, TensorStructInfo, Tuple, Var
 from relax2xla.script import from_source
 from relax2xla.stablehlo import loops
 from relax2xla.stablehlo.loops.repeat import function
-from relax2xla.tir.interpret import interpret
+from relax2xla.tir.kernel.interpret import interpret
 from relax2xla.tir.stmt_functor import post_order_visit
 from tests.tir.corpus.inputs import arguments, doubled, in_double, ways
 

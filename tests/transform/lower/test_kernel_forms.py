@@ -69,7 +69,7 @@ def test_an_executable_says_what_its_kernels_became() -> None:
 
 
 def test_inspect_warns_of_loops_that_stay(tmp_path: Path, capsys: Any) -> None:
-    from relax2xla.cli.inspect import run_inspect
+    from relax2xla.cli.commands.inspect import run_inspect
 
     file = tmp_path / "kernels.relax"
     file.write_text(SCRIPT)

@@ -1,0 +1,1 @@
+"""Linear algebra: products, factorisations, and what is made of them."""

@@ -1,0 +1,1 @@
+"""Layers of networks: convolutions, pools, norms, attention, recurrence, losses."""

@@ -1,0 +1,1 @@
+"""Element-wise mathematics of real and complex numbers."""

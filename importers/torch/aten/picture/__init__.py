@@ -1,0 +1,1 @@
+"""Images: resizing, and sampling at places that are data."""

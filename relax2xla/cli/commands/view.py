@@ -1,0 +1,86 @@
+"""``relax2xla view``: a model as a page to look at, or as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from relax2xla.cli.commands.saved import saved_functions
+from relax2xla.cli.page.graph import Graph, graph_of
+from relax2xla.cli.page.heat import Heat, read_profile, times_heat
+from relax2xla.cli.process.console import note, size, status
+from relax2xla.cli.reading.model import load_model, parse_shapes
+from relax2xla.errors import TVMError
+from relax2xla.importers.files import check_target, write_atomically
+from relax2xla.ir import IRModule
+
+_FORMS = (".html", ".svg", ".dot", ".json", ".onnx")
+
+
+def run_view(
+    file: Path,
+    output: Path | None,
+    trust: bool,
+    shape: Sequence[str],
+    stablehlo: bool = True,
+    profile: Path | None = None,
+) -> None:
+    """Write the page of ``file`` to ``output``, by default FILE.html in this directory.
+
+    ``profile``: a file with times by the source's names, which colour the operators.
+
+    Raises TVMError for another extension than those of ``_FORMS``, BudgetError for programs that
+    are too large for a picture.
+    """
+    target = Path(f"{file.stem}.html") if output is None else output
+    form = target.suffix.lower()
+    if form not in _FORMS:
+        raise TVMError(f"{target}: expected a name that ends in {', '.join(_FORMS)}")
+    if target.exists() and file.exists() and target.resolve() == file.resolve():
+        raise TVMError(f"{target} is the file that is read; give another name with -o")
+    check_target(target)
+    times = None if profile is None else read_profile(profile)
+    if times is not None and form == ".dot":
+        raise TVMError("--profile colours .html, .svg and .json, and is told in .onnx")
+    if file.suffix.lower() == ".r2x":
+        mod = saved_functions(file)
+    else:
+        mod = load_model(file, trust, parse_shapes(shape))
+
+    def heat(graph: Graph) -> Heat | None:
+        found = None if times is None else times_heat(graph, times, str(profile))
+        if found is not None and found.remark:
+            note(found.remark)
+        return found
+
+    with status(f"drawing {file.name}"):
+        data = picture(mod, form, file.name, stablehlo, heat)
+        write_atomically(target, lambda stream: stream.write(data))
+    note(f"wrote {target}: {size(len(data))}")
+
+
+def picture(
+    mod: IRModule,
+    form: str,
+    title: str,
+    stablehlo: bool = True,
+    heat: Callable[[Graph], Heat | None] = lambda graph: None,
+) -> bytes:
+    """``mod`` as a file of one of the extensions ``_FORMS``; ``heat`` colours its operators."""
+    if form == ".html":
+        from relax2xla.cli.page.page import page
+
+        return page(mod, title, stablehlo, heat).encode("utf-8", "replace")
+    from relax2xla.cli.page import exports, pictures
+    from relax2xla.cli.page.layout import plans_of
+
+    graph = graph_of(mod)
+    if form == ".onnx":
+        return exports.netron(graph, title, heat(graph))
+    if form == ".json":
+        text = exports.model_explorer(graph, title, heat(graph))
+    elif form == ".svg":
+        text = pictures.svg(graph, plans_of(graph), title, heat(graph))
+    else:
+        text = pictures.dot(graph)
+    return text.encode("utf-8", "replace")

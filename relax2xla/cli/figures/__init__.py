@@ -1,0 +1,1 @@
+"""What a model costs and how long it takes, by layer."""

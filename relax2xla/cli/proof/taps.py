@@ -1,0 +1,191 @@
+"""``verify --taps``: the values inside of a model beside those of its reference.
+
+A class for each format says which values there are (``names``), has what relax2xla gives for them,
+and compares that with what a reference gives. Its ``pieces`` are models of the parts that depart,
+for ``--bisect``.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from relax2xla.cli.process.console import status
+from relax2xla.cli.proof.comparison import Asked, Row, compare, results
+from relax2xla.cli.proof.reference import torch_arguments
+from relax2xla.cli.proof.reproduce import Piece
+from relax2xla.cli.reading.values import flat_results
+from relax2xla.runtime.device import Device
+
+Errors = dict[str, tuple[float, str]]
+
+
+class Taps(Protocol):
+    """The values inside of a model; ``names``: those that a reference gives after its outputs."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
+        """How many values were compared and depart, and the first one; the errors of layers."""
+        ...
+
+    def pieces(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any]
+    ) -> Iterator[Piece]:
+        """What makes the first value that departs, alone, then with more that comes before it."""
+        ...
+
+
+def taps_of(
+    kind: str,
+    file: Path,
+    shapes: Mapping[str, Any],
+    flat: Sequence[Any],
+    device: Device,
+    asked: Asked,
+) -> Taps:
+    """The values inside of a file of the format ``kind``, which is one of TAPPED."""
+    if kind == "onnx":
+        return OnnxTaps(file, shapes, flat, device, asked)
+    return TorchTaps(file, flat, device)
+
+
+def _layer_errors(rows: Iterable[tuple[str, Row]]) -> Errors:
+    """The largest error of each layer, and words for it.
+
+    Beside numbers that are nearly zero any error is large: there the absolute one counts.
+    """
+    found: Errors = {}
+    for layer, row in rows:
+        error = row.relative
+        if row.atol:
+            error = min(error, row.largest * row.rtol / row.atol)
+        error = math.inf if row.expected else error
+        words = row.expected and f"expected {row.expected}"
+        words = words or f"max abs {row.largest:.2e}, max rel {row.relative:.2e}"
+        words += "" if row.fits else ", DEPARTS"
+        found[layer] = max(found.get(layer, (0.0, words)), (error, words))
+    return found
+
+
+class OnnxTaps:
+    """What the nodes of an ONNX graph compute, of a program that gives all of it.
+
+    ``names``: the values besides the graph's outputs
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        shapes: Mapping[str, Any],
+        flat: Sequence[Any],
+        device: Device,
+        asked: Asked,
+    ) -> None:
+        from relax2xla.importers.onnx import load as load_onnx
+        from relax2xla.importers.onnx.read.source import read
+
+        self.proto = read(file).proto
+        graph = self.proto.graph
+        outputs = [o.name for o in graph.output]
+        self.inputs = load_onnx.input_names(graph)
+        self.makers = load_onnx.makers(graph)
+        self.names = [n for n in self.makers if n not in outputs]
+        self.order = [*outputs, *self.names]
+        with status("compiling all values"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were shown when the model itself was read
+            mod = load_onnx.load(file, shapes, self.names)
+            made = results(file, mod, device, asked, shapes, flat)[1]
+        self.values = list(made) if len(self.order) > 1 else [made]
+
+    def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
+        """How many values were compared and depart, and the first node that makes such a one.
+
+        And the largest error of each node.
+        """
+        rows: dict[str, Row] = {}
+        skipped: list[str] = []
+        for name, a, b in zip(self.order, self.values, theirs, strict=True):
+            mine, yours = flat_results(a), flat_results(b)
+            if any(v is None for v in (*mine, *yours)) or len(mine) != len(yours):
+                skipped.append(name)
+                continue
+            parts = compare(mine, yours, asked.rtol, asked.atol, name, scaled=True)
+            worst = min(parts, key=lambda r: (r.fits, -r.relative), default=None)
+            if worst is not None:
+                rows[name] = worst
+        departing = [n for n in self.makers if n in rows and not rows[n].fits]
+        made = [(self.makers[n], rows[n]) for n in departing]
+        found: dict[str, Any] = {
+            "compared": len(rows),
+            "departing": len(departing),
+            "skipped": skipped,
+            "departures": [
+                {"layer": node.name, "op": node.op_type, "value": row} for node, row in made
+            ],
+        }
+        if departing:
+            node, row = self.makers[departing[0]], rows[departing[0]]
+            taken = [rows[i].relative for i in node.input if i in rows]
+            found["first"] = {
+                "node": node.name,
+                "op": node.op_type,
+                "output": row,
+                "largest relative error of its inputs": max(taken, default=0.0),
+            }
+        named = ((self.makers[n].name or n, row) for n, row in rows.items() if n in self.makers)
+        return found, _layer_errors(named)
+
+    def pieces(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any]
+    ) -> Iterator[Piece]:
+        from relax2xla.cli.proof.onnx_pieces import onnx_pieces
+
+        known = {**dict(zip(self.inputs, flat, strict=True))}
+        known |= dict(zip(self.order, theirs, strict=True))
+        return onnx_pieces(self.proto, found["first"]["output"].name, known)
+
+
+class TorchTaps:
+    """What the operators of an exported program compute, beside what torch does."""
+
+    names: Sequence[str] = ()  # The reference gives the outputs alone.
+
+    def __init__(self, file: Path, flat: Sequence[Any], device: Device) -> None:
+        from relax2xla.importers.files import load_exported
+        from relax2xla.importers.torch.verification import evaluated
+
+        program = load_exported(file)
+        with status("compiling all values"):
+            args, kwargs = torch_arguments(program, flat)
+            self.evaluated = evaluated(program, args, kwargs, True, device)
+        self.values = self.evaluated.values
+
+    def compare(self, theirs: Sequence[Any], asked: Asked) -> tuple[dict[str, Any], Errors]:
+        """How many values were compared and depart, and the first one; the errors of layers."""
+        rows = [
+            (v, row)
+            for v in self.values
+            if v.inner
+            for row in compare([v.got], [v.want], asked.rtol, asked.atol, v.name, scaled=True)
+        ]
+        departing = [(v, row) for v, row in rows if not row.fits]
+        found: dict[str, Any] = {"compared": len(rows), "departing": len(departing), "skipped": []}
+        found["departures"] = [
+            {"layer": v.layer, "op": v.where, "value": row} for v, row in departing
+        ]
+        if departing:
+            value, row = departing[0]
+            found["first"] = {"layer": value.layer, "where": value.where, "output": row}
+        return found, _layer_errors((v.layer, row) for v, row in rows)
+
+    def pieces(
+        self, theirs: Sequence[Any], flat: Sequence[Any], found: Mapping[str, Any]
+    ) -> Iterator[Piece]:
+        from relax2xla.cli.proof.torch_pieces import torch_pieces
+
+        return torch_pieces(self.evaluated, found["first"]["output"].name)

@@ -1,0 +1,1 @@
+"""What commands are given: models, shapes, inputs and weights, from files or by name."""

@@ -1,0 +1,129 @@
+"""The gate of ``gate.py`` over MLIR modules: the last look before XLA, whatever way they came."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from relax2xla.errors import UnsupportedError
+from relax2xla.stablehlo.codecs import read_any, read_attr, type_to_sinfo
+from relax2xla.stablehlo.locations import read_location
+from relax2xla.stablehlo.mlir import ir, operations
+from relax2xla.stablehlo.rows import DISCARDABLE
+from relax2xla.stablehlo.table import BY_MLIR_NAME, CUSTOM_CALL
+from relax2xla.stablehlo.untrusted.gate import (
+    COUNTS,
+    WATCHED,
+    Program,
+    Request,
+    check,
+    meshes_of,
+    place_of,
+)
+
+# A reference to a function, as text.
+_NAME: Final = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w.$-]+)')
+
+
+# What calls a function of the module by name, and the attribute with the name.
+_CALLS: Final = {
+    "func.call": "callee",
+    CUSTOM_CALL: "called_computations",
+    "stablehlo.composite": "decomposition",
+}
+
+
+def check_mlir(module: ir.Module, allowed: Iterable[str] = (), run_on: int = 1) -> None:
+    """Raise UnsupportedError for a module that asks for what it may not have on so many devices.
+
+    ``allowed``: targets of custom calls that a caller in Python allows beside the safe ones.
+    """
+    watched: list[ir.Operation] = []
+    calls: list[ir.Operation] = []
+    names: list[str] = []
+    with module.context:
+        stated = module.operation.attributes
+        given = {n: ir.IntegerAttr(stated[n]).value for n in COUNTS if n in stated}
+        counts = list(given.values())
+        for op in operations(module):
+            name = op.name
+            if name in WATCHED:
+                watched.append(op)
+            if name in _CALLS:
+                calls.append(op)
+            elif name == "func.func":
+                names.append(_symbol(op))
+        if "main" not in names:
+            raise UnsupportedError("the program has no function main, where XLA begins")
+        _check_recursion(calls)
+        if not watched and math.prod(counts) == 1:
+            return
+        meshes = [str(op) for op in module.body.operations if op.operation.name == "sdy.mesh"]
+        program = Program(
+            frozenset(names),
+            frozenset(allowed),
+            math.prod(counts) if counts else None,
+            given.get(COUNTS[0], 1),
+            meshes_of(meshes),
+            compiled=True,
+            run_on=run_on,
+        )
+        check(program, [(_function(op), _request(op)) for op in watched])
+
+
+def _check_recursion(calls: Iterable[ir.Operation]) -> None:
+    """UnsupportedError where a function calls itself, by itself or by way of others."""
+    graph: dict[str, set[str]] = {}
+    for op in calls:
+        if (said := _CALLS[op.name]) in op.attributes:
+            found = graph.setdefault(_function(op), set())
+            names = _NAME.findall(str(op.attributes[said]))
+            found.update(n.strip('"') for n in names)
+    order = TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except CycleError as e:
+        cycle = " > ".join(e.args[1][::-1])
+        raise UnsupportedError(
+            f"the program's functions call each other in a circle ({cycle}), which XLA does not "
+            "survive; use stablehlo.while"
+        ) from None
+
+
+def _symbol(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _function(op: ir.Operation) -> str:
+    """The name of the function that an operation is in."""
+    parent: Any = op
+    while parent is not None and parent.name != "func.func":
+        parent = parent.parent
+        parent = getattr(parent, "operation", parent)
+    return "the program" if parent is None else _symbol(parent)
+
+
+def _request(op: ir.Operation) -> Request:
+    row = BY_MLIR_NAME[op.name]
+    attrs: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name in op.attributes:
+        try:
+            value = op.attributes[name]
+        except TypeError as e:  # what jaxlib has no class for
+            raise UnsupportedError(f"{op.name}: {name} cannot be read ({e})") from None
+        codec = row.attrs.get(name)
+        if codec is None:
+            rest[name] = read_any(value)
+        else:
+            attrs[name] = read_attr(codec.removeprefix("?"), value)
+    return Request(
+        op.name,
+        {**attrs, DISCARDABLE: rest},
+        [type_to_sinfo(v.type) for v in op.operands],
+        [type_to_sinfo(v.type) for v in op.results],
+        place_of(read_location(op.location)),
+    )

@@ -1,0 +1,1 @@
+"""Integer arithmetic: normal forms, bounds and proofs (the names of ``tvm.arith``)."""

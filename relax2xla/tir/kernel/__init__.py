@@ -1,0 +1,1 @@
+"""Loop-level functions whole: completed, checked, compared, specialised, run on numpy arrays."""
