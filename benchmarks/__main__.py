@@ -9,6 +9,7 @@ from typing import Any
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "peers": "14 networks by all roads beside ONNX Runtime, torch and (--inductor) Inductor",
+    "quantised": "ResNet-50 and two layers of BERT-base in 8 bits beside ONNX Runtime",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",
@@ -34,7 +35,16 @@ BENCHMARKS = {
     "imports": "what `import relax2xla` and `relax2xla --help` cost",
 }
 
-_SOME = ("torch_models", "roads", "mlc", "passes", "peers", "jax_functions", "jax_training")
+_SOME = (
+    "torch_models",
+    "roads",
+    "mlc",
+    "passes",
+    "peers",
+    "quantised",
+    "jax_functions",
+    "jax_training",
+)
 
 
 def main() -> None:

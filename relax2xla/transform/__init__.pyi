@@ -30,6 +30,7 @@ from relax2xla.transform.cpu.few_channels import ExpandFewChannels as ExpandFewC
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows as GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm as ExpandGroupNorm
+from relax2xla.transform.cpu.integers import ComputeInIntegers as ComputeInIntegers
 from relax2xla.transform.cpu.planes import ConvolvePlanes as ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts as SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd as UseWinograd

@@ -13,6 +13,7 @@ from relax2xla.transform.cpu.few_channels import ExpandFewChannels
 from relax2xla.transform.cpu.fuse_transpose_matmul import FuseTransposeMatmul
 from relax2xla.transform.cpu.gather_windows import GatherWindows
 from relax2xla.transform.cpu.group_norm import ExpandGroupNorm
+from relax2xla.transform.cpu.integers import ComputeInIntegers
 from relax2xla.transform.cpu.planes import ConvolvePlanes
 from relax2xla.transform.cpu.sums import SumsAsProducts
 from relax2xla.transform.cpu.winograd import UseWinograd
@@ -25,6 +26,7 @@ from relax2xla.transform.params.fold_batch_norm import FoldBatchNorm
 
 # What the default pipeline runs over the functions that the machine has specialised.
 STATIC: Final[tuple[type[Pass], ...]] = (
+    ComputeInIntegers,
     ExpandFewChannels,
     CallOneDnn,
     ConvolvePlanes,
@@ -75,6 +77,8 @@ def default(layout: str = "NHWC", winograd: bool | None = None) -> Pass:
     """
     passes: list[Pass] = [InlineSymbolicFunctions(), FoldBatchNorm(), CanonicalizeBindings()]
     passes.append(RecoverGroupNorm())
+    # Before convolutions get other forms, where shapes are known already.
+    passes.append(ComputeInIntegers())
     if layout:
         passes.append(ChannelsLast(layout))
     if winograd is not False:

@@ -135,14 +135,15 @@ def qlinear_matmul(
     y_scale: Expr,
     y_zero_point: Expr,
 ) -> Expr:
+    """Scales become one factor before they meet the sums, as those of QLinearConv do."""
     y = R.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1))
-    scaled = R.astype(y, "float32")
-    for s, at in ((a_scale, -2), (b_scale, -1)):
-        own = s if ndim_of(s) > 1 else fitted(s, y, at, 0)
-        scaled = R.multiply(scaled, ctx.cast(own, "float32"))
-    out = y_scale if ndim_of(y_scale) > 1 else fitted(y_scale, y, -2, 0)
+    own = [(a_scale, -2), (b_scale, -1), (y_scale, -2)]
+    of_a, of_b, of_y = (
+        ctx.cast(s if ndim_of(s) > 1 else fitted(s, y, at, 0), "float32") for s, at in own
+    )
+    scaled = R.multiply(R.astype(y, "float32"), R.divide(R.multiply(of_a, of_b), of_y))
     zero = y_zero_point if ndim_of(y_zero_point) > 1 else fitted(y_zero_point, y, -2, 0)
-    return quantised(ctx, R.divide(scaled, ctx.cast(out, "float32")), zero, dtype_of(y_zero_point))
+    return quantised(ctx, scaled, zero, dtype_of(y_zero_point))
 
 
 @onnx_op("ConvInteger", since=10)

@@ -55,7 +55,7 @@ def with_calls(module: ir.Module) -> ir.Module | None:
         gained = sum(choice.gain(call) for call in calls if call)
         if not gained or not (cache.current() is None or choice.pays(gained, len(found))):
             return None
-        made = _copy(module)
+        made = copied(module)
         for op, call in zip(operations(made), calls, strict=True):
             if call is not None:
                 _replace(op, call)
@@ -68,7 +68,8 @@ def _has_composites(module: ir.Module) -> bool:
     return any(FORMS in ir.StringAttr(attrs["sym_name"]).value for attrs in named)
 
 
-def _copy(module: ir.Module) -> ir.Module:
+def copied(module: ir.Module) -> ir.Module:
+    """The same program, once more."""
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return ir.Module.parse(buffer.getvalue())

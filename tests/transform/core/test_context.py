@@ -91,7 +91,7 @@ def test_instruments_see_what_the_machine_runs() -> None:
         machine["main"](X)
     assert seen.names == [*(p.__name__ for p in STATIC), *STEPS]
     assert seen.functions == [["main"]] * len(seen.names)
-    assert len(outside.names) < 15  # it saw nothing of the machine's
+    assert len(outside.names) < 20  # it saw nothing of the machine's
 
 
 def test_the_context_of_a_call_disables_more() -> None:

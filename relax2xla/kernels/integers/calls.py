@@ -1,0 +1,428 @@
+"""What the function in C++ is called for: each call with its operands and its result.
+
+A call is written into programs as a composite: its name, its attributes, and its form in rows.
+Files may bring composites, so everything is checked here before memory is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
+
+from relax2xla.kernels.integers.packing import Packing, Parts, named, packing
+
+#: How the names of composites begin that are calls.
+PREFIX: Final = "relax2xla.integers."
+#: What the names of functions hold that are their forms in rows.
+FORMS: Final = ".integers."
+BYTES: Final = ("uint8", "int8")
+# Elements of a tensor; sizes and distances are counted in 64 bits, and a call takes memory.
+_MOST_ELEMENTS: Final = (1 << 31) - 1
+
+
+class Tensor(NamedTuple):
+    """The kind of an operand or of a result."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Call(Protocol):
+    """A call of the function."""
+
+    name: ClassVar[str]
+    symbol: ClassVar[str]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Of the composite: what :func:`read` makes the call of."""
+        ...
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """What the call takes."""
+        ...
+
+    @property
+    def result(self) -> Tensor:
+        """What the call gives."""
+        ...
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the function in C++ takes behind the operands."""
+        ...
+
+    def problem(self) -> str:
+        """What is wrong with the call by itself; "" for nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Convolution of bytes, [N, H, W, C] and a packed weight, and what is made of its sums.
+
+    operands: the image; the weight; (1, O) int32: the bias of each sum, (3, O) with zero points and
+    sums of columns of a weight in bytes; factors, (1,) or (O,) float32; addends, the same; (2,)
+    int32: the zero points of the image and of the result.
+
+    result: the sums (int32), ``sum * factor + addend`` (float32), or that rounded (bytes).
+
+    ``added``: whether there are addends; ``relu``: whether results begin at their zero point.
+    """
+
+    image: Tensor
+    window: tuple[int, int]
+    results: int
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    packed: Packing
+    dtype: str
+    factors: int = 1
+    addends: int = 1
+    added: bool = False
+    relu: bool = False
+
+    name: ClassVar[str] = f"{PREFIX}convolution"
+    symbol: ClassVar[str] = "relax2xla_integers_convolve"
+
+    @property
+    def parts(self) -> Parts:
+        """How the weight lies."""
+        own = self.image.shape[-1] // self.groups
+        return Parts(self.window, own, self.results, self.groups, self.dilation)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {
+            "added": self.added,
+            "dilation": self.dilation,
+            "groups": self.groups,
+            "packed": self.packed.name,
+            "padding": self.padding,
+            "relu": self.relu,
+            "strides": self.strides,
+            "window": self.window,
+        }
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        return [
+            self.image,
+            Tensor(self.parts.shape(self.packed), self.parts.dtype(self.packed)),
+            Tensor((3 if self.packed.bytes else 1, self.results), "int32"),
+            Tensor((self.factors,), "float32"),
+            Tensor((self.addends,), "float32"),
+            Tensor((2,), "int32"),
+        ]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`Call`."""
+        top, left, bottom, right = self.padding
+        size = (self.image.shape[1] + top + bottom, self.image.shape[2] + left + right)
+        extents = [
+            (s - (taps - 1) * apart - 1) // step + 1
+            for s, taps, apart, step in zip(
+                size, self.window, self.dilation, self.strides, strict=True
+            )
+        ]
+        return Tensor((self.image.shape[0], *extents, self.results), self.dtype)
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`Call`."""
+        return [
+            *self.window,
+            *self.strides,
+            *self.padding,
+            *self.dilation,
+            self.groups,
+            int(self.added),
+            int(self.relu),
+        ]
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        if len(self.image.shape) != 4 or self.image.dtype not in BYTES:
+            return "the image has four axes, and numbers of 8 bits"
+        if self.dtype not in (*BYTES, "int32", "float32"):
+            return f"the result is of int8, uint8, int32 or float32, not {self.dtype}"
+        pairs = (self.window, self.strides, self.dilation)
+        if any(len(p) != 2 for p in pairs) or len(self.padding) != 4:
+            return "window, strides and dilation have two numbers, and padding four"
+        sizes = (*self.image.shape, *self.window, *self.strides, *self.dilation, self.groups)
+        if min(*sizes, self.results) < 1 or min(self.padding) < 0:
+            return "sizes are positive, and padding takes nothing away"
+        if max(*self.window, *self.padding, *self.dilation, *self.strides) > 1 << 20:
+            return "the window is too large"
+        if self.image.shape[-1] % self.groups or self.results % self.groups:
+            return "channels do not fit the groups"
+        if self.factors not in (1, self.results) or self.addends not in (1, self.results):
+            return "factors and addends are one, or one for each channel"
+        if self.relu and self.dtype not in BYTES:
+            return "results of 8 bits alone begin at their zero point"
+        if min(self.result.shape) < 1:
+            return "the window is larger than the image"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Products of matrices of bytes, [B, M, K] by [B, K, N] or, ``turned``, by [B, N, K].
+
+    operands: the two; a factor, (1,) float32; (3,) int32: the zero points of both and of the result
+    result: as of :class:`Convolution`, without addends
+    """
+
+    left: Tensor
+    right: Tensor
+    turned: bool
+    dtype: str
+
+    name: ClassVar[str] = f"{PREFIX}product"
+    symbol: ClassVar[str] = "relax2xla_integers_multiply"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {"turned": self.turned}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        return [self.left, self.right, Tensor((1,), "float32"), Tensor((3,), "int32")]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`Call`."""
+        columns = self.right.shape[1 if self.turned else 2]
+        return Tensor((*self.left.shape[:2], columns), self.dtype)
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`Call`."""
+        return [int(self.turned)]
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        left, right = self.left, self.right
+        if len(left.shape) != 3 or len(right.shape) != 3 or {left.dtype, right.dtype} - {*BYTES}:
+            return "operands have three axes, and numbers of 8 bits"
+        if self.dtype not in (*BYTES, "int32", "float32"):
+            return f"the result is of int8, uint8, int32 or float32, not {self.dtype}"
+        depth = right.shape[2 if self.turned else 1]
+        if left.shape[0] != right.shape[0] or left.shape[2] != depth:
+            return "the matrices do not fit each other"
+        return "" if min(*left.shape, *right.shape) >= 1 else "sizes are positive"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """``round((s[0] * (a - p[0]) + s[1] * (b - p[1])) / s[2]) + p[2]``, bytes of one shape.
+
+    operands: a; b; s, (3,) float32; p, (3,) int32. ``relu``: results begin at their zero point.
+    """
+
+    a: Tensor
+    b: Tensor
+    dtype: str
+    relu: bool = False
+
+    name: ClassVar[str] = f"{PREFIX}sum"
+    symbol: ClassVar[str] = "relax2xla_integers_add"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {"relu": self.relu}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        return [self.a, self.b, Tensor((3,), "float32"), Tensor((3,), "int32")]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`Call`."""
+        return Tensor(self.a.shape, self.dtype)
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`Call`."""
+        return [int(self.relu)]
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        if {self.a.dtype, self.b.dtype, self.dtype} - {*BYTES}:
+            return "operands and result are of 8 bits"
+        return "" if self.a.shape == self.b.shape else "operands have one shape"
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPool:
+    """The largest number in each window of an image of bytes [N, H, W, C]; padding has none."""
+
+    image: Tensor
+    window: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+
+    name: ClassVar[str] = f"{PREFIX}max_pool"
+    symbol: ClassVar[str] = "relax2xla_integers_max_pool"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {
+            "dilation": self.dilation,
+            "padding": self.padding,
+            "strides": self.strides,
+            "window": self.window,
+        }
+
+    @property
+    def _as_convolution(self) -> Convolution:
+        channels = self.image.shape[-1]
+        where = (self.strides, self.padding, self.dilation)
+        return Convolution(
+            self.image, self.window, channels, *where, 1, packing(), self.image.dtype
+        )
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        return [self.image]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`Call`."""
+        return self._as_convolution.result
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`Call`."""
+        return [*self.window, *self.strides, *self.padding, *self.dilation]
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        return self._as_convolution.problem()
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """``round(x / s) + p`` in the limits of bytes: x float32; s, (1,) float32; p, (1,) int32."""
+
+    x: Tensor
+    dtype: str
+
+    name: ClassVar[str] = f"{PREFIX}quantisation"
+    symbol: ClassVar[str] = "relax2xla_integers_quantise"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """See :class:`Call`."""
+        return {}
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        return [self.x, Tensor((1,), "float32"), Tensor((1,), "int32")]
+
+    @property
+    def result(self) -> Tensor:
+        """See :class:`Call`."""
+        return Tensor(self.x.shape, self.dtype)
+
+    @property
+    def numbers(self) -> list[int]:
+        """See :class:`Call`."""
+        return []
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        right = self.x.dtype == "float32" and self.dtype in BYTES
+        return "" if right else "it makes bytes of float32"
+
+
+def read(
+    name: str, attributes: Mapping[str, Any], operands: Sequence[Tensor], results: Sequence[Tensor]
+) -> Call | str:
+    """The call that a composite asks for, or what is wrong with it; for what files may bring."""
+    make = _READERS.get(name)
+    if make is None:
+        return f"there is no call {name}"
+    if not operands or len(results) != 1:
+        return "it takes operands, and gives one result"
+    try:
+        call = make(attributes, operands, results[0])
+        problem = call.problem()
+    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as e:
+        return f"its attributes are not those of {name} ({e!r})"
+    if problem:
+        return problem
+    if call.operands != list(operands) or call.result != results[0]:
+        return "its operands and its result are not those that its attributes say"
+    if any(_elements(t) > _MOST_ELEMENTS for t in (*operands, *results)):
+        return f"its tensors have at most {_MOST_ELEMENTS} elements"
+    return call
+
+
+def _elements(t: Tensor) -> int:
+    made = 1
+    for d in t.shape:
+        made *= d
+    return made
+
+
+def _pair(given: Any) -> tuple[int, int]:
+    a, b = map(int, given)
+    return a, b
+
+
+def _four(given: Any) -> tuple[int, int, int, int]:
+    a, b, c, d = map(int, given)
+    return a, b, c, d
+
+
+def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    packed = named(str(at["packed"]))
+    if packed is None:
+        raise ValueError(f"there is no packing {at['packed']}")
+    return Convolution(
+        given[0],
+        _pair(at["window"]),
+        made.shape[-1],
+        _pair(at["strides"]),
+        _four(at["padding"]),
+        _pair(at["dilation"]),
+        int(at["groups"]),
+        packed,
+        made.dtype,
+        given[3].shape[0],
+        given[4].shape[0],
+        bool(at["added"]),
+        bool(at["relu"]),
+    )
+
+
+def _pool(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    where = (_pair(at["strides"]), _four(at["padding"]), _pair(at["dilation"]))
+    return MaxPool(given[0], _pair(at["window"]), *where)
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Tensor], Tensor], Call]]] = {
+    Convolution.name: _convolution,
+    Product.name: lambda at, t, made: Product(t[0], t[1], bool(at["turned"]), made.dtype),
+    Sum.name: lambda at, t, made: Sum(t[0], t[1], made.dtype, bool(at["relu"])),
+    MaxPool.name: _pool,
+    Quantisation.name: lambda at, t, made: Quantisation(t[0], made.dtype),
+}
+#: The functions of the library, by name.
+SYMBOLS: Final = tuple(c.symbol for c in (Convolution, Product, Sum, MaxPool, Quantisation))

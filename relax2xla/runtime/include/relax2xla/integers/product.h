@@ -1,0 +1,265 @@
+/* Products of rows of small integers by packed columns, summed up in int32, exactly.
+ *
+ * Two ways, by the processor. "Bytes": uint8 by int8, four products an instruction (VNNI). "Words":
+ * int16 by int16 in pairs, for all others; the zero points are taken away before, so that no
+ * correction is needed, and no sum of two products saturates.
+ *
+ * Columns lie in panels of kColumns: a panel holds, step by step, kDepth numbers of each column.
+ */
+#ifndef RELAX2XLA_INTEGERS_PRODUCT_H_
+#define RELAX2XLA_INTEGERS_PRODUCT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#ifndef RELAX2XLA_BYTES
+#define RELAX2XLA_BYTES 0
+#endif
+#ifndef RELAX2XLA_LANES
+#define RELAX2XLA_LANES 8
+#endif
+
+namespace relax2xla_integers {
+
+constexpr bool kBytes = RELAX2XLA_BYTES;
+constexpr int kLanes = RELAX2XLA_LANES;
+// Vectors of a panel, and rows that share the loading of them: as many as registers hold.
+constexpr int kWide = kLanes == 16 ? 4 : 2;
+constexpr int kRows = 6;
+constexpr int kColumns = kLanes * kWide;
+// What the sums of a step take of each row and column.
+constexpr int kDepth = kBytes ? 4 : 2;
+
+#if RELAX2XLA_BYTES
+typedef uint8_t Left;
+typedef int8_t Right;
+#else
+typedef int16_t Left;
+typedef int16_t Right;
+#endif
+
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
+
+/* Added to each lane of `sum` the products of its numbers. */
+inline Ints plus_products(Ints sum, Ints left, Ints right) {
+#if RELAX2XLA_BYTES && RELAX2XLA_LANES == 16 && defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+#elif RELAX2XLA_BYTES && RELAX2XLA_LANES == 8 && defined(__AVXVNNI__)
+  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)left, (__m256i)right);
+#elif !RELAX2XLA_BYTES && RELAX2XLA_LANES == 16 && defined(__AVX512BW__)
+  return sum + (Ints)_mm512_madd_epi16((__m512i)left, (__m512i)right);
+#elif !RELAX2XLA_BYTES && RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  return sum + (Ints)_mm256_madd_epi16((__m256i)left, (__m256i)right);
+#elif RELAX2XLA_BYTES
+  for (int k = 0; k < 32; k += 8) sum += ((left >> k) & 255) * ((right << (24 - k)) >> 24);
+  return sum;
+#else
+  return sum + ((left << 16) >> 16) * ((right << 16) >> 16) + (left >> 16) * (right >> 16);
+#endif
+}
+
+/* Sums of kCount rows by a panel: `steps` of `right`, `rows` read from `at` on.
+ *
+ * sums: kCount rows of kColumns, to which is added unless this is the `first` part.
+ */
+template <int kCount>
+void tile(const Left* const* rows, int64_t at, const Right* right, int64_t steps, bool first,
+          int32_t* sums) {
+  Ints made[kCount][kWide];
+  const Left* own[kCount];
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i) {
+    own[i] = rows[i] + at;
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) {
+      made[i][v] = Ints{};
+      if (!first) std::memcpy(&made[i][v], sums + i * kColumns + v * kLanes, sizeof(Ints));
+    }
+  }
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < steps; ++k) {
+    Ints columns[kWide];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v)
+      std::memcpy(&columns[v], right + (k * kColumns + v * kLanes) * kDepth, sizeof(Ints));
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) {
+      int32_t several;
+      std::memcpy(&several, own[i] + k * kDepth, sizeof(several));
+      const Ints row = Ints{} + several;
+#pragma GCC unroll 4
+      for (int v = 0; v < kWide; ++v) made[i][v] = plus_products(made[i][v], row, columns[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v)
+      std::memcpy(sums + i * kColumns + v * kLanes, &made[i][v], sizeof(Ints));
+}
+
+inline void tiles(const Left* const* rows, int64_t count, int64_t at, const Right* right,
+                  int64_t steps, bool first, int32_t* sums) {
+  int64_t i = 0;
+  for (; i + kRows <= count; i += kRows)
+    tile<kRows>(rows + i, at, right, steps, first, sums + i * kColumns);
+  switch (count - i) {
+    case 5: tile<5>(rows + i, at, right, steps, first, sums + i * kColumns); break;
+    case 4: tile<4>(rows + i, at, right, steps, first, sums + i * kColumns); break;
+    case 3: tile<3>(rows + i, at, right, steps, first, sums + i * kColumns); break;
+    case 2: tile<2>(rows + i, at, right, steps, first, sums + i * kColumns); break;
+    case 1: tile<1>(rows + i, at, right, steps, first, sums + i * kColumns); break;
+    default: break;
+  }
+}
+
+/* What is made of the sums of a column: (sum + bias) * factor + addend, and of that the result. */
+struct Ends {
+  // Of all columns; factors and addends may be one for all, and there may be no addends.
+  const int32_t* bias;
+  const float* factors;
+  int64_t factor_count;
+  const float* addends;
+  int64_t addend_count;
+  // Of the right operand: zero points and sums of columns, where the left one keeps its own.
+  const int32_t* right_points;
+  const int32_t* right_sums;
+  int32_t left_point;
+  // Numbers that are summed up.
+  int64_t depth;
+  // Of the result: its zero point, and its limits without it.
+  int32_t point;
+  float low, high;
+};
+
+/* The ends of one panel, whose columns behind the last are whatever. */
+struct PanelEnds {
+  int32_t bias[kColumns] = {}, points[kColumns] = {};
+  float factors[kColumns] = {}, addends[kColumns] = {};
+  bool centred = true;
+
+  PanelEnds(const Ends& ends, int64_t from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = from + i;
+      bias[i] = ends.bias ? ends.bias[at] : 0;
+      if (ends.factors) factors[i] = ends.factors[ends.factor_count == 1 ? 0 : at];
+      if (ends.addends) addends[i] = ends.addends[ends.addend_count == 1 ? 0 : at];
+      if (!kBytes) continue;
+      // Sums wrap around as those of int32 do.
+      const auto point = static_cast<uint32_t>(ends.right_points[at]);
+      const auto left = static_cast<uint32_t>(ends.left_point);
+      const auto sum = static_cast<uint32_t>(ends.right_sums[at]);
+      const auto taken = left * (sum - point * static_cast<uint32_t>(ends.depth));
+      bias[i] = static_cast<int32_t>(static_cast<uint32_t>(bias[i]) - taken);
+      points[i] = static_cast<int32_t>(point);
+      centred &= point == 0;
+    }
+  }
+};
+
+inline Ints ints_of(const int32_t* from) {
+  Ints made;
+  std::memcpy(&made, from, sizeof(made));
+  return made;
+}
+
+inline Floats floats_of(const float* from) {
+  Floats made;
+  std::memcpy(&made, from, sizeof(made));
+  return made;
+}
+
+/* Whether a number is so near to the middle of two integers that an error could move it over. */
+inline bool is_near_middle(Floats x) {
+  const Floats moved = x + 12582912.0f;
+  const Floats off = x - (moved - 12582912.0f);
+  Ints far;
+  const Ints near = (off > 0.4995f) | (off < -0.4995f);
+  std::memcpy(&far, &near, sizeof(far));
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)far, (__m256i)far);
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)far, (__m512i)far);
+#else
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= far[i];
+  return any;
+#endif
+}
+
+/* The nearest integers to numbers of at most 2^22, halves to even. */
+inline Ints nearest(Floats x) {
+  const Floats moved = x + 12582912.0f;
+  Ints bits;
+  std::memcpy(&bits, &moved, sizeof(bits));
+  return bits - 0x4b400000;
+}
+
+/* Numbers in limits; what is no number becomes the lower one. */
+inline Floats within(Floats x, float low, float high) {
+  const Floats least = Floats{} + low, most = Floats{} + high;
+  x = x > least ? x : least;
+  return x < most ? x : most;
+}
+
+inline void store(Ints from, int32_t* to) { std::memcpy(to, &from, sizeof(from)); }
+
+inline void store(Floats from, float* to) { std::memcpy(to, &from, sizeof(from)); }
+
+/* The lowest 8 bits of kWide vectors, which are those of int8 as well as of uint8. */
+inline void store_bytes(const Ints* from, uint8_t* to) {
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  const Ints mask = Ints{} + 255;
+  // Halves of vectors are packed by themselves, so that quarters come out of order.
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packus_epi32((__m256i)(from[0] & mask), (__m256i)(from[1] & mask)), 0xd8);
+  _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                                  _mm256_extracti128_si256(words, 1)));
+#else
+  typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
+  for (int v = 0; v < kWide; ++v) {
+    const Narrow made = __builtin_convertvector(from[v], Narrow);
+    std::memcpy(to + v * kLanes, &made, sizeof(made));
+  }
+#endif
+}
+
+/* Results of `rows` rows from their sums, `count` columns of which are there. */
+template <typename T>
+void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const int32_t* row_sums,
+            int64_t rows, int64_t count, T* to, int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i, sums += kColumns, to += stride) {
+    T made[kColumns];
+    T* results = count == kColumns ? to : made;
+    Ints whole[kWide];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) {
+      Ints sum = ints_of(sums + v * kLanes) + ints_of(own.bias + v * kLanes);
+      if (kBytes && !own.centred) sum -= row_sums[i] * ints_of(own.points + v * kLanes);
+      if constexpr (std::is_same_v<T, int32_t>) {
+        store(sum, results + v * kLanes);
+      } else {
+        Floats real = __builtin_convertvector(sum, Floats) * floats_of(own.factors + v * kLanes);
+        if (ends.addends) real += floats_of(own.addends + v * kLanes);
+        if constexpr (std::is_same_v<T, float>)
+          store(real, results + v * kLanes);
+        else
+          whole[v] = nearest(within(real, ends.low, ends.high)) + ends.point;
+      }
+    }
+    if constexpr (sizeof(T) == 1) store_bytes(whole, results);
+    if (count != kColumns) std::memcpy(to, made, sizeof(T) * count);
+  }
+}
+
+}  // namespace relax2xla_integers
+
+#endif  // RELAX2XLA_INTEGERS_PRODUCT_H_
