@@ -7,6 +7,7 @@ import pkgutil
 
 
 def load_modules(package: str) -> None:
-    """Import every module that stands in ``package``, by name."""
-    for found in sorted(pkgutil.iter_modules(importlib.import_module(package).__path__)):
-        importlib.import_module(f"{package}.{found.name}")
+    """Import every module in ``package`` and its rooms, by name."""
+    path = importlib.import_module(package).__path__
+    for name in sorted(found.name for found in pkgutil.walk_packages(path, f"{package}.")):
+        importlib.import_module(name)
