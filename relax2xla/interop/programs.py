@@ -1,0 +1,312 @@
+"""Programs of a function of JAX: one for each set of shapes, run row by row while JAX traces."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relax2xla import tir
+from relax2xla.dtypes import dtype_name, numpy_dtype
+from relax2xla.errors import CallError
+from relax2xla.importers.shared.trees import Tree, built, flattened, trees_of
+from relax2xla.interop.dimensions import Dimensions
+from relax2xla.interop.weights import Policy, Weights, described
+from relax2xla.ir import (
+    Function,
+    IRModule,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from relax2xla.ir.struct_info import flatten_info, show
+
+if TYPE_CHECKING:
+    from relax2xla.vm.call.executable import Entry
+    from relax2xla.vm.call.specialise import Program
+
+
+class Programs:
+    """One function's programs by the shapes of its arguments."""
+
+    def __init__(self, executable: Any, name: str, source: Function, weights: Weights) -> None:
+        self.executable, self.name, self.weights = executable, name, weights
+        self.entry: Entry = executable[name]
+        self.source = source
+        self.params = self.entry.params
+        self.trees = trees_of(source)
+        self.held = int(source.attrs.get("num_input", 0)) if "params" in source.attrs else 0
+        self.dimensions = Dimensions()
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._transform: IRModule | None = None
+
+    # -- arguments
+    def leaves(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Sequence[Any]
+    ) -> list[Any]:
+        """One value for each parameter; CallError for what does not fit."""
+        count = len(self.params) - len(self.weights.state)
+        found: dict[int, Any] = {}
+        if self.trees is not None:
+            tree: Tree = self.trees["in"]
+            args, kwargs = self._placed(tree, args, kwargs)
+            flattened(tree, (tuple(args), dict(kwargs)), self.name, found)
+        else:
+            names = [p.name_hint for p in self.params[:count]]
+            if len(args) > count:
+                raise CallError(
+                    f"{self.name} takes {count} arguments ({', '.join(names)}); got {len(args)}"
+                )
+            found = dict(enumerate(args))
+            for key, value in kwargs.items():
+                if key not in names or names.index(key) in found:
+                    why = "is given twice" if key in names else "is no argument"
+                    raise CallError(f"{self.name}: {key} {why}; it has {', '.join(names)}")
+                found[names.index(key)] = value
+        missing = [p.name_hint for i, p in enumerate(self.params[:count]) if i not in found]
+        if missing:
+            raise CallError(f"{self.name}: arguments are missing: {', '.join(missing)}")
+        # State comes after the inputs, before nothing else.
+        return [*(found[i] for i in range(count)), *state]
+
+    def _placed(
+        self, tree: Tree, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Arguments where the source had them: positional ones may be given by name and back."""
+        (where, by_name) = tree["tuple"]
+        own = [k for k, _ in by_name["dict"]]
+        names = self.trees.get("names") or [] if self.trees else []
+        args, kwargs = list(args), dict(kwargs)
+        wanted = len(where["tuple"])
+        for n in own:
+            if n not in kwargs and len(args) > wanted:
+                kwargs[n] = args.pop(wanted)
+        while len(args) < wanted:
+            part = where["tuple"][len(args)]
+            name = names[len(args)] if len(args) < len(names) else None
+            if name in kwargs:
+                args.append(kwargs.pop(name))
+            elif "const" in part:
+                args.append(part["const"])
+            else:
+                break
+        for key, part in by_name["dict"]:
+            if "const" in part:
+                kwargs.setdefault(key, part["const"])
+        return args, kwargs
+
+    def infos(
+        self, leaves: Sequence[Any]
+    ) -> tuple[list[StructInfo], list[Any], dict[tir.Var, Any]]:
+        """Struct infos of the arguments, the arrays among their leaves, and symbolic dimensions."""
+        arrays: list[Any] = []
+        symbols: dict[tir.Var, Any] = {}
+
+        def info(declared: StructInfo, value: Any, where: str) -> StructInfo:
+            if isinstance(declared, TupleStructInfo):
+                fields = declared.fields
+                if not isinstance(value, tuple | list) or len(value) != len(fields):
+                    given = described(value)
+                    raise CallError(f"{where}: expected {show(declared)}, given {given}")
+                places = enumerate(zip(fields, value, strict=True))
+                return TupleStructInfo([info(f, v, f"{where}[{i}]") for i, (f, v) in places])
+            if isinstance(declared, TensorStructInfo):
+                array = _array(value, declared, where)
+                arrays.append(array)
+                shape = tuple(self.dimensions.relax(d, symbols) for d in array.shape)
+                return TensorStructInfo.make(shape, _declared(array.dtype, declared))
+            if isinstance(declared, ShapeStructInfo):
+                return ShapeStructInfo(tuple(map(int, value)))
+            if isinstance(declared, PrimStructInfo):
+                return PrimStructInfo(declared.dtype, value)
+            raise CallError(f"{where} is {show(declared)}, which JAX has nothing for")
+
+        made = [
+            info(p.struct_info, v, f"{self.name}: `{p.name_hint}`")
+            for p, v in zip(self.params, self._narrowed(leaves), strict=True)
+        ]
+        return made, arrays, symbols
+
+    def _narrowed(self, leaves: Sequence[Any]) -> list[Any]:
+        """Arguments of 64 bits where JAX had them narrowed when it traced the source's function."""
+        from relax2xla.vm.pjrt.jax_arguments import narrowed
+
+        made = list(leaves)
+        for i in self.executable.narrowed.get(self.name, ()):
+            declared = self.params[i].struct_info
+            if isinstance(made[i], np.ndarray) and isinstance(declared, TensorStructInfo):
+                made[i] = narrowed(made[i], declared.dtype)
+        return made
+
+    # -- programs
+    def program(self, infos: Sequence[StructInfo], symbolic: bool = False) -> Program:
+        """The program of rows for arguments of these struct infos; ``symbolic``: shapes are."""
+        import jax
+
+        from relax2xla.interop.lax_rows.collectives import workers_here
+        from relax2xla.op.ccl import between_workers
+        from relax2xla.op.shared.smooth import smooth_lowerings
+        from relax2xla.vm.call.specialise import match, specialise, specialise_symbolic
+
+        workers = workers_here()
+        key = f"{workers}: " + "; ".join(map(show, infos))
+        with self._lock:
+            if key not in self._made:
+                env = match(self.name, self.params, infos)
+                platforms = ("", jax.default_backend())
+                passes = [p for p in self.executable.static if p.info.platform in platforms]
+                mod, func, smooth = self.executable.mod, self.entry.func, smooth_lowerings()
+                if workers > 1:
+                    smooth = {**smooth, **between_workers(workers)}
+                with self.executable.context.resumed():
+                    made = (
+                        specialise_symbolic(mod, self.name, func, env, infos, smooth)
+                        if symbolic
+                        else specialise(mod, self.name, func, env, passes, infos, smooth)
+                    )
+                self._made[key] = made
+            return self._made[key]
+
+    def transform(self) -> IRModule | None:
+        """What depends on weights alone, as rows."""
+        from relax2xla.transform.core import run_on_function
+        from relax2xla.transform.lower.legalize import LegalizeStatic
+
+        transform = self.entry.lifted.transform
+        if self._transform is None and transform is not None:
+            legal = run_on_function([LegalizeStatic()], transform, "main")
+            self._transform = IRModule({"main": legal})
+        return self._transform
+
+    def run(
+        self,
+        given: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        buffers: Any,
+        policy: Policy,
+    ) -> tuple[Any, Any]:
+        """The result on weights by path, and the buffers after the call."""
+        import jax.numpy as jnp
+        from jax import lax
+
+        from relax2xla.interop.evaluate import Evaluator
+
+        state = list(self.weights.state)
+        leaves = self.leaves(args, kwargs, [given[p] for p in state])
+        infos, arrays, symbols = self.infos(leaves)
+        program = self.program(infos, bool(symbols))
+        with policy.wide():
+            lifted, paths = self.entry.lifted, self.weights.paths
+            tensors = [i for info in infos for i in flatten_info(info)]
+            declared = [i.dtype for i in tensors if isinstance(i, TensorStructInfo)]
+            values = [_entered(a, d, policy) for a, d in zip(arrays, declared, strict=True)]
+
+            def weight(array: Any) -> Any:
+                value = _entered(given[paths[id(array)]], dtype_name(array.dtype), policy)
+                return value if value.ndim == array.ndim else lax.reshape(value, array.shape)
+
+            made: Any = ()
+            transform = self.transform()
+            if transform is not None:
+                evaluator = Evaluator(transform, policy.dtype)
+                made = evaluator.call(transform["main"], [weight(a) for a in lifted.raw], {})
+            for w in lifted.weights:
+                values.append(made[w] if isinstance(w, int) else weight(w))
+            evaluator = Evaluator(program.module, policy.dtype, policy.remat, symbols)
+            out = evaluator.call(program.module["main"], values, {})
+            flat = list(out) if isinstance(out, tuple) else [out]
+            if policy.dtype is not None:
+                flat = [
+                    lax.convert_element_type(x, numpy_dtype(o.dtype))
+                    for x, o in zip(flat, program.outputs, strict=True)
+                ]
+            result = program.pack([jnp.asarray(x) for x in flat])
+        return self._returned(result, buffers)
+
+    def _returned(self, result: Any, buffers: Any) -> tuple[Any, Any]:
+        """The result as the source nests it, and the buffers with their new values."""
+        state = self.weights.state
+        fields = list(result) if isinstance(result, tuple) else [result]
+        if state:
+            flat = {p: fields[place] for p, (_, place) in state.items()}
+            buffers = _updated(buffers, flat)
+            first = min(place for _, place in state.values())
+            fields = fields[:first]
+            result = tuple(fields)
+        if self.trees is None:
+            return result, buffers
+        # An output that is None came as the empty tuple.
+        fields = [None if isinstance(f, tuple) and not f else f for f in fields]
+        for place, impl in self.trees.get("keys", {}).items():
+            import jax
+
+            bits: Any = fields[int(place)]
+            fields[int(place)] = jax.random.wrap_key_data(bits, impl=impl)
+        return built(self.trees["out"], fields), buffers
+
+
+def _updated(buffers: Any, new: Mapping[str, Any]) -> Any:
+    """Nested buffers with some leaves replaced."""
+
+    def copy(tree: Any) -> Any:
+        return {k: copy(v) for k, v in tree.items()} if isinstance(tree, Mapping) else tree
+
+    made = copy(buffers)
+    for path, value in new.items():
+        *outer, last = path.split(".")
+        inner = made
+        for step in outer:
+            inner = inner[step]
+        inner[last] = value
+    return made
+
+
+def _array(value: Any, declared: TensorStructInfo, where: str) -> Any:
+    """A value that has a shape and a dtype: arrays and traced values as they are."""
+    from relax2xla.runtime.convert import to_host
+    from relax2xla.vm.pjrt.jax_arguments import plain
+    from relax2xla.vm.pjrt.xla import is_tracer
+
+    value = plain(value)
+    if is_tracer(value) or hasattr(value, "aval"):
+        return value
+    try:
+        return to_host(value, declared.dtype)
+    except CallError as e:
+        raise CallError(f"{where}: {e}") from None
+
+
+def _declared(given: Any, declared: TensorStructInfo) -> str:
+    """The dtype of an argument; the declared one where JAX narrowed it, or took it for lower."""
+    from relax2xla.vm.pjrt.jax_arguments import NARROW
+
+    wanted = declared.dtype
+    if wanted and (NARROW.get(wanted) == given or (wanted == "float32" and _is_half(given))):
+        return wanted
+    return dtype_name(given)
+
+
+def _is_half(dtype: Any) -> bool:
+    return np.dtype(dtype).name in ("bfloat16", "float16")
+
+
+def _entered(value: Any, declared: str, policy: Policy) -> Any:
+    """An argument or weight in the dtype that it is computed in."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    wanted = numpy_dtype(declared)
+    if policy.dtype is not None and wanted == np.float32:
+        wanted = policy.dtype
+    if not policy.exact:
+        import jax
+
+        wanted = jax.dtypes.canonicalize_dtype(wanted)
+    value = jnp.asarray(value)
+    return value if value.dtype == wanted else lax.convert_element_type(value, wanted)
