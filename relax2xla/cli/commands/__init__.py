@@ -1,1 +1,1 @@
-"""What each command does; its arguments and help are in ``cli.app``."""
+"""What each command does; its arguments and help are in ``cli.arguments``."""
