@@ -19,7 +19,7 @@ def supervised(code: str, *words: str) -> subprocess.Popen[str]:
     """A process whose command is ``code``, under the supervisor."""
     text = (
         "import os, signal, sys, time\n"
-        "from relax2xla.cli import supervise\n"
+        "from relax2xla.cli.process import supervise\n"
         "from relax2xla.cli.process.signals import signals\n"
         f"def command():\n    with signals():\n        {code}\n    return 0\n"
         f"sys.exit(supervise.supervised(command{''.join(words)}))"
