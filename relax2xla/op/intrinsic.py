@@ -221,7 +221,8 @@ def _operands_written_out(builder: Normalizer | None, call: Call) -> Expr:
         fields = Tuple([TupleGetItem(args, i) for i in range(len(info.fields))])
     else:
         return call
-    operands = [call.args[0], fields, *call.args[2:]]
+    operands = list(call.args)
+    operands[1] = fields
     return Call(call.op, operands, call.attrs, call.sinfo_args, call.span)
 
 
