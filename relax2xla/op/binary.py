@@ -129,11 +129,11 @@ def binary(
     plain: Lowering = (lambda a, b: hlo(row, a, b)) if isinstance(row, str) else row
 
     def of_operands(rule: Lowering) -> Callable[..., Expr]:
-        def lower(*operands: Expr) -> Expr:
-            tensors = any(isinstance(x.struct_info, TensorStructInfo) for x in operands)
+        def lower(x1: Expr, x2: Expr) -> Expr:
+            tensors = any(isinstance(x.struct_info, TensorStructInfo) for x in (x1, x2))
             if rule is plain and not tensors:
                 raise LegalizeError(f"{name} of two scalars is computed by the virtual machine")
-            a, b = broadcast_together(*map(as_operand, operands))
+            a, b = broadcast_together(as_operand(x1), as_operand(x2))
             return (rule if is_float(dtype_of(a)) else plain)(a, b)
 
         return lower
