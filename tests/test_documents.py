@@ -27,7 +27,7 @@ DOCUMENTS = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
 #: What a block is for; those without a mark are shown as they are.
 MARKS = {"python", "py", "text", "sh", "toml", "console", "mermaid", "cpp", "c"}
 #: What a reader of CONTRIBUTING is about to write.
-NOT_YET = {"relax2xla.cli.count"}
+NOT_YET = {"relax2xla.cli.commands.count"}
 
 
 def blocks(path: Path, kind: str) -> list[Block]:
