@@ -83,7 +83,7 @@ class _Pending:
 
     A local function has the variable ``own`` that it is bound to; of its parameters the last
     ``captured`` are what it captures. ``macros``: local functions around it that are inlined;
-    ``outer``: the function of the module that it is in.
+    ``outer``: the function of the module that it is in; ``read``: what that one reads.
     """
 
     name: str
@@ -94,6 +94,7 @@ class _Pending:
     captured: int = 0
     macros: dict[Var, Binding] = field(default_factory=dict[Var, Binding])
     outer: str = ""
+    read: set[Var] | None = None
 
     def params(self) -> tuple[str, ...]:
         """Names of the parameters."""
@@ -196,8 +197,11 @@ class Lowerer:
 
     @functools.cached_property
     def _read(self) -> set[Var]:
-        """The variables that the function reads anywhere."""
-        return set(used_vars(self.func))
+        """The variables that the function reads anywhere, or the one that it is written in does.
+
+        Functions in functions keep their variables, so the outermost looks once for all of them.
+        """
+        return set(used_vars(self.func)) if self.pending.read is None else self.pending.read
 
     def run(self) -> bc.FunctionRow:
         try:
@@ -518,6 +522,7 @@ class Lowerer:
                 len(captured),
                 dict(self.macros),
                 self.pending.outer or self.name,
+                self._read,
             )
         )
         args = [self.arg(v) for v in captured]
