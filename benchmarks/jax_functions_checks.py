@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -292,4 +293,6 @@ def outcome(name: str, make: Callable[[], Case]) -> dict[str, Any]:
 
 
 def _failed(e: Exception) -> dict[str, str]:
-    return {"status": "error", "reason": f"{type(e).__name__}: {str(e)[:400]}"}
+    # Places in files are named from the package or the repository on, not from this machine's root.
+    text = re.sub(r"/[\w./-]*/(?=(?:site-packages|tests|relax2xla)/)", "", str(e))
+    return {"status": "error", "reason": f"{type(e).__name__}: {text[:400]}"}
