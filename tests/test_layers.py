@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # `python -m tests.test_layers` writes the table of docs/architecture.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("dtypes", "processor", "budget", "late"),
+    ("dtypes", "processor", "budget", "late", "syntax"),
     ("kernels",),
     ("tir",),
     ("ir",),

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from relax2xla import tir
+from relax2xla import syntax, tir
 from relax2xla.errors import StableHLOParseError
 from relax2xla.ir import Function, GlobalVar, IRModule, Span, TensorStructInfo, TupleStructInfo
 from relax2xla.ir.lattice import free_symbolic_vars, result_info
@@ -194,7 +194,7 @@ def _parsed(text: str, variables: dict[str, tir.Var]) -> Dim | None:
     if len(text) > _LONGEST:
         return None
     try:
-        made = _dim(ast.parse(text, mode="eval").body, variables)
+        made = _dim(syntax.parse(text, mode="eval").body, variables)
         return tir.as_dim(made) if isinstance(made, tir.PrimExpr) else None
     except (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError):
         return None

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relax2xla import tir
+from relax2xla import syntax, tir
 from relax2xla.errors import UnsupportedError
 
 _TO_RELAX: dict[str, Callable[..., Any]] = {
@@ -37,7 +37,7 @@ class Dimensions:
         if isinstance(dim, int):
             return dim
         (scope,) = {dim.scope}
-        tree = ast.parse(str(dim).replace("^", "**"), mode="eval").body
+        tree = syntax.parse(str(dim).replace("^", "**"), mode="eval").body
         made = self._node(tree, scope, known)
         return tir.as_dim(tir.simplify(made))
 

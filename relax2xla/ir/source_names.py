@@ -7,13 +7,13 @@ StableHLO says them in attributes of results, and JAX in locations of arguments.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from relax2xla import syntax
 from relax2xla.ir.base import Span
 from relax2xla.ir.expr import Function, Var
 from relax2xla.ir.struct_info import TupleStructInfo, flatten_info
@@ -198,7 +198,7 @@ def _name_at(said: str) -> str:
         text = field or quoted
         if text[:1] in "'\"":
             try:
-                text = str(ast.literal_eval(text))
+                text = str(syntax.literal(text))
             except (SyntaxError, ValueError):
                 return said
         steps.append(text)

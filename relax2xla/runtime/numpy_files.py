@@ -6,7 +6,6 @@ bounded by the size of the file (of what is compressed, by the most that deflate
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import lzma
 import math
@@ -22,6 +21,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from relax2xla import syntax
 from relax2xla.errors import FileFormatError
 from relax2xla.runtime.progress import report
 
@@ -113,7 +113,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     text = _exactly(file, length).decode("latin1" if version[0] < 3 else "utf-8")
     try:
         # Python 2 wrote its long integers with an L.
-        fields: Any = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", text.strip()))
+        fields: Any = syntax.literal(re.sub(r"(\d)L\b", r"\1", text.strip()))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise ValueError("its header does not parse") from None
     if not isinstance(fields, dict) or fields.keys() != _KEYS:

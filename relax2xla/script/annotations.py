@@ -7,13 +7,12 @@ function; in plain Python each call of an annotation has its own.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from relax2xla import ir, tir
+from relax2xla import ir, syntax, tir
 from relax2xla.dtypes import dtype_name
 from relax2xla.ir.base import VDevice
 from relax2xla.script.arithmetic import arithmetic, described
@@ -54,7 +53,7 @@ class Context:
         if text.isidentifier():
             return self.resolve(text)
         try:
-            tree = ast.parse(text.strip(), mode="eval").body
+            tree = syntax.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError(f"{text!r} is no arithmetic on symbolic integers") from None
         return tir.as_dim(arithmetic(tree, self.resolve))

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Generator, Iterable
 from typing import NoReturn
 
+from relax2xla import syntax
 from relax2xla.errors import DiagnosticError
 from relax2xla.ir import Span
 
@@ -32,7 +33,7 @@ class Source:
     def parse(self) -> ast.Module:
         """The syntax tree of the whole text."""
         try:
-            return ast.parse(self.text, self.file)
+            return syntax.parse(self.text, self.file)
         except SyntaxError as e:
             line, column = e.lineno or 1, max(1, e.offset or 1)
             width = 1

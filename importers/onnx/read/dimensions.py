@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from relax2xla import tir
+from relax2xla import syntax, tir
 from relax2xla.errors import FileFormatError
 from relax2xla.tir import Dim
 
@@ -73,7 +73,7 @@ def _parsed(name: str) -> ast.expr | None:
     if len(name) > _MAX_LENGTH:
         return None
     try:
-        tree = ast.parse(name.strip(), mode="eval").body
+        tree = syntax.parse(name.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return tree if all(map(_arithmetic, _operands(tree))) else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from relax2xla import tir
+from relax2xla import syntax, tir
 from relax2xla.importers.torch.source.torch_internals import guards_of, pytree
 from relax2xla.script.arithmetic import arithmetic
 
@@ -62,7 +62,7 @@ def conditions(program: ExportedProgram) -> list[Condition]:
         if LAYOUT.search(text):
             continue
         try:
-            tree = _Sizes(inputs).visit(ast.parse(text, mode="eval").body)
+            tree = _Sizes(inputs).visit(syntax.parse(text, mode="eval").body)
             _value(tree, lambda i, a: tir.Var("n", "int64"))
         except (SyntaxError, ValueError, TypeError) as e:
             warnings.warn(
@@ -102,7 +102,7 @@ def _inputs(program: ExportedProgram) -> dict[str, int]:
         texts = [f"L['{root}']{inside}", f"L['flat_args'][{leaf}]"]
         if several := re.fullmatch(r"(.+)_(\d+)", root):
             texts.append(f"L['{several[1]}'][{several[2]}]{inside}")
-        found.update({ast.unparse(ast.parse(t, mode="eval")): leaf for t in texts})
+        found.update({ast.unparse(syntax.parse(t, mode="eval")): leaf for t in texts})
     return found
 
 
@@ -142,4 +142,4 @@ class _Sizes(ast.NodeTransformer):
 
 
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return syntax.parse(text, mode="eval").body

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
-from relax2xla import tir
+from relax2xla import syntax, tir
 from relax2xla.errors import CallError
 from relax2xla.ir import Function, TensorStructInfo
 from relax2xla.ir.lattice import SymMap, free_symbolic_vars
@@ -68,7 +67,7 @@ def conditions(func: Function) -> list[tuple[str, tir.PrimExpr]]:
     made: list[tuple[str, tir.PrimExpr]] = []
     for text in texts:
         try:
-            value = arithmetic(ast.parse(str(text), mode="eval").body, known.__getitem__)
+            value = arithmetic(syntax.parse(str(text), mode="eval").body, known.__getitem__)
         except KeyError:
             continue  # of a variable that has been bound to a number
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as e:
