@@ -8,7 +8,7 @@ counts, and ``--write`` leaves only that.
 
 Each is run in a process that is replaced where a program ends it or takes longer than ``LIMIT``.
 XLA is told to optimise little: what is measured is whether derivatives are right, on small sizes.
-(At level 0 XLA:CPU of jaxlib 0.10 gives NaN for `networks/deeplab`.)
+(At level 0 the fusion emitters of jaxlib 0.10 give inf for `networks/deeplab`.)
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ log = logging.getLogger("relax2xla.vm")
 
 # StableHLO's minimum and maximum propagate NaN; XLA:CPU's fast form does not.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_enable_fast_min_max": False}
-# For programs that run once (weights at load): compiled several times faster, run no better.
+# For programs that run once (weights at load): compiled several times faster, run no better. Both
+# or neither: jaxlib 0.10's fusion emitters give wrong numbers at level 0.
 RUN_ONCE_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_use_fusion_emitters": False,
@@ -111,7 +112,7 @@ def _with_options(
             unknown = _NO_OPTION.search(str(e))
             if unknown is None or unknown[1] not in RUN_ONCE_OPTIONS:
                 raise xla.of_xla("compile", e) from e
-            _gone.add(unknown[1])
+            _gone.update(RUN_ONCE_OPTIONS)
 
 
 def _check_memory(executable: Any) -> None:
