@@ -17,10 +17,8 @@ namespace {
 
 using namespace relax2xla_integers;
 
-// Numbers of the left operand that a block of rows holds, of the columns that lie nearest to the
-// processor, and the rows themselves.
+// Numbers of the left operand that a block of rows holds, and the rows.
 constexpr int64_t kNear = 320 * 1024 / sizeof(Left);
-constexpr int64_t kNearest = 24 * 1024 / sizeof(Right) / kColumns / kDepth;
 constexpr int64_t kMostRows = 40 * kRows;
 
 template <typename T>
@@ -58,14 +56,6 @@ void with_result(const DLTensor* t, F call) {
   call(uint8_t{});
 }
 
-/* Where rows of a product begin, and the parts of a row: from where, and how many steps. */
-struct Rows {
-  std::vector<const Left*> starts;
-  std::vector<int64_t> parts;
-  int64_t steps;   // of each part
-  int64_t length;  // numbers of each part
-};
-
 int32_t sum_of(const Left* row, const Rows& rows) {
   int32_t sum = 0;
   for (int64_t at : rows.parts)
@@ -82,30 +72,24 @@ void multiply(const Rows& rows, const Right* right, int64_t columns, const Ends&
   const int64_t of_panel = parts * rows.steps * kColumns * kDepth;
   const int64_t fit = kNear / std::max<int64_t>(1, parts * rows.steps * kDepth);
   const int64_t block = std::clamp(fit / kRows * kRows, int64_t(4 * kRows), kMostRows);
-  int32_t* sums = room<int32_t, 1>(block * kColumns);
+  int32_t sums[kRows * kColumns];
   std::vector<int32_t> row_sums(kBytes ? block : 0);
   for (int64_t m = 0; m < count; m += block) {
-    const int64_t here = std::min(block, count - m);
-    const Left* const* starts = rows.starts.data() + m;
+    const int64_t end_of_block = std::min(m + block, count);
     bool summed = false;
     for (int64_t n = 0; n < columns; n += kColumns) {
       const Right* panel = right + n / kColumns * of_panel;
-      bool first = true;
-      for (int64_t at : rows.parts) {
-        for (int64_t k = 0; k < rows.steps; k += kNearest) {
-          const int64_t some = std::min(kNearest, rows.steps - k);
-          tiles(starts, here, at + k * kDepth, panel, some, first, sums);
-          panel += some * kColumns * kDepth;
-          first = false;
-        }
-      }
       const int64_t own = std::min<int64_t>(kColumns, columns - n);
       const PanelEnds end(ends, n, own);
       if (kBytes && !end.centred && !summed) {
-        for (int64_t i = 0; i < here; ++i) row_sums[i] = sum_of(starts[i], rows);
+        for (int64_t i = m; i < end_of_block; ++i) row_sums[i - m] = sum_of(rows.starts[i], rows);
         summed = true;
       }
-      finish(ends, end, sums, row_sums.data(), here, own, to + m * stride + n, stride);
+      for (int64_t i = m; i < end_of_block; i += kRows) {
+        const int64_t some = std::min<int64_t>(kRows, end_of_block - i);
+        tile(rows, i, some, panel, sums);
+        finish(ends, end, sums, row_sums.data() + (i - m), some, own, to + i * stride + n, stride);
+      }
     }
   }
 }
@@ -318,7 +302,7 @@ int multiply_both(DLTensor* a, DLTensor* b, DLTensor* factor, DLTensor* points, 
   const Bytes left(a), right(b);
   const int64_t steps = (depth + kDepth - 1) / kDepth;
   const int64_t of_one = (columns + kColumns - 1) / kColumns * steps * kColumns * kDepth;
-  Right* panels = room<Right, 2>(of_one);
+  Right* panels = room<Right, 1>(of_one);
   std::vector<int32_t> sums(columns);
   const std::vector<int32_t> right_points(columns, point[1] + right.flip - 128);
   Ends ends{nullptr, data<float>(factor),  1,           nullptr,
@@ -345,9 +329,13 @@ inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
   typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
   Narrow bytes;
   std::memcpy(&bytes, from, sizeof(bytes));
+  // GCC takes wider vectors apart.
 #if RELAX2XLA_LANES == 8 && defined(__AVX2__)
   const Ints wide =
       (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  const Ints wide =
+      (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)&bytes)) ^ int32_t(flip);
 #else
   const Ints wide = __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
 #endif
@@ -363,24 +351,30 @@ struct Divider {
   Divider(float by, const Ends& ends)
       : by(by), inverse(1 / by), ends(ends), exact(!std::isnormal(by) || !std::isnormal(1 / by)) {}
 
-  inline Ints operator()(Floats x) const {
-    // A product takes less time, and is off by so little that it seldom matters.
-    Floats made = within(x * inverse, ends.low, ends.high);
-    if (__builtin_expect(exact || is_near_middle(made), false))
-      made = within(x / by, ends.low, ends.high);
+  // A product takes less time, and is off by so little that it seldom matters: then `far` is set.
+  inline Ints about(Floats x, Ints& far) const {
+    const Floats made = within(x * inverse, ends.low, ends.high);
+    far |= near_middle(made);
     return nearest(made) + ends.point;
+  }
+
+  inline Ints exactly(Floats x) const {
+    return nearest(within(x / by, ends.low, ends.high)) + ends.point;
   }
 };
 
-/* `make(i)` for the vectors of `count` numbers from i on; what is behind the last is read from
- * operands that `last` has put elsewhere.
+/* What `divided` makes of `count` numbers, `make(i)` of which are a vector from i on; what is behind
+ * the last is read from operands that `last` has put elsewhere.
  */
 template <typename F, typename G>
-void by_vectors(int64_t count, uint8_t* to, F make, G last) {
+void by_vectors(int64_t count, uint8_t* to, const Divider& divided, F make, G last) {
   Ints made[kWide];
   auto whole = [&](int64_t i, uint8_t* place) __attribute__((always_inline)) {
+    Ints far{};
 #pragma GCC unroll 4
-    for (int v = 0; v < kWide; ++v) made[v] = make(i + v * kLanes);
+    for (int v = 0; v < kWide; ++v) made[v] = divided.about(make(i + v * kLanes), far);
+    if (__builtin_expect(divided.exact || is_any(far), false))
+      for (int v = 0; v < kWide; ++v) made[v] = divided.exactly(make(i + v * kLanes));
     store_bytes(made, place);
   };
   int64_t i = 0;
@@ -406,10 +400,10 @@ int add(DLTensor* a, DLTensor* b, DLTensor* scales, DLTensor* points, int relu, 
   const Divider divided(data<float>(scales)[2], ends);
   uint8_t room_a[kColumns] = {}, room_b[kColumns] = {};
   by_vectors(
-      count, data<uint8_t>(y),
+      count, data<uint8_t>(y), divided,
       [&](int64_t i) {
         const Floats x = reals(left.data + i, left.flip, point_a) * of_a;
-        return divided(x + reals(right.data + i, right.flip, point_b) * of_b);
+        return x + reals(right.data + i, right.flip, point_b) * of_b;
       },
       [&](int64_t i, int64_t some) {
         std::memcpy(room_a, left.data + i, some);
@@ -432,7 +426,7 @@ int quantise(DLTensor* x, DLTensor* scale, DLTensor* point, DLTensor* y) {
   const float* from = data<float>(x);
   float room_x[kColumns] = {};
   by_vectors(
-      count, data<uint8_t>(y), [&](int64_t i) { return divided(floats_of(from + i)); },
+      count, data<uint8_t>(y), divided, [&](int64_t i) { return floats_of(from + i); },
       [&](int64_t i, int64_t some) {
         std::memcpy(room_x, from + i, sizeof(float) * some);
         from = room_x;

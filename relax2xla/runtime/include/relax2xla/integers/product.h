@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -66,37 +67,36 @@ inline Ints plus_products(Ints sum, Ints left, Ints right) {
 #endif
 }
 
-/* Sums of kCount rows by a panel: `steps` of `right`, `rows` read from `at` on.
- *
- * sums: kCount rows of kColumns, to which is added unless this is the `first` part.
- */
+/* Where rows of a product begin, and the parts of a row: from where, and how many steps. */
+struct Rows {
+  std::vector<const Left*> starts;
+  std::vector<int64_t> parts;
+  int64_t steps;   // of each part
+  int64_t length;  // numbers of each part
+};
+
+/* Sums of kCount rows, from `from` on, by a panel: kColumns for each. */
 template <int kCount>
-void tile(const Left* const* rows, int64_t at, const Right* right, int64_t steps, bool first,
-          int32_t* sums) {
-  Ints made[kCount][kWide];
-  const Left* own[kCount];
+void tile(const Rows& rows, int64_t from, const Right* right, int32_t* sums) {
+  Ints made[kCount][kWide] = {};
+  for (int64_t at : rows.parts) {
+    const Left* own[kCount];
 #pragma GCC unroll 8
-  for (int i = 0; i < kCount; ++i) {
-    own[i] = rows[i] + at;
-#pragma GCC unroll 4
-    for (int v = 0; v < kWide; ++v) {
-      made[i][v] = Ints{};
-      if (!first) std::memcpy(&made[i][v], sums + i * kColumns + v * kLanes, sizeof(Ints));
-    }
-  }
+    for (int i = 0; i < kCount; ++i) own[i] = rows.starts[from + i] + at;
 #pragma GCC unroll 2
-  for (int64_t k = 0; k < steps; ++k) {
-    Ints columns[kWide];
+    for (int64_t k = 0; k < rows.steps; ++k, right += kColumns * kDepth) {
+      Ints columns[kWide];
 #pragma GCC unroll 4
-    for (int v = 0; v < kWide; ++v)
-      std::memcpy(&columns[v], right + (k * kColumns + v * kLanes) * kDepth, sizeof(Ints));
+      for (int v = 0; v < kWide; ++v)
+        std::memcpy(&columns[v], right + v * kLanes * kDepth, sizeof(Ints));
 #pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) {
-      int32_t several;
-      std::memcpy(&several, own[i] + k * kDepth, sizeof(several));
-      const Ints row = Ints{} + several;
+      for (int i = 0; i < kCount; ++i) {
+        int32_t several;
+        std::memcpy(&several, own[i] + k * kDepth, sizeof(several));
+        const Ints row = Ints{} + several;
 #pragma GCC unroll 4
-      for (int v = 0; v < kWide; ++v) made[i][v] = plus_products(made[i][v], row, columns[v]);
+        for (int v = 0; v < kWide; ++v) made[i][v] = plus_products(made[i][v], row, columns[v]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -106,18 +106,15 @@ void tile(const Left* const* rows, int64_t at, const Right* right, int64_t steps
       std::memcpy(sums + i * kColumns + v * kLanes, &made[i][v], sizeof(Ints));
 }
 
-inline void tiles(const Left* const* rows, int64_t count, int64_t at, const Right* right,
-                  int64_t steps, bool first, int32_t* sums) {
-  int64_t i = 0;
-  for (; i + kRows <= count; i += kRows)
-    tile<kRows>(rows + i, at, right, steps, first, sums + i * kColumns);
-  switch (count - i) {
-    case 5: tile<5>(rows + i, at, right, steps, first, sums + i * kColumns); break;
-    case 4: tile<4>(rows + i, at, right, steps, first, sums + i * kColumns); break;
-    case 3: tile<3>(rows + i, at, right, steps, first, sums + i * kColumns); break;
-    case 2: tile<2>(rows + i, at, right, steps, first, sums + i * kColumns); break;
-    case 1: tile<1>(rows + i, at, right, steps, first, sums + i * kColumns); break;
-    default: break;
+/* The same of `count` rows, at most kRows. */
+inline void tile(const Rows& rows, int64_t from, int64_t count, const Right* right, int32_t* sums) {
+  switch (count) {
+    case 1: return tile<1>(rows, from, right, sums);
+    case 2: return tile<2>(rows, from, right, sums);
+    case 3: return tile<3>(rows, from, right, sums);
+    case 4: return tile<4>(rows, from, right, sums);
+    case 5: return tile<5>(rows, from, right, sums);
+    default: return tile<kRows>(rows, from, right, sums);
   }
 }
 
@@ -177,20 +174,26 @@ inline Floats floats_of(const float* from) {
   return made;
 }
 
-/* Whether a number is so near to the middle of two integers that an error could move it over. */
-inline bool is_near_middle(Floats x) {
+/* Set where a number is so near to the middle of two integers that an error could move it over. */
+inline Ints near_middle(Floats x) {
   const Floats moved = x + 12582912.0f;
   const Floats off = x - (moved - 12582912.0f);
-  Ints far;
-  const Ints near = (off > 0.4995f) | (off < -0.4995f);
-  std::memcpy(&far, &near, sizeof(far));
+#if RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  return (Ints)_mm512_maskz_set1_epi32(
+      _mm512_cmp_ps_mask(_mm512_abs_ps((__m512)off), _mm512_set1_ps(0.4995f), _CMP_GT_OQ), -1);
+#else
+  return (off > 0.4995f) | (off < -0.4995f);
+#endif
+}
+
+inline bool is_any(Ints set) {
 #if RELAX2XLA_LANES == 8 && defined(__AVX2__)
-  return !_mm256_testz_si256((__m256i)far, (__m256i)far);
+  return !_mm256_testz_si256((__m256i)set, (__m256i)set);
 #elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)far, (__m512i)far);
+  return _mm512_test_epi32_mask((__m512i)set, (__m512i)set);
 #else
   int32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= far[i];
+  for (int i = 0; i < kLanes; ++i) any |= set[i];
   return any;
 #endif
 }
@@ -223,6 +226,11 @@ inline void store_bytes(const Ints* from, uint8_t* to) {
       _mm256_packus_epi32((__m256i)(from[0] & mask), (__m256i)(from[1] & mask)), 0xd8);
   _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
                                                   _mm256_extracti128_si256(words, 1)));
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  // GCC converts one number after the other.
+#pragma GCC unroll 4
+  for (int v = 0; v < kWide; ++v)
+    _mm_storeu_si128((__m128i*)(to + v * kLanes), _mm512_cvtepi32_epi8((__m512i)from[v]));
 #else
   typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
   for (int v = 0; v < kWide; ++v) {
