@@ -343,7 +343,30 @@ def _pool(values: Values, call: Call, var: Var) -> Description | None:
         return None
     if attrs["out_layout"] not in (None, "", attrs["layout"]):
         return None
-    return Pooled(x, attrs) if dtype_of(x) in BYTES else None
+    if dtype_of(x) in BYTES:
+        return Pooled(x, attrs)
+    found = values.of(x)
+    if not isinstance(found, Number) or not found.real or found.scale is None:
+        return None
+    # The largest number is that of the largest byte where the scale is positive, and where each
+    # window has a number.
+    scale = values.number(found.scale)
+    if scale is None or not 0 < scale < float("inf") or not is_single(found.zero):
+        return None
+    size, padding = attrs["pool_size"], attrs["padding"]
+    if any(int(d) != 1 for d in attrs["dilation"]) or any(
+        int(p) >= int(n) for p, n in zip(padding, (*size, *size), strict=True)
+    ):
+        return None
+    return replace(found, bytes=R.nn.max_pool2d(found.bytes, **attrs))
+
+
+def pooled(value: Expr) -> Pooled | None:
+    """The largest bytes of windows that an expression is; None where it is another."""
+    if not isinstance(value, Call) or not isinstance(value.op, Op):
+        return None
+    is_pool = value.op.name == "relax.nn.max_pool2d"
+    return Pooled(value.args[0], call_attrs(value)) if is_pool else None
 
 
 def _product(values: Values, call: Call, var: Var) -> Description | None:

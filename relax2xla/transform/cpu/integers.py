@@ -53,6 +53,7 @@ from relax2xla.transform.cpu.integer_values import (
     dims_of,
     dtype_of,
     is_single,
+    pooled,
 )
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -169,7 +170,8 @@ class _Composites:
         if isinstance(of, Addition):
             return _Sum(of, found.scale, d)
         if isinstance(of, Number) and _is_same(values, of, found.scale, d):
-            return _Same(of.bytes)
+            pool = pooled(of.bytes)
+            return (None if pool is None else _Pool.of(pool)) or _Same(of.bytes)
         return _Quantisation(found, d) if dtype_of(found.x) == "float32" else None
 
     def _multiplied(self, values: Values, p: Product, zero: Expr | None, dtype: str) -> Plan | None:

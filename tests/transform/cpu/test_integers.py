@@ -243,6 +243,19 @@ def test_between_dequantise_and_quantise() -> None:
     check(model, image(1, 4, 10, 10), kinds, exact=False)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_windows_between_dequantise_and_quantise(kind: Any) -> None:
+    """The largest of bytes, where the scale is what it was and no window is all padding."""
+    m = Model(2, 9, 19, 18, dtype=kind)
+    same, other = (0.03, kind(7)), (0.04, kind(9))
+    where: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 2, 1, 0]}
+    y = m.quantised(m.node("MaxPool", m.again("x", *same), **where), *same)
+    z = m.node("MaxPool", m.again(y, *same), kernel_shape=[2, 2], dilations=[2, 2])
+    z = m.node("QuantizeLinear", m.again(m.quantised(z, *same), *same), *m.how(*other))
+    x = RNG.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, m.input).astype(kind)
+    check(m.made(z, 4, kind), x, ["max_pool", "quantisation", "quantisation"], exact=True)
+
+
 def test_sums_that_others_read_stay() -> None:
     """A product is not computed twice: what two operators read is a value of its own."""
     m = Model(3, 16, dtype=np.uint8)
