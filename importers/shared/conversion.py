@@ -9,9 +9,11 @@ stops at the limits of the dtype instead, which is what ``R.astype`` says.
 from __future__ import annotations
 
 from relax2xla import op as R
-from relax2xla.dtypes import dtype_info, is_float, is_integer
+from relax2xla import tir
+from relax2xla.dtypes import dtype_info, is_float, is_integer, limits
 from relax2xla.importers.shared.tensors import dtype_of
-from relax2xla.ir import Expr, const
+from relax2xla.ir import Call, Expr, PrimValue, const
+from relax2xla.ir.op import is_op
 
 
 def converted(x: Expr, dtype: str) -> Expr:
@@ -33,6 +35,20 @@ def converted(x: Expr, dtype: str) -> Expr:
         return made if dtype_of(made) == dtype else R.astype(made, dtype)
     top = R.where(R.less(x, _power(x, 64)), R.astype(x, dtype), const(0, dtype))
     return R.where(R.greater_equal(x, _power(x, 63)), top, R.astype(made, dtype))
+
+
+def fits(value: Expr | None, dtype: str) -> bool:
+    """Whether a value was cut to the limits of an integer of 8 or 16 bits, so that ``R.astype`` is
+    the cast of C: the lowest bits of what stands for NaN are zeros, and so is XLA's integer.
+    """
+    if not isinstance(value, Call) or not is_op(value, "relax.clip"):
+        return False
+    if not is_integer(dtype) or dtype_info(dtype).bits not in (8, 16):
+        return False
+    ends = [a.value for a in value.args[1:] if isinstance(a, PrimValue)]
+    known = [e.value for e in ends if isinstance(e, tir.IntImm | tir.FloatImm)]
+    low, high = limits(dtype)
+    return len(known) == 2 and low <= known[0] and known[1] <= high
 
 
 def _word(x: Expr, dtype: str) -> Expr:

@@ -211,6 +211,9 @@ class Context:
         if dtype == "float8_e4m3fn":
             wide = x if is_float(dtype_of(x)) else R.astype(x, "float32")
             x = R.clip(wide, -LARGEST_E4M3FN, LARGEST_E4M3FN)
+        bound = self.builder.lookup_binding(x) if isinstance(x, Var) else x
+        if _conversion.fits(bound, dtype):
+            return R.astype(x, dtype)
         return _conversion.converted(x, dtype)
 
     def tensor(self, value: Any, dtype: str) -> Expr:

@@ -7,7 +7,7 @@ Files may bring composites, so everything is checked here before memory is touch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from relax2xla.kernels.integers.packing import Packing, Parts, named, packing
@@ -170,6 +170,40 @@ class Convolution:
         if min(self.result.shape) < 1:
             return "the window is larger than the image"
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionSum(Convolution):
+    """A convolution, and bytes that are added to what its factors and addends make of the sums.
+
+    operands: those of :class:`Convolution`, with (3,) zero points: of the image, of the result, and
+    of the bytes; these, of the shape of the result; their scale, (1,) float32
+    """
+
+    rest: str = "uint8"
+
+    name: ClassVar[str] = f"{PREFIX}convolution_sum"
+    symbol: ClassVar[str] = "relax2xla_integers_convolve_and_add"
+
+    @classmethod
+    def of(cls, call: Convolution, rest: str) -> ConvolutionSum:
+        """``call``, to whose results bytes of the dtype ``rest`` are added."""
+        return cls(**{f.name: getattr(call, f.name) for f in fields(call)}, rest=rest)
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """See :class:`Call`."""
+        rest = Tensor(self.result.shape, self.rest)
+        own = Convolution.operands.__get__(self)[:-1]
+        return [*own, Tensor((3,), "int32"), rest, Tensor((1,), "float32")]
+
+    def problem(self) -> str:
+        """See :class:`Call`."""
+        if self.rest not in BYTES:
+            return "what is added is of int8 or uint8"
+        if self.dtype == "int32":
+            return "to sums in integers nothing is added"
+        return Convolution.problem(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +425,7 @@ def _four(given: Any) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
-def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Convolution:
     packed = named(str(at["packed"]))
     if packed is None:
         raise ValueError(f"there is no packing {at['packed']}")
@@ -412,6 +446,10 @@ def _convolution(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -
     )
 
 
+def _convolution_sum(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
+    return ConvolutionSum.of(_convolution(at, given, made), given[6].dtype)
+
+
 def _pool(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
     where = (_pair(at["strides"]), _four(at["padding"]), _pair(at["dilation"]))
     return MaxPool(given[0], _pair(at["window"]), *where)
@@ -419,10 +457,13 @@ def _pool(at: Mapping[str, Any], given: Sequence[Tensor], made: Tensor) -> Call:
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Tensor], Tensor], Call]]] = {
     Convolution.name: _convolution,
+    ConvolutionSum.name: _convolution_sum,
     Product.name: lambda at, t, made: Product(t[0], t[1], bool(at["turned"]), made.dtype),
     Sum.name: lambda at, t, made: Sum(t[0], t[1], made.dtype, bool(at["relu"])),
     MaxPool.name: _pool,
     Quantisation.name: lambda at, t, made: Quantisation(t[0], made.dtype),
 }
 #: The functions of the library, by name.
-SYMBOLS: Final = tuple(c.symbol for c in (Convolution, Product, Sum, MaxPool, Quantisation))
+SYMBOLS: Final = tuple(
+    c.symbol for c in (Convolution, ConvolutionSum, Product, Sum, MaxPool, Quantisation)
+)

@@ -15,7 +15,15 @@ from relax2xla.builder import BlockBuilder
 from relax2xla.dtypes import limits
 from relax2xla.ir import Constant, Expr, Function, TensorStructInfo, Var
 from relax2xla.ir.make import const
-from relax2xla.kernels.integers.calls import Call, Convolution, MaxPool, Product, Quantisation, Sum
+from relax2xla.kernels.integers.calls import (
+    Call,
+    Convolution,
+    ConvolutionSum,
+    MaxPool,
+    Product,
+    Quantisation,
+    Sum,
+)
 from relax2xla.kernels.integers.packing import Packing, Parts
 
 
@@ -129,23 +137,23 @@ def _convolution(call: Convolution, x: Sequence[Var]) -> Expr:
     )
     sums = R.add(sums, _row(x[2], 0))
     addend = x[4] if call.added else None
-    return _finished(sums, x[3], addend, _at(x[5], 1), call.dtype, call.relu)
+    rest = _scaled(x[6], _at(x[5], 2), x[7]) if isinstance(call, ConvolutionSum) else None
+    return _finished(sums, x[3], (addend, rest), _at(x[5], 1), call.dtype, call.relu)
 
 
 def _product(call: Product, x: Sequence[Var]) -> Expr:
     right = R.permute_dims(x[1], (0, 2, 1)) if call.turned else x[1]
     centred = [R.subtract(R.astype(v, "int32"), _at(x[3], i)) for i, v in enumerate((x[0], right))]
-    return _finished(R.matmul(*centred), x[2], None, _at(x[3], 2), call.dtype, False)
+    return _finished(R.matmul(*centred), x[2], (), _at(x[3], 2), call.dtype, False)
 
 
 def _sum(call: Sum, x: Sequence[Var]) -> Expr:
-    real = [
-        R.multiply(
-            R.astype(R.subtract(R.astype(x[i], "int32"), _at(x[3], i)), "float32"), _at(x[2], i)
-        )
-        for i in (0, 1)
-    ]
+    real = [_scaled(x[i], _at(x[3], i), _at(x[2], i)) for i in (0, 1)]
     return _rounded(R.divide(R.add(*real), _at(x[2], 2)), _at(x[3], 2), call.dtype, call.relu)
+
+
+def _scaled(bytes_: Expr, zero: Expr, scale: Expr) -> Expr:
+    return R.multiply(R.astype(R.subtract(R.astype(bytes_, "int32"), zero), "float32"), scale)
 
 
 def _pool(call: MaxPool, x: Sequence[Var]) -> Expr:
@@ -167,13 +175,13 @@ def _row(values: Expr, place: int) -> Expr:
 
 
 def _finished(
-    sums: Expr, factors: Expr, addends: Expr | None, zero: Expr, dtype: str, relu: bool
+    sums: Expr, factors: Expr, addends: Sequence[Expr | None], zero: Expr, dtype: str, relu: bool
 ) -> Expr:
     if dtype == "int32":
         return sums
     real = R.multiply(R.astype(sums, "float32"), factors)
-    if addends is not None:
-        real = R.add(real, addends)
+    for addend in addends:
+        real = real if addend is None else R.add(real, addend)
     if dtype == "float32":
         return real
     return _rounded(real, zero, dtype, relu)
@@ -191,6 +199,7 @@ def _rounded(real: Expr, zero: Expr, dtype: str, relu: bool) -> Expr:
 
 _FORMS: Final[Mapping[type[Call], Callable[[Any, Sequence[Var]], Expr]]] = {
     Convolution: _convolution,
+    ConvolutionSum: _convolution,
     Product: _product,
     Sum: _sum,
     MaxPool: _pool,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from relax2xla import op as R
+from relax2xla import tir
 from relax2xla.dtypes import limits
 from relax2xla.ir import (
     Call,
@@ -27,6 +28,7 @@ from relax2xla.ir import (
     StringImm,
     TensorStructInfo,
     Var,
+    const,
 )
 from relax2xla.ir.op import call_attrs
 from relax2xla.ir.rewrite import children
@@ -48,7 +50,8 @@ class Product:
     """The sums of products of two numbers, and what was made of them since.
 
     ``kind``: "conv2d" (with ``attrs``), "matmul", or "pixels": images [N, H, W, C] by a matrix
-    (results, channels). The value is ``(sum + bias) * factor + addend``, float32 where ``real``.
+    (results, channels). The value is ``(sum + bias) * factor + addend + rest``, float32 where
+    ``real``, and of that the largest in each window of ``pool``, behind which it has another shape.
     """
 
     kind: str
@@ -61,7 +64,9 @@ class Product:
     bias: Expr | None = None
     factor: Expr | None = None
     addend: Expr | None = None
+    rest: Number | None = None
     relu: bool = False
+    pool: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,21 @@ class Addition:
 
 @dataclass(frozen=True)
 class Quotient:
-    """``x / scale``, in float32, and what ``x`` holds."""
+    """``x / scale``, or ``x * scale`` where it is ``inverse``, in float32, and what ``x`` holds."""
 
     x: Expr
     scale: Expr
     value: Product | Addition | Number | None = None
+    inverse: bool = False
+
+    def of(self, value: Expr) -> Expr:
+        """A value in place of ``x``."""
+        return R.multiply(value, self.scale) if self.inverse else R.divide(value, self.scale)
+
+    @property
+    def divisor(self) -> Expr:
+        """What ``x`` is divided by."""
+        return R.divide(const(1.0, "float32"), self.scale) if self.inverse else self.scale
 
 
 @dataclass(frozen=True)
@@ -154,15 +169,28 @@ class Values:
 
     def number(self, value: Expr) -> float | None:
         """The one number that a constant holds, or what is converted from it; None: no such."""
+        data = self._constant(value)
+        return float(data.reshape(())) if data is not None and data.size == 1 else None
+
+    def is_point(self, value: Expr) -> bool:
+        """Whether a constant is of integers that bytes may have as their zero points."""
+        data = self._constant(value)
+        sound = data is not None and data.size > 0 and bool(np.all(data == np.round(data)))
+        return sound and data is not None and bool(data.min() >= -128 and data.max() <= 255)
+
+    def is_zero(self, value: Expr) -> bool:
+        """Whether a constant is of zeros alone."""
+        data = self._constant(value)
+        return data is not None and not data.any()
+
+    def _constant(self, value: Expr) -> np.ndarray[Any, Any] | None:
         while isinstance(value, Var) and value in self._bound:
             value = self._bound[value]
             if isinstance(value, Call) and isinstance(value.op, Op):
                 if value.op.name not in ("relax.astype", "relax.reshape"):
                     return None
                 value = value.args[0]
-        if isinstance(value, Constant) and value.data.size == 1:
-            return float(np.asarray(value.data).astype("float64").reshape(()))
-        return None
+        return np.asarray(value.data).astype("float64") if isinstance(value, Constant) else None
 
 
 def dims_of(value: Expr) -> tuple[int, ...] | None:
@@ -210,7 +238,7 @@ def _along(value: Expr, shape: tuple[int, ...], channel: int) -> bool:
 def _astype(values: Values, call: Call, var: Var) -> Description | None:
     (x,), to = call.args, dtype_of(var)
     found = values.of(x)
-    if to == "int32" and dtype_of(x) in BYTES:
+    if to in ("int32", "int64") and dtype_of(x) in BYTES:
         return Number(x)
     if to == "float32":
         if dtype_of(x) in BYTES:
@@ -234,6 +262,8 @@ def _subtract(values: Values, call: Call, var: Var) -> Description | None:
     plain = isinstance(found, Number) and found.zero is None and found.scale is None
     if not plain or not isinstance(found, Number) or dims_of(var) != dims_of(x):
         return None
+    if values.is_point(zero):
+        return found if values.is_zero(zero) else replace(found, zero=zero)
     point = values.of(zero)
     # A zero point is of 8 bits, or it is no zero point; in float32 differences would round.
     if found.real or not isinstance(point, Number) or point.zero is not None or point.real:
@@ -251,6 +281,8 @@ def _multiply(values: Values, call: Call, var: Var) -> Description | None:
         if isinstance(found, Product) and found.real and found.factor is None:
             if not found.relu and _along(other, found.shape, found.channel):
                 return replace(found, factor=other)
+        elif dtype_of(var) == "float32" and is_single(other):
+            return _quotient(found, x, other, True)
     return None
 
 
@@ -258,12 +290,14 @@ def _divide(values: Values, call: Call, var: Var) -> Description | None:
     x, scale = call.args
     if dtype_of(var) != "float32" or dims_of(x) != dims_of(var) or not is_single(scale):
         return None
-    found = values.of(x)
+    return _quotient(values.of(x), x, scale, False)
+
+
+def _quotient(found: Description | None, x: Expr, scale: Expr, inverse: bool) -> Description | None:
     if isinstance(found, Product):
-        return Quotient(x, scale, found) if found.factor is not None else None
-    if isinstance(found, Addition | Number):
-        return Quotient(x, scale, found)
-    return Quotient(x, scale)
+        return Quotient(x, scale, found, inverse) if found.factor is not None else None
+    known = found if isinstance(found, Addition | Number) else None
+    return Quotient(x, scale, known, inverse)
 
 
 def _add(values: Values, call: Call, var: Var) -> Description | None:
@@ -274,8 +308,14 @@ def _add(values: Values, call: Call, var: Var) -> Description | None:
         scaled = left.scale is not None and right.scale is not None
         return Addition(left, right) if single and scaled and len(shapes) == 1 else None
     for x, other in (call.args, call.args[::-1]):
-        found = values.of(x)
+        found, more = values.of(x), values.of(other)
         if dims_of(x) != dims_of(var):
+            continue
+        if isinstance(found, Product) and isinstance(more, Number):
+            single = more.scale is not None and is_single(more.zero) and is_single(more.scale)
+            ready = found.real and found.factor is not None and not found.relu
+            if single and ready and not found.rest and not found.pool:
+                return replace(found, rest=more) if dims_of(other) == dims_of(var) else None
             continue
         if isinstance(found, Rounded) and found.zero is None and not found.cut:
             return replace(found, zero=other) if is_single(other) else None
@@ -285,7 +325,8 @@ def _add(values: Values, call: Call, var: Var) -> Description | None:
             if not found.real:
                 fresh = found.bias is None and values.is_fixed(other)
                 return replace(found, bias=other) if fresh else None
-            if found.factor is not None and found.addend is None and not found.relu:
+            fresh = found.addend is None and found.rest is None and found.pool is None
+            if found.factor is not None and fresh and not found.relu:
                 return replace(found, addend=other)
     return None
 
@@ -293,7 +334,7 @@ def _add(values: Values, call: Call, var: Var) -> Description | None:
 def _relu(values: Values, call: Call, var: Var) -> Description | None:
     found = values.of(call.args[0])
     if isinstance(found, Product) and found.factor is not None and found.real:
-        return replace(found, relu=True)
+        return None if found.pool else replace(found, relu=True)
     return replace(found, relu=True) if isinstance(found, Addition) else None
 
 
@@ -302,6 +343,15 @@ def _round(values: Values, call: Call, var: Var) -> Description | None:
     if isinstance(found, Product):
         return Rounded(found) if found.real and found.factor is not None else None
     return Rounded(found) if isinstance(found, Quotient) else None
+
+
+def _clip(values: Values, call: Call, var: Var) -> Description | None:
+    found = values.of(call.args[0])
+    ends = [a.value for a in call.args[1:] if isinstance(a, PrimValue)]
+    known = [float(e.value) for e in ends if isinstance(e, tir.IntImm | tir.FloatImm)]
+    if not isinstance(found, Rounded) or len(known) != 2:
+        return None
+    return replace(found, cut=found.cut | {*known})
 
 
 def _limit(values: Values, call: Call, var: Var) -> Description | None:
@@ -345,18 +395,22 @@ def _pool(values: Values, call: Call, var: Var) -> Description | None:
         return None
     if dtype_of(x) in BYTES:
         return Pooled(x, attrs)
-    found = values.of(x)
-    if not isinstance(found, Number) or not found.real or found.scale is None:
-        return None
     # The largest number is that of the largest byte where the scale is positive, and where each
     # window has a number.
-    scale = values.number(found.scale)
-    if scale is None or not 0 < scale < float("inf") or not is_single(found.zero):
-        return None
     size, padding = attrs["pool_size"], attrs["padding"]
     if any(int(d) != 1 for d in attrs["dilation"]) or any(
         int(p) >= int(n) for p, n in zip(padding, (*size, *size), strict=True)
     ):
+        return None
+    found = values.of(x)
+    if isinstance(found, Product) and found.kind == "conv2d":
+        images = str(found.attrs["out_layout"] or found.attrs["data_layout"]) == attrs["layout"]
+        ready = images and found.real and found.factor is not None and found.pool is None
+        return replace(found, pool=attrs) if ready else None
+    if not isinstance(found, Number) or not found.real or found.scale is None:
+        return None
+    scale = values.number(found.scale)
+    if scale is None or not 0 < scale < float("inf") or not is_single(found.zero):
         return None
     return replace(found, bytes=R.nn.max_pool2d(found.bytes, **attrs))
 
@@ -440,6 +494,7 @@ _RULES: Final[Mapping[str, Callable[[Values, Call, Var], Description | None]]] =
     "relax.add": _add,
     "relax.nn.relu": _relu,
     "relax.round": _round,
+    "relax.clip": _clip,
     "relax.minimum": _limit,
     "relax.maximum": _limit,
     "relax.permute_dims": _moved,

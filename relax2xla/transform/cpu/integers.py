@@ -16,8 +16,9 @@ of quantised operators are: where a result lies between two numbers, it may be t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from relax2xla import op as R
 from relax2xla.dpl.emit import Emitter
@@ -73,6 +74,8 @@ class ComputeInIntegers(Pass):
             return mod
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
+            if calls.FORMS in gvar.name_hint:
+                continue  # what a composite is in rows
             made = _Composites(gvar.name_hint, set(g.name_hint for g in new))
             new[gvar] = made.function(func)
             new.update(made.forms)
@@ -150,7 +153,7 @@ class _Composites:
         if isinstance(d, Pooled):
             return _Pool.of(d)
         if isinstance(d, Product):
-            if d.relu or (d.real and d.factor is None):
+            if d.relu or d.pool or (d.real and d.factor is None):
                 return None
             return self._multiplied(values, d, None, dtype_of(var))
         if not isinstance(d, Quantised):
@@ -161,15 +164,16 @@ class _Composites:
         of = found.value
         if isinstance(of, Product):
             assert of.factor is not None
-            scaled = replace(
-                of,
-                factor=R.divide(of.factor, found.scale),
-                addend=None if of.addend is None else R.divide(of.addend, found.scale),
-            )
+            rest = of.rest
+            if rest is not None:
+                assert rest.scale is not None
+                rest = replace(rest, scale=found.of(rest.scale))
+            addend = None if of.addend is None else found.of(of.addend)
+            scaled = replace(of, factor=found.of(of.factor), addend=addend, rest=rest)
             return self._multiplied(values, scaled, d.zero, d.dtype)
         if isinstance(of, Addition):
-            return _Sum(of, found.scale, d)
-        if isinstance(of, Number) and _is_same(values, of, found.scale, d):
+            return _Sum(of, found.divisor, d)
+        if isinstance(of, Number) and _is_same(values, of, found, d):
             pool = pooled(of.bytes)
             return (None if pool is None else _Pool.of(pool)) or _Same(of.bytes)
         return _Quantisation(found, d) if dtype_of(found.x) == "float32" else None
@@ -183,17 +187,23 @@ class _Composites:
             same = batch[0][:-2] == batch[1][:-2] and batch[0][-1] == batch[1][-2]
             return _Both(p, zero, dtype) if same else None
         call = _described(p, self.by, dtype)
-        return None if call is None or call.problem() else _Convolution(p, call, zero)
+        if call is None or call.problem():
+            return None
+        made = _Convolution(p, call, zero)
+        return made if p.pool is None else _PooledConvolution.of(made, p.pool)
 
 
-def _is_same(values: Values, of: Number, scale: Expr, d: Quantised) -> bool:
+def _is_same(values: Values, of: Number, by: Quotient, d: Quantised) -> bool:
     """Whether bytes are quantised as they were before."""
     if dtype_of(of.bytes) != d.dtype or of.scale is None:
         return False
-    given = [values.number(v) for v in (of.scale, scale)]
+    first, second = (values.number(v) for v in (of.scale, by.scale))
     points = [0.0 if v is None else values.number(v) for v in (of.zero, d.zero)]
-    sound = given[0] is not None and 0 < given[0] < float("inf")
-    return sound and given[0] == given[1] and points[0] is not None and points[0] == points[1]
+    if first is None or second is None or points[0] is None or not 0 < first < float("inf"):
+        return False
+    # 255 times so small an error is far from a half.
+    same = abs(first * second - 1) < 1e-5 if by.inverse else first == second
+    return same and points[0] == points[1]
 
 
 # -- how they are made -----------------------------------------------------------------------------
@@ -219,12 +229,14 @@ class _Convolution(Plan):
         p = self.p
         yield from (p.left.bytes, p.left.zero, p.right.bytes, p.right.zero)
         yield from (p.bias, p.factor, p.addend, self.zero)
+        if p.rest is not None:
+            yield from (p.rest.bytes, p.rest.zero, p.rest.scale)
 
     def emitted(self, made: _Composites, emitter: Emitter, var: Var) -> Expr:
         p, call, span = self.p, self.described, var.span
         # What is named once is computed once, for all that reads it.
         bytes_ = emitter.operand(p.left.bytes, span)
-        first = p.kind == "conv2d" and str(p.attrs["data_layout"]) == "NCHW"
+        first = self.first
         image = _channels_last(made, emitter, bytes_) if first else bytes_
         image = R.reshape(image, call.image.shape)
         weight = emitter.operand(_weight(p), span)
@@ -236,13 +248,49 @@ class _Convolution(Plan):
             integers_of(bias, weight, zero, call.parts, call.packed, dtype),
             scalar_vector(1.0) if p.factor is None else vector(p.factor),
             scalar_vector(0.0) if p.addend is None else vector(p.addend),
-            _points(p.left.zero, self.zero),
+            _points(p.left.zero, self.zero, *([] if p.rest is None else [p.rest.zero])),
         ]
+        if p.rest is not None:
+            assert p.rest.scale is not None
+            rest = emitter.operand(p.rest.bytes, span)
+            rest = _channels_last(made, emitter, rest) if first else rest
+            operands += [R.reshape(rest, call.result.shape), vector(p.rest.scale)]
         result = made.call(call, operands, emitter, span)
-        if p.kind == "conv2d" and str(p.attrs["out_layout"] or p.attrs["data_layout"]) == "NCHW":
+        if first:
             made.last[var] = result
             return R.permute_dims(result, _FIRST)
         return result if dims_of(result) == p.shape else R.reshape(result, p.shape)
+
+    @property
+    def first(self) -> bool:
+        """Whether images are channels first in the program."""
+        return self.p.kind == "conv2d" and str(self.p.attrs["data_layout"]) == "NCHW"
+
+
+class _PooledConvolution(Plan):
+    """The largest results in each window: of bytes, which grow with what they stand for."""
+
+    def __init__(self, convolution: _Convolution, pool: calls.MaxPool) -> None:
+        self.convolution, self.pool = convolution, pool
+
+    @staticmethod
+    def of(convolution: _Convolution, attrs: Mapping[str, Any]) -> _PooledConvolution | None:
+        """The plan, where such a window can be pooled."""
+        image = convolution.described.result
+        pool = _window_of(image, attrs) if image.dtype in calls.BYTES else None
+        return None if pool is None else _PooledConvolution(convolution, pool)
+
+    def reads(self) -> Iterator[Expr | None]:
+        return self.convolution.reads()
+
+    def emitted(self, made: _Composites, emitter: Emitter, var: Var) -> Expr:
+        image = self.convolution.emitted(made, emitter, var)
+        image = made.last.pop(var) if self.convolution.first else emitter.operand(image)
+        result = made.call(self.pool, [image], emitter, var.span)
+        if not self.convolution.first:
+            return result
+        made.last[var] = result
+        return R.permute_dims(result, _FIRST)
 
 
 class _Both(Plan):
@@ -312,11 +360,8 @@ class _Pool(Plan):
             return None
         first = str(attrs["layout"]) == "NCHW"
         shape = tuple(dims[a] for a in _LAST) if first else dims
-        top, left, bottom, right = (int(p) for p in attrs["padding"])
-        pairs = [_pair(attrs[name]) for name in ("pool_size", "strides", "dilation")]
-        image = calls.Tensor(shape, dtype_of(d.bytes))
-        call = calls.MaxPool(image, pairs[0], pairs[1], (top, left, bottom, right), pairs[2])
-        return None if call.problem() else _Pool(d, call)
+        call = _window_of(calls.Tensor(shape, dtype_of(d.bytes)), attrs)
+        return None if call is None else _Pool(d, call)
 
     def reads(self) -> Iterator[Expr | None]:
         yield self.d.bytes
@@ -341,7 +386,7 @@ class _Quantisation(Plan):
 
     def emitted(self, made: _Composites, emitter: Emitter, var: Var) -> Expr:
         kind = calls.Tensor(dims_of(self.of.x) or (), "float32")
-        operands = [self.of.x, vector(self.of.scale), _points(self.d.zero)]
+        operands = [self.of.x, vector(self.of.divisor), _points(self.d.zero)]
         return made.call(calls.Quantisation(kind, self.d.dtype), operands, emitter, var.span)
 
 
@@ -403,6 +448,13 @@ def _weight(p: Product) -> Expr:
     return R.reshape(w, (1, 1, depth, results))
 
 
+def _window_of(image: calls.Tensor, attrs: Mapping[str, Any]) -> calls.MaxPool | None:
+    top, left, bottom, right = (int(p) for p in attrs["padding"])
+    size, strides, dilation = (_pair(attrs[n]) for n in ("pool_size", "strides", "dilation"))
+    call = calls.MaxPool(image, size, strides, (top, left, bottom, right), dilation)
+    return None if call.problem() else call
+
+
 def _matrix(p: Product) -> tuple[int, int]:
     dims = dims_of(p.right.bytes)
     assert dims is not None
@@ -417,7 +469,7 @@ def _described(p: Product, by: Packing, dtype: str) -> calls.Convolution | None:
     factors, addends = (
         1 if v is None or is_single(v) else p.shape[p.channel] for v in (p.factor, p.addend)
     )
-    rest = (by, dtype, factors, addends, p.addend is not None, p.relu)
+    ends = (by, dtype, factors, addends, p.addend is not None, p.relu)
     one = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
     if p.kind != "conv2d":
         depth, results = _matrix(p)
@@ -427,7 +479,7 @@ def _described(p: Product, by: Packing, dtype: str) -> calls.Convolution | None:
         for d in dims[:-1]:
             rows *= d
         image = calls.Tensor((1, 1, rows, depth), kind)
-        return calls.Convolution(image, (1, 1), results, *one, *rest)
+        return _with_rest(p, calls.Convolution(image, (1, 1), results, *one, *ends))
     attrs = p.attrs
     data, made = str(attrs["data_layout"]), str(attrs["out_layout"] or attrs["data_layout"])
     layout = str(attrs["kernel_layout"])
@@ -438,7 +490,12 @@ def _described(p: Product, by: Packing, dtype: str) -> calls.Convolution | None:
     top, left, bottom, right = (int(v) for v in attrs["padding"])
     where = (_pair(attrs["strides"]), (top, left, bottom, right), _pair(attrs["dilation"]))
     groups = int(attrs["groups"])
-    return calls.Convolution(image, (sizes[0], sizes[1]), sizes[2], *where, groups, *rest)
+    call = calls.Convolution(image, (sizes[0], sizes[1]), sizes[2], *where, groups, *ends)
+    return _with_rest(p, call)
+
+
+def _with_rest(p: Product, call: calls.Convolution) -> calls.Convolution:
+    return call if p.rest is None else calls.ConvolutionSum.of(call, dtype_of(p.rest.bytes))
 
 
 def _pair(given: Sequence[int]) -> tuple[int, int]:

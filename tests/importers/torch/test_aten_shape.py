@@ -45,6 +45,17 @@ def test_conversions() -> None:
         {
             "to": (lambda x: (x.int(), x.double(), x.half(), x.bool(), x.to(torch.uint8)), X.abs()),
             "towards zero": (lambda x: (x * 10).long(), X),
+            "within limits": (
+                lambda x: (
+                    x.clamp(0, 255).to(torch.uint8),
+                    x.clamp(-128, 127).to(torch.int8),
+                    x.clamp(-128, 300).to(torch.int8),
+                    x.clamp(-1000, 1000).to(torch.int16),
+                ),
+                torch.tensor(
+                    [-1e9, -129.5, -0.5, 127.9, 299.0, 1e9, math.inf, -math.inf, math.nan]
+                ),
+            ),
             "of integers": (lambda x: (x.float(), x.to(torch.int8), x.bool()), INTS),
             "bfloat16": (lambda x: x.bfloat16().float(), X),
             "type_as": (lambda x, y: x.type_as(y), INTS, X),

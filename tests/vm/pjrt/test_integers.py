@@ -16,6 +16,7 @@ from relax2xla.ir import Expr, Var
 from relax2xla.kernels.integers import calls
 from relax2xla.kernels.integers.calls import (
     Convolution,
+    ConvolutionSum,
     MaxPool,
     Product,
     Quantisation,
@@ -178,6 +179,28 @@ def test_factors_and_addends_of_channels(by: Packing) -> None:
     apart = called(bytes_, operands, by).astype("int32") - evaluate(form(bytes_), operands)
     assert np.abs(apart).max() <= 1
     assert np.mean(apart != 0) < 0.001
+
+
+@pytest.mark.parametrize("by", PACKINGS, ids=lambda p: p.name)
+@pytest.mark.parametrize("at", [0, 2, 4, 5])
+def test_bytes_that_are_added(at: int, by: Packing) -> None:
+    """Behind factors and addends, in the places of the results: panels, groups, depthwise."""
+    for kind, rest, relu in (("uint8", "int8", True), ("int8", "uint8", False)):
+        results = WINDOWS[at][2]
+        how = {"factors": results, "addends": results, "added": True}
+        call = ConvolutionSum.of(convolution(at, by, kind, "float32", **how), rest)
+        assert call.problem() == ""
+        operands = convolution_operands(call, "int8", False)
+        zeros = np.append(operands[5], numbers(((), rest))).astype("int32")
+        scale = np.full(1, 0.03, "float32")
+        operands = [*operands[:5], zeros, numbers((call.result.shape, rest)), scale]
+        made, rows = called(call, operands, by), evaluate(form(call), operands)
+        np.testing.assert_allclose(made, rows, rtol=1e-6, atol=1e-5)
+        bytes_ = replace(call, dtype="uint8", relu=relu)
+        operands[5][1] = 100
+        apart = called(bytes_, operands, by).astype("int32") - evaluate(form(bytes_), operands)
+        assert np.abs(apart).max() <= 1
+        assert np.mean(apart != 0) < 0.001
 
 
 @pytest.mark.parametrize("by", PACKINGS, ids=lambda p: p.name)

@@ -196,17 +196,20 @@ Ends ends_of(const DLTensor* integers, const DLTensor* factors, const DLTensor* 
               depth,
               0,
               0,
-              0};
+              0,
+              {}};
 }
 
-/* y = what `ends` make of the convolution of x. points: the zero points of x and of y. */
-int convolve(DLTensor* x, DLTensor* right, DLTensor* integers, DLTensor* factors,
-             DLTensor* addends, DLTensor* points, int64_t height, int64_t width, int64_t stride_h,
-             int64_t stride_w, int64_t top, int64_t left, int64_t bottom, int64_t right_pad,
-             int64_t dilation_h, int64_t dilation_w, int64_t groups, int added, int relu,
-             DLTensor* y) {
+/* y = what `ends` make of the convolution of x. points: the zero points of x and of y, and that of
+ * `rest`, bytes that are added with their scale, where there are any.
+ */
+int convolve_and_add(DLTensor* x, DLTensor* right, DLTensor* integers, DLTensor* factors,
+                     DLTensor* addends, DLTensor* points, DLTensor* rest, DLTensor* rest_scale,
+                     int64_t height, int64_t width, int64_t stride_h, int64_t stride_w, int64_t top,
+                     int64_t left, int64_t bottom, int64_t right_pad, int64_t dilation_h,
+                     int64_t dilation_w, int64_t groups, int added, int relu, DLTensor* y) {
   ICHECK(x->ndim == 4 && y->ndim == 4) << "images have 4 axes";
-  ICHECK(is(points, kDLInt, 32) && elements(points) == 2);
+  ICHECK(is(points, kDLInt, 32) && elements(points) == (rest ? 3 : 2));
   const Sizes size{x->shape[0], x->shape[1], x->shape[2], x->shape[3]};
   const Padding pad{top, left, bottom, right_pad};
   const Window w{height, width, stride_h, stride_w, dilation_h, dilation_w, groups};
@@ -222,6 +225,12 @@ int convolve(DLTensor* x, DLTensor* right, DLTensor* integers, DLTensor* factors
   Ends ends = ends_of(integers, factors, addends, point, columns, from.flip, depth);
   if (!added) ends.addends = nullptr;
   limit(ends, y, point[1], relu != 0);
+  if (rest) {
+    const Bytes more(rest);
+    ICHECK(elements(rest) == elements(y)) << "what is added has the shape of the result";
+    ICHECK(is(rest_scale, kDLFloat, 32) && elements(rest_scale) == 1);
+    ends.rest = {more.data, y->data, data<float>(rest_scale)[0], point[2], more.flip};
+  }
   auto fits = [&](const auto& image) {
     const Extent made = extent(image, w);
     ICHECK(image.height >= (height - 1) * dilation_h + 1 &&
@@ -261,6 +270,16 @@ int convolve(DLTensor* x, DLTensor* right, DLTensor* integers, DLTensor* factors
     }
   });
   return 0;
+}
+
+int convolve(DLTensor* x, DLTensor* right, DLTensor* integers, DLTensor* factors,
+             DLTensor* addends, DLTensor* points, int64_t height, int64_t width, int64_t stride_h,
+             int64_t stride_w, int64_t top, int64_t left, int64_t bottom, int64_t right_pad,
+             int64_t dilation_h, int64_t dilation_w, int64_t groups, int added, int relu,
+             DLTensor* y) {
+  return convolve_and_add(x, right, integers, factors, addends, points, nullptr, nullptr, height,
+                          width, stride_h, stride_w, top, left, bottom, right_pad, dilation_h,
+                          dilation_w, groups, added, relu, y);
 }
 
 /* Columns of [depth, columns], or turned [columns, depth], as panels; their sums, where needed. */
@@ -307,7 +326,8 @@ int multiply_both(DLTensor* a, DLTensor* b, DLTensor* factor, DLTensor* points, 
   const std::vector<int32_t> right_points(columns, point[1] + right.flip - 128);
   Ends ends{nullptr, data<float>(factor),  1,           nullptr,
             0,       right_points.data(),  sums.data(), point[0] + left.flip,
-            depth,   0,                    0,           0};
+            depth,   0,                    0,           0,
+            {}};
   limit(ends, y, point[2], false);
   const Sizes size{1, batch, rows, depth};
   const auto image =
@@ -322,24 +342,6 @@ int multiply_both(DLTensor* a, DLTensor* b, DLTensor* factor, DLTensor* points, 
     }
   });
   return 0;
-}
-
-/* One vector of bytes, less a zero point. */
-inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
-  typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
-  Narrow bytes;
-  std::memcpy(&bytes, from, sizeof(bytes));
-  // GCC takes wider vectors apart.
-#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
-  const Ints wide =
-      (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
-#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
-  const Ints wide =
-      (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)&bytes)) ^ int32_t(flip);
-#else
-  const Ints wide = __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
-#endif
-  return __builtin_convertvector(wide - (point + flip), Floats);
 }
 
 /* `x / by` to the nearest integers, in limits. */
@@ -472,6 +474,7 @@ int max_pool(DLTensor* x, int64_t height, int64_t width, int64_t stride_h, int64
 }  // namespace
 
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_integers_convolve, convolve);
+TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_integers_convolve_and_add, convolve_and_add);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_integers_multiply, multiply_both);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_integers_add, add);
 TVM_DLL_EXPORT_TYPED_FUNC(relax2xla_integers_max_pool, max_pool);

@@ -118,7 +118,19 @@ inline void tile(const Rows& rows, int64_t from, int64_t count, const Right* rig
   }
 }
 
-/* What is made of the sums of a column: (sum + bias) * factor + addend, and of that the result. */
+/* Bytes of the shape of the results that are added to these, `(bytes - point) * scale`. */
+struct Rest {
+  const uint8_t* data;
+  // Where the results begin.
+  const void* results;
+  float scale;
+  int32_t point;
+  uint8_t flip;
+};
+
+/* What is made of the sums of a column: (sum + bias) * factor + addend + rest, and of that the
+ * result.
+ */
 struct Ends {
   // Of all columns; factors and addends may be one for all, and there may be no addends.
   const int32_t* bias;
@@ -135,6 +147,7 @@ struct Ends {
   // Of the result: its zero point, and its limits without it.
   int32_t point;
   float low, high;
+  Rest rest;
 };
 
 /* The ends of one panel, whose columns behind the last are whatever. */
@@ -213,6 +226,24 @@ inline Floats within(Floats x, float low, float high) {
   return x < most ? x : most;
 }
 
+/* One vector of bytes, less a zero point. */
+inline Floats reals(const uint8_t* from, uint8_t flip, int32_t point) {
+  typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
+  Narrow bytes;
+  std::memcpy(&bytes, from, sizeof(bytes));
+  // GCC takes wider vectors apart.
+#if RELAX2XLA_LANES == 8 && defined(__AVX2__)
+  const Ints wide =
+      (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&bytes)) ^ int32_t(flip);
+#elif RELAX2XLA_LANES == 16 && defined(__AVX512F__)
+  const Ints wide =
+      (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)&bytes)) ^ int32_t(flip);
+#else
+  const Ints wide = __builtin_convertvector(bytes, Ints) ^ int32_t(flip);
+#endif
+  return __builtin_convertvector(wide - (point + flip), Floats);
+}
+
 inline void store(Ints from, int32_t* to) { std::memcpy(to, &from, sizeof(from)); }
 
 inline void store(Floats from, float* to) { std::memcpy(to, &from, sizeof(from)); }
@@ -247,6 +278,12 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
   for (int64_t i = 0; i < rows; ++i, sums += kColumns, to += stride) {
     T made[kColumns];
     T* results = count == kColumns ? to : made;
+    uint8_t few[kColumns];
+    const uint8_t* rest = nullptr;
+    if (ends.rest.data) {
+      rest = ends.rest.data + (to - static_cast<const T*>(ends.rest.results));
+      if (count != kColumns) rest = static_cast<const uint8_t*>(std::memcpy(few, rest, count));
+    }
     Ints whole[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
@@ -257,6 +294,8 @@ void finish(const Ends& ends, const PanelEnds& own, const int32_t* sums, const i
       } else {
         Floats real = __builtin_convertvector(sum, Floats) * floats_of(own.factors + v * kLanes);
         if (ends.addends) real += floats_of(own.addends + v * kLanes);
+        if (rest)
+          real += reals(rest + v * kLanes, ends.rest.flip, ends.rest.point) * ends.rest.scale;
         if constexpr (std::is_same_v<T, float>)
           store(real, results + v * kLanes);
         else
