@@ -9,7 +9,7 @@ from typing import Any
 BENCHMARKS = {
     "dispatch": "what a call costs, beside jax.jit",
     "peers": "14 networks by all roads beside ONNX Runtime, torch and (--inductor) Inductor",
-    "quantised": "ResNet-50 and two layers of BERT-base in 8 bits beside ONNX Runtime",
+    "quantised": "ResNet-50 and layers of BERT-base in 8 bits beside ONNX Runtime and Inductor",
     "models": "latency, compile time and memory of ResNet-50 and BERT-base, beside the peers",
     "stablehlo": "programs of openxla/stablehlo there and back; cost of reading, writing, raising",
     "aot": "a saved BERT-base to its first result, beside the build from the exported program",

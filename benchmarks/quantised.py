@@ -1,4 +1,4 @@
-"""Quantised networks beside ONNX Runtime, on one core, in processor time.
+"""Quantised networks beside ONNX Runtime and Inductor, on one core, in processor time.
 
 ONNX Runtime's own tools make the models, with weights of int8 by channel and bytes without sign
 between the layers: operators on integers (QOperator), between dequantise and quantise (QDQ), and
@@ -6,18 +6,22 @@ products whose scale is found at the call (dynamic). Each has a process of its o
 take turns; the ratio is the median by rounds. The error is the largest difference to ONNX Runtime,
 of its largest result, beside that of the float32 model: without VNNI, ONNX Runtime's sums of bytes
 saturate. Files are kept in ``out/quantised``. ``--only 'bert*'`` takes some.
+
+``pt2e``: torchao quantises for x86 (a package that nothing else here needs), and Inductor, with
+weights that it may fold, is the peer; it compiles for minutes.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import json
 import os
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,10 @@ HOME = Path(__file__).parents[1] / "out/quantised"
 # Seconds that one row may take, and its rounds about.
 LIMIT = 1800
 SECONDS = 10.0
-ROWS = ("resnet50 qoperator", "resnet50 qdq", "bert2 qoperator", "bert2 dynamic", "bert2 qdq")
+ROWS = (
+    *("resnet50 qoperator", "resnet50 qdq", "bert2 qoperator", "bert2 dynamic", "bert2 qdq"),
+    "resnet50 pt2e",
+)
 
 
 def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
@@ -34,7 +41,7 @@ def main(quick: bool = False, only: Sequence[str] | None = None) -> None:
     if not rows:
         raise SystemExit(f"no model is named so; there are {', '.join(ROWS)}")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}\n")
-    print("| model | relax2xla ms | ONNX Runtime ms | ratio | error | error of float32 | first s |")
+    print("| model | relax2xla ms | peer ms | ratio | error | error of float32 | first s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for row in rows:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.quantised", *row.split()]
@@ -135,12 +142,8 @@ def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
 
     import relax2xla as rx
     from benchmarks.peers.onnxruntime_options import one_thread
-    from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
     from relax2xla.frontend.onnx import from_onnx
 
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    warnings.simplefilter("ignore")
     file, whole, args = _model(name, kind)
     start = time.process_time()
     function = rx.VirtualMachine(rx.build(from_onnx(onnx.load(file))))["main"]
@@ -154,8 +157,65 @@ def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
     session = onnxruntime.InferenceSession(file, one_thread())
     expected = session.run(None, {"x": args[0]})[0]
     exact = onnxruntime.InferenceSession(whole, one_thread()).run(None, {"x": args[0]})[0]
+    results = found, expected, exact
+    return _row(ours, lambda: session.run(None, {"x": args[0]}), results, first, quick)
+
+
+def measure_torch(name: str, quick: bool) -> dict[str, float]:
+    """The row of a model that torchao quantises for x86, beside Inductor."""
+    import jax
+    import numpy as np
+    import torch
+    from torch._inductor import config
+
+    import relax2xla as rx
+    from relax2xla.frontend.torch import from_exported_program
+
+    home = "torchao.quantization.pt2e"
+    pt2e: Any = importlib.import_module(f"{home}.quantize_pt2e")
+    x86: Any = importlib.import_module(f"{home}.quantizer.x86_inductor_quantizer")
+    torch.set_num_threads(1)
+    network, args = _network(name, 0)
+    exact = network(*args).detach().numpy()
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    observed = pt2e.prepare_pt2e(torch.export.export(network, args).module(), quantizer)
+    for seed in range(4):
+        observed(*_network(name, seed)[1])
+    quantised = pt2e.convert_pt2e(observed)
+    program = torch.export.export(quantised, args)
+    start = time.process_time()
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    function = rx.VirtualMachine(rx.build(mod))["main"]
+    given = [rx.nd.array(a.numpy()) for a in args]
+
+    def ours() -> Any:
+        return jax.block_until_ready(function(*given))
+
+    found = np.asarray(ours())
+    first = time.process_time() - start
+    expected = quantised(*args).detach().numpy()
+    config.freezing = True
+    compiled = torch.compile(program.module())
+    with torch.no_grad():
+        return _row(ours, lambda: compiled(*args), (found, expected, exact), first, quick)
+
+
+def _row(
+    ours: Callable[[], Any],
+    peer: Callable[[], Any],
+    results: tuple[Any, Any, Any],
+    first: float,
+    quick: bool,
+) -> dict[str, float]:
+    """Both in turn; ``results``: ours, the model's own, and those of the float32 model."""
+    import numpy as np
+
+    from relax2xla.cli.figures.timing import interleaved, ratio, rounds_for
+
+    found, expected, exact = results
     size = np.abs(expected).max()
-    variants = {"ours": ours, "peer": lambda: session.run(None, {"x": args[0]})}
+    variants = {"ours": ours, "peer": peer}
     rounds = rounds_for(variants, SECONDS / 4 if quick else SECONDS, least=7, most=60)
     times = interleaved(variants, rounds, warmup=1, clock=time.process_time)
     return {
@@ -168,5 +228,13 @@ def measure(name: str, kind: str, quick: bool) -> dict[str, float]:
     }
 
 
+def _main(name: str, kind: str, quick: bool) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    warnings.simplefilter("ignore")
+    found = measure_torch(name, quick) if kind == "pt2e" else measure(name, kind, quick)
+    print(json.dumps(found))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], sys.argv[2], "--quick" in sys.argv)))
+    _main(sys.argv[1], sys.argv[2], "--quick" in sys.argv)
