@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from relax2xla import op, transform
+from relax2xla import op
 from relax2xla.analysis.dataflow_inplace import (
     _fit,  # pyright: ignore[reportPrivateUsage]
     dataflow_alias_analysis,
@@ -125,8 +125,3 @@ def test_large_enough_is_not_exact() -> None:
 def test_constants_are_not_written_into() -> None:
     enough, _ = places("a = R.exp(x)", "gv = R.add(a, R.const([[1, 2, 3], [4, 5, 6]], 'float32'))")
     assert enough == [(1, {0})]
-
-
-def test_the_pass_leaves_it_to_xla() -> None:
-    mod, _ = program("a = R.exp(x)", "gv = R.nn.relu(a)")
-    assert transform.DataflowUseInplaceCalls()(mod) is mod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relax2xla import tir
+from relax2xla.analysis import check_well_formed, well_formed
 from relax2xla.errors import BuilderError, TransformError, TVMError
 from relax2xla.ir import (
     BindingBlock,
@@ -17,6 +18,7 @@ from relax2xla.ir import (
     Var,
     VarBinding,
 )
+from relax2xla.script import from_source
 from relax2xla.tir import PrimFunc
 from relax2xla.transform import AttachGlobalSymbol, BindSymbolicVars, NormalizeGlobalVar
 
@@ -47,6 +49,26 @@ def test_a_public_function_takes_its_name() -> None:
     twice = IRModule({"a": identity("f"), "b": identity("f")})
     with pytest.raises(BuilderError, match="two functions have the global_symbol 'f'"):
         NormalizeGlobalVar()(twice)
+
+
+def test_what_a_renamed_function_gives_is_inferred_anew() -> None:
+    mod = from_source(
+        "@I.ir_module(check_well_formed=False)\n"
+        "class Module:\n"
+        "    @R.function(private=True)\n"
+        "    def f() -> R.Tensor((1,), 'int32'):\n"
+        "        return R.const([0], 'int32')\n"
+        "    @R.function\n"
+        "    def g():\n"
+        "        R.func_attr({'global_symbol': 'f'})\n"
+        "        gv: R.Tensor((), 'int32') = Module.f()\n"
+        "        return gv\n"
+    )
+    assert isinstance(mod, IRModule)
+    assert not well_formed(mod)
+    new = NormalizeGlobalVar()(mod)
+    check_well_formed(new)
+    assert new["f"].ret_struct_info == TensorStructInfo((1,), "int32")
 
 
 def test_every_function_is_public() -> None:
