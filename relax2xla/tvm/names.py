@@ -69,8 +69,8 @@ tvm.nd                          tvm.arrays nd
 tvm.runtime                     tvm.executables tvm.arrays tvm.containers runtime nd .
 tvm.runtime.ndarray             tvm.arrays nd
 tvm.runtime.container           tvm.containers runtime
-tvm.runtime.relax_vm            . vm
-tvm.runtime.vm                  . vm
+tvm.runtime.relax_vm            tvm.machine . vm
+tvm.runtime.vm                  tvm.machine . vm
 tvm.testing                     testing
 tvm.dlight                      tvm.dlight
 tvm.rpc                         tvm.rpc
@@ -84,7 +84,7 @@ tvm.contrib.ndk                 tvm.toolchains
 tvm.contrib.nvcc                tvm.toolchains
 tvm.contrib.tar                 tvm.toolchains
 tvm.contrib.xcode               tvm.toolchains
-tvm.relax                       .
+tvm.relax                       tvm.machine .
 tvm.relax.expr                  tvm.expressions ir .
 tvm.relax.ty                    ir
 tvm.relax.ir                    ir
@@ -118,6 +118,7 @@ tvm.relax.testing               testing
 tvm.relax.testing.nn            frontend.nn.expr_modules testing.nn
 tvm.relax.testing.ast_printer   testing.ast_printer
 tvm.relax.testing.transform     testing.transform
+tvm.relax.testing.lib_comparator tvm.lib_comparator
 tvm.relax.training              training
 tvm.relax.training.loss         training.loss training
 tvm.relax.training.optimizer    training.optimizer training

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from relax2xla.ir import StructInfo
 from relax2xla.runtime.device import Device
 from relax2xla.vm.call.arguments import Arguments
@@ -147,6 +149,12 @@ class BoundFunction:
         """As :meth:`prepare`, the program with the names of this source."""
         self._weights.operands()
         return self.specialised.named(self._arguments.key(args))
+
+    def zeros(self, args: Sequence[Any]) -> Any:
+        """What a call with ``args``, as :meth:`placed` gave them, would give, but of zeros."""
+        loaded, program = self.specialised.find(self._arguments.key(args))
+        made = [xla.device_put(np.zeros(o.shape, o.dtype), self.device) for o in loaded.outputs]
+        return program.pack(made)
 
     def programs(self) -> list[compiler.Loaded]:
         """The programs that are loaded, one a call shape."""

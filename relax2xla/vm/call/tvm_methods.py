@@ -270,9 +270,11 @@ class TvmMethods(ABC):
         """Run ``func_name`` once and say where the time went; see ``vm.observe.profile.Report``.
 
         Programs are compiled before they are timed, and every call is waited for, so the sum is
-        more than a call takes.
+        more than a call takes. Without arguments those of ``set_input`` are taken, if there are.
         """
-        placed = self.function(func_name).placed(args, kwargs)
+        placed: Sequence[Any] = self._inputs.get(func_name, ())
+        if args or kwargs or not placed:
+            placed = self.function(func_name).placed(args, kwargs)
         return profile(func_name, functools.partial(self.runner, func_name), placed, _program)
 
 

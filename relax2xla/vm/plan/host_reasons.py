@@ -54,6 +54,7 @@ from relax2xla.vm.plan.captures import LEAVES, Captures, is_flat
 
 # Moves a value to another device, see ``vm.plan.vdevices``.
 MOVE = "relax.to_vdevice"
+_APART = "its operators run one by one"
 
 
 def is_machine_call(op: Op[...]) -> bool:
@@ -118,11 +119,12 @@ class HostReasons:
     """What of a module has to run on the host, and why.
 
     ``placed``: the struct info says where values lie (``vm.plan.vdevices``), and an XLA program is
-    for one device.
+    for one device. ``apart``: each operator is to be a program of its own, so functions and
+    branches are the machine's.
     """
 
-    def __init__(self, mod: IRModule, placed: bool = False) -> None:
-        self.mod, self.placed = mod, placed
+    def __init__(self, mod: IRModule, placed: bool = False, apart: bool = False) -> None:
+        self.mod, self.placed, self.apart = mod, placed, apart
         self.kernels = prim_funcs(mod)
         self.reasons: dict[GlobalVar, Reason | None] = {}
         self.needs = Captures()
@@ -165,6 +167,8 @@ class HostReasons:
         self._inside.clear()
 
     def _own(self, func: Function) -> Reason | None:
+        if self.apart:
+            return Reason(_APART, func.span)
         for p in func.params:
             if not is_compiled(p.struct_info):
                 return Reason(f"the parameter {p.name_hint} is {show(p.struct_info)}", p.span)
@@ -298,6 +302,8 @@ class HostReasons:
         return None
 
     def _if(self, node: If, span: Span | None) -> Reason | None:
+        if self.apart:
+            return Reason(_APART, span)
         for branch in (node.true_branch, node.false_branch):
             reason = self.inside(branch)
             if reason is not None:

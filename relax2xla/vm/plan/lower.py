@@ -38,8 +38,11 @@ from relax2xla.ir import (
     Var,
 )
 from relax2xla.ir.deep import nests
+from relax2xla.ir.equal import structural_equal
 from relax2xla.ir.expr import global_symbol
+from relax2xla.ir.hash import structural_hash
 from relax2xla.ir.lattice import definable_vars, free_symbolic_vars
+from relax2xla.ir.rewrite import bindings_of
 from relax2xla.runtime.device import Device
 from relax2xla.tir import Dim
 from relax2xla.transform.lower.legalize import is_row
@@ -115,6 +118,8 @@ class _Module:
         self.devices: dict[str, Device] = {}
         self.todo: list[_Pending] = []
         self.names = {g.name_hint: 0 for g in mod}
+        # Regions that are one operator each, by what they hold.
+        self.operators: dict[int, list[str]] = {}
 
     def run(self) -> Lowered:
         for g, f in self.mod.relax_functions().items():
@@ -156,6 +161,16 @@ class _Module:
             self.rows[at] = bc.FunctionRow(pending.name, "vm", pending.params())
             self.todo.append(pending)
         return self.index["vm", pending.name]
+
+    def operator(self, step: RegionStep) -> str:
+        """The region of one operator, named after it; the same where it holds the same."""
+        same = self.operators.setdefault(structural_hash(step.func), [])
+        for name in same:
+            if structural_equal(self.regions[name], step.func):
+                return name
+        same.append(self.fresh(_operator_name(step.func)))
+        self.region(same[-1], step.func, step.device)
+        return same[-1]
 
     def fresh(self, name: str) -> str:
         """A name of no other function."""
@@ -416,9 +431,12 @@ class Lowerer:
             self.builtin("copy", result, dst=dst)
 
     def _region(self, step: RegionStep) -> None:
-        name = self.module.fresh(f"{self.name}_region{self.count}")
-        self.count += 1
-        self.module.region(name, step.func, step.device)
+        if self.module.hosts.apart:
+            name = self.module.operator(step)
+        else:
+            name = self.module.fresh(f"{self.name}_region{self.count}")
+            self.count += 1
+            self.module.region(name, step.func, step.device)
         args: list[bc.Arg] = [self.env[v] for v in step.args]
         if step.symbols:
             args.append(self.tuple_of([self.dims[s] for s in step.symbols]))
@@ -587,6 +605,18 @@ class Lowerer:
         if free_symbolic_vars(info) or _has_dims(info):
             self.cast(made, info, where)
         return made
+
+
+def _operator_name(func: Function) -> str:
+    """What the one binding of a function calls: its kernel, else the operator's last name."""
+    value = next(b.value for b in bindings_of(func.body) if not isinstance(b.value, Function))
+    if not isinstance(value, Call):
+        return "value"
+    first = value.args[0] if value.args else None
+    if isinstance(first, GlobalVar):
+        return first.name_hint
+    called = value.op.name if isinstance(value.op, Op) else getattr(value.op, "name_hint", "value")
+    return called.rpartition(".")[2]
 
 
 def _has_dims(info: StructInfo) -> bool:

@@ -126,6 +126,8 @@ class _Split:
         for b in bindings_of(self.seq):
             self._add(b)
         self._settle()
+        if self.hosts.apart:
+            return self._one_by_one()
         self._stages()
         return self._emit()
 
@@ -230,6 +232,18 @@ class _Split:
             ended = next((i.reason for i in following if i.reason is not None), None)
             for device in dict.fromkeys(i.device for i in pure[stage]):
                 made += self._region([i for i in pure[stage] if i.device == device], device, ended)
+        return made
+
+    def _one_by_one(self) -> list[Step]:
+        """The bindings in their order, each that computes anything a region of its own."""
+        made: list[Step] = []
+        for item in self.items:
+            b = item.binding
+            if item.host or item.flexible or isinstance(b, MatchCast) or _is_trivial(b.value):
+                made.append(HostStep(b, item.reason))
+                self.known.update(item.defines)
+            else:
+                made += self._region([item], item.device, None)
         return made
 
     def _region(
