@@ -273,9 +273,19 @@ class CallPattern(DFPattern):
         if add_constraint:
             for i, arg in enumerate(self.args):
                 arg.used_by(self, i)
+        # The operator that has to be called, where the pattern names one.
+        named = op.expr if isinstance(op, ExprPattern) else None
+        self._named = named if isinstance(named, Op) else None
 
     def test(self, m: Matcher, value: Expr, at: Expr) -> bool | Steps:
-        return self._steps(m, value) if isinstance(value, Call) else False
+        if not isinstance(value, Call):
+            return False
+        named = self._named
+        # Most patterns name an operator, and most calls are of another one.
+        if named is not None and value.op is not named:
+            if named.name not in _ASSOCIATED or op_name(value.op) not in _ASSOCIATED:
+                return False
+        return self._steps(m, value)
 
     def _steps(self, m: Matcher, call: Call) -> Steps:
         if not (yield self.op, call.op):
@@ -331,6 +341,7 @@ class CallPattern(DFPattern):
 
 COMMUTATIVE = ("relax.add", "relax.multiply")
 DIVIDE, MULTIPLY = "relax.divide", "relax.multiply"
+_ASSOCIATED = (DIVIDE, MULTIPLY)
 
 
 def op_name(callee: DFPattern | Expr) -> str:

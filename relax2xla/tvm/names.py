@@ -73,6 +73,7 @@ tvm.runtime.relax_vm            tvm.machine . vm
 tvm.runtime.vm                  tvm.machine . vm
 tvm.testing                     testing
 tvm.dlight                      tvm.dlight
+tvm.meta_schedule               tvm.meta_schedule
 tvm.rpc                         tvm.rpc
 tvm.s_tir                       tir
 tvm.s_tir.dlight                tvm.dlight

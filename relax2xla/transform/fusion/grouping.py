@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from relax2xla import tir
 from relax2xla.analysis.struct_infos import free_symbolic_vars
 from relax2xla.analysis.variables import used_vars
 from relax2xla.builder import BlockBuilder
@@ -33,6 +34,7 @@ from relax2xla.ir import (
     ShapeExpr,
     ShapeStructInfo,
     StringImm,
+    StructInfo,
     Tuple,
     TupleGetItem,
     Var,
@@ -41,9 +43,18 @@ from relax2xla.ir import (
 from relax2xla.ir.copy import copy_with_new_vars
 from relax2xla.ir.expr import DataTypeImm
 from relax2xla.ir.lattice import free_symbolic_vars as symbols_of
-from relax2xla.ir.rewrite import LEAF_TYPES, Rewriter, children, post_order, post_order_deep
+from relax2xla.ir.rewrite import (
+    LEAF_TYPES,
+    Rewriter,
+    children,
+    holders_deep,
+    post_order,
+    post_order_deep,
+)
 from relax2xla.transform.core.kernel_calls import CALL_TIR, PRIMITIVE
+from relax2xla.transform.lower.replay import NoKey, exact
 
+Key = tuple[Any, ...]
 COMPOSITE: Final = "Composite"
 CODEGEN: Final = "Codegen"
 LONGEST_NAME: Final = 400
@@ -62,7 +73,9 @@ Groups = Mapping[Var, Group]
 
 def dataflow_blocks(func: Function) -> list[DataflowBlock]:
     """Every dataflow block of ``func``, those of branches and local functions included."""
-    seqs = (n for n in post_order_deep(func) if isinstance(n, SeqExpr))
+    seqs = [n for n in holders_deep(func) if isinstance(n, SeqExpr)]
+    if len(seqs) > 1:  # inner ones first
+        seqs = [n for n in post_order_deep(func) if isinstance(n, SeqExpr)]
     return [b for seq in seqs for b in seq.blocks if isinstance(b, DataflowBlock)]
 
 
@@ -78,18 +91,26 @@ def by_name(mod: IRModule) -> list[GlobalVar]:
     return sorted(mod, key=lambda g: g.name_hint)
 
 
-def single_assignment(functions: Iterable[Function]) -> None:
-    """ValueError where two of ``functions`` (or one, twice) bind the same variable."""
+def single_assignment(blocks: Iterable[DataflowBlock]) -> None:
+    """ValueError where two of the blocks of a module (or one, twice) bind the same variable."""
     seen: set[Var] = set()
-    for func in functions:
-        for block in dataflow_blocks(func):
-            for b in block.bindings:
-                if b.var in seen:
-                    raise ValueError(
-                        f"the variable `{b.var.name_hint}` is bound twice in the module; give each "
-                        "function variables of its own (relax2xla.utils.copy_with_new_vars)"
-                    )
-                seen.add(b.var)
+    for block in blocks:
+        for b in block.bindings:
+            if b.var in seen:
+                raise ValueError(
+                    f"the variable `{b.var.name_hint}` is bound twice in the module; give each "
+                    "function variables of its own (relax2xla.utils.copy_with_new_vars)"
+                )
+            seen.add(b.var)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A function of a group: its name, what it gives, and symbols that it takes as a shape."""
+
+    gvar: GlobalVar
+    result: StructInfo
+    symbols: Sequence[tir.Var]
 
 
 class Fuser:
@@ -103,6 +124,8 @@ class Fuser:
         self.builder = BlockBuilder(mod)
         self.changed: dict[GlobalVar, Function] = {}
         self.lift_constants = lift_constants
+        # Functions that were made, by what makes them equal.
+        self.made: dict[Key, _Made] = {}
 
     def function(self, gvar: GlobalVar) -> Function:
         """The function of that name as it is by now."""
@@ -172,10 +195,10 @@ class _Fused(Rewriter):
         if not holder.results:
             return
         last = holder.bindings[-1]
-        made = holder.function(group.attrs)
-        gvar = self.fuser.builder.add_func(made, holder.name)
+        made = self._made(group, holder)
+        gvar = made.gvar
         args: list[Expr] = []
-        for arg in holder.args():
+        for arg in holder.args(made.symbols):
             new = self.expr(arg)
             if isinstance(new, TupleGetItem):
                 item = DataflowVar(last.var.name_hint, new.struct_info_, last.span)
@@ -186,12 +209,25 @@ class _Fused(Rewriter):
             (var,) = holder.results
             yield self.binding(VarBinding(var, Call(gvar, args, span=last.span), last.span))
             return
-        whole = DataflowVar(last.var.name_hint, made.ret_struct_info, last.span)
+        whole = DataflowVar(last.var.name_hint, made.result, last.span)
         yield VarBinding(whole, Call(gvar, args, span=last.span), last.span)
         for b in holder.bindings:
             if b.var in holder.results:
                 item = TupleGetItem(whole, holder.results[b.var])
                 yield self.binding(VarBinding(b.var, item, b.span))
+
+    def _made(self, group: Group, holder: _Holder) -> _Made:
+        """The function of a group, added to the module; one that was made before if it is equal."""
+        key = holder.key(group.attrs)
+        known = None if key is None else self.fuser.made.get(key)
+        if known is not None:
+            return known
+        func, symbols = holder.function(group.attrs)
+        gvar = self.fuser.builder.add_func(func, holder.name)
+        made = _Made(gvar, func.ret_struct_info, symbols)
+        if key is not None:
+            self.fuser.made[key] = made
+        return made
 
 
 def _in_order(
@@ -243,7 +279,6 @@ class _Holder:
         self._own: set[Var] = {b.var for b in bindings}
         # By the argument: the parameter; of a tuple whose fields alone are read: these, by index.
         self._params: dict[Expr, Var | dict[int, Var]] = {}
-        self._symbols: Sequence[Any] = ()
         names: list[str] = []
         for b in bindings:
             if not isinstance(b, VarBinding):
@@ -301,18 +336,44 @@ class _Holder:
         # Of a tuple that is read whole, fields are read in the function.
         self._params[arg] = Var(name, arg.struct_info_)
 
-    def args(self) -> list[Expr]:
-        """The arguments of the call, those that are fields of a tuple as such."""
+    def args(self, symbols: Sequence[tir.Var]) -> list[Expr]:
+        """The arguments of the call, those that are fields of a tuple as such; ``symbols`` last."""
         found: list[Expr] = []
         for arg, param in self._params.items():
             if isinstance(param, Var):
                 found.append(arg)
             else:
                 found += [TupleGetItem(arg, i) for i in param]
-        return found + ([ShapeExpr(self._symbols)] if self._symbols else [])
+        return found + ([ShapeExpr(symbols)] if symbols else [])
 
-    def function(self, attrs: Mapping[str, Any]) -> Function:
-        """The function of the group, with variables and symbols of its own."""
+    def key(self, attrs: Mapping[str, Any]) -> Key | None:
+        """What groups have in common whose functions are equal; None where that is not known.
+
+        Groups of one key have equal functions; those of different keys may have, too.
+        """
+        places: dict[Expr, Any] = {}
+        taken: list[Any] = []
+        for arg, param in self._params.items():
+            places[arg] = len(taken)
+            if isinstance(param, Var):
+                taken.append(param.struct_info_)
+            else:
+                taken.append(tuple([(i, p.struct_info_) for i, p in param.items()]))
+        rows: list[Any] = []
+        try:
+            for n, b in enumerate(self.bindings):
+                rows.append((_alike(b.value, places), b.var.struct_info_))
+                places[b.var] = ("own", n)
+            held = tuple([(name, exact(value)) for name, value in attrs.items()])
+        except NoKey:
+            return None
+        return (tuple(rows), tuple(taken), tuple([places[v] for v in self.results]), held)
+
+    def function(self, attrs: Mapping[str, Any]) -> tuple[Function, Sequence[tir.Var]]:
+        """The function of the group, with variables and symbols of its own.
+
+        Beside it, the symbols that the call has to give as a shape.
+        """
         params = [
             p
             for param in self._params.values()
@@ -325,13 +386,13 @@ class _Holder:
         seq = SeqExpr([DataflowBlock([b for b in made if b is not None])], body)
         held = {**attrs, PRIMITIVE: 1}
         func = Function(params, seq, attrs=held)
-        self._symbols = free_symbolic_vars(func)
-        if self._symbols:
-            shape = Var("tir_vars", ShapeStructInfo(self._symbols))
+        symbols = free_symbolic_vars(func)
+        if symbols:
+            shape = Var("tir_vars", ShapeStructInfo(symbols))
             func = Function([*params, shape], seq, attrs=held)
         # Its variables are new; symbols that the function has are those of the caller.
-        symbolic = self._symbols or any(symbols_of(p.struct_info_) for p in params)
-        return copy_with_new_vars(func) if symbolic else func
+        symbolic = symbols or any(symbols_of(p.struct_info_) for p in params)
+        return (copy_with_new_vars(func) if symbolic else func), symbols
 
 
 class _Inside(Rewriter):
@@ -388,6 +449,31 @@ class _Inside(Rewriter):
         var = kind(b.var.name_hint, b.var.struct_info_, b.var.span)
         self.env[b.var] = var
         return VarBinding(var, value, b.span)
+
+
+def _alike(value: Expr, places: Mapping[Expr, Any]) -> Any:
+    """What values have in common that are one in functions of groups; NoKey for other kinds."""
+    if type(value) is Call:
+        op = value.op if isinstance(value.op, Op) else _operand_key(value.op, places)
+        attrs = tuple([(k, exact(v)) for k, v in value.attrs.items()]) if value.attrs else ()
+        return op, attrs, tuple([_operand_key(a, places) for a in value.args]), value.sinfo_args
+    if type(value) is TupleGetItem:
+        return value.index, _operand_key(value.tuple_value, places)
+    raise NoKey
+
+
+def _operand_key(arg: Expr, places: Mapping[Expr, Any]) -> Any:
+    """The place of an operand among parameters and values of the group, else what it is."""
+    place = places.get(arg)
+    if place is not None:
+        return place
+    if type(arg) is Tuple:
+        return tuple([_operand_key(f, places) for f in arg.fields])
+    if isinstance(arg, StringImm | DataTypeImm):
+        return type(arg), arg.value
+    if isinstance(arg, PrimValue | ShapeExpr):
+        return type(arg), arg.struct_info_
+    return arg
 
 
 def _stays(arg: Expr) -> bool:

@@ -12,7 +12,18 @@ from relax2xla import te, tir, topi
 from relax2xla.analysis.dataflow_inplace import dataflow_inplace_analysis
 from relax2xla.builder import BlockBuilder
 from relax2xla.errors import TransformError
-from relax2xla.ir import Binding, BindingBlock, Call, DataflowBlock, Expr, IRModule, Op, Var
+from relax2xla.ir import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    Expr,
+    IRModule,
+    Op,
+    TensorStructInfo,
+    Tuple,
+    Var,
+)
 from relax2xla.ir.rewrite import Rewriter
 from relax2xla.op.intrinsic import call_tir_inplace
 from relax2xla.te.from_relax import tir_call
@@ -59,6 +70,8 @@ class _Inplace(Rewriter):
         self._places: dict[Var, int] = {}
         # Of the value that is bound next.
         self._place: int | None = None
+        # Calls that have been made, by operator, operands' struct info and place.
+        self._made: dict[tuple[object, ...], Call] = {}
 
     def block(self, block: BindingBlock) -> BindingBlock:
         if isinstance(block, DataflowBlock):
@@ -76,7 +89,17 @@ class _Inplace(Rewriter):
         made = super().expr(root)
         if place is None or not isinstance(made, Call):
             return made
-        return inplace_call(self.builder, made, [place])
+        key = (made.op, place, *(a.struct_info for a in made.args))
+        known = self._made.get(key)
+        if known is not None:
+            # The kernel is the same, and its operands are the operator's, in their order.
+            args = [known.args[0], Tuple(made.args), *known.args[2:]]
+            return Call(known.op, args, known.attrs, known.sinfo_args, made.span)
+        call = inplace_call(self.builder, made, [place])
+        # A number is part of the kernel.
+        if all(isinstance(a.struct_info, TensorStructInfo) for a in made.args):
+            self._made[key] = call
+        return call
 
 
 def inplace_call(builder: BlockBuilder, call: Call, places: Sequence[int]) -> Call:

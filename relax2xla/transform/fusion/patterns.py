@@ -106,10 +106,37 @@ class FusionPattern:
 
 
 class _Block:
-    """A dataflow block for the checks of patterns; facts are found when they are asked for."""
+    """A dataflow block for patterns and their checks; some facts are found when they are asked for.
+
+    ``bindings`` are those with a variable; ``matcher`` knows them all, but for copies: a variable
+    that is bound to another one is a leaf, so a copy ends what is fused.
+    """
 
     def __init__(self, block: DataflowBlock) -> None:
         self.block = block
+        self.bindings = [b for b in block.bindings if isinstance(b, VarBinding)]
+        self.matcher = Matcher()
+        self._calls: list[int] = []
+        self._by_key: dict[object, list[int]] = {}
+        for i, b in enumerate(self.bindings):
+            value = b.value
+            if not isinstance(value, Var):
+                self.matcher.define(b.var, value)
+            if isinstance(value, Call):
+                self._calls.append(i)
+                self._by_key.setdefault(key_of(value), []).append(i)
+
+    def roots(self, pattern: DFPattern) -> Iterator[tuple[Var, Call]]:
+        """The calls that ``pattern`` may match, by its keys, in the order of the bindings."""
+        keys = pattern.keys()
+        if keys is None:
+            found: Sequence[int] = self._calls
+        else:
+            found = sorted({i for key in keys for i in self._by_key.get(key, ())})
+        for i in found:
+            value = self.bindings[i].value
+            assert isinstance(value, Call)
+            yield self.bindings[i].var, value
 
     @functools.cached_property
     def usages(self) -> Mapping[Var, Sequence[Var]]:
@@ -117,7 +144,7 @@ class _Block:
 
     @functools.cached_property
     def variables(self) -> Mapping[Expr, Var]:
-        return {b.value: b.var for b in self.block.bindings if isinstance(b, VarBinding)}
+        return {b.value: b.var for b in self.bindings}
 
 
 @register()
@@ -149,38 +176,28 @@ class FuseOpsByPattern(Pass):
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         named = [mod.get_global_var(n) for n in self.entry_functions] or by_name(mod)
         entries = [g for g in named if isinstance(mod[g], Function) and not is_made(mod[g])]
-        single_assignment(mod[g] for g in entries)
         fuser = Fuser(mod, lift_constants=not self.bind_constants)
-        blocks = {g: dataflow_blocks(mod[g]) for g in entries}
+        found = {g: dataflow_blocks(mod[g]) for g in entries}
+        single_assignment(block for blocks in found.values() for block in blocks)
+        sites = {g: [_Block(block) for block in blocks] for g, blocks in found.items()}
         for pattern in self.patterns:
             for gvar in entries:
                 groups: dict[Var, Group] = {}
-                for block in blocks[gvar]:
-                    groups.update(_matches(pattern, block))
+                for site in sites[gvar]:
+                    groups.update(_matches(pattern, site))
                 if groups:
                     fuser.fuse(gvar, groups)
-                    blocks[gvar] = dataflow_blocks(fuser.function(gvar))
+                    sites[gvar] = [_Block(b) for b in dataflow_blocks(fuser.function(gvar))]
         made = fuser.result()
         return annotated(made) if self.annotate_codegen else made
 
 
-def _matches(pattern: FusionPattern, block: DataflowBlock) -> dict[Var, Group]:
+def _matches(pattern: FusionPattern, site: _Block) -> dict[Var, Group]:
     """What ``pattern`` matches in a block, as groups of variables."""
-    keys = pattern.pattern.keys()
-    bindings = [b for b in block.bindings if isinstance(b, VarBinding)]
-    roots = [
-        isinstance(b.value, Call) and (keys is None or key_of(b.value) in keys) for b in bindings
-    ]
     found: dict[Var, Group] = {}
-    if not any(roots):
-        return found
-    site, matcher = _Block(block), Matcher()
-    for b, root in zip(bindings, roots, strict=True):
-        # A variable that is bound to another one is a leaf: a copy ends what is fused.
-        if not isinstance(b.value, Var):
-            matcher.define(b.var, b.value)
-        if root and isinstance(b.value, Call) and matcher.match(pattern.pattern, b.value):
-            _take(pattern, site, b.var, b.value, matcher, found)
+    for var, value in site.roots(pattern.pattern):
+        if site.matcher.match(pattern.pattern, value):
+            _take(pattern, site, var, value, site.matcher, found)
     return found
 
 

@@ -34,7 +34,7 @@ from relax2xla.ir.op import Op
 Key = tuple[Any, ...]
 
 
-class _NoKey(Exception):
+class NoKey(Exception):
     """Something is not known well enough to be compared."""
 
 
@@ -46,18 +46,18 @@ def key_of(call: Call, var: Var | None, dataflow: bool) -> Key | None:
     try:
         return (
             call.op.name,
-            tuple([(k, _exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
+            tuple([(k, exact(v)) for k, v in call.attrs.items()]) if call.attrs else (),
             tuple([_operand(a, places) for a in call.args]),
             call.sinfo_args,
             call.struct_info_,
             None if var is None else (var.struct_info_,),
             dataflow,
         )
-    except _NoKey:
+    except NoKey:
         return None
 
 
-def _exact(value: Any) -> Any:
+def exact(value: Any) -> Any:
     """An attribute's value so that only the very same one is equal (1, 1.0 and True are not)."""
     if value is None or type(value) is str:
         return value
@@ -66,25 +66,25 @@ def _exact(value: Any) -> Any:
     if type(value) is float:
         return value.hex()
     if type(value) is tuple:
-        return tuple(map(_exact, value))
-    raise _NoKey
+        return tuple(map(exact, value))
+    raise NoKey
 
 
 def _operand(expr: Expr, places: dict[Expr, int]) -> Any:
     if isinstance(expr, Var):
         info = expr.struct_info_
         if info is None:
-            raise _NoKey
+            raise NoKey
         return info, places.setdefault(expr, len(places))
     if isinstance(expr, Tuple):
         return tuple(_operand(f, places) for f in expr.fields)
     if isinstance(expr, ShapeExpr):
-        return "shape", _exact(expr.values)
+        return "shape", exact(expr.values)
     if isinstance(expr, Constant) and expr.data.ndim == 0:
         return expr.struct_info_, expr.data.dtype, expr.data.tobytes()
     if isinstance(expr, Constant | PrimValue | GlobalVar):
         return expr
-    raise _NoKey
+    raise NoKey
 
 
 def leaves_of(call: Call) -> list[Var]:
