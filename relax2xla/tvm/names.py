@@ -74,6 +74,7 @@ tvm.runtime.vm                  tvm.machine . vm
 tvm.testing                     testing
 tvm.dlight                      tvm.dlight
 tvm.meta_schedule               tvm.meta_schedule
+tvm.s_tir.meta_schedule         tvm.meta_schedule
 tvm.rpc                         tvm.rpc
 tvm.s_tir                       tir
 tvm.s_tir.dlight                tvm.dlight
@@ -124,7 +125,7 @@ tvm.relax.training              training
 tvm.relax.training.loss         training.loss training
 tvm.relax.training.optimizer    training.optimizer training
 tvm.relax.training.utils        training.utils training
-tvm.relax.frontend              frontend
+tvm.relax.frontend              tvm.frontend frontend
 tvm.relax.frontend.nn           frontend.nn
 tvm.relax.frontend.nn.op        frontend.nn.op
 tvm.relax.frontend.nn.core      frontend.nn

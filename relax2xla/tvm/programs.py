@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+from relax2xla.ir import ShapeExpr
 from relax2xla.script import printer
 from relax2xla.te.tensor import Tensor
 from relax2xla.tir import Broadcast, Buffer, For, Ramp, Range, node
@@ -31,6 +32,7 @@ _SIZES: Final[tuple[tuple[type[Any], str, str], ...]] = (
     (Ramp, "lanes", "int32"),
     (Broadcast, "lanes", "int32"),
     (Buffer, "shape", "int64"),
+    (ShapeExpr, "values", "int64"),
     (Tensor, "shape", "int64"),
 )
 

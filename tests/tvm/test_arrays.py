@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from relax2xla.errors import UnsupportedError
+from relax2xla.ir import Function, IRModule
+from relax2xla.script import from_source
 from relax2xla.tvm.arrays import HostArray, empty, from_dlpack
+from relax2xla.tvm.frontend import detach_params
 from relax2xla.tvm.rpc import connect_tracker
 from relax2xla.tvm.topi_testing import strided_slice_python
 
@@ -50,3 +53,16 @@ def test_slices_by_numpy() -> None:
     )
     for given, options, expected in cases:
         np.testing.assert_array_equal(strided_slice_python(x, *given, **options), expected)
+
+
+def test_detached_weights_are_arrays_of_programs() -> None:
+    mod = from_source(
+        "@R.function\ndef main(x: R.Tensor((2,), 'float32'), w: R.Tensor((2,), 'float32')):\n"
+        "    return R.add(x, w)\n"
+    )
+    assert isinstance(mod, Function)
+    weight = np.ones(2, "float32")
+    whole = IRModule({"main": mod.with_attrs({"num_input": 1, "params": [weight]})})
+    made, params = detach_params(whole)
+    assert "params" not in made["main"].attrs
+    np.testing.assert_array_equal(params["main"][0].numpy(), weight)

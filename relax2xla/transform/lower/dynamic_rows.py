@@ -26,8 +26,10 @@ from relax2xla.ir import (
     IRModule,
     MatchCast,
     Op,
+    PrimStructInfo,
     SeqExpr,
     ShapeExpr,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     Tuple,
@@ -45,7 +47,7 @@ from relax2xla.ir.lattice import (
     map_dims,
     unify,
 )
-from relax2xla.ir.rewrite import Rewriter, bindings_of, holders_deep
+from relax2xla.ir.rewrite import Rewriter, bindings_deep, bindings_of, holders_deep
 from relax2xla.ir.struct_info import show
 from relax2xla.op.shared.checks import same_dim
 from relax2xla.op.shared.lowering import hlo
@@ -73,6 +75,29 @@ def is_symbolic(func: Function) -> bool:
         if isinstance(node, SeqExpr)
         for b in bindings_of(node)
     )
+
+
+def computes_sizes(func: Function) -> bool:
+    """Whether ``func`` names sizes, or a number, that are computed while it runs.
+
+    The machine knows them before it compiles what follows.
+    """
+    return any(
+        isinstance(b, MatchCast)
+        and isinstance(b.struct_info, ShapeStructInfo | PrimStructInfo)
+        and not _is_known(b.value.struct_info_)
+        for b in bindings_deep(func)
+    )
+
+
+def _is_known(info: StructInfo | None) -> bool:
+    match info:
+        case ShapeStructInfo():
+            return info.values is not None
+        case PrimStructInfo():
+            return info.value is not None
+        case _:
+            return False
 
 
 def name_dimensions(func: Function) -> Function:
@@ -125,9 +150,10 @@ class _Namer(Rewriter):
 class DynamicRows(Pass):
     """Put StableHLO's dynamic operations where a module of rows has symbolic dimensions.
 
-    ``sources``: of functions, the parameters whose values are symbolic variables. Raises
-    :class:`LegalizeError` for a row that has no dynamic form, and for a symbolic variable that no
-    parameter defines.
+    ``sources``: of functions, the parameters whose values are symbolic variables. A function whose
+    sizes the machine computes (a ``match_cast`` of a shape that is not known) stays as it is: the
+    machine knows them before it compiles what follows. Raises :class:`LegalizeError` for a row that
+    has no dynamic form, and for a symbolic variable that no parameter defines.
     """
 
     def __init__(self, sources: Mapping[GlobalVar, Sources] | None = None) -> None:
@@ -136,6 +162,8 @@ class DynamicRows(Pass):
     def transform_module(self, mod: IRModule, context: PassContext) -> IRModule:
         new = dict(mod.functions)
         for gvar, func in mod.relax_functions().items():
+            if computes_sizes(func):
+                continue
             with in_function(gvar):
                 new[gvar] = _dynamic(func, new, self.sources.get(gvar, {}))
         return mod.replace(new)

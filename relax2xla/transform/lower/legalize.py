@@ -16,6 +16,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from relax2xla import tir
 from relax2xla.builder import BlockBuilder
@@ -73,6 +74,7 @@ from relax2xla.transform.core import (
 from relax2xla.transform.lower.dimension_values import Sources, is_open, symbolic_dim
 from relax2xla.transform.lower.dynamic_rows import (
     DynamicRows,
+    computes_sizes,
     in_function,
     is_symbolic,
     name_dimensions,
@@ -108,8 +110,11 @@ class _Legalizer:
         kernels: Kernels | None = None,
         rules: Mapping[str, CustomLowering] | None = None,
         builder: BlockBuilder | None = None,
+        later: bool = False,
     ) -> None:
         self.custom = custom
+        # The function computes sizes while it runs: what cannot be lowered yet may stay.
+        self.later = later
         self.rules = rules or {}
         self.builder = builder or BlockBuilder()
         self.kernels = kernels or {}
@@ -196,6 +201,8 @@ class _Legalizer:
         """Whether a match_cast to ``info`` refines no symbolic dimension."""
         if not self.symbolic or is_base_of(info, known):
             return True
+        if self.later:
+            return False
         return not isinstance(info, TensorStructInfo | TupleStructInfo)
 
     def _check_cast(self, b: MatchCast, value: Expr) -> None:
@@ -336,31 +343,40 @@ class _Legalizer:
         try:
             args, kwargs = call.op.bind(call)
             lowered = rule(*args, **kwargs)
-        except TVMError as e:
-            e.add_note(f"  while lowering {call.op.describe(call)}")
-            if self.span:
-                e.add_note(f"  at {self.span}")
-            raise
-        except _MISTAKES as e:
-            if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
-                if self.custom or self.rules:
-                    raise
-                at = f" (at {self.span})" if self.span else ""
-                raise LegalizeError(
-                    f"{call.op.describe(call)} cannot be lowered{at}: are shape and dtype of each "
-                    f"operand known, and of a size that can be? ({type(e).__name__}: {e})"
-                ) from e
-            raise LegalizeError(
-                f"{call.op.describe(call)} cannot be lowered over symbolic dimensions, for its "
-                f"lowering needs numbers ({e}). Bind them (Function.bind_symbolic_vars), or run it "
-                "on the virtual machine"
-            ) from e
+        except (TVMError, *_MISTAKES) as e:
+            later = self.later or _has_computed_size(call)
+            if later and self.kept is not None and rule is call.op.lowering:
+                self.kept(call.op.name)
+                return self.bind(call, var)
+            self._refuse(call, e)
         if lowered is call:  # a rule that wants nothing else
             return self.bind(call, var)
         self._keep_promise(lowered, call)
         if self.symbolic and var is not None and _says_more(lowered.struct_info, var.struct_info_):
             return self.value(lowered, type(var)(var.vid, lowered.struct_info, var.span))
         return self.value(lowered, var)
+
+    def _refuse(self, call: Call, error: Exception) -> NoReturn:
+        """Raise why ``call`` cannot be lowered, of which ``error`` is the reason."""
+        assert isinstance(call.op, Op)
+        if isinstance(error, TVMError):
+            error.add_note(f"  while lowering {call.op.describe(call)}")
+            if self.span:
+                error.add_note(f"  at {self.span}")
+            raise error
+        if not self.symbolic or not any(is_open(a.struct_info) for a in call.args):
+            if self.custom or self.rules:
+                raise error
+            at = f" (at {self.span})" if self.span else ""
+            raise LegalizeError(
+                f"{call.op.describe(call)} cannot be lowered{at}: are shape and dtype of each "
+                f"operand known, and of a size that can be? ({type(error).__name__}: {error})"
+            ) from error
+        raise LegalizeError(
+            f"{call.op.describe(call)} cannot be lowered over symbolic dimensions, for its "
+            f"lowering needs numbers ({error}). Bind them (Function.bind_symbolic_vars), or run it "
+            "on the virtual machine"
+        ) from error
 
     def _keep_promise(self, value: Expr, original: Call | Var) -> None:
         promised = original.struct_info_
@@ -477,6 +493,12 @@ def _is_size(call: Call) -> bool:
     )
 
 
+def _has_computed_size(call: Call) -> bool:
+    """Whether the size of a result depends on values, so that the machine computes it."""
+    infos = [a.struct_info_ for a in call.args]
+    return is_open(call.struct_info) and all(i is not None and not is_open(i) for i in infos)
+
+
 def _says_more(info: StructInfo, declared: StructInfo | None) -> bool:
     """Whether ``info`` knows a shape that ``declared`` does not."""
     return (
@@ -495,7 +517,8 @@ class LegalizeOps(Pass):
     a BlockBuilder and the call, as in TVM, and gives an expression, such as ``bb.call_te(...)``;
     operators in it are lowered, too, calls of functions that it adds to the module stay.
     An operator without a lowering stays, as in TVM: the machine computes it on the host, and
-    ``build`` says what nothing can compute. ``enable_warning``: a warning names it; ``every``: it
+    ``build`` says what nothing can compute. So does one that cannot be lowered before the function
+    runs, in a function that computes sizes. ``enable_warning``: a warning names it; ``every``: it
     raises :class:`LegalizeError`.
     ``sources``: of functions, the parameters whose values are symbolic variables.
     Functions of symbolic shapes get StableHLO's dynamic operations (:class:`DynamicRows`); what has
@@ -525,7 +548,10 @@ class LegalizeOps(Pass):
             with in_function(gvar):
                 if symbolic[gvar] or self.sources.get(gvar):
                     with symbolic_dims():
-                        legalizer = _Legalizer({}, True, self.kept, kernels, self.custom, builder)
+                        legalizer = _Legalizer(
+                            *({}, True, self.kept, kernels, self.custom, builder),
+                            later=computes_sizes(func),
+                        )
                         new[gvar] = legalizer.top(name_dimensions(func))
                 else:
                     legalizer = _Legalizer({}, False, self.kept, kernels, self.custom, builder)

@@ -8,6 +8,7 @@ import pytest
 import relax2xla as rx
 from relax2xla import op as R
 from relax2xla import stablehlo, tir, topi
+from relax2xla.analysis import check_well_formed
 from relax2xla.errors import LegalizeError
 from relax2xla.ir.op import Op, op
 from relax2xla.ir.rewrite import bindings_of
@@ -32,6 +33,58 @@ def test_what_the_host_computes_stays() -> None:
     np.testing.assert_array_equal(found, np.indices((2, 3)).reshape(2, 6))
     with pytest.raises(LegalizeError, match=r"relax\.nonzero has no lowering"):
         LegalizeOps(every=True)(builder.get())
+
+
+def tiled(decompose: bool) -> rx.IRModule:
+    """``main(x, repeats)`` repeats ``x``, by sizes that are values."""
+    mod = rx.script.from_source(
+        "@I.ir_module\nclass Module:\n    @R.function\n"
+        "    def main(x: R.Tensor(('a', 'b'), 'float32'), repeats: R.Tensor((2,), 'int64')):\n"
+        "        a, b = T.int64(), T.int64()\n"
+        "        m, n = T.int64(), T.int64()\n"
+        "        with R.dataflow():\n"
+        "            s = R.tensor_to_shape(repeats)\n"
+        "            t = R.match_cast(s, R.Shape([m, n]))\n"
+        "            y = R.reshape(x, R.shape([1, a, 1, b]))\n"
+        "            z = R.broadcast_to(y, R.shape([m, a, n, b]))\n"
+        "            w = R.reshape(z, R.shape([m * a, n * b]))\n"
+        "            R.output(w)\n"
+        "        return w\n"
+    )
+    assert isinstance(mod, rx.IRModule)
+    return rx.transform.DecomposeOpsForInference()(mod) if decompose else mod
+
+
+@pytest.mark.parametrize("decompose", [True, False])
+def test_sizes_that_are_computed_keep_their_names(decompose: bool) -> None:
+    with rx.transform.PassContext(instruments=[rx.instrument.VerifyEachPass()]):
+        legal = LegalizeOps()(tiled(decompose))
+    check_well_formed(legal)
+    x = np.arange(6.0, dtype="float32").reshape(2, 3)
+    for repeats in ([2, 1], [1, 3]):
+        made = rx.VirtualMachine(rx.build(legal), "cpu")["main"](x, np.array(repeats))
+        np.testing.assert_array_equal(made, np.tile(x, repeats))
+    if not decompose:
+        with pytest.raises(LegalizeError, match="computed from data"):
+            LegalizeOps(every=True)(tiled(decompose))
+
+
+def test_a_result_whose_size_depends_on_values_is_computed_later() -> None:
+    x = rx.Var("x", T((8,)))
+    at = [rx.Var(name, T((1,), "int64")) for name in ("begin", "end", "strides")]
+    builder = rx.BlockBuilder()
+    with builder.function("main", [x, *at]):
+        made = builder.emit(R.dynamic_strided_slice(R.exp(x), *at))
+        builder.emit_func_output(made)
+    legal = LegalizeOps()(builder.get())
+    names = [b.value.op.name for b in bindings_of(legal["main"].body)]
+    assert names == ["relax.stablehlo.exponential", "relax.dynamic_strided_slice"]
+    with pytest.warns(UserWarning, match=r"relax\.dynamic_strided_slice"):
+        LegalizeOps(enable_warning=True)(builder.get())
+    values = np.linspace(0, 1, 8, dtype="float32")
+    bounds = [np.array([n]) for n in (1, 7, 2)]
+    found = rx.VirtualMachine(rx.build(legal), "cpu")["main"](values, *bounds)
+    np.testing.assert_allclose(found, np.exp(values)[1:7:2], rtol=1e-6)
 
 
 def test_only_rows_and_the_variable_survive() -> None:
