@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from relax2xla import op as R
 from relax2xla import tir
@@ -66,6 +67,12 @@ class _Main:
         self.program = program
         self.options = options
         self.walk = Walk(options)
+        self.branches = _has_branches(program.module)
+
+    def out(self, value: Expr) -> Var:
+        """Bind a value that is read behind the graph's own block, if it has one."""
+        builder = self.walk.builder
+        return builder.emit(value) if self.branches else builder.emit_output(value)
 
     def run(self) -> IRModule | None:
         """The module, or None where there are gaps."""
@@ -98,17 +105,22 @@ class _Main:
         attrs.update(self.bounds(variables))
         attrs.update(self.changes(inputs, states))
         with walk.builder.function("main", variables, attrs):
-            with walk.builder.dataflow():
+            # A dataflow block holds no branches.
+            block = nullcontext() if self.branches else walk.builder.dataflow()
+            with block:
                 outputs = walk.graph(self.program.module)
                 with walk.builder.source("output"):
                     result = self.result(self.ordered(outputs))
-                asserted = [(walk.builder.emit_output(x), text) for x, text in walk.asserted]
+                asserted = [(self.out(x), text) for x, text in walk.asserted]
             for condition, text in asserted:
                 walk.builder.emit(R.assert_op(condition, format=text))
             walk.builder.emit_func_output(result)
         if walk.gaps:
             return None
         mod = walk.builder.get()
+        if asserted:
+            # What is checked changes nothing that a caller sees.
+            mod["main"] = mod["main"].with_attr("relax.force_pure", True)
         if walk.ctx.conditions:
             told = {"tir_var_conditions": list(walk.ctx.conditions)}
             mod["main"] = mod["main"].with_attrs(told)
@@ -288,16 +300,16 @@ class _Main:
     def result(self, outputs: list[Any]) -> Any:
         """Bind what the function returns."""
         if self.options.whole and (whole := _whole(outputs)) is not None:
-            return self.walk.builder.emit_output(whole)
+            return self.out(whole)
         if self.options.whole and len(outputs) == 1 and isinstance(outputs[0], bool | int):
             wide = abs(outputs[0]) >= 1 << 31  # TVM's is an int32
-            return self.walk.builder.emit_output(const(outputs[0], "int64" if wide else None))
+            return self.out(const(outputs[0], "int64" if wide else None))
         fields = [self.returned(v) for v in outputs]
         if self.options.unwrap and len(fields) == 1:
-            return self.walk.builder.emit_output(fields[0])
+            return self.out(fields[0])
         if self.options.no_bind:
-            return Tuple([self.walk.builder.emit_output(f) for f in fields])
-        return self.walk.builder.emit_output(Tuple(fields))
+            return Tuple([self.out(f) for f in fields])
+        return self.out(Tuple(fields))
 
     def returned(self, value: Any) -> Expr:
         """An output; None is the empty tuple."""
@@ -306,6 +318,12 @@ class _Main:
         if isinstance(value, Expr):
             return value
         return StringImm(value) if isinstance(value, str) else PrimValue(value)
+
+
+def _has_branches(module: GraphModule) -> bool:
+    """Whether a graph, or one within it, chooses between two of them."""
+    graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]
+    return any(getattr(n.target, "__name__", "") == "cond" for g in graphs for n in g.nodes)
 
 
 def _whole(outputs: Sequence[Any]) -> Expr | None:

@@ -57,7 +57,9 @@ def imported(
     if dynamic_shapes is not None and not isinstance(function, torch.nn.Module):
         dynamic_shapes = (tuple(dynamic_shapes),)
     program = torch.export.export(module.eval(), tuple(inputs), dynamic_shapes=dynamic_shapes)
-    return from_exported_program(program, **options)
+    mod = from_exported_program(program, **options)
+    relax2xla.analysis.check_well_formed(mod)
+    return mod
 
 
 def run(mod: IRModule, inputs: Sequence[Any]) -> list[Any]:
