@@ -31,7 +31,13 @@ from relax2xla.ir.expr import (
 )
 from relax2xla.ir.lattice import definable_vars, erase, held_shapes, infer_call
 from relax2xla.ir.op import Op
-from relax2xla.ir.rewrite import bindings_of, children, holders_deep, post_order_deep
+from relax2xla.ir.rewrite import (
+    LEAF_TYPES,
+    bindings_of,
+    children,
+    holders_deep,
+    post_order_deep,
+)
 from relax2xla.ir.struct_info import StructInfo
 
 OPERANDS = (*LEAVES, Tuple)
@@ -64,9 +70,9 @@ def specific(node: Expr, builder: Normalizer | None) -> Expr:
 def _is_flat(node: Expr) -> bool:
     """Whether ``node`` is a call of leaves."""
     return (
-        isinstance(node, Call)
+        type(node) is Call
         and isinstance(node.op, LEAVES)
-        and all([isinstance(a, LEAVES) for a in node.args])
+        and all([type(a) in LEAF_TYPES or isinstance(a, Op) for a in node.args])
     )
 
 
@@ -223,6 +229,10 @@ class Normalizer:
         if isinstance(root, LEAVES):
             return root
         if isinstance(root, Call) and isinstance(root.op, LEAVES):
+            # A call of a kernel: its operands are a tuple of leaves.
+            known = self._frames[-1].known
+            if all([is_operand(a) and known(a) is None for a in root.args]):
+                return self._specific(root, span)
             if all([isinstance(a, LEAVES) or _is_flat(a) for a in root.args]):
                 new = [self._operand(a, span) for a in root.args]
                 op = () if isinstance(root.op, Op) else (root.op,)

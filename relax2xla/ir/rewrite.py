@@ -331,15 +331,14 @@ class Rewriter:
 
     def expr(self, root: Expr) -> Expr:
         """A plain expression under the substitution and the rule; iterative."""
-        if self._plain and not self.symbolic and isinstance(root, Call):
-            # What most bindings hold: an operator on variables and constants.
-            env = self.env
-            if (
-                isinstance(root.op, Op)
-                and not root.sinfo_args
-                and all([type(a) in LEAF_TYPES and a not in env for a in root.args])
-            ):
-                return root
+        if self._plain and not self.symbolic and type(root) is Call and isinstance(root.op, Op):
+            # What most bindings hold: an operator on variables, constants, and tuples of these.
+            args = self._flat_args(root.args)
+            if args is not None:
+                new = root if args is root.args else rebuild(root, args)
+                if self.env and isinstance(new, Call) and new.sinfo_args:
+                    new = self.symbols_in(new)
+                return new
         kids = children(root)
         if all([type(k) in LEAF_TYPES for k in kids]):
             # A-normal form: no walk is needed.
@@ -358,6 +357,26 @@ class Rewriter:
         for node in post_order(root):
             done[id(node)] = self._node(node, [done[id(k)] for k in children(node)])
         return done[id(root)]
+
+    def _flat_args(self, args: Sequence[Expr]) -> Sequence[Expr] | None:
+        """Leaves, and tuples of leaves, with variables replaced; None where there is more.
+
+        ``args`` themselves where nothing is.
+        """
+        env = self.env
+        changed = False
+        made: list[Expr] = []
+        for a in args:
+            if type(a) in LEAF_TYPES:
+                new = env.get(a, a) if isinstance(a, Var) else a
+            elif type(a) is Tuple and all([type(f) in LEAF_TYPES for f in a.fields]):
+                fields = [env.get(f, f) if isinstance(f, Var) else f for f in a.fields]
+                new = a if all(map(operator.is_, fields, a.fields)) else Tuple(fields, a.span)
+            else:
+                return None
+            changed = changed or new is not a
+            made.append(new)
+        return made if changed else args
 
     def _node(self, node: Expr, kids: Sequence[Expr]) -> Expr:
         """One node of a plain expression, whose children are done, under the rule."""

@@ -93,6 +93,8 @@ class _Altered:
         self.given, self.mod, self.builder = given, mod, BlockBuilder(mod)
         self.added: dict[str, GlobalVar] = {}
         self.inverses: dict[tir.IndexMap, tir.IndexMap] = {}
+        # Moves that were made: what moves a value of that struct info, by the map.
+        self.moves: dict[tuple[object, ...], Call] = {}
 
     def call(self, node: Expr) -> Expr | None:
         """What takes the place of ``node``; None where it stays."""
@@ -117,7 +119,7 @@ class _Altered:
             self.added[key] = self.builder.add_func(func, key.replace(".", "_"))
         args = node.args[1].fields if isinstance(node.args[1], Tuple) else node.args[1:2]
         separators = self._separators(name, len(maps))
-        operands = [_moved(a, m, s) for a, m, s in zip(args, maps, separators, strict=False)]
+        operands = [self._moved(a, m, s) for a, m, s in zip(args, maps, separators, strict=False)]
         info = node.sinfo_args[0]
         fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
         infos = list(map(_tensor, fields))
@@ -148,10 +150,23 @@ class _Altered:
             return value
         if moved not in self.inverses:
             self.inverses[moved] = moved.inverse()
-        back = _moved(value, self.inverses[moved], separators)
+        back = self._moved(value, self.inverses[moved], separators)
         if back.struct_info == old:
             return back
         return call_tir(self._remove_pad(old), Tuple([back]), old)
+
+    def _moved(self, value: Expr, moved: tir.IndexMap | None, separators: tuple[Any, Any]) -> Expr:
+        """``value`` in the layout that ``moved`` says; scalar constants have none."""
+        if moved is None or (isinstance(value, Constant) and value.data.ndim == 0):
+            return value
+        out, inside = (tuple(s or ()) for s in separators)
+        key = (value.struct_info, moved, out, inside)
+        known = self.moves.get(key)
+        if known is not None:
+            return Call(known.op, [value], known.attrs, struct_info=known.struct_info)
+        made = op.layout_transform(value, moved, axis_separators=out, input_axis_separators=inside)
+        self.moves[key] = made
+        return made
 
     def _remove_pad(self, info: TensorStructInfo) -> GlobalVar:
         """A kernel that gives the front of a tensor, for all tensors of that rank and dtype."""
@@ -165,14 +180,6 @@ class _Altered:
             func = func.with_attr(OPERATOR_NAME, "remove_pad")
             self.added[key] = self.builder.add_func(func, "remove_pad")
         return self.added[key]
-
-
-def _moved(value: Expr, moved: tir.IndexMap | None, separators: tuple[Any, Any]) -> Expr:
-    """``value`` in the layout that ``moved`` says; scalar constants have none."""
-    if moved is None or (isinstance(value, Constant) and value.data.ndim == 0):
-        return value
-    out, inside = (tuple(s or ()) for s in separators)
-    return op.layout_transform(value, moved, axis_separators=out, input_axis_separators=inside)
 
 
 def _tensor(info: StructInfo) -> TensorStructInfo:
