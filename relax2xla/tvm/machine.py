@@ -36,6 +36,11 @@ class VirtualMachine(Machine):
         """What TVM calls the modules of the machine's module: its operators as functions."""
         return [OperatorLibrary(self.apart)]
 
+    @property
+    def imports(self) -> list[OperatorLibrary]:
+        """:attr:`imported_modules`, as TVM 0.25 calls it."""
+        return self.imported_modules
+
     def set_params(self, params: Mapping[str, Any], strict: bool = True) -> None:
         super().set_params(params, strict)
         if "apart" in self.__dict__:

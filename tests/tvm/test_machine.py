@@ -119,6 +119,7 @@ def test_operators_of_two_machines_are_compared(caplog: pytest.LogCaptureFixture
     vm, other = VirtualMachine(network()), VirtualMachine(network())
     (library,) = other.imported_modules
     assert other.module is other
+    assert len(other.imports) == 1
     with pytest.raises(AttributeError, match="no operator 'tanh'; the program has matmul, relu"):
         library.get_function("tanh")
     with pytest.raises(TypeError, match="relu takes 1 operands and 1 arrays"):
