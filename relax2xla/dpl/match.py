@@ -130,7 +130,7 @@ class Matcher:
             else:
                 made = pattern.test(self, value, at)
                 if isinstance(made, bool):
-                    result = made and self._note(pattern, value, at)
+                    result = made and self.note(pattern, value, at)
                 else:
                     stack.append((made, pattern, value, at, self.mark()))
             while stack:
@@ -141,7 +141,7 @@ class Matcher:
                     stack.pop()
                     result = bool(stop.value)
                     if result:
-                        self._note(outer, value, at)
+                        self.note(outer, value, at)
                     else:
                         self.undo(mark)
                 else:
@@ -149,7 +149,8 @@ class Matcher:
             else:
                 return bool(result)
 
-    def _note(self, pattern: Node, value: Expr, at: Expr) -> bool:
+    def note(self, pattern: Node, value: Expr, at: Expr) -> bool:
+        """``pattern`` has matched ``value``, reached by ``at``; True."""
         self.found[pattern], self.at[pattern] = value, at
         return True
 

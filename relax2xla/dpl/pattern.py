@@ -288,7 +288,11 @@ class CallPattern(DFPattern):
         return self._steps(m, value)
 
     def _steps(self, m: Matcher, call: Call) -> Steps:
-        if not (yield self.op, call.op):
+        if call.op is self._named:
+            # An operator matches itself; nothing has to be asked.
+            m.visits += 1
+            m.note(self.op, call.op, call.op)
+        elif not (yield self.op, call.op):
             for other in self._associated(call):
                 if (yield other, call):
                     return True
