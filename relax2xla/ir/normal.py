@@ -207,8 +207,9 @@ class Normalizer:
         """Bind ``value``, the normal form of ``origin``, and remember it."""
         frame = self._frames[-1]
         dataflow = frame.dataflow and not output
-        with_info(value)
-        info = value.struct_info
+        info = value.struct_info_
+        if info is None:
+            info = with_info(value).struct_info
         if output and frame.dataflow:
             info = outside_dataflow(info)
         var = self._new_var(hint, info, dataflow, span)

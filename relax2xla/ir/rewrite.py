@@ -331,6 +331,8 @@ class Rewriter:
 
     def expr(self, root: Expr) -> Expr:
         """A plain expression under the substitution and the rule; iterative."""
+        if type(root) in LEAF_TYPES:
+            return self._node(root, ())
         if self._plain and not self.symbolic and type(root) is Call and isinstance(root.op, Op):
             # What most bindings hold: an operator on variables, constants, and tuples of these.
             args = self._flat_args(root.args)
