@@ -31,7 +31,7 @@ class HostArray(SharedArray):
     def __ne__(self, other: Any) -> Any:
         return self is not other if isinstance(other, NDArray) else super().__ne__(other)
 
-    __hash__ = object.__hash__
+    __hash__: Any = object.__hash__
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         """What numpy computes of it is numpy's: its values are compared, not which array it is."""

@@ -50,7 +50,10 @@ IN_PLACE = """
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def both(A: T.Buffer((3,), "float32"), B: T.Buffer((3,), "float32"), C: T.Buffer((3,), "float32")):
+    def both(a: T.handle, b: T.handle, c: T.handle):
+        A = T.match_buffer(a, (3,), "float32")
+        B = T.match_buffer(b, (3,), "float32")
+        C = T.match_buffer(c, (3,), "float32")
         for i in range(3):
             with T.block("both"):
                 vi = T.axis.spatial(3, i)

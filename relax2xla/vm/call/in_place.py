@@ -10,7 +10,7 @@ import numpy as np
 from relax2xla.runtime.convert import SharedArray
 
 # Pairs of a parameter and of the field of the result that took its place; see vm.plan.in_place.
-Places = Sequence[tuple[int, int]]
+Places = Sequence[Sequence[int]]
 
 
 def in_callers_memory(places: Places, args: Sequence[Any], result: Any) -> Any:
