@@ -18,6 +18,7 @@ from relax2xla.te.operation import reduce_axis as reduce_axis
 from relax2xla.te.operation import scan as scan
 from relax2xla.te.operation import sum as sum
 from relax2xla.te.operation import tag_scope as tag_scope
+from relax2xla.te.operation import thread_axis as thread_axis
 from relax2xla.te.prim_func import create_prim_func as create_prim_func
 from relax2xla.te.tensor import ComputeOp as ComputeOp
 from relax2xla.te.tensor import ExternOp as ExternOp

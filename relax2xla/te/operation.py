@@ -200,6 +200,18 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     return IterVar(span, tir.Var(name, wide), "reduce", thread_tag)
 
 
+def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
+    """An axis of threads, such as "threadIdx.x", for attributes ``thread_extent``.
+
+    A text alone is the tag. ValueError without one.
+    """
+    if isinstance(dom, str):
+        dom, tag = None, dom
+    if not tag:
+        raise ValueError('te.thread_axis: say which threads, such as te.thread_axis("threadIdx.x")')
+    return IterVar(dom, tir.Var(name or tag, "int32"), "thread", tag)
+
+
 # -- step by step ----------------------------------------------------------------------------------
 def scan(
     init: Any,

@@ -476,6 +476,16 @@ def seq(statements: Iterable[Stmt], line: int = 0) -> Stmt:
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat), line=line)
 
 
+def stmt_seq(*args: object) -> Stmt:
+    """Statements, and expressions for their effect, one after the other."""
+    return seq(x if isinstance(x, Stmt) else Evaluate(as_expr(x)) for x in args)
+
+
+def stmt_list(stmt: Stmt) -> list[Stmt]:
+    """The statements of a sequence; of another statement it alone."""
+    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+
+
 def _flat(statements: Iterable[Stmt]) -> list[Stmt]:
     """Statements, those of a ``SeqStmt`` in its place."""
     flat: list[Stmt] = []
