@@ -96,8 +96,9 @@ class IRBuilder:
 
     def emit(self, stmt: Any) -> None:
         """Add a statement, an expression for its effect, or a function of what comes after it."""
-        is_part = isinstance(stmt, Stmt) or callable(stmt)
-        part: _Part = stmt if is_part else Evaluate(as_expr(stmt))
+        part: Any = stmt
+        if not isinstance(stmt, Stmt) and not callable(stmt):
+            part = Evaluate(as_expr(stmt))
         self._open[-1].append(part)
 
     def get(self) -> Stmt:

@@ -24,6 +24,7 @@ from relax2xla.tir.node import (
     StandsForExpr,
     StringImm,
     Var,
+    is_int,
     lanes_of,
     set_field,
 )
@@ -191,6 +192,11 @@ class For(Stmt):
             set_field(self, "kind", LOOP_KINDS[kind])
         for name in ("min", "extent"):
             value = getattr(self, name)
+            if isinstance(value, PrimExpr) and not is_int(value.dtype):
+                raise TypeError(
+                    f"the loop {self.loop_var.name} has the {name} `{value}`, which is "
+                    f"{value.dtype}; bounds of loops are integers"
+                )
             # A number of Python is an int64 here; a loop over int32 has bounds of int32.
             if type(value) is int and self.loop_var.dtype != "int64":
                 set_field(self, name, as_dim(IntImm(self.loop_var.dtype, value)))

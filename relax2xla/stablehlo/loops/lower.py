@@ -13,6 +13,7 @@ from relax2xla.stablehlo.loops.accesses import resolved, statements, views_below
 from relax2xla.stablehlo.loops.affine import Form, number
 from relax2xla.stablehlo.loops.axes import NeedsLoop, Value, constant
 from relax2xla.stablehlo.loops.evaluate import evaluate
+from relax2xla.stablehlo.loops.lanes import lanes_as_loops
 from relax2xla.stablehlo.loops.memory import fixed_shape
 from relax2xla.stablehlo.loops.private import uses
 from relax2xla.stablehlo.loops.repeat import function
@@ -71,10 +72,11 @@ def lower(func: tir.PrimFunc, arguments: Sequence[Argument], name: str = "kernel
     for _, buffer, argument in buffers:
         _enter(kernel, buffer, argument, scope)
     kernel.parameters = set(kernel.memory)
-    kernel.uses = uses(kernel, func.body)
-    _refuse_predicates(kernel, func.body)
+    body = lanes_as_loops(func.body)
+    kernel.uses = uses(kernel, body)
+    _refuse_predicates(kernel, body)
     try:
-        run(kernel, func.body, scope)
+        run(kernel, body, scope)
     except NeedsLoop as e:
         raise kernel.error(f"internal error: no loop is left to run step by step ({e.why})") from e
     except RecursionError:

@@ -24,13 +24,15 @@ def with_entries(mod: IRModule) -> IRModule:
     """``mod``; where it has loop-level functions alone, with a Relax function for each.
 
     Raises TVMError for a kernel whose shapes are made of numbers that it takes, that returns within
-    a loop, or that gives nothing.
+    a loop, that gives nothing, or that was kept as text.
     """
     kernels = {g: f for g, f in mod.items() if isinstance(f, tir.PrimFunc)}
     if not kernels or mod.relax_functions():
         return mod
     new: dict[GlobalVar, Function | tir.PrimFunc] = {}
     for gvar, func in kernels.items():
+        if isinstance(func.body, tir.Text):
+            raise TVMError(f"{gvar.name_hint} cannot be run: {func.body.why}")
         callee = GlobalVar(f"{gvar.name_hint}_kernel")
         made, result = _with_result(gvar.name_hint, _with_arrays(gvar.name_hint, func))
         new[callee] = made.without_attr("global_symbol")
