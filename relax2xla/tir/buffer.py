@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
-from relax2xla.dtypes import DTYPES, is_kind
 from relax2xla.errors import OperandTypeError, OpError
 from relax2xla.tir.arith.bounds import Range
 from relax2xla.tir.expr import as_dim, as_expr, as_prim_expr
@@ -310,18 +309,10 @@ class BufferLoad(PrimExpr):
         return BufferLoad(buffer, children[:n], children[n] if len(children) > n else None)
 
 
-_INDICES: Final = frozenset(name for name in DTYPES if is_kind(name, "bool", "int", "uint"))
-
-
 def check_indices(buffer: Buffer, indices: Sequence[PrimExpr]) -> None:
-    """TypeError for an index that is no integer, ValueError for a vector before the last one."""
-    for i, index in enumerate(indices):
-        if element_of(index.dtype) not in _INDICES:
-            raise TypeError(
-                f"the buffer {buffer.name} has `{index}` for index {i}, which is {index.dtype}; an "
-                "index is an integer, cast it to one"
-            )
-        if lanes_of(index.dtype) != 1 and i < len(indices) - 1:
+    """ValueError where an index before the last one is a vector."""
+    for i, index in enumerate(indices[:-1]):
+        if lanes_of(index.dtype) != 1:
             raise ValueError(
                 f"the buffer {buffer.name} has a vector (a slice) for index {i}; only the last "
                 "index can be one. Take the elements in a loop"

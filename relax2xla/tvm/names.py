@@ -49,13 +49,8 @@ tvm.te.operation                te
 tvm.te.tensor                   te
 tvm.topi                        topi
 tvm.topi.nn                     topi.nn
-tvm.topi.nn.conv2d              topi.nn.convolution
-tvm.topi.nn.dense               topi.nn.products
 tvm.topi.nn.elemwise            topi.nn.activation
-tvm.topi.nn.pad                 topi.nn.padding
 tvm.topi.nn.pooling             topi.nn.pool
-tvm.topi.nn.softmax             topi.nn.activation
-tvm.topi.sort                   topi.sorting
 tvm.topi.testing                tvm.topi_testing
 tvm.topi.image                  topi.image
 tvm.topi.utils                  topi.utils
